@@ -1,0 +1,109 @@
+"""Names that people write, and the immutable identity of a version.
+
+The grammar of a model name, as callers use it in ``adapter_id`` and ``model``::
+
+    pricing           the adapter's ``default`` alias
+    pricing:canary    another alias
+    pricing@3         version number 3
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from adapters.errors import InvalidName
+
+DEFAULT_ALIAS = "default"
+
+# vLLM gives these words a meaning of their own in chat content parts: an adapter called `text`
+# would hijack base-model chats.
+RESERVED_NAMES = frozenset({"text", "image", "audio", "video", "input"})
+
+MAX_VERSION_NUMBER = 2**31 - 1
+
+_SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?", re.ASCII)
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
+_SLUG_WORDS = "1 to 63 of a-z 0-9 . _ -, first and last a letter or digit"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """A parsed model name: exactly one of ``alias`` and ``number`` is set."""
+
+    adapter: str
+    alias: str | None = DEFAULT_ALIAS
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionKey:
+    """What the engine needs to know of one immutable version; plain and picklable.
+
+    Attributes:
+        version_id: the version row's id, never reused; vLLM's ``lora_int_id``.
+        config_digest, weights_digest: SHA-256 (hex) of the two files' bytes.
+        config_bytes, weights_bytes: their sizes in bytes.
+    """
+
+    version_id: int
+    config_digest: str
+    weights_digest: str
+    config_bytes: int
+    weights_bytes: int
+
+    @property
+    def digest(self) -> str:
+        return content_digest(self.config_digest, self.weights_digest)
+
+    @property
+    def lora_name(self) -> str:
+        """vLLM's name for the version; part of its prefix-cache keys, so never reused."""
+        return f"{self.version_id}@{self.digest[:16]}"
+
+    @property
+    def size(self) -> int:
+        return self.config_bytes + self.weights_bytes
+
+
+def content_digest(config_digest: str, weights_digest: str) -> str:
+    """The digest of a version: SHA-256 (hex) over its two files' digests, in that order."""
+    return hashlib.sha256(f"tenora-adapter\n{config_digest}\n{weights_digest}\n".encode()).hexdigest()
+
+
+def parse_slug(text: str, *, field: str) -> str:
+    """Check the name of a tenant, adapter or alias and return it unchanged.
+
+    Raises:
+        InvalidName
+    """
+    if not _SLUG.fullmatch(text):
+        raise InvalidName(field, text[:80], _SLUG_WORDS)
+    return text
+
+
+def parse_adapter_slug(text: str, *, base_model: str) -> str:
+    """Check the name of a new adapter: a slug, neither reserved nor the base model's name.
+
+    Raises:
+        InvalidName
+    """
+    parse_slug(text, field="adapter")
+    if text in RESERVED_NAMES or text == base_model:
+        raise InvalidName("adapter", text, f"any name but {', '.join(sorted(RESERVED_NAMES | {base_model}))}")
+    return text
+
+
+def parse_model_name(text: str) -> ModelName:
+    """Parse what a caller wrote to name a model (the base model's own name is handled before).
+
+    Raises:
+        InvalidName
+    """
+    if "@" in text:
+        adapter, _, number = text.partition("@")
+        if not _NUMBER.fullmatch(number) or int(number) > MAX_VERSION_NUMBER:
+            raise InvalidName("model", text[:80], "ADAPTER@NUMBER with a number from 1")
+        return ModelName(parse_slug(adapter, field="model"), alias=None, number=int(number))
+    adapter, colon, alias = text.partition(":")
+    parse_slug(adapter, field="model")
+    return ModelName(adapter, alias=parse_slug(alias, field="model") if colon else DEFAULT_ALIAS)

@@ -1,0 +1,112 @@
+"""Error classes and what a client sees of them: one row per class.
+
+The tree::
+
+    TenoraError
+    ├── Unauthenticated    ├── Forbidden        ├── NotFound          ├── Conflict
+    ├── InvalidRequest     ├── UnsupportedField ├── TooLarge          ├── MethodNotAllowed
+    ├── AdapterQuarantined ├── AdapterLoadFailed
+    └── EngineUnavailable
+
+The leaves of :mod:`adapters.errors` have their rows here too.
+"""
+
+from dataclasses import dataclass
+
+from adapters import errors as adapter_errors
+
+
+class TenoraError(Exception):
+    """Base of all errors of the application; the message is shown to clients as it is.
+
+    Attributes:
+        param: the request field that is to blame, if one is.
+        retry_after: seconds after which the same call may succeed.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after: int | None = None) -> None:
+        self.message, self.param, self.retry_after = message, param, retry_after
+        super().__init__(message)
+
+
+class Unauthenticated(TenoraError):
+    """No key, or one that does not work; which of the two is not said."""
+
+
+class Forbidden(TenoraError):
+    """The key works but lacks the scope."""
+
+
+class NotFound(TenoraError):
+    """There is no such thing, or it is another tenant's: the caller cannot tell."""
+
+
+class Conflict(TenoraError):
+    """The state of a thing does not allow the change."""
+
+
+class InvalidRequest(TenoraError):
+    """A value is not allowed; the message names the field, the value found and what is allowed."""
+
+
+class UnsupportedField(TenoraError):
+    """A field that Tenora does not support, refused by name."""
+
+
+class MethodNotAllowed(TenoraError):
+    """The route exists, the method does not."""
+
+
+class TooLarge(TenoraError):
+    """A body, file or field beyond its cap."""
+
+
+class AdapterQuarantined(TenoraError):
+    """The version failed to load before, and is not tried again."""
+
+
+class AdapterLoadFailed(TenoraError):
+    """The engine could not load the version just now; whoever catches it quarantines the version.
+
+    Attributes:
+        version_id: the version's row.
+    """
+
+    def __init__(self, message: str, *, version_id: int) -> None:
+        self.version_id = version_id
+        super().__init__(message)
+
+
+class EngineUnavailable(TenoraError):
+    """The engine is starting, or starting again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a client sees: HTTP status, OpenAI's error type, a stable code."""
+
+    status: int
+    type: str
+    code: str
+
+
+ROWS: dict[type[Exception], Row] = {
+    Unauthenticated: Row(401, "authentication_error", "invalid_api_key"),
+    Forbidden: Row(403, "permission_error", "insufficient_scope"),
+    NotFound: Row(404, "not_found_error", "not_found"),
+    MethodNotAllowed: Row(405, "invalid_request_error", "method_not_allowed"),
+    Conflict: Row(409, "conflict_error", "conflict"),
+    AdapterQuarantined: Row(409, "conflict_error", "adapter_quarantined"),
+    AdapterLoadFailed: Row(409, "conflict_error", "adapter_load_failed"),
+    TooLarge: Row(413, "invalid_request_error", "too_large"),
+    InvalidRequest: Row(400, "invalid_request_error", "invalid_value"),
+    UnsupportedField: Row(400, "invalid_request_error", "unsupported_field"),
+    EngineUnavailable: Row(503, "service_unavailable_error", "engine_unavailable"),
+    adapter_errors.InvalidName: Row(422, "invalid_request_error", "invalid_name"),
+    adapter_errors.AdapterRejected: Row(422, "invalid_request_error", "adapter_rejected"),
+    adapter_errors.ValidationFailed: Row(422, "invalid_request_error", "validation_limit"),
+    adapter_errors.BlobNotFound: Row(503, "service_unavailable_error", "adapter_bytes_missing"),
+    adapter_errors.DigestMismatch: Row(503, "service_unavailable_error", "adapter_bytes_corrupt"),
+    adapter_errors.StoreUnavailable: Row(503, "service_unavailable_error", "store_unavailable"),
+    adapter_errors.DiskFull: Row(503, "service_unavailable_error", "disk_full"),
+}

@@ -1,0 +1,80 @@
+"""Every setting, read from the environment (prefix ``TENORA_``) once, at start."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class EngineSettings(BaseModel):
+    """Arguments of the vLLM engine (``TENORA_ENGINE__*``)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_loras: int = Field(4, ge=1, le=1024, description="LoRA slots: distinct adapters that run at the same time")
+    max_cpu_loras: int = Field(16, ge=1, le=65536, description="adapters kept in the engine's host memory")
+    max_lora_rank: int = Field(64, description="largest rank served; every slot is padded to it")
+    max_model_len: int | None = Field(
+        None, ge=16, description="context length in tokens; default: the base model's own"
+    )
+    dtype: str = Field("auto", description="dtype of the base's weights, as vLLM names it")
+    quantization: str | None = Field(None, description="vLLM's quantization method for the base, e.g. awq, gptq, fp8")
+    tensor_parallel_size: int = Field(1, ge=1, description="GPUs that share the base")
+    extra_args: dict[str, Any] = Field(
+        default_factory=dict, description='any other vLLM engine argument, as JSON: {"max_num_seqs": 64}'
+    )
+    restart_backoff_s: float = Field(
+        1.0, gt=0, description="first pause before a dead engine is started again; doubles up to 60 s"
+    )
+
+
+class LimitSettings(BaseModel):
+    """Caps on what one request may ask for (``TENORA_LIMITS__*``)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    body_bytes: int = Field(2 * 2**20, ge=1024, description="largest JSON body in bytes")
+    config_bytes: int = Field(2**20, ge=1024, description="largest adapter_config.json in bytes")
+    weights_bytes: int = Field(4 * 2**30, ge=1024, description="largest adapter_model.safetensors in bytes")
+    n: int = Field(8, ge=1, description="largest `n` (and LoRAX `best_of`)")
+    logprobs: int = Field(20, ge=0, description="largest `logprobs` / `top_logprobs`")
+    stop: int = Field(16, ge=1, description="most stop strings")
+    stop_bytes: int = Field(256, ge=1, description="longest stop string in UTF-8 bytes")
+    schema_bytes: int = Field(
+        64 * 1024, ge=256, description="largest JSON schema, regex, choice list or tool list in bytes"
+    )
+    prompts: int = Field(16, ge=1, description="most prompts in one completions request")
+    validation_seconds: float = Field(120, gt=0, description="CPU seconds that validating one upload may take")
+    validation_bytes: int = Field(2 * 2**30, ge=2**28, description="address space of the validating process in bytes")
+    max_new_tokens: int = Field(256, ge=1, description="LoRAX default when a request gives no max_new_tokens")
+
+
+class Settings(BaseSettings):
+    """The server's settings. Unknown ``TENORA_`` names are an error."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TENORA_", env_nested_delimiter="__", extra="forbid", frozen=True, hide_input_in_errors=True
+    )
+
+    home: Path = Field(Path(".tenora"), description="SQLite, local blobs, disk cache, secrets, demo")
+    database_url: str | None = Field(
+        None, description="default: sqlite+aiosqlite in HOME; postgresql+psycopg://... in production"
+    )
+    store_url: str | None = Field(None, description="default: file://HOME/blobs; or s3://bucket/prefix")
+    s3_endpoint_url: str | None = Field(None, description="an S3 server other than AWS")
+    s3_region: str | None = Field(None, description="region of the bucket")
+    base_model: str = Field("", description="local path or hub id of the base Llama; empty: the demo base in HOME")
+    base_model_revision: str | None = Field(None, description="revision of a hub id: a commit, to be sure")
+    base_model_name: str | None = Field(
+        None, description="the name callers use for the base; default: last part of base_model"
+    )
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on")
+    pepper: SecretStr | None = Field(
+        None, description="secret that keys are hashed with; default: made once in HOME/secrets"
+    )
+    metrics_key_required: bool = Field(False, description="whether /metrics asks for a key with the admin scope")
+    cache_bytes: int = Field(20 * 2**30, ge=2**20, description="budget of this node's disk cache in bytes")
+    engine: EngineSettings = Field(default_factory=EngineSettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
