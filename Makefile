@@ -1,0 +1,30 @@
+# `make serve` and `make test` need nothing but Python 3.11 and a package registry.
+PYTHON ?= python3.11
+DEVICE ?= cpu
+BIN := .venv/bin
+
+.PHONY: serve test lint bench clean environment locks
+
+serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
+	@$(BIN)/tenora serve --demo
+
+test: environment lint  ## everything, against the real engine, PostgreSQL and S3 over HTTP
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: environment
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: environment  ## Tenora against vLLM's own server, side by side
+	$(BIN)/tenora bench overhead $(BENCH_ARGS)
+
+environment:
+	@$(PYTHON) deploy/install.py --device $(DEVICE)
+
+locks: environment  ## compile the pinned locks again
+	UV=.tools/bin/uv sh deploy/locks/compile.sh
+
+clean:  ## the environment and caches; the data in .tenora stays
+	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info

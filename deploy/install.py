@@ -1,0 +1,107 @@
+"""Make the environment in .venv from a pinned lock; a second run with nothing changed does nothing.
+
+    python3.11 deploy/install.py [--device cpu|gpu]
+
+Standard library only. uv does the work; it reads nothing of pip's configuration, so pip's own index and
+find-links are handed to it. The CPU build of torch comes from those sources too, or, where they lack it,
+from PyTorch's CPU index. The lock of the CPU leaves out torchvision, torchaudio and torchcodec: plain
+registries have only CUDA builds of them, with which vLLM's CPU build cannot be imported.
+"""
+
+import argparse
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCKS = ROOT / "deploy" / "locks"
+TOOLS = ROOT / ".tools"
+VENV = ROOT / ".venv"
+STAMP = VENV / "tenora-stamp"
+UV = TOOLS / "bin" / "uv"
+UV_VERSION = "0.13.8"
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make the environment in .venv from a pinned lock.")
+    parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
+    device = parser.parse_args().device
+    if sys.version_info[:2] != (3, 11):
+        raise SystemExit(f"found Python {sys.version.split()[0]}, allowed 3.11: make PYTHON=/path/to/python3.11")
+    stamp = fingerprint(device)
+    if STAMP.exists() and STAMP.read_text() == stamp:
+        return
+    environment = uv_environment(device)
+    install_uv()
+    uv(["venv", "--quiet", "--allow-existing", "--python", sys.executable, str(VENV)], environment)
+    requirements = [str(LOCKS / f"{device}.txt")]
+    if device == "cpu":
+        install_torch(environment)
+        requirements.append(str(LOCKS / "cpu-torch.txt"))
+    uv(["pip", "sync", "--quiet", "--python", str(python()), *requirements], environment)
+    uv(
+        ["pip", "install", "--quiet", "--python", str(python()), "--no-deps", "--no-build-isolation", "-e", str(ROOT)],
+        environment,
+    )
+    # `import vllm` alone passes in broken environments; this name pulls in the model code.
+    subprocess.run([python(), "-c", "from vllm import LLM"], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
+    STAMP.write_text(stamp)
+
+
+def python() -> Path:
+    return VENV / "bin" / "python"
+
+
+def fingerprint(device: str) -> str:
+    files = [Path(__file__), ROOT / "pyproject.toml", *sorted(LOCKS.glob("*.txt"))]
+    return device + hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def pip_configuration() -> dict[str, str]:
+    """pip's settings by name; `pip config list` sees every file and PIP_ variable, later lines win."""
+    listing = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True
+    ).stdout
+    settings: dict[str, str] = {}
+    for line in listing.splitlines():
+        name, _, value = line.partition("=")
+        scope, _, key = name.rpartition(".")
+        if scope in {"global", "install", ":env:"} and (scope == ":env:" or f":env:.{key}=" not in listing):
+            settings[key] = value.strip().strip("'\"").replace("\\n", " ")
+    return settings
+
+
+def uv_environment(device: str) -> dict[str, str]:
+    pip = pip_configuration()
+    environment = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_HTTP_TIMEOUT": "180"}
+    if index := pip.get("index-url"):
+        environment.setdefault("UV_DEFAULT_INDEX", index)
+    # The GPU lock's torch would be met by a CPU wheel that lies in find-links.
+    if device == "cpu" and (links := pip.get("find-links")):
+        environment.setdefault("UV_FIND_LINKS", ",".join(links.split()))
+    return environment
+
+
+def install_uv() -> None:
+    if UV.exists() and UV_VERSION in subprocess.run([UV, "--version"], capture_output=True, text=True).stdout:
+        return
+    subprocess.run([sys.executable, "-m", "venv", str(TOOLS)], check=True)
+    subprocess.run([TOOLS / "bin" / "pip", "install", "--quiet", f"uv=={UV_VERSION}"], check=True)
+
+
+def install_torch(environment: dict[str, str]) -> None:
+    install = ["pip", "install", "--quiet", "--python", str(python()), "--no-deps", "-r", str(LOCKS / "cpu-torch.txt")]
+    if subprocess.run([UV, *install], env=environment, cwd=ROOT, capture_output=True).returncode != 0:
+        print("torch's CPU build is not in pip's configured sources: taking it from PyTorch's own index")
+        uv([*install, "--default-index", TORCH_CPU_INDEX], environment)
+
+
+def uv(arguments: list[str], environment: dict[str, str]) -> None:
+    subprocess.run([UV, *arguments], check=True, env=environment, cwd=ROOT)
+
+
+if __name__ == "__main__":
+    main()
