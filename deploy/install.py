@@ -95,7 +95,7 @@ def install_uv() -> None:
 def install_torch(environment: dict[str, str]) -> None:
     install = ["pip", "install", "--quiet", "--python", str(python()), "--no-deps", "-r", str(LOCKS / "cpu-torch.txt")]
     if subprocess.run([UV, *install], env=environment, cwd=ROOT, capture_output=True).returncode != 0:
-        print("torch's CPU build is not in pip's configured sources: taking it from PyTorch's own index")
+        sys.stderr.write("pip's configured sources lack torch's CPU build: taking it from PyTorch's own index\n")
         uv([*install, "--default-index", TORCH_CPU_INDEX], environment)
 
 
