@@ -3,10 +3,10 @@
 Nothing here knows vLLM, so the engine can live in this process or behind a cluster handle.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from adapters.identity import VersionKey
 
@@ -46,8 +46,21 @@ class EngineRequest:
     cache_salt: str
 
 
-#: A whole answer (OpenAI's response body), or its server-sent events, each ``data: ...\n\n``.
-Answer = dict[str, Any] | AsyncGenerator[str, None]
+class EventStream(Protocol):
+    """An answer's server-sent events, each ``data: ...\\n\\n``, the last ``data: [DONE]\\n\\n``.
+
+    Whoever receives one reads it to its end or closes it; closing aborts the request in the engine.
+    """
+
+    def __aiter__(self) -> Self: ...
+
+    async def __anext__(self) -> str: ...
+
+    async def aclose(self) -> None: ...
+
+
+#: A whole answer (OpenAI's response body), or its events.
+Answer = dict[str, Any] | EventStream
 
 
 class Engine(Protocol):
@@ -56,6 +69,13 @@ class Engine(Protocol):
     @property
     def state(self) -> EngineState: ...
 
+    @property
+    def special_token_ids(self) -> frozenset[int]:
+        """Ids of the base tokenizer's special tokens (BOS, EOS, ...); empty until the engine has started once."""
+
+    async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
+        """The text of each token by itself, in order, as the engine's logprobs show it."""
+
     async def start(self) -> None:
         """Return when the engine has answered a request, or raise EngineUnavailable."""
 
@@ -63,10 +83,10 @@ class Engine(Protocol):
         """End the engine and everything that it started."""
 
     async def answer(self, request: EngineRequest) -> Answer:
-        """Run one request; a generator if ``body["stream"]`` is true, else the whole answer.
+        """Run one request; events if ``body["stream"]`` is true, else the whole answer.
 
         Whatever can be known before the first token is raised here, not inside the stream. Cancelling
-        the call, or closing the generator, aborts the request in the engine.
+        the call, or closing the events, aborts the request in the engine.
 
         Raises:
             InvalidRequest: the engine refuses the body (too long, bad schema, ...).

@@ -1,0 +1,89 @@
+"""vLLM's answers as clients may see them: public model names, our errors, no vendor text for server faults."""
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.errors import ROWS, EngineUnavailable, InvalidRequest, TenoraError
+
+_ERROR_PREFIX = 'data: {"error"'
+_MESSAGE_CHARS = 500
+
+
+class Events:
+    """Server-sent events of one answer, each with the public model name.
+
+    vLLM checks part of a request only when its stream is first read, so :meth:`begin` reads the first
+    event: an error there is raised, and becomes a status instead of a stream.
+    """
+
+    def __init__(
+        self, source: AsyncGenerator[str, None], first: str | None, engine_name: str, public_name: str
+    ) -> None:
+        self._source = source
+        self._first = first
+        self._engine_name, self._public_name = engine_name, public_name
+        # A quote inside a JSON string is escaped, so this text is only ever the key and its value.
+        self._old = f'"model":{json.dumps(engine_name)}'
+        self._new = f'"model":{json.dumps(public_name)}'
+
+    @classmethod
+    async def begin(cls, source: AsyncGenerator[str, None], *, engine_name: str, public_name: str) -> "Events":
+        """Read the first event and return the stream that begins with it.
+
+        Raises:
+            InvalidRequest, EngineUnavailable: the first event is an error.
+        """
+        first = await anext(source, None)
+        if first is not None and first.startswith(_ERROR_PREFIX):
+            await source.aclose()
+            raise from_error(_error_of(first), engine_name, public_name)
+        return cls(source, first, engine_name, public_name)
+
+    async def next(self) -> str | None:
+        """The next event, or None at the end."""
+        event, self._first = self._first, None
+        if event is None:
+            event = await anext(self._source, None)
+        if event is None:
+            return None
+        if event.startswith(_ERROR_PREFIX):
+            return error_event(from_error(_error_of(event), self._engine_name, self._public_name))
+        return event.replace(self._old, self._new, 1)
+
+    async def aclose(self) -> None:
+        await self._source.aclose()
+
+
+def error_event(error: TenoraError) -> str:
+    """An error in the middle of a stream, in the envelope of the OpenAI routes."""
+    row = ROWS[type(error)]
+    body = {"message": error.message, "type": row.type, "param": error.param, "code": row.code}
+    return f"data: {json.dumps({'error': body})}\n\n"
+
+
+def from_error(error: dict[str, Any], engine_name: str, public_name: str) -> TenoraError:
+    """vLLM's error body as ours: what the client did wrong keeps its words, what went wrong here does not."""
+    if 400 <= int(error.get("code") or 500) < 500:
+        return InvalidRequest(
+            public_text(str(error.get("message", "")), engine_name, public_name), param=error.get("param")
+        )
+    return EngineUnavailable("the engine stopped while it answered", retry_after=5)
+
+
+def from_validation(error: ValidationError) -> InvalidRequest:
+    """The first thing that vLLM's own request model refuses, named."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(str(part) for part in first["loc"] if isinstance(part, str | int))
+    return InvalidRequest(f"{field or 'body'}: {first['msg']}"[:_MESSAGE_CHARS], param=field or None)
+
+
+def public_text(text: str, engine_name: str, public_name: str) -> str:
+    return text.replace(engine_name, public_name)[:_MESSAGE_CHARS]
+
+
+def _error_of(event: str) -> dict[str, Any]:
+    error = json.loads(event.removeprefix("data: "))["error"]
+    return error if isinstance(error, dict) else {}

@@ -1,0 +1,65 @@
+"""The settings as vLLM's command line, the one spelling that its own server has too."""
+
+import json
+from pathlib import Path
+
+from app.settings import EngineSettings, Settings
+
+#: vLLM on a CPU takes the last LoRA slot for tokens without an adapter (vllm#48421). One slot more
+#: than the settings ask for stays zero and is never given to an adapter.
+CPU_ZERO_SLOTS = 1
+
+WORKER_EXTENSION = "app.engine.worker.WorkerExtension"
+
+
+class InvalidEngineArgument(ValueError):
+    """TENORA_ENGINE__EXTRA_ARGS names an argument that Tenora sets itself."""
+
+
+def engine_arguments(settings: Settings, base: Path | str, *, served_name: str, zero_slots: int) -> list[str]:
+    """vLLM's arguments for this base; ``zero_slots`` is CPU_ZERO_SLOTS on a CPU and 0 on a GPU.
+
+    Raises:
+        InvalidEngineArgument
+    """
+    engine = settings.engine
+    values: dict[str, object] = {
+        "model": str(base),
+        "served_model_name": served_name,
+        "enable_lora": True,
+        "max_loras": engine.max_loras + zero_slots,
+        "max_cpu_loras": max(engine.max_cpu_loras, engine.max_loras) + zero_slots,
+        "max_lora_rank": engine.max_lora_rank,
+        "dtype": engine.dtype,
+        "tensor_parallel_size": engine.tensor_parallel_size,
+        "worker_extension_cls": WORKER_EXTENSION,
+        "revision": settings.base_model_revision,
+        "max_model_len": engine.max_model_len,
+        "quantization": engine.quantization,
+    }
+    return [*_flags(values), *_extra_flags(engine, taken=set(values))]
+
+
+def _extra_flags(engine: EngineSettings, *, taken: set[str]) -> list[str]:
+    extra = {name.lstrip("-").replace("-", "_"): value for name, value in engine.extra_args.items()}
+    clash = sorted(taken & set(extra))
+    if clash:
+        raise InvalidEngineArgument(
+            f"TENORA_ENGINE__EXTRA_ARGS: found {', '.join(clash)}, allowed vLLM arguments that have no setting"
+        )
+    return _flags(extra)
+
+
+def _flags(values: dict[str, object]) -> list[str]:
+    flags: list[str] = []
+    for name, value in values.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is None:
+            continue
+        if value is True:
+            flags.append(flag)
+        elif value is False:
+            flags.append(f"--no-{flag[2:]}")
+        else:
+            flags += [flag, json.dumps(value) if isinstance(value, dict | list) else str(value)]
+    return flags

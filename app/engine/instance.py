@@ -1,0 +1,218 @@
+"""One life of a vLLM engine: from its start to its death or shutdown.
+
+This module and :mod:`app.engine.worker` are the only ones that import vLLM, and
+``tests/app/engine/test_vllm_contract.py`` holds every name of it that they use.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import State
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+from vllm.exceptions import GracefulHTTPError, VLLMClientError
+from vllm.lora.request import LoRARequest
+from vllm.platforms import current_platform
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+from adapters.identity import VersionKey
+from app.engine import answers
+from app.engine.base import Endpoint, EngineRequest
+from app.errors import AdapterLoadFailed, EngineUnavailable, InvalidRequest
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Longer than one token: see the AMX note in app/engine/worker.py.
+_WARM_UP: dict[str, Any] = {"prompt": [1] * 8, "max_tokens": 2, "temperature": 0}
+_DEATH_POLL_S = 0.1
+
+
+def on_cpu() -> bool:
+    """Whether this build of vLLM runs on the CPU."""
+    return bool(current_platform.is_cpu())
+
+
+class EngineInstance:
+    """A running engine. ``dead`` is set once it can answer no more."""
+
+    def __init__(self, llm: AsyncLLM, state: State, base_name: str) -> None:
+        self.dead = asyncio.Event()
+        self._llm = llm
+        self._models = state.openai_serving_models
+        self._base_name = base_name
+        self._endpoints: dict[Endpoint, tuple[type[BaseModel], Callable[[Any], Awaitable[Any]], str]] = {
+            Endpoint.COMPLETIONS: (CompletionRequest, state.openai_serving_completion.create_completion, "cmpl"),
+            Endpoint.CHAT: (ChatCompletionRequest, state.openai_serving_chat.create_chat_completion, "chatcmpl"),
+        }
+        self._watcher = asyncio.create_task(self._watch())
+
+    @classmethod
+    async def launch(cls, arguments: list[str], *, base_name: str, reserve_zero_slot: bool) -> "EngineInstance":
+        """Start an engine and return once it has answered a request.
+
+        Raises:
+            Exception: whatever vLLM raises when it cannot start; nothing is left running.
+        """
+        llm, args = await asyncio.to_thread(_construct, arguments)
+        try:
+            await llm.collective_rpc("tenora_prepare", kwargs={"reserve_zero_slot": reserve_zero_slot})
+            state = State()
+            await init_app_state(llm, state, args, await llm.get_supported_tasks())
+            instance = cls(llm, state, base_name)
+        except BaseException:
+            await asyncio.to_thread(llm.shutdown)
+            raise
+        try:
+            await instance.answer(
+                EngineRequest("warm-up", Endpoint.COMPLETIONS, _WARM_UP, base_name, adapter=None, cache_salt="warm-up")
+            )
+        except BaseException:
+            await instance.shutdown()
+            raise
+        return instance
+
+    async def shutdown(self) -> None:
+        """End the engine and its processes."""
+        self.dead.set()
+        self._watcher.cancel()
+        await asyncio.to_thread(self._llm.shutdown)
+
+    async def check(self, timeout_s: float) -> None:
+        """Prove that the engine's loop turns.
+
+        Raises:
+            EngineUnavailable
+        """
+        try:
+            await asyncio.wait_for(self._until_dead(self._llm.list_loras()), timeout_s)
+        except TimeoutError:
+            raise EngineUnavailable("the engine does not answer", retry_after=5) from None
+
+    async def add_adapter(self, key: VersionKey, path: Path) -> None:
+        """Load a version into the engine's host memory and a slot.
+
+        Raises:
+            AdapterLoadFailed: and nothing of the version is left in the engine.
+            EngineUnavailable
+        """
+        request = LoRARequest(lora_name=key.lora_name, lora_int_id=key.version_id, lora_path=str(path))
+        try:
+            loaded = await self._until_dead(self._llm.add_lora(request))
+        except EngineUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - vLLM raises a bare Exception for whatever failed in the worker
+            # A half-copied slot would answer with what it held before: take the id out before anyone uses it.
+            await self.remove_adapter(key.version_id)
+            logger.error("version %s could not be loaded: %s", key.lora_name, error)  # noqa: TRY400 - vLLM logged it
+            raise AdapterLoadFailed("the engine could not load this version", version_id=key.version_id) from None
+        if not loaded:
+            await self.remove_adapter(key.version_id)
+            raise AdapterLoadFailed("the engine could not load this version", version_id=key.version_id)
+        self._models.lora_requests[key.lora_name] = request
+
+    async def remove_adapter(self, version_id: int) -> None:
+        """Drop a version; unknown ids are no error."""
+        self._models.lora_requests.pop(self._name_of(version_id), None)
+        await self._until_dead(self._llm.remove_lora(version_id))
+
+    async def answer(self, request: EngineRequest) -> dict[str, Any] | answers.Events:
+        """Run one request on the engine; its adapter is loaded already.
+
+        Raises:
+            InvalidRequest, EngineUnavailable
+        """
+        body_type, handler, _ = self._endpoints[request.endpoint]
+        name = request.adapter.lora_name if request.adapter else self._base_name
+        own_fields = {"model": name, "request_id": request.request_id, "cache_salt": request.cache_salt}
+        try:
+            body = body_type.model_validate(request.body | own_fields)
+            answer = await handler(body)
+            _raise_if_cancelled()
+            if isinstance(answer, AsyncGenerator):
+                return await answers.Events.begin(answer, engine_name=name, public_name=request.model)
+        except ValidationError as error:
+            raise answers.from_validation(error) from None
+        except VLLMClientError as error:
+            raise InvalidRequest(answers.public_text(str(error), name, request.model)) from None
+        except (EngineDeadError, EngineGenerateError, GracefulHTTPError):
+            raise EngineUnavailable("the engine stopped while it answered", retry_after=5) from None
+        except BaseException:
+            await self.abort(request)
+            raise
+        if isinstance(answer, ErrorResponse):
+            raise answers.from_error(answer.error.model_dump(), name, request.model)
+        return {**answer.model_dump(), "model": request.model}
+
+    async def abort(self, request: EngineRequest) -> None:
+        """Abort whatever of the request still runs; what has ended is no error."""
+        if self.dead.is_set():
+            return
+        prefix = f"{self._endpoints[request.endpoint][2]}-{request.request_id}"
+        prompts = request.body.get("prompt")
+        many = len(prompts) if isinstance(prompts, list) else 1
+        ids = [prefix] if request.endpoint is Endpoint.CHAT else [f"{prefix}-{index}" for index in range(many)]
+        with contextlib.suppress(EngineDeadError):
+            await self._llm.abort(ids)
+
+    @property
+    def special_token_ids(self) -> frozenset[int]:
+        return frozenset(self._llm.get_tokenizer().all_special_ids)
+
+    def token_texts(self, token_ids: Sequence[int]) -> list[str]:
+        """The text of each token by itself, as vLLM's logprobs show it."""
+        tokenizer = self._llm.get_tokenizer()
+        return [tokenizer.decode([token_id]) for token_id in token_ids]
+
+    @property
+    def running(self) -> int:
+        """Requests that the engine has not finished."""
+        return int(self._llm.get_num_unfinished_requests())
+
+    def _name_of(self, version_id: int) -> str:
+        return next(
+            (name for name, request in self._models.lora_requests.items() if request.lora_int_id == version_id), ""
+        )
+
+    async def _watch(self) -> None:
+        while not self._llm.errored:  # noqa: ASYNC110 - vLLM offers a flag, no event
+            await asyncio.sleep(_DEATH_POLL_S)
+        self.dead.set()
+
+    async def _until_dead(self, call: Awaitable[T]) -> T:
+        """Await a call to the engine's process: vLLM leaves such calls waiting for ever when that dies."""
+        work = asyncio.ensure_future(call)
+        death = asyncio.ensure_future(self.dead.wait())
+        try:
+            await asyncio.wait({work, death}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
+        finally:
+            work.cancel()
+            death.cancel()
+        raise EngineUnavailable("the engine is being started again", retry_after=5)
+
+
+def _raise_if_cancelled() -> None:
+    """vLLM turns a cancelled request into an answer; whoever cancelled it wants it to end."""
+    if (task := asyncio.current_task()) and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def _construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
+    """Parse and start; takes tens of seconds, so it runs in a thread."""
+    args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
+    config = AsyncEngineArgs.from_cli_args(args).create_engine_config()
+    return AsyncLLM.from_vllm_config(config), args

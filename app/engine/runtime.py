@@ -1,0 +1,147 @@
+"""The engine port on vLLM, in this process: supervision around lives, leases around requests."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from adapters.cache import DiskCache
+from app.engine.answers import Events
+from app.engine.arguments import CPU_ZERO_SLOTS, engine_arguments
+from app.engine.base import Answer, EngineRequest, EngineState
+from app.engine.instance import EngineInstance, on_cpu
+from app.engine.loading import AdapterLoader, LoadedLease
+from app.engine.supervision import Supervisor
+from app.settings import Settings
+
+_CHECK_TIMEOUT_S = 5.0
+
+
+class EngineLife:
+    """A running engine together with the adapters that are loaded in it."""
+
+    def __init__(self, instance: EngineInstance, loader: AdapterLoader) -> None:
+        self.instance = instance
+        self.loader = loader
+        self.dead = instance.dead
+
+    async def end(self) -> None:
+        await self.instance.shutdown()
+        await self.loader.close()
+
+
+class VllmEngine:
+    """:class:`app.engine.base.Engine` on one vLLM engine."""
+
+    def __init__(self, settings: Settings, *, base: Path | str, base_name: str, cache: DiskCache) -> None:
+        zero_slots = CPU_ZERO_SLOTS if on_cpu() else 0
+        self._arguments = engine_arguments(settings, base, served_name=base_name, zero_slots=zero_slots)
+        self._reserve_zero_slot = zero_slots > 0
+        self._settings = settings.engine
+        self._base_name = base_name
+        self._cache = cache
+        self._special_token_ids: frozenset[int] = frozenset()
+        self._supervisor = Supervisor(self._launch, backoff_s=settings.engine.restart_backoff_s)
+
+    @property
+    def state(self) -> EngineState:
+        return self._supervisor.state
+
+    @property
+    def restarts(self) -> int:
+        """How often a dead engine was replaced."""
+        return self._supervisor.restarts
+
+    @property
+    def special_token_ids(self) -> frozenset[int]:
+        return self._special_token_ids
+
+    async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
+        return self._supervisor.life.instance.token_texts(token_ids)
+
+    async def start(self) -> None:
+        await self._supervisor.start()
+
+    async def stop(self) -> None:
+        await self._supervisor.stop()
+
+    async def check(self) -> None:
+        await self._supervisor.life.instance.check(_CHECK_TIMEOUT_S)
+
+    async def unload(self, version_id: int) -> None:
+        if self.state is EngineState.READY:
+            await self._supervisor.life.loader.unload(version_id)
+
+    async def answer(self, request: EngineRequest) -> Answer:
+        life = self._supervisor.life
+        lease = await life.loader.lease(request.adapter) if request.adapter else None
+        try:
+            answer = await life.instance.answer(request)
+        except BaseException:
+            await _finish(life, request, lease)
+            raise
+        if isinstance(answer, Events):
+            return LeasedEvents(answer, life, request, lease)
+        if lease:
+            lease.release()
+        return answer
+
+    async def _launch(self) -> EngineLife:
+        instance = await EngineInstance.launch(
+            self._arguments, base_name=self._base_name, reserve_zero_slot=self._reserve_zero_slot
+        )
+        self._special_token_ids = instance.special_token_ids
+        loader = AdapterLoader(
+            instance,
+            self._cache,
+            slots=self._settings.max_loras,
+            places=max(self._settings.max_cpu_loras, self._settings.max_loras),
+        )
+        return EngineLife(instance, loader)
+
+
+class LeasedEvents:
+    """A stream that holds its adapter's lease until it ends or is closed, started or not.
+
+    (The body of a generator function that was never started never reaches its ``finally``.)
+    """
+
+    def __init__(self, events: Events, life: EngineLife, request: EngineRequest, lease: LoadedLease | None) -> None:
+        self._events, self._life, self._request, self._lease = events, life, request, lease
+        self._open = True
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        if not self._open:
+            raise StopAsyncIteration
+        try:
+            event = await self._events.next()
+        except BaseException:
+            await self.aclose()
+            raise
+        if event is None:
+            self._open = False
+            if self._lease:
+                self._lease.release()
+            raise StopAsyncIteration
+        return event
+
+    async def aclose(self) -> None:
+        if self._open:
+            self._open = False
+            await _finish(self._life, self._request, self._lease, self._events)
+
+
+async def _finish(
+    life: EngineLife, request: EngineRequest, lease: LoadedLease | None, events: Events | None = None
+) -> None:
+    """Abort what still runs, and only then give the slot away: the engine must never see one adapter too many."""
+    try:
+        await asyncio.shield(life.instance.abort(request))
+        if events:
+            await events.aclose()
+    finally:
+        if lease:
+            lease.release()

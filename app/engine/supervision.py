@@ -1,0 +1,100 @@
+"""Keeps an engine alive: notices its death, ends what is left of it, and starts another."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+from app.engine.base import EngineState
+from app.errors import EngineUnavailable
+
+logger = logging.getLogger(__name__)
+
+_MAX_BACKOFF_S = 60.0
+#: What clients are told to wait: about the time that a small engine takes to start.
+_RETRY_AFTER_S = 15
+
+
+class Life(Protocol):
+    """One life of an engine, as the supervisor sees it."""
+
+    dead: asyncio.Event
+
+    async def end(self) -> None:
+        """Release everything that the life holds; called once, after its death or at shutdown."""
+
+
+L = TypeVar("L", bound=Life)
+
+
+class Supervisor(Generic[L]):
+    """Owns the current life of the engine.
+
+    Args:
+        launch: starts a life and returns when it answers.
+        backoff_s: the pause before a failed start is tried again, in seconds; doubles up to 60.
+    """
+
+    def __init__(self, launch: Callable[[], Awaitable[L]], *, backoff_s: float) -> None:
+        self._launch = launch
+        self._backoff_s = backoff_s
+        self._life: L | None = None
+        self._guard: asyncio.Task[None] | None = None
+        self.state = EngineState.STOPPED
+        self.restarts = 0
+
+    @property
+    def life(self) -> L:
+        """The life that answers now.
+
+        Raises:
+            EngineUnavailable
+        """
+        if self._life is None or self._life.dead.is_set():
+            raise EngineUnavailable("the engine is starting", retry_after=_RETRY_AFTER_S)
+        return self._life
+
+    async def start(self) -> None:
+        """Start the first life; its failure is the caller's, as nothing has worked yet."""
+        self.state = EngineState.STARTING
+        try:
+            self._life = await self._launch()
+        except BaseException:
+            self.state = EngineState.STOPPED
+            raise
+        self.state = EngineState.READY
+        self._guard = asyncio.create_task(self._keep_alive(self._life))
+
+    async def stop(self) -> None:
+        self.state = EngineState.STOPPED
+        if self._guard is not None:
+            self._guard.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._guard
+        life, self._life = self._life, None
+        if life is not None:
+            await life.end()
+
+    async def _keep_alive(self, life: L) -> None:
+        while True:
+            await life.dead.wait()
+            self.state = EngineState.RESTARTING
+            self._life = None
+            logger.error("the engine died; starting it again")
+            await life.end()
+            life = await self._launch_until_up()
+            self._life = life
+            self.restarts += 1
+            self.state = EngineState.READY
+            logger.warning("the engine answers again")
+
+    async def _launch_until_up(self) -> L:
+        backoff_s = self._backoff_s
+        while True:
+            try:
+                return await self._launch()
+            except Exception:
+                logger.exception("the engine did not start; next try in %.0f s", backoff_s)
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)

