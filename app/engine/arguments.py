@@ -9,6 +9,9 @@ from app.settings import EngineSettings, Settings
 #: than the settings ask for stays zero and is never given to an adapter.
 CPU_ZERO_SLOTS = 1
 
+#: vLLM would take nearly all of a CPU machine's memory.
+_CPU_KV_CACHE_BYTES = 2**30
+
 WORKER_EXTENSION = "app.engine.worker.WorkerExtension"
 
 
@@ -16,13 +19,14 @@ class InvalidEngineArgument(ValueError):
     """TENORA_ENGINE__EXTRA_ARGS names an argument that Tenora sets itself."""
 
 
-def engine_arguments(settings: Settings, base: Path | str, *, served_name: str, zero_slots: int) -> list[str]:
-    """vLLM's arguments for this base; ``zero_slots`` is CPU_ZERO_SLOTS on a CPU and 0 on a GPU.
+def engine_arguments(settings: Settings, base: Path | str, *, served_name: str, cpu: bool) -> list[str]:
+    """vLLM's arguments for this base on a CPU or a GPU.
 
     Raises:
         InvalidEngineArgument
     """
     engine = settings.engine
+    zero_slots = CPU_ZERO_SLOTS if cpu else 0
     values: dict[str, object] = {
         "model": str(base),
         "served_model_name": served_name,
@@ -36,6 +40,7 @@ def engine_arguments(settings: Settings, base: Path | str, *, served_name: str, 
         "revision": settings.base_model_revision,
         "max_model_len": engine.max_model_len,
         "quantization": engine.quantization,
+        "kv_cache_memory_bytes": engine.kv_cache_bytes or (_CPU_KV_CACHE_BYTES if cpu else None),
     }
     return [*_flags(values), *_extra_flags(engine, taken=set(values))]
 

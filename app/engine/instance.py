@@ -149,9 +149,6 @@ class EngineInstance:
             raise InvalidRequest(answers.public_text(str(error), name, request.model)) from None
         except (EngineDeadError, EngineGenerateError, GracefulHTTPError):
             raise EngineUnavailable("the engine stopped while it answered", retry_after=5) from None
-        except BaseException:
-            await self.abort(request)
-            raise
         if isinstance(answer, ErrorResponse):
             raise answers.from_error(answer.error.model_dump(), name, request.model)
         return {**answer.model_dump(), "model": request.model}

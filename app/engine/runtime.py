@@ -7,7 +7,7 @@ from typing import Self
 
 from adapters.cache import DiskCache
 from app.engine.answers import Events
-from app.engine.arguments import CPU_ZERO_SLOTS, engine_arguments
+from app.engine.arguments import engine_arguments
 from app.engine.base import Answer, EngineRequest, EngineState
 from app.engine.instance import EngineInstance, on_cpu
 from app.engine.loading import AdapterLoader, LoadedLease
@@ -34,9 +34,8 @@ class VllmEngine:
     """:class:`app.engine.base.Engine` on one vLLM engine."""
 
     def __init__(self, settings: Settings, *, base: Path | str, base_name: str, cache: DiskCache) -> None:
-        zero_slots = CPU_ZERO_SLOTS if on_cpu() else 0
-        self._arguments = engine_arguments(settings, base, served_name=base_name, zero_slots=zero_slots)
-        self._reserve_zero_slot = zero_slots > 0
+        self._cpu = on_cpu()
+        self._arguments = engine_arguments(settings, base, served_name=base_name, cpu=self._cpu)
         self._settings = settings.engine
         self._base_name = base_name
         self._cache = cache
@@ -74,7 +73,7 @@ class VllmEngine:
 
     async def answer(self, request: EngineRequest) -> Answer:
         life = self._supervisor.life
-        lease = await life.loader.lease(request.adapter) if request.adapter else None
+        lease = await life.loader.lease(request.request_id, request.adapter) if request.adapter else None
         try:
             answer = await life.instance.answer(request)
         except BaseException:
@@ -87,9 +86,7 @@ class VllmEngine:
         return answer
 
     async def _launch(self) -> EngineLife:
-        instance = await EngineInstance.launch(
-            self._arguments, base_name=self._base_name, reserve_zero_slot=self._reserve_zero_slot
-        )
+        instance = await EngineInstance.launch(self._arguments, base_name=self._base_name, reserve_zero_slot=self._cpu)
         self._special_token_ids = instance.special_token_ids
         loader = AdapterLoader(
             instance,

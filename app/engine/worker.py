@@ -11,9 +11,9 @@ class WorkerExtension:
 
     def tenora_prepare(self, *, reserve_zero_slot: bool) -> None:
         """Make a fresh CPU worker safe for what clients send; call once, before the first request."""
-        if torch.cpu._is_amx_tile_supported():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        if torch.cpu._is_amx_tile_supported():
             # A one-token prompt as the very first request would die of SIGILL otherwise.
-            torch.cpu._init_amx()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            torch.cpu._init_amx()
         if reserve_zero_slot:
             self._tenora_reserve_zero_slot()
 

@@ -1,0 +1,113 @@
+"""A whole Tenora in a process of its own: `tenora init`, `tenora serve`, the real engine."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+START_S = 240
+
+
+@dataclass
+class Server:
+    """A running server and its platform key."""
+
+    url: str
+    admin_key: str
+    process: subprocess.Popen[bytes]
+    home: Path
+
+    def client(self, key: str | None = None) -> httpx.Client:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=120)
+
+    def tenant(self, slug: str, *, scopes: tuple[str, ...] = ("inference", "adapters:read", "adapters:write")) -> str:
+        """Create the tenant if it is not there and return a new key of it."""
+        with self.client(self.admin_key) as admin:
+            answer = admin.post("/admin/tenants", json={"slug": slug})
+            assert answer.status_code in {201, 409}, answer.text
+            answer = admin.post(f"/admin/tenants/{slug}/keys", json={"name": "test", "scopes": list(scopes)})
+            assert answer.status_code == 201, answer.text
+            return str(answer.json()["key"])
+
+    def publish(self, tenant: str, adapter: str, directory: Path) -> httpx.Response:
+        with self.client(self.admin_key) as admin, contextlib.ExitStack() as files:
+            parts = {
+                name: files.enter_context((directory / name).open("rb"))
+                for name in ("adapter_config.json", "adapter_model.safetensors")
+            }
+            return admin.post(f"/admin/tenants/{tenant}/adapters/{adapter}/versions", files=parts)
+
+    def engine_processes(self) -> list[psutil.Process]:
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        return [child for child in children if "VLLM::" in " ".join(child.cmdline())]
+
+    def metric(self, name: str) -> float:
+        """The value of a metric without labels."""
+        with self.client() as client:
+            lines = client.get("/metrics").text.splitlines()
+        return next(float(line.split()[-1]) for line in lines if line.split(" ")[0] == name)
+
+    def wait_ready(self) -> None:
+        with self.client() as client:
+            until(lambda: self._ready(client), START_S)
+
+    def _ready(self, client: httpx.Client) -> bool:
+        assert self.process.poll() is None, "the server ended"
+        try:
+            return client.get("/health/ready").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+def until(condition: Any, timeout_s: float) -> None:
+    """Wait until the condition holds."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {timeout_s} s")
+        time.sleep(0.02)
+
+
+def environment(home: Path, base: Path, **settings: str) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TENORA_")}
+    return {**clean, "TENORA_HOME": str(home), "TENORA_BASE_MODEL": str(base), "TENORA_BASE_MODEL_NAME": "demo", **settings}
+
+
+@contextlib.contextmanager
+def running(home: Path, base: Path, **settings: str) -> Iterator[Server]:
+    """Start a server on a free port and end it with all that it started."""
+    variables = environment(home, base, **settings)
+    tenora = [str(Path(sys.executable).parent / "tenora")]
+    made = subprocess.run([*tenora, "init", "--json"], env=variables, check=True, capture_output=True, text=True)
+    port = free_port()
+    log = (home / "server.log").open("wb")
+    process = subprocess.Popen([*tenora, "serve", "--port", str(port)], env=variables, stdout=log, stderr=log)
+    server = Server(f"http://127.0.0.1:{port}", json.loads(made.stdout)["key"], process, home)
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        left = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        log.close()
+        _, alive = psutil.wait_procs(left, timeout=30)
+        assert not alive, f"left running: {alive}"
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
