@@ -82,7 +82,8 @@ def until(condition: Any, timeout_s: float) -> None:
 
 def environment(home: Path, base: Path, **settings: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TENORA_")}
-    return {**clean, "TENORA_HOME": str(home), "TENORA_BASE_MODEL": str(base), "TENORA_BASE_MODEL_NAME": "demo", **settings}
+    own = {"TENORA_HOME": str(home), "TENORA_BASE_MODEL": str(base), "TENORA_BASE_MODEL_NAME": "demo"}
+    return clean | own | settings
 
 
 @contextlib.contextmanager

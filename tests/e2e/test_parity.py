@@ -55,7 +55,10 @@ async def test_more_adapters_than_slots_and_hundreds_of_requests(
     server: Server, trained_demo: Demo, tmp_path: Path
 ) -> None:
     """Six adapters through two slots and three places, base requests among them: a stale slot would show."""
-    adapters = {f"churn-{seed}": make_adapter(trained_demo.base, tmp_path / str(seed), seed=seed) for seed in range(CHURN_ADAPTERS)}
+    adapters = {
+        f"churn-{seed}": make_adapter(trained_demo.base, tmp_path / str(seed), seed=seed)
+        for seed in range(CHURN_ADAPTERS)
+    }
     churned = PeftReference(trained_demo.base, adapters)
     key = server.tenant("churn")
     for name, directory in adapters.items():
@@ -66,7 +69,7 @@ async def test_more_adapters_than_slots_and_hundreds_of_requests(
         for model in models
         for question in QUESTIONS
     }
-    assert len({tuple(tokens) for tokens in expected.values()}) > len(models), "the adapters must differ to be told apart"
+    assert len({tuple(tokens) for tokens in expected.values()}) > len(models), "adapters must differ"
     rng = random.Random(1)
     cases = [(rng.choice(models), rng.choice(QUESTIONS)) for _ in range(CHURN_REQUESTS)]
     async with httpx.AsyncClient(base_url=server.url, timeout=300) as client:

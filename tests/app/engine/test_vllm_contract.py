@@ -99,8 +99,9 @@ def test_the_extension_clashes_with_no_name_of_the_worker() -> None:
 
 def test_the_arguments_parse_into_an_engine_that_reserves_a_slot() -> None:
     settings = Settings(engine=EngineSettings(max_loras=3, max_cpu_loras=5, extra_args={"max_num_seqs": 7}))
-    arguments = engine_arguments(settings, "/base", served_name="base", zero_slots=1)
+    arguments = engine_arguments(settings, "/base", served_name="base", cpu=True)
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
     parsed = AsyncEngineArgs.from_cli_args(args)
     assert (parsed.max_loras, parsed.max_cpu_loras, parsed.max_lora_rank, parsed.max_num_seqs) == (4, 6, 64, 7)
+    assert parsed.kv_cache_memory_bytes == 2**30
     assert parsed.worker_extension_cls == f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}"

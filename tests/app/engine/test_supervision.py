@@ -1,0 +1,83 @@
+"""Deaths are noticed, failed starts are tried again, and a stopped engine stays stopped."""
+
+import asyncio
+
+import pytest
+
+from app.engine.base import EngineState
+from app.engine.supervision import Supervisor
+from app.errors import EngineUnavailable
+
+
+class Life:
+    def __init__(self) -> None:
+        self.dead = asyncio.Event()
+        self.ended = 0
+
+    async def end(self) -> None:
+        self.ended += 1
+
+
+class Launcher:
+    """Starts lives; the attempts named in ``failures`` fail."""
+
+    def __init__(self, failures: set[int] = frozenset()) -> None:
+        self.lives: list[Life] = []
+        self.attempts = 0
+        self.failures = failures
+
+    async def __call__(self) -> Life:
+        self.attempts += 1
+        if self.attempts in self.failures:
+            raise RuntimeError("no memory")
+        self.lives.append(Life())
+        return self.lives[-1]
+
+
+async def reach(supervisor: Supervisor[Life], state: EngineState, restarts: int) -> None:
+    async with asyncio.timeout(10):
+        while (supervisor.state, supervisor.restarts) != (state, restarts):
+            await asyncio.sleep(0)
+
+
+async def test_a_dead_engine_is_ended_and_replaced() -> None:
+    launcher = Launcher()
+    supervisor = Supervisor(launcher, backoff_s=0.001)
+    await supervisor.start()
+    assert supervisor.state is EngineState.READY
+    launcher.lives[0].dead.set()
+    with pytest.raises(EngineUnavailable) as refused:
+        _ = supervisor.life
+    assert refused.value.retry_after
+    await reach(supervisor, EngineState.READY, restarts=1)
+    assert launcher.lives[0].ended == 1
+    assert supervisor.life is launcher.lives[1]
+    await supervisor.stop()
+    assert launcher.lives[1].ended == 1
+
+
+async def test_a_restart_that_fails_is_tried_again() -> None:
+    launcher = Launcher(failures={2, 3})
+    supervisor = Supervisor(launcher, backoff_s=0.001)
+    await supervisor.start()
+    launcher.lives[0].dead.set()
+    await reach(supervisor, EngineState.READY, restarts=1)
+    assert launcher.attempts == 4
+    await supervisor.stop()
+
+
+async def test_a_first_start_that_fails_is_the_callers() -> None:
+    supervisor = Supervisor(Launcher(failures={1}), backoff_s=0.001)
+    with pytest.raises(RuntimeError, match="no memory"):
+        await supervisor.start()
+    assert supervisor.state is EngineState.STOPPED
+
+
+async def test_stopping_ends_the_life_and_starts_none() -> None:
+    launcher = Launcher()
+    supervisor = Supervisor(launcher, backoff_s=0.001)
+    await supervisor.start()
+    await supervisor.stop()
+    assert (supervisor.state, launcher.attempts, launcher.lives[0].ended) == (EngineState.STOPPED, 1, 1)
+    with pytest.raises(EngineUnavailable):
+        _ = supervisor.life
