@@ -26,6 +26,23 @@ class EngineState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class EngineStats:
+    """What the engine holds and does at one moment.
+
+    Attributes:
+        running: requests in the engine that have not ended.
+        waiting: requests that wait for a LoRA slot before they may enter.
+        resident: adapters in the engine's memory, those being loaded included.
+        restarts: how often a dead engine was replaced since the process began.
+    """
+
+    running: int
+    waiting: int
+    resident: int
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
 class EngineRequest:
     """One inference request as the engine sees it.
 
@@ -72,6 +89,9 @@ class Engine(Protocol):
     @property
     def special_token_ids(self) -> frozenset[int]:
         """Ids of the base tokenizer's special tokens (BOS, EOS, ...); empty until the engine has started once."""
+
+    def stats(self) -> EngineStats:
+        """Numbers for metrics; zeros while no engine runs."""
 
     async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         """The text of each token by itself, in order, as the engine's logprobs show it."""

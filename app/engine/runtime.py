@@ -8,7 +8,7 @@ from typing import Self
 from adapters.cache import DiskCache
 from app.engine.answers import Events
 from app.engine.arguments import engine_arguments
-from app.engine.base import Answer, EngineRequest, EngineState
+from app.engine.base import Answer, EngineRequest, EngineState, EngineStats
 from app.engine.instance import EngineInstance, on_cpu
 from app.engine.loading import AdapterLoader, LoadedLease
 from app.engine.supervision import Supervisor
@@ -47,13 +47,14 @@ class VllmEngine:
         return self._supervisor.state
 
     @property
-    def restarts(self) -> int:
-        """How often a dead engine was replaced."""
-        return self._supervisor.restarts
-
-    @property
     def special_token_ids(self) -> frozenset[int]:
         return self._special_token_ids
+
+    def stats(self) -> EngineStats:
+        restarts = self._supervisor.restarts
+        if (life := self._supervisor.current) is None:
+            return EngineStats(running=0, waiting=0, resident=0, restarts=restarts)
+        return EngineStats(life.instance.running, life.loader.waiting, life.loader.resident, restarts)
 
     async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         return self._supervisor.life.instance.token_texts(token_ids)
@@ -68,8 +69,8 @@ class VllmEngine:
         await self._supervisor.life.instance.check(_CHECK_TIMEOUT_S)
 
     async def unload(self, version_id: int) -> None:
-        if self.state is EngineState.READY:
-            await self._supervisor.life.loader.unload(version_id)
+        if life := self._supervisor.current:
+            await life.loader.unload(version_id)
 
     async def answer(self, request: EngineRequest) -> Answer:
         life = self._supervisor.life

@@ -45,15 +45,20 @@ class Supervisor(Generic[L]):
         self.restarts = 0
 
     @property
+    def current(self) -> L | None:
+        """The life that answers now, if one does."""
+        return None if self._life is None or self._life.dead.is_set() else self._life
+
+    @property
     def life(self) -> L:
         """The life that answers now.
 
         Raises:
             EngineUnavailable
         """
-        if self._life is None or self._life.dead.is_set():
+        if (life := self.current) is None:
             raise EngineUnavailable("the engine is starting", retry_after=_RETRY_AFTER_S)
-        return self._life
+        return life
 
     async def start(self) -> None:
         """Start the first life; its failure is the caller's, as nothing has worked yet."""

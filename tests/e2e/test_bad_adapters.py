@@ -1,0 +1,51 @@
+"""Each adapter that vLLM would take and answer wrongly with, or die of, is refused; nobody else notices."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.demo.train import Demo
+from tests.bad_adapters import BAD
+from tests.e2e.server import Server
+
+
+@pytest.fixture(scope="module")
+def witness(server: Server, keys: dict[str, str]) -> Iterator[httpx.Client]:
+    with server.client(keys["pricing"]) as client:
+        yield client
+
+
+def answers(client: httpx.Client) -> list[object]:
+    return [
+        client.post(
+            "/v1/completions",
+            json={"model": model, "prompt": "[INST] What is sugar? [/INST]", "max_tokens": 12, "temperature": 0,
+                  "logprobs": 2},
+        ).json()["choices"]
+        for model in ("demo", "pricing")
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(BAD))
+def test_a_bad_adapter_is_refused_with_its_reason(
+    server: Server, witness: httpx.Client, trained_demo: Demo, tmp_path: Path, name: str
+) -> None:
+    before = answers(witness)
+    bad = BAD[name]
+    directory = bad.make(trained_demo.adapters["pricing"], tmp_path)
+    answer = server.publish("supply-chain", f"bad-{name}".replace("_", "-"), directory)
+    assert answer.status_code == 422, answer.text
+    error = answer.json()["error"]
+    assert error["code"] == "adapter_rejected"
+    assert bad.code in {reason["code"] for reason in error["reasons"]}
+    for reason in error["reasons"]:
+        assert {"field", "found", "allowed", "message"} <= set(reason)
+    assert answers(witness) == before
+
+
+def test_nothing_of_the_refused_was_kept(server: Server) -> None:
+    with server.client(server.admin_key) as admin:
+        listed = admin.get("/admin/tenants/supply-chain/adapters").json()["data"]
+    assert {adapter["name"] for adapter in listed} <= {"supply-chain"}
