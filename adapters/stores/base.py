@@ -1,7 +1,27 @@
 """The port of the blob stores: immutable bytes under their own SHA-256."""
 
+import re
 from pathlib import Path
 from typing import Protocol
+
+from adapters.errors import DigestMismatch
+
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+def is_digest(text: str) -> bool:
+    return bool(_DIGEST.fullmatch(text))
+
+
+def check_digest(digest: str) -> str:
+    """Return the digest unchanged. Every path and object key is built from one that went through here.
+
+    Raises:
+        DigestMismatch: not 64 lower-case hex digits, so no bytes have it.
+    """
+    if not is_digest(digest):
+        raise DigestMismatch(f"digest: found {digest[:80]!r}, allowed 64 lower-case hex digits")
+    return digest
 
 
 class BlobStore(Protocol):
@@ -14,7 +34,9 @@ class BlobStore(Protocol):
     def put(self, digest: str, source: Path) -> bool:
         """Store the file's bytes under its digest; readers see all of it or nothing.
 
-        The bytes are verified on the way (checksum or hash). Returns False if the blob was already there.
+        The bytes are verified on the way. Returns False if the blob was already there; the file is not
+        read then. The file must not be written to afterwards, as a store may keep it instead of a copy;
+        the caller may unlink it.
 
         Raises:
             DigestMismatch: the file's bytes are not those that the digest names.
@@ -22,7 +44,9 @@ class BlobStore(Protocol):
         """
 
     def fetch(self, digest: str, destination: Path) -> None:
-        """Write the blob's bytes to a new file. The caller verifies the digest and renames.
+        """Write the blob's bytes to a new file, mode 0600; after an error there is none.
+
+        The caller verifies the digest and renames.
 
         Raises:
             BlobNotFound, StoreUnavailable, DiskFull

@@ -54,6 +54,8 @@ class AdapterLoader:
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._removals: set[asyncio.Task[None]] = set()
         self._files: dict[int, Lease] = {}
+        #: One change of the engine at a time: an evicted version may be wanted again before it is out.
+        self._changes = asyncio.Lock()
         self._closed = False
 
     @property
@@ -90,7 +92,7 @@ class AdapterLoader:
     async def unload(self, version_id: int) -> None:
         """Drop a version, now or when its last request has ended."""
         if self._residency.remove(version_id):
-            await self._take_out(version_id)
+            await self._remove(version_id)
 
     async def close(self) -> None:
         """The engine is gone: refuse who waits, give back every file."""
@@ -125,22 +127,22 @@ class AdapterLoader:
     async def _load(self, key: VersionKey, evicted: int | None) -> None:
         version_id = key.version_id
         try:
-            if evicted is not None:
-                await self._take_out(evicted)
-            files = await self._cache.lease(key)
-            try:
-                await self._host.add_adapter(key, files.path)
-            except BaseException:
-                files.release()
-                raise
+            async with self._changes:
+                if evicted is not None:
+                    await self._take_out(evicted)
+                self._files[version_id] = await self._cache.lease(key)
+                try:
+                    await self._host.add_adapter(key, self._files[version_id].path)
+                except BaseException:
+                    self._files.pop(version_id).release()
+                    raise
         except BaseException:
             self._residency.failed(version_id)
             raise
         finally:
             del self._loads[version_id]
-        self._files[version_id] = files
         if self._residency.loaded(version_id):
-            await self._take_out(version_id)
+            await self._remove(version_id)
 
     def _release(self, request_id: str, version_id: int) -> None:
         self._give_back_place(version_id)
@@ -148,15 +150,16 @@ class AdapterLoader:
 
     def _give_back_place(self, version_id: int) -> None:
         if self._residency.release(version_id) and not self._closed:
-            removal = asyncio.create_task(self._take_out(version_id))
+            removal = asyncio.create_task(self._remove(version_id))
             self._removals.add(removal)
             removal.add_done_callback(self._removals.discard)
 
+    async def _remove(self, version_id: int) -> None:
+        async with self._changes:
+            await self._take_out(version_id)
+
     async def _take_out(self, version_id: int) -> None:
-        # Taken first: the version may be loaded again, with files of its own, before the engine has answered.
-        files = self._files.pop(version_id, None)
         try:
             await self._host.remove_adapter(version_id)
         finally:
-            if files:
-                files.release()
+            self._files.pop(version_id).release()

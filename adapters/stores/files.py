@@ -1,0 +1,93 @@
+"""Small file work shared by the stores and the disk cache. Everything here blocks."""
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EDQUOT, EFBIG, ENOSPC
+from pathlib import Path
+from typing import BinaryIO
+
+from adapters.errors import DiskFull, StoreUnavailable
+
+# EFBIG is what a process sees whose file size is limited (`ulimit -f`).
+_NO_ROOM = frozenset({ENOSPC, EDQUOT, EFBIG})
+_STALE_S = 24 * 3600
+
+
+@contextmanager
+def disk_errors(doing: str) -> Iterator[None]:
+    """Translate what the operating system says about this node's disk.
+
+    Args:
+        doing: completes "no room to ..."; shown to clients, so without a path.
+
+    Raises:
+        DiskFull: no room, quota used up, or the process's file size limit reached.
+        StoreUnavailable: any other OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise DiskFull(f"no room on this node's disk to {doing}") from error
+        raise StoreUnavailable(f"this node's disk refused to {doing}") from error
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Write a file that must not exist yet, mode 0600; it is removed again if the block fails."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        try:
+            yield file
+            file.flush()
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def new_directory(path: Path) -> None:
+    """Make a directory, and those above it that are missing, mode 0700; an existing one is left as it is."""
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for directory in reversed(missing):
+        # Path.mkdir(parents=True) would give the ones above the process's default mode.
+        directory.mkdir(mode=0o700, exist_ok=True)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 (hex) of a file's bytes, read in chunks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Flush a file or a directory to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a symbolic link, or a directory with all in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def sweep_stale(directory: Path) -> None:
+    """Remove entries that were last written to more than a day ago; younger ones may be at work in another process."""
+    limit = time.time() - _STALE_S
+    for entry in directory.iterdir():
+        try:
+            if entry.lstat().st_mtime < limit:
+                remove(entry)
+        except FileNotFoundError:
+            continue  # another process swept it, or finished with it
