@@ -6,7 +6,7 @@ The tree::
     ├── Unauthenticated    ├── Forbidden        ├── NotFound          ├── Conflict
     ├── InvalidRequest     ├── UnsupportedField ├── TooLarge          ├── MethodNotAllowed
     ├── AdapterQuarantined ├── AdapterLoadFailed
-    └── EngineUnavailable
+    └── EngineUnavailable  └── RegistryUnavailable  └── Busy
 
 The leaves of :mod:`adapters.errors` have their rows here too.
 """
@@ -81,6 +81,14 @@ class EngineUnavailable(TenoraError):
     """The engine is starting, or starting again."""
 
 
+class RegistryUnavailable(TenoraError):
+    """The registry's database does not answer, or its schema is not this release's."""
+
+
+class Busy(TenoraError):
+    """As much of this is going on as the settings allow."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """What a client sees: HTTP status, OpenAI's error type, a stable code."""
@@ -102,6 +110,9 @@ ROWS: dict[type[Exception], Row] = {
     InvalidRequest: Row(400, "invalid_request_error", "invalid_value"),
     UnsupportedField: Row(400, "invalid_request_error", "unsupported_field"),
     EngineUnavailable: Row(503, "service_unavailable_error", "engine_unavailable"),
+    RegistryUnavailable: Row(503, "service_unavailable_error", "registry_unavailable"),
+    Busy: Row(503, "service_unavailable_error", "busy"),
+    adapter_errors.UnsupportedBase: Row(500, "server_error", "unsupported_base"),
     adapter_errors.InvalidName: Row(422, "invalid_request_error", "invalid_name"),
     adapter_errors.AdapterRejected: Row(422, "invalid_request_error", "adapter_rejected"),
     adapter_errors.ValidationFailed: Row(422, "invalid_request_error", "validation_limit"),

@@ -1,0 +1,134 @@
+"""API keys in the registry: never the key itself, only its hash."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, bindparam, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.tables import keys, tenants
+from app.registry import Key, Scope
+
+_SHOWN = (
+    keys.c.id,
+    tenants.c.slug.label("tenant"),
+    keys.c.name,
+    keys.c.scopes,
+    keys.c.lifetime_s,
+    keys.c.created_at,
+    keys.c.expires_at,
+    keys.c.revoked_at,
+)
+_WITH_TENANT = keys.outerjoin(tenants, keys.c.tenant_id == tenants.c.id)
+
+_CREDENTIAL = (
+    select(
+        keys.c.hmac,
+        keys.c.scopes,
+        keys.c.expires_at,
+        keys.c.revoked_at,
+        keys.c.tenant_id,
+        tenants.c.slug,
+        tenants.c.salt,
+        tenants.c.disabled,
+        tenants.c.deleted_at,
+    )
+    .select_from(_WITH_TENANT)
+    .where(keys.c.id == bindparam("key_id"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What authentication needs of a key and its tenant.
+
+    Attributes:
+        hmac: 64 hex digits.
+        tenant_works: False if the tenant is disabled or deleted.
+    """
+
+    hmac: str = field(repr=False)
+    scopes: frozenset[Scope]
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    tenant_id: int | None
+    tenant_slug: str | None
+    tenant_works: bool
+    salt: str = field(repr=False)
+
+
+async def find_credential(connection: AsyncConnection, key_id: str) -> Credential | None:
+    row = (await connection.execute(_CREDENTIAL, {"key_id": key_id})).one_or_none()
+    if row is None:
+        return None
+    return Credential(
+        hmac=row.hmac,
+        scopes=frozenset(Scope(scope) for scope in row.scopes),
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+        tenant_id=row.tenant_id,
+        tenant_slug=row.slug,
+        tenant_works=row.tenant_id is None or (not row.disabled and row.deleted_at is None),
+        salt=row.salt or "",
+    )
+
+
+async def insert_key(connection: AsyncConnection, key: Key, *, tenant_id: int | None, hmac: str) -> None:
+    await connection.execute(
+        insert(keys).values(
+            id=key.id,
+            tenant_id=tenant_id,
+            name=key.name,
+            scopes=[scope.value for scope in key.scopes],
+            hmac=hmac,
+            lifetime_s=key.lifetime_s,
+            created_at=key.created_at,
+            expires_at=key.expires_at,
+            revoked_at=key.revoked_at,
+        )
+    )
+
+
+async def find_key(connection: AsyncConnection, key_id: str, *, tenant_id: int | None) -> Key | None:
+    """One key of that tenant (None: a platform key), its row held until the transaction ends."""
+    statement = select(*_SHOWN).select_from(_WITH_TENANT).where(keys.c.id == key_id, _owned_by(tenant_id))
+    row = (await connection.execute(statement.with_for_update(of=keys))).one_or_none()
+    return None if row is None else _key(row)
+
+
+async def list_keys(connection: AsyncConnection, *, tenant_id: int | None, after: str, limit: int) -> list[Key]:
+    """Keys of that tenant (None: platform keys) with an id above ``after``, by id; ended ones too."""
+    statement = (
+        select(*_SHOWN)
+        .select_from(_WITH_TENANT)
+        .where(_owned_by(tenant_id), keys.c.id > after)
+        .order_by(keys.c.id)
+        .limit(limit)
+    )
+    return [_key(row) for row in await connection.execute(statement)]
+
+
+async def set_expiry(connection: AsyncConnection, key_id: str, at: datetime) -> None:
+    await connection.execute(update(keys).where(keys.c.id == key_id).values(expires_at=at))
+
+
+async def set_revoked(connection: AsyncConnection, key_id: str, at: datetime) -> None:
+    await connection.execute(update(keys).where(keys.c.id == key_id).values(revoked_at=at))
+
+
+def _owned_by(tenant_id: int | None) -> Any:
+    return keys.c.tenant_id.is_(None) if tenant_id is None else keys.c.tenant_id == tenant_id
+
+
+def _key(row: Row[*tuple[Any, ...]]) -> Key:
+    return Key(
+        id=row.id,
+        tenant=row.tenant,
+        name=row.name,
+        scopes=tuple(Scope(scope) for scope in row.scopes),
+        lifetime_s=row.lifetime_s,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+    )

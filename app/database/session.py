@@ -1,0 +1,137 @@
+"""The registry's database: SQLite (one node) or PostgreSQL, behind short transactions."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from sqlalchemy import URL, Connection, event, text
+from sqlalchemy.exc import InterfaceError, OperationalError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from app.database.migrate import head_revision
+from app.database.urls import SQLITE_BUSY_MS, parse_url
+from app.errors import RegistryUnavailable
+
+_POOL_TIMEOUT_S = 10
+
+
+class Database:
+    """The registry's database for the life of the process. Construction does not connect.
+
+    Raises:
+        ValueError: the URL is not one that the registry supports.
+    """
+
+    def __init__(self, url: str) -> None:
+        parsed = parse_url(url)
+        engines = _sqlite_engines if parsed.get_backend_name() == "sqlite" else _postgresql_engines
+        self._reader, self._writer = engines(parsed)
+        self._head = head_revision()
+
+    @asynccontextmanager
+    async def read(self) -> AsyncGenerator[AsyncConnection]:
+        """A connection for statements that only read, each its own transaction.
+
+        Raises:
+            RegistryUnavailable: the database does not answer.
+        """
+        with _translated():
+            async with self._reader.connect() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def write(self) -> AsyncGenerator[AsyncConnection]:
+        """A connection in one transaction, committed at the end, rolled back on an error.
+
+        On SQLite it holds the write lock from its first statement, so two writers wait for each other and
+        never deadlock.
+
+        Raises:
+            RegistryUnavailable: the database does not answer.
+            sqlalchemy.exc.IntegrityError: a constraint refused a row; the transaction is over.
+        """
+        with _translated():
+            async with self._writer.begin() as connection:
+                yield connection
+
+    async def check(self) -> None:
+        """Prove that the database answers and that its schema is this release's.
+
+        Raises:
+            RegistryUnavailable
+        """
+        try:
+            async with self.read() as connection:
+                found = await connection.scalar(text("SELECT version_num FROM alembic_version"))
+        except ProgrammingError:
+            found = None
+        if found != self._head:
+            raise RegistryUnavailable(f"the registry's schema is at {found}, not {self._head}: run tenora migrate")
+
+    async def close(self) -> None:
+        await self._reader.dispose()
+        await self._writer.dispose()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (OperationalError, InterfaceError, PoolTimeout) as error:
+        raise RegistryUnavailable("the registry's database does not answer", retry_after=1) from error
+
+
+def _postgresql_engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
+    writer = create_async_engine(
+        url,
+        pool_size=10,
+        max_overflow=10,
+        pool_timeout=_POOL_TIMEOUT_S,
+        # A server that was restarted is noticed here, not by the first ten requests.
+        pool_pre_ping=True,
+        skip_autocommit_rollback=True,
+        # A server that vanished without a word is given up after seconds, not the kernel's quarter of an hour.
+        connect_args={
+            "connect_timeout": 5,
+            "tcp_user_timeout": 10_000,
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 2,
+        },
+    )
+    # Shares the pool. Autocommit saves the BEGIN and ROLLBACK round trips of a single SELECT.
+    return writer.execution_options(isolation_level="AUTOCOMMIT"), writer
+
+
+def _sqlite_engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
+    reader = create_async_engine(
+        url, pool_size=4, max_overflow=0, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True
+    )
+    event.listen(reader.sync_engine, "connect", _prepare_reader)
+    # One connection: writers of this process queue here, in order, rather than poll for SQLite's lock.
+    writer = create_async_engine(url, pool_size=1, max_overflow=0, pool_timeout=_POOL_TIMEOUT_S)
+    event.listen(writer.sync_engine, "connect", _prepare_writer)
+    event.listen(writer.sync_engine, "begin", _begin_immediate)
+    return reader, writer
+
+
+def _prepare_reader(connection: Any, _record: Any) -> None:
+    _pragmas(connection, f"busy_timeout={SQLITE_BUSY_MS}", "query_only=ON")
+
+
+def _prepare_writer(connection: Any, _record: Any) -> None:
+    # The driver then begins nothing by itself: a transaction starts as IMMEDIATE or not at all.
+    connection.isolation_level = None
+    _pragmas(connection, f"busy_timeout={SQLITE_BUSY_MS}", "foreign_keys=ON")
+
+
+def _pragmas(connection: Any, *pragmas: str) -> None:
+    cursor = connection.cursor()
+    for pragma in pragmas:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,0 +1,62 @@
+"""Tenants in the registry."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, exists, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.tables import adapters, tenants
+from app.registry import Tenant
+
+_COLUMNS = (tenants.c.id, tenants.c.slug, tenants.c.name, tenants.c.disabled, tenants.c.created_at)
+_LIVE = tenants.c.deleted_at.is_(None)
+
+
+def _tenant(row: Row[*tuple[Any, ...]]) -> Tenant:
+    return Tenant(id=row.id, slug=row.slug, name=row.name, disabled=row.disabled, created_at=row.created_at)
+
+
+async def insert_tenant(connection: AsyncConnection, *, slug: str, name: str, salt: str, at: datetime) -> Tenant:
+    """Add a tenant.
+
+    Raises:
+        sqlalchemy.exc.IntegrityError: a living tenant has that slug.
+    """
+    statement = insert(tenants).values(slug=slug, name=name, disabled=False, salt=salt, created_at=at)
+    row = (await connection.execute(statement.returning(*_COLUMNS))).one()
+    return _tenant(row)
+
+
+async def find_tenant(connection: AsyncConnection, slug: str, *, lock: bool = False) -> Tenant | None:
+    """A living tenant.
+
+    Args:
+        lock: hold its row until the transaction ends. Whatever changes a tenant or its adapters takes this
+            lock first, so such changes happen one after another (SQLite: the write lock does the same).
+    """
+    statement = select(*_COLUMNS).where(tenants.c.slug == slug, _LIVE)
+    if lock:
+        # Weaker than FOR UPDATE: rows that merely refer to the tenant, such as new keys, are not held up.
+        statement = statement.with_for_update(key_share=True)
+    row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else _tenant(row)
+
+
+async def list_tenants(connection: AsyncConnection, *, after: int, limit: int) -> list[Tenant]:
+    """Living tenants with an id above ``after``, by id."""
+    statement = select(*_COLUMNS).where(_LIVE, tenants.c.id > after).order_by(tenants.c.id).limit(limit)
+    return [_tenant(row) for row in await connection.execute(statement)]
+
+
+async def update_tenant(connection: AsyncConnection, tenant_id: int, *, name: str, disabled: bool) -> None:
+    await connection.execute(update(tenants).where(tenants.c.id == tenant_id).values(name=name, disabled=disabled))
+
+
+async def mark_tenant_deleted(connection: AsyncConnection, tenant_id: int, *, at: datetime) -> None:
+    await connection.execute(update(tenants).where(tenants.c.id == tenant_id).values(deleted_at=at))
+
+
+async def has_adapters(connection: AsyncConnection, tenant_id: int) -> bool:
+    living = exists().where(adapters.c.tenant_id == tenant_id, adapters.c.deleted_at.is_(None))
+    return bool(await connection.scalar(select(living)))

@@ -1,0 +1,79 @@
+"""Checks of plain values that several services take: display names, page sizes, cursors, numbers of seconds."""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from app.errors import InvalidRequest
+from app.registry import Page
+
+MAX_LIMIT = 200
+DEFAULT_LIMIT = 50
+_MAX_NAME = 100
+
+Item = TypeVar("Item")
+
+
+def checked_name(name: str) -> str:
+    """A name for people: 1 to 100 printable characters.
+
+    Raises:
+        InvalidRequest
+    """
+    # Not printable are NUL and lone surrogates too, which databases refuse.
+    if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
+        raise _invalid("name", name, f"1 to {_MAX_NAME} printable characters")
+    return name
+
+
+def checked_seconds(field: str, value: int, *, least: int, most: int) -> int:
+    """A duration within its bounds, ends included.
+
+    Raises:
+        InvalidRequest
+    """
+    if not least <= value <= most:
+        raise _invalid(field, value, f"{least} to {most} seconds")
+    return value
+
+
+def checked_limit(limit: int) -> int:
+    """How many items a page may hold.
+
+    Raises:
+        InvalidRequest
+    """
+    if not 1 <= limit <= MAX_LIMIT:
+        raise _invalid("limit", limit, f"1 to {MAX_LIMIT}")
+    return limit
+
+
+def read_cursor(cursor: str | None, pattern: re.Pattern[str]) -> str | None:
+    """What ``page_of`` put into a cursor; None for the first page.
+
+    Raises:
+        InvalidRequest: not a cursor of this kind of list.
+    """
+    if cursor is None:
+        return None
+    try:
+        text = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, UnicodeError):
+        text = ""
+    if not pattern.fullmatch(text):
+        raise _invalid("cursor", cursor, "the next_cursor of the page before")
+    return text
+
+
+def page_of(items: Sequence[Item], limit: int, position: Callable[[Item], object]) -> Page[Item]:
+    """A page from up to ``limit + 1`` items in order; the one too many tells that a next page exists."""
+    shown = tuple(items[:limit])
+    if len(items) <= limit:
+        return Page(shown, None)
+    return Page(shown, base64.urlsafe_b64encode(str(position(shown[-1])).encode()).decode())
+
+
+def _invalid(field: str, found: object, allowed: str) -> InvalidRequest:
+    return InvalidRequest(f"{field}: found {str(found)[:80]!r}, allowed {allowed}", param=field)

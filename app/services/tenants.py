@@ -1,0 +1,137 @@
+"""Tenants: making, changing and ending them."""
+
+import re
+import secrets
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.errors import InvalidName
+from adapters.identity import parse_slug
+from app.clock import Clock, utc_now
+from app.database import audit
+from app.database import tenants as stored
+from app.database.session import Database
+from app.errors import Conflict, NotFound
+from app.registry import Page, Tenant
+from app.services.caller_cache import CallerCache
+from app.services.checks import DEFAULT_LIMIT, checked_limit, checked_name, page_of, read_cursor
+
+_ID = re.compile("[1-9][0-9]{0,9}", re.ASCII)
+
+
+class TenantService:
+    """The rules of tenants; ``actor`` is a key's id or ``cli``."""
+
+    def __init__(self, database: Database, cache: CallerCache, *, clock: Clock = utc_now) -> None:
+        self._database, self._cache, self._clock = database, cache, clock
+
+    async def create(self, slug: str, *, name: str | None = None, actor: str) -> Tenant:
+        """Make a tenant; its name for people is the slug unless another is given.
+
+        Raises:
+            InvalidName, InvalidRequest, RegistryUnavailable
+            Conflict: there is one with that slug.
+        """
+        parse_slug(slug, field="tenant")
+        name = checked_name(slug if name is None else name)
+        now, salt = self._clock(), secrets.token_hex(32)
+        try:
+            async with self._database.write() as connection:
+                tenant = await stored.insert_tenant(connection, slug=slug, name=name, salt=salt, at=now)
+                await _record(connection, now, actor, "tenant.create", slug, None, tenant)
+        except IntegrityError as error:
+            raise Conflict(f"there is a tenant {slug!r} already", param="slug") from error
+        return tenant
+
+    async def get(self, slug: str) -> Tenant:
+        """A living tenant.
+
+        Raises:
+            NotFound, RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            return await tenant_or_404(connection, slug)
+
+    async def list(self, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[Tenant]:
+        """Tenants, oldest first.
+
+        Raises:
+            InvalidRequest, RegistryUnavailable
+        """
+        checked_limit(limit)
+        after = int(read_cursor(cursor, _ID) or 0)
+        async with self._database.read() as connection:
+            found = await stored.list_tenants(connection, after=after, limit=limit + 1)
+        return page_of(found, limit, lambda tenant: tenant.id)
+
+    async def update(self, slug: str, *, name: str | None = None, disabled: bool | None = None, actor: str) -> Tenant:
+        """Change what is given; a disabled tenant's keys do not work.
+
+        Raises:
+            NotFound, InvalidRequest, RegistryUnavailable
+        """
+        if name is not None:
+            checked_name(name)
+        async with self._database.write() as connection:
+            old = await tenant_or_404(connection, slug, lock=True)
+            new = replace(
+                old,
+                name=old.name if name is None else name,
+                disabled=old.disabled if disabled is None else disabled,
+            )
+            if new != old:
+                await stored.update_tenant(connection, old.id, name=new.name, disabled=new.disabled)
+                await _record(connection, self._clock(), actor, "tenant.update", slug, old, new)
+        self._cache.clear()
+        return new
+
+    async def delete(self, slug: str, *, actor: str) -> None:
+        """End a tenant; its keys stop working and its slug is free again.
+
+        Raises:
+            NotFound, RegistryUnavailable
+            Conflict: it still has adapters.
+        """
+        async with self._database.write() as connection:
+            tenant = await tenant_or_404(connection, slug, lock=True)
+            if await stored.has_adapters(connection, tenant.id):
+                raise Conflict(f"the tenant {slug!r} still has adapters: delete them first")
+            now = self._clock()
+            await stored.mark_tenant_deleted(connection, tenant.id, at=now)
+            await _record(connection, now, actor, "tenant.delete", slug, tenant, None)
+        self._cache.clear()
+
+
+async def tenant_or_404(connection: AsyncConnection, slug: str, *, lock: bool = False) -> Tenant:
+    """A living tenant, locked if asked (see ``find_tenant``).
+
+    Raises:
+        NotFound: none has that slug, or it can be no slug.
+    """
+    try:
+        tenant = await stored.find_tenant(connection, parse_slug(slug, field="tenant"), lock=lock)
+    except InvalidName:
+        tenant = None
+    if tenant is None:
+        raise NotFound(f"there is no tenant {slug[:80]!r}", param="tenant")
+    return tenant
+
+
+async def _record(
+    connection: AsyncConnection,
+    at: datetime,
+    actor: str,
+    action: str,
+    slug: str,
+    before: Tenant | None,
+    after: Tenant | None,
+) -> None:
+    states = {"before": _snapshot(before), "after": _snapshot(after)}
+    await audit.record(connection, at=at, actor=actor, action=action, tenant=slug, subject=slug, **states)
+
+
+def _snapshot(tenant: Tenant | None) -> dict[str, object] | None:
+    return None if tenant is None else {"name": tenant.name, "disabled": tenant.disabled}

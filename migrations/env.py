@@ -1,0 +1,32 @@
+"""Run by Alembic. Uses the connection it is handed, or the one that the settings name."""
+
+from alembic import context
+from alembic.util import CommandError
+from sqlalchemy import Connection
+
+from app.database.migrate import migration_connection
+from app.database.tables import metadata
+from app.database.urls import database_url
+from app.settings import Settings
+
+
+def _run(connection: Connection) -> None:
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        # SQLite alters a table by copying it.
+        render_as_batch=connection.dialect.name == "sqlite",
+        compare_server_default=True,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+if context.is_offline_mode():
+    raise CommandError("Migrations run against a database; --sql is not supported.")
+given: Connection | None = context.config.attributes.get("connection")
+if given is not None:
+    _run(given)
+else:
+    with migration_connection(database_url(Settings())) as opened:
+        _run(opened)

@@ -1,0 +1,21 @@
+"""The registry's benchmark measures what it says, on a registry that it was given empty."""
+
+from pathlib import Path
+
+import pytest
+
+from app.bench.registry import measure
+from app.database.migrate import upgrade
+
+
+async def test_each_step_is_timed_on_a_registry_of_the_asked_size(tmp_path: Path) -> None:
+    url = f"sqlite+aiosqlite:///{tmp_path / 'bench.db'}"
+    upgrade(url)
+    report = await measure(url, tenants=3, adapters_each=2, rounds=10)
+    assert (report.tenants, report.adapters) == (3, 6)
+    assert len(report.timings) == 4
+    assert all(0 < timing.p50 <= timing.p99 for timing in report.timings)
+    assert report.start_empty_ms > 0
+    assert report.start_full_ms > 0
+    with pytest.raises(ValueError, match="found a registry with 3 tenants"):
+        await measure(url, tenants=3, adapters_each=2, rounds=10)

@@ -1,0 +1,108 @@
+"""What tests of the registry share; the fixtures are in ``registry_fixtures``."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+
+import psycopg
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+from adapters.identity import DEFAULT_ALIAS
+from app.database.adapters import ensure_adapter, move_alias
+from app.database.session import Database
+from app.database.tenants import find_tenant
+from app.database.versions import NewVersion, find_version, insert_version
+from app.registry import Version
+from app.services.adapters import AdapterService
+from app.services.caller_cache import CallerCache
+from app.services.key_format import KeyHasher
+from app.services.keys import KeyService
+from app.services.tenants import TenantService
+
+PEPPER = b"the pepper of the tests, 32 bytes or more"
+
+
+@dataclass
+class SettableClock:
+    """A clock that stands still until a test moves it."""
+
+    now: datetime = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+    elapsed_s: float = 0.0
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.elapsed_s
+
+    def advance(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+        self.elapsed_s += seconds
+
+
+@dataclass
+class Node:
+    """The services of one process of Tenora."""
+
+    database: Database
+    clock: SettableClock
+    keys: KeyService = field(init=False)
+    tenants: TenantService = field(init=False)
+    adapters: AdapterService = field(init=False)
+
+    def __post_init__(self) -> None:
+        cache = CallerCache(monotonic=self.clock.monotonic)
+        self.keys = KeyService(self.database, KeyHasher(PEPPER), cache, clock=self.clock)
+        self.tenants = TenantService(self.database, cache, clock=self.clock)
+        self.adapters = AdapterService(self.database, clock=self.clock)
+
+    async def publish(self, tenant: str, adapter: str, content: str) -> Version:
+        """What an upload does to the registry: a new version from this content, and ``default`` moved to it."""
+        async with self.database.write() as connection:
+            owner = await find_tenant(connection, tenant, lock=True)
+            assert owner is not None
+            adapter_id = await ensure_adapter(connection, owner, adapter, at=self.clock())
+            version = await insert_version(connection, adapter_id, new_version(content, self.clock()))
+            version_id = version.key.version_id
+            await move_alias(connection, adapter_id, DEFAULT_ALIAS, version_id, at=self.clock())
+            shown = await find_version(connection, adapter_id, version.number)
+        assert shown is not None
+        return shown
+
+
+def new_version(content: str, at: datetime) -> NewVersion:
+    config, weights = f"config of {content}".encode(), f"weights of {content}".encode()
+    return NewVersion(
+        config_digest=sha256(config).hexdigest(),
+        weights_digest=sha256(weights).hexdigest(),
+        config_bytes=len(config),
+        weights_bytes=len(weights),
+        rank=8,
+        manifest={"r": 8, "lora_alpha": 16},
+        created_at=at,
+        created_by="cli",
+    )
+
+
+@contextmanager
+def recorded_statements() -> Iterator[list[str]]:
+    """The SQL that any engine runs inside this context."""
+    statements: list[str] = []
+
+    def record(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", record)
+    try:
+        yield statements
+    finally:
+        event.remove(Engine, "before_cursor_execute", record)
+
+
+def run_on_server(server: str, statement: str, *parameters: object) -> None:
+    """Run one statement on the maintenance database, outside any transaction."""
+    with psycopg.connect(server.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(statement.encode(), parameters)
