@@ -1,5 +1,7 @@
 """Every setting, read from the environment (prefix ``TENORA_``) once, at start."""
 
+import difflib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,14 @@ class EngineSettings(BaseModel):
     )
     dtype: str = Field("auto", description="dtype of the base's weights, as vLLM names it")
     quantization: str | None = Field(None, description="vLLM's quantization method for the base, e.g. awq, gptq, fp8")
+    kv_cache_bytes: int | None = Field(
+        None, ge=2**20, description="KV cache in bytes; default: 1 GiB on a CPU, what vLLM finds free on a GPU"
+    )
+    tool_call_parser: str | None = Field(
+        None,
+        description="how the base writes tool calls, as vLLM names it, e.g. hermes, mistral; "
+        "default: llama3_json where the base's tokenizer has its token, else pythonic",
+    )
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs that share the base")
     extra_args: dict[str, Any] = Field(
         default_factory=dict, description='any other vLLM engine argument, as JSON: {"max_num_seqs": 64}'
@@ -37,6 +47,10 @@ class LimitSettings(BaseModel):
     body_bytes: int = Field(2 * 2**20, ge=1024, description="largest JSON body in bytes")
     config_bytes: int = Field(2**20, ge=1024, description="largest adapter_config.json in bytes")
     weights_bytes: int = Field(4 * 2**30, ge=1024, description="largest adapter_model.safetensors in bytes")
+    uploads: int = Field(4, ge=1, description="uploads received and validated at the same time")
+    upload_idle_seconds: float = Field(
+        60, gt=0, description="longest wait for an upload's next bytes, and for a place to receive it"
+    )
     n: int = Field(8, ge=1, description="largest `n` (and LoRAX `best_of`)")
     logprobs: int = Field(20, ge=0, description="largest `logprobs` / `top_logprobs`")
     stop: int = Field(16, ge=1, description="most stop strings")
@@ -78,3 +92,52 @@ class Settings(BaseSettings):
     cache_bytes: int = Field(20 * 2**30, ge=2**20, description="budget of this node's disk cache in bytes")
     engine: EngineSettings = Field(default_factory=EngineSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
+
+
+PREFIX = "TENORA_"
+
+#: Names that the command line reads when it talks to a server; the server itself has no use for them.
+CLIENT_NAMES = frozenset({"TENORA_URL", "TENORA_KEY"})
+
+_MAPPINGS = ("TENORA_ENGINE__EXTRA_ARGS__",)
+
+
+class UnknownSetting(ValueError):
+    """The environment holds ``TENORA_`` names that are no settings."""
+
+
+def setting_names() -> tuple[str, ...]:
+    """Every environment variable that is a setting, sorted."""
+    return tuple(sorted(_names(Settings, PREFIX)))
+
+
+def check_environment(environ: Mapping[str, str]) -> None:
+    """Refuse names that start with ``TENORA_`` and mean nothing: pydantic ignores them in silence.
+
+    Raises:
+        UnknownSetting: names each of them and the nearest settings.
+    """
+    known = setting_names()
+    complaints = []
+    for name in sorted(environ):
+        upper = name.upper()
+        if not upper.startswith(PREFIX) or upper in CLIENT_NAMES or _is_setting(upper, known):
+            continue
+        nearest = difflib.get_close_matches(upper, [*known, *CLIENT_NAMES], n=3, cutoff=0.6)
+        complaints.append(f"{name}: no such setting; nearest: {', '.join(nearest) or 'none'}")
+    if complaints:
+        raise UnknownSetting("\n".join(complaints))
+
+
+def _is_setting(name: str, known: tuple[str, ...]) -> bool:
+    # A group may come whole, as JSON (TENORA_ENGINE), and a mapping entry by entry (..._ARGS__KEY).
+    return name in known or any(other.startswith(f"{name}__") for other in known) or name.startswith(_MAPPINGS)
+
+
+def _names(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _names(kind, f"{prefix}{name.upper()}__")
+        else:
+            yield f"{prefix}{name.upper()}"

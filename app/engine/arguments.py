@@ -19,7 +19,7 @@ class InvalidEngineArgument(ValueError):
     """TENORA_ENGINE__EXTRA_ARGS names an argument that Tenora sets itself."""
 
 
-def engine_arguments(settings: Settings, base: Path | str, *, served_name: str, cpu: bool) -> list[str]:
+def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: bool) -> list[str]:
     """vLLM's arguments for this base on a CPU or a GPU.
 
     Raises:
@@ -38,13 +38,20 @@ def engine_arguments(settings: Settings, base: Path | str, *, served_name: str, 
         "tensor_parallel_size": engine.tensor_parallel_size,
         "worker_extension_cls": WORKER_EXTENSION,
         "enable_auto_tool_choice": True,
-        "tool_call_parser": engine.tool_call_parser,
+        "tool_call_parser": engine.tool_call_parser or _tool_call_parser(base),
         "revision": settings.base_model_revision,
         "max_model_len": engine.max_model_len,
         "quantization": engine.quantization,
         "kv_cache_memory_bytes": engine.kv_cache_bytes or (_CPU_KV_CACHE_BYTES if cpu else None),
     }
     return [*_flags(values), *_extra_flags(engine, taken=set(values))]
+
+
+def _tool_call_parser(base: Path) -> str:
+    """Llama 3's own format where the tokenizer knows its token; else the one that needs no token."""
+    tokenizer = base / "tokenizer.json"
+    has_token = tokenizer.is_file() and "<|python_tag|>" in tokenizer.read_text(encoding="utf-8")
+    return "llama3_json" if has_token else "pythonic"
 
 
 def _extra_flags(engine: EngineSettings, *, taken: set[str]) -> list[str]:

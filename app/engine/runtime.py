@@ -33,7 +33,7 @@ class EngineLife:
 class VllmEngine:
     """:class:`app.engine.base.Engine` on one vLLM engine."""
 
-    def __init__(self, settings: Settings, *, base: Path | str, base_name: str, cache: DiskCache) -> None:
+    def __init__(self, settings: Settings, *, base: Path, base_name: str, cache: DiskCache) -> None:
         self._cpu = on_cpu()
         self._arguments = engine_arguments(settings, base, served_name=base_name, cpu=self._cpu)
         self._settings = settings.engine

@@ -2,6 +2,7 @@
 
 import inspect
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -97,9 +98,16 @@ def test_the_extension_clashes_with_no_name_of_the_worker() -> None:
     assert own.isdisjoint(dir(WorkerBase))
 
 
-def test_the_arguments_parse_into_an_engine_that_reserves_a_slot() -> None:
+@pytest.mark.parametrize(("vocabulary", "parser"), [("<|python_tag|>", "llama3_json"), ("", "pythonic")])
+def test_the_tool_parser_fits_the_tokenizer(tmp_path: Path, vocabulary: str, parser: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(vocabulary)
+    arguments = engine_arguments(Settings(), tmp_path, served_name="base", cpu=True)
+    assert arguments[arguments.index("--tool-call-parser") + 1] == parser
+
+
+def test_the_arguments_parse_into_an_engine_that_reserves_a_slot(tmp_path: Path) -> None:
     settings = Settings(engine=EngineSettings(max_loras=3, max_cpu_loras=5, extra_args={"max_num_seqs": 7}))
-    arguments = engine_arguments(settings, "/base", served_name="base", cpu=True)
+    arguments = engine_arguments(settings, tmp_path, served_name="base", cpu=True)
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
     parsed = AsyncEngineArgs.from_cli_args(args)
     assert (parsed.max_loras, parsed.max_cpu_loras, parsed.max_lora_rank, parsed.max_num_seqs) == (4, 6, 64, 7)
