@@ -34,6 +34,7 @@ def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: b
         "max_loras": engine.max_loras + zero_slots,
         "max_cpu_loras": max(engine.max_cpu_loras, engine.max_loras) + zero_slots,
         "max_lora_rank": engine.max_lora_rank,
+        "max_logprobs": settings.limits.logprobs,
         "dtype": engine.dtype,
         "tensor_parallel_size": engine.tensor_parallel_size,
         "worker_extension_cls": WORKER_EXTENSION,

@@ -1,0 +1,96 @@
+"""Who calls, and what their key allows. Nothing here holds a database connection while a route runs."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+
+from app.errors import Forbidden, NotFound
+from app.process import Process
+from app.registry import Caller, Scope
+
+
+async def process_of(request: Request) -> Process:
+    """What lives as long as this process."""
+    process: Process = request.state.process
+    return process
+
+
+ProcessDep = Annotated[Process, Depends(process_of)]
+
+
+async def authenticate(request: Request) -> Caller:
+    """The owner of the request's key.
+
+    Raises:
+        Unauthenticated: none, or one that does not work.
+        RegistryUnavailable
+    """
+    process = await process_of(request)
+    return await process.keys.authenticate(_key(request))
+
+
+def require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
+    """A dependency: the caller, whose key must hold the scope.
+
+    Raises:
+        Unauthenticated, Forbidden, RegistryUnavailable
+    """
+
+    async def dependency(request: Request) -> Caller:
+        caller = await authenticate(request)
+        if scope not in caller.scopes:
+            raise Forbidden(f"the key lacks the scope {scope.value}")
+        return caller
+
+    return dependency
+
+
+#: The caller of a route for platform keys.
+Admin = Annotated[Caller, Depends(require(Scope.ADMIN))]
+
+#: The caller of a route for a tenant's applications.
+InferenceCaller = Annotated[Caller, Depends(require(Scope.INFERENCE))]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose adapters a request is about, and who asks."""
+
+    caller: Caller
+    tenant: str
+
+
+def require_owner(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
+    """A dependency of routes on adapters, wherever they are mounted.
+
+    Under ``/admin/tenants/{tenant}``: a platform key, or that tenant's own key with the scope; another tenant's
+    gets the 404 of a tenant that does not exist. Elsewhere: a tenant's key with the scope, about itself.
+
+    Raises:
+        Unauthenticated, Forbidden, NotFound, RegistryUnavailable
+    """
+
+    async def dependency(request: Request) -> Owner:
+        caller = await authenticate(request)
+        tenant: str | None = request.path_params.get("tenant", caller.tenant_slug)
+        if tenant is not None and Scope.ADMIN in caller.scopes:
+            return Owner(caller, tenant)
+        if tenant is not None and tenant != caller.tenant_slug:
+            raise NotFound(f"there is no tenant {tenant[:80]!r}", param="tenant")
+        if tenant is None or scope not in caller.scopes:
+            raise Forbidden(f"the key lacks the scope {scope.value}")
+        return Owner(caller, tenant)
+
+    return dependency
+
+
+async def tenant_in_path(tenant: Annotated[str, Path(description="the tenant's slug")]) -> str:
+    """Documents the path parameter that ``require_owner`` reads."""
+    return tenant
+
+
+def _key(request: Request) -> str | None:
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key")

@@ -1,0 +1,169 @@
+"""Checks of single values: each returns the value, or raises InvalidRequest naming field, value and what is allowed."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from app.errors import InvalidRequest, UnsupportedField
+from app.services.bodies.parsing import shown
+from app.settings import LimitSettings
+
+#: ``check(value, path, limits)``: the checked value; ``path`` names it in errors.
+Check = Callable[[Any, str, LimitSettings], Any]
+
+_USER_CHARS = 512
+_LOGIT_BIASES = 300
+_STOP_TOKEN_IDS = 128
+MAX_TOKEN_ID = 2**31 - 1
+
+
+def refuse(path: str, found: object, allowed: str) -> InvalidRequest:
+    """The error for a value that is not allowed."""
+    return InvalidRequest(f"{path}: found {shown(found)}, allowed {allowed}", param=path)
+
+
+def integer(low: int, high: int) -> Check:
+    """An integer in ``low..high``; booleans and floats are none."""
+
+    def check(value: Any, path: str, _: LimitSettings) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise refuse(path, value, f"an integer from {low} to {high}")
+        return value
+
+    return check
+
+
+def integer_up_to(limit: str, low: int) -> Check:
+    """An integer from ``low`` to the cap of that name in the settings."""
+
+    def check(value: Any, path: str, limits: LimitSettings) -> int:
+        high: int = getattr(limits, limit)
+        if type(value) is not int or not low <= value <= high:
+            raise refuse(path, value, f"an integer from {low} to {high}")
+        return value
+
+    return check
+
+
+def number(low: float, high: float, *, above: bool = False) -> Check:
+    """A finite number in ``low..high``; ``low`` itself is excluded if ``above``."""
+    words = f"a number {'above' if above else 'from'} {low:g} to {high:g}"
+
+    def check(value: Any, path: str, _: LimitSettings) -> float:
+        if type(value) not in (int, float) or not low <= value <= high or (above and value == low):
+            raise refuse(path, value, words)
+        return float(value)
+
+    return check
+
+
+def boolean(value: Any, path: str, _: LimitSettings) -> bool:
+    if type(value) is not bool:
+        raise refuse(path, value, "true or false")
+    return value
+
+
+def text(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise refuse(path, value, "a string")
+    return value
+
+
+def one_of(*allowed: Any) -> Check:
+    """One of a few values, compared with their types (``1`` is not ``true``)."""
+    words = " or ".join(shown(value) for value in allowed)
+
+    def check(value: Any, path: str, _: LimitSettings) -> Any:
+        if not any(type(value) is type(other) and value == other for other in allowed):
+            raise refuse(path, value, words)
+        return value
+
+    return check
+
+
+def user(value: Any, path: str, _: LimitSettings) -> str:
+    if len(text(value, path)) > _USER_CHARS:
+        raise refuse(path, value, f"at most {_USER_CHARS} characters")
+    return str(value)
+
+
+def stop(value: Any, path: str, limits: LimitSettings) -> list[str]:
+    """Stop strings: one, or a list of them."""
+    strings = [value] if isinstance(value, str) else value
+    if not isinstance(strings, list):
+        raise refuse(path, value, "a string or an array of strings")
+    if len(strings) > limits.stop:
+        raise InvalidRequest(f"{path}: found {len(strings)} strings, allowed at most {limits.stop}", param=path)
+    for item in strings:
+        if not isinstance(item, str) or not 1 <= len(item.encode()) <= limits.stop_bytes:
+            raise refuse(path, item, f"strings of 1 to {limits.stop_bytes} bytes")
+    return strings
+
+
+def stop_token_ids(value: Any, path: str, _: LimitSettings) -> list[int]:
+    if not isinstance(value, list) or len(value) > _STOP_TOKEN_IDS:
+        raise refuse(path, value, f"an array of at most {_STOP_TOKEN_IDS} token ids")
+    return token_ids(value, path)
+
+
+def logit_bias(value: Any, path: str, _: LimitSettings) -> dict[str, float]:
+    """Token id, written as a string -> bias from -100 to 100."""
+    if not isinstance(value, dict) or len(value) > _LOGIT_BIASES:
+        raise refuse(path, value, f"an object of at most {_LOGIT_BIASES} token ids with their bias")
+    for token, bias in value.items():
+        if not (token.isascii() and token.isdigit() and len(token) <= 10 and int(token) <= MAX_TOKEN_ID):
+            raise refuse(path, token, "token ids as keys")
+        if type(bias) not in (int, float) or not -100 <= bias <= 100:
+            raise refuse(f"{path}.{token}", bias, "a number from -100 to 100")
+    return value
+
+
+def token_ids(value: list[Any], path: str) -> list[int]:
+    for item in value:
+        if type(item) is not int or not 0 <= item <= MAX_TOKEN_ID:
+            raise refuse(path, item, f"token ids from 0 to {MAX_TOKEN_ID}")
+    return value
+
+
+def prompt(value: Any, path: str, limits: LimitSettings) -> Any:
+    """A prompt of /v1/completions: a text, token ids, or up to ``limits.prompts`` of either kind."""
+    if isinstance(value, str):
+        if not value:
+            raise refuse(path, value, "text of at least one character")
+        return value
+    if not isinstance(value, list) or not value:
+        raise refuse(path, value, "a string, token ids, or an array of either")
+    if type(value[0]) is int:
+        return token_ids(value, path)
+    if len(value) > limits.prompts:
+        raise InvalidRequest(f"{path}: found {len(value)} prompts, allowed at most {limits.prompts}", param=path)
+    # A list is of one kind: vLLM reads the kind of the whole list from its first item.
+    kind = type(value[0])
+    for index, item in enumerate(value):
+        where = f"{path}.{index}"
+        if type(item) is not kind or kind not in (str, list) or not item:
+            raise refuse(where, item, "non-empty prompts, all strings or all arrays of token ids")
+        if kind is list:
+            token_ids(item, where)
+    return value
+
+
+def stream_options(value: Any, path: str, limits: LimitSettings) -> dict[str, bool]:
+    return {
+        name: boolean(item, f"{path}.{name}", limits)
+        for name, item in fields(value, path, {"include_usage", "continuous_usage_stats"}).items()
+    }
+
+
+def fields(value: Any, path: str, allowed: Collection[str], *, required: tuple[str, ...] = ()) -> dict[str, Any]:
+    """An object with allow-listed keys; keys whose value is null are left out, as if they had not been sent."""
+    if not isinstance(value, dict):
+        raise refuse(path, value, "an object")
+    present = {name: item for name, item in value.items() if item is not None}
+    for name in present:
+        if name not in allowed:
+            where = f"{path}.{name[:80]}"
+            raise UnsupportedField(f"{where}: not supported, allowed {', '.join(sorted(allowed))}", param=where)
+    for name in required:
+        if name not in present:
+            raise InvalidRequest(f"{path}.{name}: missing", param=f"{path}.{name}")
+    return present

@@ -1,0 +1,145 @@
+"""Bodies of OpenAI's two inference routes: an allow-list with a check per field.
+
+The fields are OpenAI's and those of vLLM's ``CompletionRequest`` and ``ChatCompletionRequest`` that are a
+client's to choose. A field whose value is null counts as not sent. Any other field is refused by name.
+"""
+
+from typing import Any
+
+from app.errors import InvalidRequest, UnsupportedField
+from app.services.bodies import checks, structured
+from app.services.bodies.checks import Check, boolean, integer, integer_up_to, number, one_of
+from app.services.bodies.messages import messages
+from app.services.bodies.parsing import shown
+from app.settings import LimitSettings
+
+MAX_TOKENS = 2**31 - 1
+
+#: Name the model; the inference service reads them.
+MODEL_FIELDS = frozenset({"model", "adapter_id"})
+
+_SAMPLING: dict[str, Check] = {
+    "temperature": number(0, 2),
+    "top_p": number(0, 1, above=True),
+    "top_k": integer(-1, MAX_TOKENS),
+    "min_p": number(0, 1),
+    "presence_penalty": number(-2, 2),
+    "frequency_penalty": number(-2, 2),
+    # Logits are divided by it: nearer to zero they are no longer finite.
+    "repetition_penalty": number(0.01, 100),
+    "stop": checks.stop,
+    "stop_token_ids": checks.stop_token_ids,
+    "seed": integer(-(2**63), 2**63 - 1),
+    "n": integer_up_to("n", 1),
+    "min_tokens": integer(0, MAX_TOKENS),
+    "ignore_eos": boolean,
+    "logit_bias": checks.logit_bias,
+    "skip_special_tokens": boolean,
+    "spaces_between_special_tokens": boolean,
+    "include_stop_str_in_output": boolean,
+    "return_token_ids": boolean,
+    "stream": boolean,
+    "stream_options": checks.stream_options,
+    "user": checks.user,
+    "response_format": structured.response_format,
+    "structured_outputs": structured.structured_outputs,
+    "guided_json": structured.json_constraint,
+    "guided_regex": structured.regex,
+    "guided_choice": structured.choice,
+}
+
+COMPLETION_FIELDS: dict[str, Check] = _SAMPLING | {
+    "prompt": checks.prompt,
+    "max_tokens": integer(0, MAX_TOKENS),
+    "logprobs": integer_up_to("logprobs", 0),
+    "echo": boolean,
+    "best_of": integer_up_to("n", 1),
+}
+
+CHAT_FIELDS: dict[str, Check] = _SAMPLING | {
+    "messages": messages,
+    "max_tokens": integer(1, MAX_TOKENS),
+    "max_completion_tokens": integer(1, MAX_TOKENS),
+    "logprobs": boolean,
+    "top_logprobs": integer_up_to("logprobs", 0),
+    "tools": structured.tools,
+    "tool_choice": structured.tool_choice,
+    "parallel_tool_calls": boolean,
+    # Values of OpenAI's platform fields that ask for what happens here anyway.
+    "store": one_of(False),
+    "service_tier": one_of("auto", "default"),
+    "modalities": one_of(["text"]),
+    "metadata": one_of({}),
+}
+
+# Checked, but nothing that the engine needs to know.
+_NOT_FORWARDED = ("user", "best_of", "store", "service_tier", "modalities", "metadata")
+
+
+def completion_body(body: dict[str, Any], limits: LimitSettings) -> dict[str, Any]:
+    """Check a body of ``/v1/completions``.
+
+    Returns:
+        The fields to forward, without ``model`` and ``adapter_id``.
+
+    Raises:
+        InvalidRequest, UnsupportedField
+    """
+    checked = _checked(body, COMPLETION_FIELDS, limits)
+    if "prompt" not in checked:
+        raise InvalidRequest("prompt: missing", param="prompt")
+    n = checked.get("n", 1)
+    if checked.get("best_of", n) != n:
+        raise UnsupportedField(f"best_of: found {checked['best_of']}, allowed the value of n", param="best_of")
+    if checked.get("max_tokens") == 0 and not checked.get("echo"):
+        raise InvalidRequest("max_tokens: found 0, allowed from 1, or 0 with echo", param="max_tokens")
+    return _finish(checked)
+
+
+def chat_body(body: dict[str, Any], limits: LimitSettings) -> dict[str, Any]:
+    """Check a body of ``/v1/chat/completions``.
+
+    Returns:
+        The fields to forward, without ``model`` and ``adapter_id``.
+
+    Raises:
+        InvalidRequest, UnsupportedField
+    """
+    checked = _checked(body, CHAT_FIELDS, limits)
+    if "messages" not in checked:
+        raise InvalidRequest("messages: missing", param="messages")
+    if checked.get("top_logprobs") and not checked.get("logprobs"):
+        raise InvalidRequest("top_logprobs: allowed only with logprobs true", param="top_logprobs")
+    _check_tool_choice(checked)
+    return _finish(checked)
+
+
+def _checked(body: dict[str, Any], table: dict[str, Check], limits: LimitSettings) -> dict[str, Any]:
+    checked = {}
+    for name, value in body.items():
+        if value is None or name in MODEL_FIELDS:
+            continue
+        check = table.get(name)
+        if check is None:
+            raise UnsupportedField(f"{name[:80]}: this field is not supported", param=name[:80])
+        checked[name] = check(value, name, limits)
+    return checked
+
+
+def _finish(checked: dict[str, Any]) -> dict[str, Any]:
+    if "stream_options" in checked and not checked.get("stream"):
+        raise InvalidRequest("stream_options: allowed only with stream true", param="stream_options")
+    structured.merge_guided(checked)
+    for name in _NOT_FORWARDED:
+        checked.pop(name, None)
+    return checked
+
+
+def _check_tool_choice(checked: dict[str, Any]) -> None:
+    choice = checked.get("tool_choice", "none")
+    if choice != "none" and "tools" not in checked:
+        raise InvalidRequest("tool_choice: allowed only with tools", param="tool_choice")
+    if isinstance(choice, dict):
+        name = choice["function"]["name"]
+        if all(tool["function"]["name"] != name for tool in checked["tools"]):
+            raise InvalidRequest(f"tool_choice: found {shown(name)}, allowed one of tools", param="tool_choice")

@@ -1,0 +1,203 @@
+"""Structured output and tools: JSON schemas, regular expressions and choices that strangers send.
+
+The engine compiles them into grammars over its vocabulary. What makes that slow is bounded here: bytes and
+depth of a schema, length and quantifiers of a regular expression, references that leave the document.
+"""
+
+import json
+import math
+import re
+from typing import Any
+
+from app.errors import InvalidRequest, UnsupportedField
+from app.services.bodies import checks
+from app.services.bodies.checks import fields, one_of, refuse, text
+from app.services.bodies.parsing import shown
+from app.settings import LimitSettings
+
+_SCHEMA_DEPTH = 32
+_REGEX_CHARS = 2048
+# The grammar compiler's time grows with the square of the optional parts of one pattern: 400 take it seconds.
+_REGEX_QUANTIFIERS = 64
+_CHOICES = 1024
+_TOOLS = 128
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_NAME_WORDS = "1 to 64 of A-Z a-z 0-9 _ -"
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+def schema(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
+    """A JSON schema: an object of bounded size and depth that refers to nothing outside itself."""
+    if not isinstance(value, dict):
+        raise refuse(path, value, "a JSON schema (an object)")
+    _walk(value, path, limits)
+    sized(value, path, limits)
+    return value
+
+
+def sized(value: Any, path: str, limits: LimitSettings) -> None:
+    """Refuse a structured value whose JSON is larger than ``limits.schema_bytes``."""
+    size = len(json.dumps(value, ensure_ascii=False).encode())
+    if size > limits.schema_bytes:
+        raise InvalidRequest(f"{path}: found {size} bytes, allowed at most {limits.schema_bytes}", param=path)
+
+
+def regex(value: Any, path: str, limits: LimitSettings) -> str:
+    """A regular expression short and simple enough to compile."""
+    longest = min(_REGEX_CHARS, limits.schema_bytes)
+    if not 1 <= len(text(value, path)) <= longest or "\0" in value:
+        raise refuse(path, value, f"a regular expression of 1 to {longest} characters without NUL")
+    quantifiers = sum(_ESCAPED.sub("", value).count(char) for char in "*+?{")
+    if quantifiers > _REGEX_QUANTIFIERS:
+        raise InvalidRequest(f"{path}: found {quantifiers} quantifiers, allowed {_REGEX_QUANTIFIERS}", param=path)
+    return str(value)
+
+
+def choice(value: Any, path: str, limits: LimitSettings) -> list[str]:
+    """The texts that an answer may be."""
+    if not isinstance(value, list) or not 1 <= len(value) <= _CHOICES:
+        raise refuse(path, value, f"an array of 1 to {_CHOICES} strings")
+    for item in value:
+        if not isinstance(item, str) or not item:
+            raise refuse(path, item, "non-empty strings")
+    sized(value, path, limits)
+    return value
+
+
+def response_format(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
+    """OpenAI's ``response_format``: text, json_object or json_schema."""
+    given = fields(value, path, {"type", "json_schema"}, required=("type",))
+    kind = one_of("text", "json_object", "json_schema")(given["type"], f"{path}.type", limits)
+    if kind != "json_schema":
+        if "json_schema" in given:
+            raise refuse(f"{path}.json_schema", given["json_schema"], f"nothing with type {shown(kind)}")
+        return {"type": kind}
+    where = f"{path}.json_schema"
+    inner = fields(
+        given.get("json_schema"), where, {"name", "description", "schema", "strict"}, required=("name", "schema")
+    )
+    _described(inner, where, limits)
+    schema(inner["schema"], f"{where}.schema", limits)
+    sized(inner, where, limits)
+    return {"type": kind, "json_schema": inner}
+
+
+def structured_outputs(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
+    """vLLM's ``structured_outputs``: exactly one of json, regex, choice and json_object, and two switches."""
+    switches = {"disable_any_whitespace", "disable_additional_properties"}
+    given = fields(value, path, {*_CONSTRAINTS, *switches})
+    if sum(name in given for name in _CONSTRAINTS) != 1:
+        raise InvalidRequest(f"{path}: allowed exactly one of {', '.join(_CONSTRAINTS)}", param=path)
+    table: dict[str, checks.Check] = dict.fromkeys(switches, checks.boolean) | _CONSTRAINTS
+    return {name: table[name](item, f"{path}.{name}", limits) for name, item in given.items()}
+
+
+def json_constraint(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
+    """A schema, which vLLM's clients may also send as a text."""
+    if not isinstance(value, str):
+        return schema(value, path, limits)
+    if len(value.encode()) > limits.schema_bytes:
+        raise InvalidRequest(f"{path}: allowed at most {limits.schema_bytes} bytes", param=path)
+    try:
+        return schema(json.loads(value), path, limits)
+    except (ValueError, RecursionError):
+        raise refuse(path, value, "a JSON schema") from None
+
+
+def tools(value: Any, path: str, limits: LimitSettings) -> list[dict[str, Any]]:
+    """OpenAI's tools; only functions."""
+    if not isinstance(value, list) or not 1 <= len(value) <= _TOOLS:
+        raise refuse(path, value, f"an array of 1 to {_TOOLS} tools")
+    checked = [_tool(item, f"{path}.{index}", limits) for index, item in enumerate(value)]
+    sized(checked, path, limits)
+    return checked
+
+
+def tool_choice(value: Any, path: str, limits: LimitSettings) -> Any:
+    """``none``, ``auto``, ``required``, or the function to call."""
+    if isinstance(value, str):
+        return one_of("none", "auto", "required")(value, path, limits)
+    given = fields(value, path, {"type", "function"}, required=("type", "function"))
+    one_of("function")(given["type"], f"{path}.type", limits)
+    function = fields(given["function"], f"{path}.function", {"name"}, required=("name",))
+    _name(function["name"], f"{path}.function.name")
+    return {"type": "function", "function": function}
+
+
+_CONSTRAINTS: dict[str, checks.Check] = {
+    "json": json_constraint,
+    "regex": regex,
+    "choice": choice,
+    "json_object": one_of(True),
+}
+
+
+def merge_guided(body: dict[str, Any]) -> None:
+    """Put the older names ``guided_json``, ``guided_regex``, ``guided_choice`` under ``structured_outputs``.
+
+    Raises:
+        InvalidRequest: more than one constraint on the answer's form.
+    """
+    guided = [name for name in body if name.startswith("guided_")]
+    formats = [name for name in ("structured_outputs", *guided) if name in body]
+    if body.get("response_format", {}).get("type", "text") != "text":
+        formats.append("response_format")
+    if len(formats) > 1:
+        raise InvalidRequest(f"{formats[1]}: not together with {formats[0]}", param=formats[1])
+    for name in guided:
+        body["structured_outputs"] = {name.removeprefix("guided_"): body.pop(name)}
+
+
+def _tool(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind != "function":
+        raise UnsupportedField(f"{path}.type: found {shown(kind)}, allowed 'function'", param=f"{path}.type")
+    given = fields(value, path, {"type", "function"})
+    where = f"{path}.function"
+    function = fields(given.get("function"), where, {"name", "description", "parameters", "strict"}, required=("name",))
+    _described(function, where, limits)
+    if "parameters" in function:
+        schema(function["parameters"], f"{where}.parameters", limits)
+    return {"type": "function", "function": function}
+
+
+def _described(value: dict[str, Any], path: str, limits: LimitSettings) -> None:
+    _name(value["name"], f"{path}.name")
+    if "description" in value:
+        text(value["description"], f"{path}.description")
+    if "strict" in value:
+        checks.boolean(value["strict"], f"{path}.strict", limits)
+
+
+def _name(value: Any, path: str) -> None:
+    if not _NAME.fullmatch(text(value, path)):
+        raise refuse(path, value, _NAME_WORDS)
+
+
+def _walk(root: dict[str, Any], path: str, limits: LimitSettings) -> None:
+    """Check every node of a schema, without recursion: its depth is what is in doubt."""
+    pending: list[tuple[Any, int]] = [(root, 1)]
+    while pending:
+        node, depth = pending.pop()
+        if depth > _SCHEMA_DEPTH:
+            raise InvalidRequest(f"{path}: nested deeper than {_SCHEMA_DEPTH} levels", param=path)
+        if isinstance(node, dict):
+            _check_object(node, path, limits)
+            pending.extend((item, depth + 1) for item in node.values())
+        elif isinstance(node, list):
+            pending.extend((item, depth + 1) for item in node)
+        elif isinstance(node, float) and not math.isfinite(node):
+            raise InvalidRequest(f"{path}: found a number beyond a double's range", param=path)
+
+
+def _check_object(node: dict[str, Any], path: str, limits: LimitSettings) -> None:
+    for name in _REFERENCES:
+        target = node.get(name)
+        if isinstance(target, str) and not target.startswith("#"):
+            raise refuse(f"{path}.{name}", target, "references inside the schema (#...)")
+    properties = node.get("patternProperties")
+    patterns = [node.get("pattern"), *(properties if isinstance(properties, dict) else ())]
+    for pattern in patterns:
+        if isinstance(pattern, str) and pattern:
+            regex(pattern, f"{path}.pattern", limits)

@@ -1,0 +1,71 @@
+"""Whether this process can serve: its engine, its registry and its store, each asked for real."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from adapters.errors import AdapterError
+from app.errors import TenoraError
+
+logger = logging.getLogger(__name__)
+
+Probe = Callable[[], Awaitable[None]]
+
+_TIMEOUT_S = 3.0
+#: However often somebody asks, what is behind the probes is asked once in this many seconds.
+_FRESH_S = 1.0
+_SILENT = "does not answer"
+
+
+class Readiness:
+    """The probes by name; each raises if its part cannot serve.
+
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, probes: Mapping[str, Probe], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._parts = {name: _Part(name, probe) for name, probe in probes.items()}
+        self._clock = clock
+        self._asking = asyncio.Lock()
+        self._problems: dict[str, str | None] = {}
+        self._asked_at = float("-inf")
+
+    async def problems(self) -> Mapping[str, str | None]:
+        """For each part what is wrong with it, in words for anyone, or None; at most a second old."""
+        async with self._asking:
+            if self._clock() - self._asked_at >= _FRESH_S:
+                found = await asyncio.gather(*(part.problem() for part in self._parts.values()))
+                self._problems = dict(zip(self._parts, found, strict=True))
+                self._asked_at = self._clock()
+            return self._problems
+
+
+class _Part:
+    """One probe. While it hangs it is waited for, not started again: its thread would hang too."""
+
+    def __init__(self, name: str, probe: Probe) -> None:
+        self._name = name
+        self._probe = probe
+        self._running: asyncio.Future[None] | None = None
+
+    async def problem(self) -> str | None:
+        if self._running is None:
+            self._running = asyncio.ensure_future(self._probe())
+        finished, _ = await asyncio.wait({self._running}, timeout=_TIMEOUT_S)
+        if not finished:
+            logger.warning("%s: no answer within %.0f s", self._name, _TIMEOUT_S)
+            return _SILENT
+        running, self._running = self._running, None
+        error = running.exception()
+        if error is None:
+            return None
+        logger.warning("%s: %s", self._name, error)
+        match error:
+            case TenoraError():
+                return error.message
+            case AdapterError():
+                return _SILENT
+            case _:
+                raise error

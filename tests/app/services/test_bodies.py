@@ -1,0 +1,241 @@
+"""The allow-list of OpenAI bodies: every value either fits or is refused with the field's name."""
+
+import importlib
+import json
+
+import pytest
+
+from app.errors import InvalidRequest, TenoraError, UnsupportedField
+from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, MODEL_FIELDS, chat_body, completion_body
+from app.services.bodies.parsing import parse_object
+from app.settings import LimitSettings
+
+LIMITS = LimitSettings()
+TOOL = {"type": "function", "function": {"name": "price", "parameters": {"type": "object", "properties": {}}}}
+
+
+def completion(**given):
+    return completion_body({"prompt": "hello", **given}, LIMITS)
+
+
+def chat(**given):
+    return chat_body({"messages": [{"role": "user", "content": "hello"}], **given}, LIMITS)
+
+
+# Fields that vLLM's classes have and that no client of ours may set.
+REFUSED_COMPLETION = {
+    "suffix", "use_beam_search", "watermarking", "length_penalty", "truncate_prompt_tokens", "truncation_side",
+    "allowed_token_ids", "prompt_logprobs", "logprob_token_ids", "bad_words", "prompt_embeds", "add_special_tokens",
+    "priority", "request_id", "session_id", "return_tokens_as_token_ids", "routed_experts_prompt_start",
+    "return_token_offsets", "mm_payload", "return_mm_kwargs", "cache_salt", "kv_transfer_params",
+    "ec_transfer_params", "vllm_xargs", "repetition_detection", "thinking_token_budget", "stream_interval",
+}  # fmt: skip
+REFUSED_CHAT = (REFUSED_COMPLETION - {"suffix", "prompt_embeds"}) | {
+    "echo", "reasoning_effort", "include_reasoning", "add_generation_prompt", "continue_final_message", "documents",
+    "chat_template", "chat_template_kwargs", "media_io_kwargs", "mm_processor_kwargs", "return_prompt_text",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "allowed", "refused"),
+    [
+        ("completion", "CompletionRequest", COMPLETION_FIELDS, REFUSED_COMPLETION),
+        ("chat_completion", "ChatCompletionRequest", CHAT_FIELDS, REFUSED_CHAT),
+    ],
+)
+def test_every_field_of_the_engine_is_allowed_or_refused_on_purpose(module, name, allowed, refused):
+    protocol = importlib.import_module(f"vllm.entrypoints.openai.{module}.protocol")
+    fields = set(getattr(protocol, name).model_fields)
+    assert not refused & set(allowed)
+    assert fields - set(allowed) - MODEL_FIELDS == refused
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED_COMPLETION | {"guided_grammar", "made_up", "messages"}))
+def test_completions_refuse_other_fields_by_name(name):
+    with pytest.raises(UnsupportedField, match=name) as caught:
+        completion(**{name: 1})
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED_CHAT | {"functions", "audio", "prediction", "prompt"}))
+def test_chat_refuses_other_fields_by_name(name):
+    with pytest.raises(UnsupportedField, match=name) as caught:
+        chat(**{name: 1})
+    assert caught.value.param == name
+
+
+def test_what_is_checked_is_forwarded_and_nothing_else():
+    given = {
+        "temperature": 1,
+        "top_p": 0.9,
+        "stop": "END",
+        "seed": 7,
+        "n": 2,
+        "logit_bias": {"5": -100},
+        "stream": True,
+    }
+    body = completion(**given, model="pricing", adapter_id="pricing", user="u", best_of=2, max_tokens=None)
+    assert body == {"prompt": "hello", **given, "stop": ["END"]}
+
+
+def test_harmless_platform_fields_are_not_forwarded():
+    body = chat(store=False, service_tier="auto", modalities=["text"], metadata={}, user="someone")
+    assert set(body) == {"messages"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", True), ("temperature", "1"), ("temperature", -0.1), ("temperature", 2.1),
+        ("temperature", float("nan")), ("temperature", float("inf")), ("temperature", 10**400),
+        ("top_p", 0), ("top_p", 1.01), ("min_p", -1), ("presence_penalty", 2.5), ("frequency_penalty", -2.5),
+        ("repetition_penalty", 0), ("repetition_penalty", 1e-30), ("top_k", -2), ("top_k", 1.0), ("top_k", 2**40),
+        ("n", 0), ("n", 9), ("n", True), ("logprobs", 21), ("logprobs", -1), ("logprobs", True),
+        ("max_tokens", 0), ("max_tokens", -1), ("max_tokens", "5"), ("min_tokens", -1), ("seed", 2**63), ("seed", 1.5),
+        ("stop", ["a"] * 17), ("stop", [""]), ("stop", ["x" * 257]), ("stop", ["\u00e9" * 129]), ("stop", 5),
+        ("stop", [5]),
+        ("stop_token_ids", [-1]), ("stop_token_ids", [True]), ("stop_token_ids", [1] * 129), ("stop_token_ids", 3),
+        ("logit_bias", {"x": 1}), ("logit_bias", {"-1": 1}), ("logit_bias", {"1": 101}), ("logit_bias", [1]),
+        ("logit_bias", {str(i): 1 for i in range(301)}), ("logit_bias", {"9" * 20: 1}), ("logit_bias", {"\u0663": 1}),
+        ("echo", 1), ("stream", "yes"), ("ignore_eos", 0), ("user", 5), ("user", "x" * 513),
+        ("stream_options", {"include_usage": True}), ("best_of", 9),
+        ("prompt", ""), ("prompt", []), ("prompt", ["a"] * 17), ("prompt", ["a", 1]), ("prompt", [1, "a"]),
+        ("prompt", [[1], "a"]), ("prompt", [[]]), ("prompt", [[1], [True]]), ("prompt", {"a": 1}), ("prompt", [None]),
+        ("prompt", [2**31]), ("response_format", {"type": "grammar"}), ("response_format", "json"),
+    ],
+)  # fmt: skip
+def test_values_that_do_not_fit_are_refused_with_their_field(field, value):
+    with pytest.raises(InvalidRequest) as caught:
+        completion(**{field: value})
+    assert caught.value.param is not None
+    assert caught.value.param.startswith(field)
+    assert field in caught.value.message
+
+
+@pytest.mark.parametrize("prompt", ["a", [1, 2], ["a", "b"], [[1], [2, 3]]])
+def test_every_shape_of_prompt(prompt):
+    assert completion(prompt=prompt)["prompt"] == prompt
+
+
+def test_echo_alone_may_generate_nothing():
+    assert completion(echo=True, max_tokens=0)["max_tokens"] == 0
+
+
+def test_best_of_other_than_n_is_not_supported():
+    with pytest.raises(UnsupportedField, match="best_of"):
+        completion(best_of=2)
+
+
+def test_a_body_without_its_main_field():
+    with pytest.raises(InvalidRequest, match="prompt: missing"):
+        completion_body({}, LIMITS)
+    with pytest.raises(InvalidRequest, match="messages: missing"):
+        chat_body({}, LIMITS)
+
+
+def test_unknown_stream_option():
+    with pytest.raises(UnsupportedField, match=r"stream_options\.x"):
+        completion(stream=True, stream_options={"x": True})
+
+
+def test_usage_of_a_stream():
+    options = {"include_usage": True, "continuous_usage_stats": False}
+    assert completion(stream=True, stream_options=options)["stream_options"] == options
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [], "hi", [5], [{"content": "x"}], [{"role": "robot", "content": "x"}], [{"role": ["user"], "content": "x"}],
+        [{"role": "user"}], [{"role": "user", "content": None}], [{"role": "user", "content": 5}],
+        [{"role": "user", "content": []}], [{"role": "user", "content": ["x"]}],
+        [{"role": "user", "content": [{"type": "text"}]}], [{"role": "user", "content": [{"type": "text", "text": 5}]}],
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}],
+        [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}],
+        [{"role": "user", "content": "x", "tools": []}], [{"role": "user", "content": "x", "name": 5}],
+        [{"role": "tool", "content": "x"}], [{"role": "assistant"}], [{"role": "assistant", "tool_calls": []}],
+        [{"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}]}],
+        [{"role": "assistant", "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{"}}]}],
+        [{"role": "assistant", "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "f", "arguments": "[" * 100_000}}]}],
+        [{"role": "assistant", "tool_calls": [{"id": "1", "type": "custom", "function": {}}]}],
+        [{"role": "user", "content": "x"}] * 2049,
+    ],
+)  # fmt: skip
+def test_messages_that_do_not_fit(messages):
+    with pytest.raises(TenoraError) as caught:
+        chat(messages=messages)
+    assert isinstance(caught.value, InvalidRequest | UnsupportedField)
+    assert caught.value.param.startswith("messages")
+
+
+def test_a_whole_conversation():
+    call = {"id": "c1", "type": "function", "function": {"name": "price", "arguments": '{"sku": 1}'}}
+    body = chat(
+        messages=[
+            {"role": "developer", "content": "Be short."},
+            {"role": "user", "content": [{"type": "text", "text": "What does it cost?"}], "name": "ann"},
+            # As the SDK dumps an answer: fields that were not set are null.
+            {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None, "audio": None},
+            {"role": "tool", "content": "5", "tool_call_id": "c1"},
+        ],
+        tools=[TOOL],
+        tool_choice="auto",
+    )
+    assert body["messages"] == [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": [{"type": "text", "text": "What does it cost?"}], "name": "ann"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "content": "5", "tool_call_id": "c1"},
+    ]
+
+
+def test_top_logprobs_need_logprobs():
+    assert chat(logprobs=True, top_logprobs=5)["top_logprobs"] == 5
+    with pytest.raises(InvalidRequest, match="top_logprobs"):
+        chat(top_logprobs=5)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tools": []}, {"tools": [{"type": "custom", "custom": {"name": "x"}}]}, {"tools": [{"type": "function"}]},
+        {"tools": [{"type": "function", "function": {"name": "a b"}}]}, {"tools": [TOOL] * 129},
+        {"tools": [{"type": "function", "function": {"name": "a", "description": "x" * 70_000}}]},
+        {"tool_choice": "auto"}, {"tools": [TOOL], "tool_choice": "any"},
+        {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "other"}}},
+        {"tools": [TOOL], "tool_choice": {"type": "function"}}, {"tools": [TOOL], "parallel_tool_calls": 1},
+    ],
+)  # fmt: skip
+def test_tools_that_do_not_fit(given):
+    with pytest.raises((InvalidRequest, UnsupportedField), match="tool"):
+        chat(**given)
+
+
+def test_a_named_tool():
+    choice = {"type": "function", "function": {"name": "price"}}
+    assert chat(tools=[TOOL], tool_choice=choice)["tool_choice"] == choice
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", b"nonsense", b"[1]", b"null", b'"x"', b'{"a": NaN}', b'{"a": -Infinity}', b"\xff\xfe{}", b"\xef\xbb\xbf{}",
+        b'{"a":' * 100_000, b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}", b'{"a": "\\ud800"}', b'{"\\uDC00": 1}',
+        b'{"a": "\xed\xa0\x80"}', json.dumps({"a": 1}).encode("utf-16"),
+    ],
+)  # fmt: skip
+def test_bytes_that_are_no_json_object(raw):
+    with pytest.raises(InvalidRequest, match="body"):
+        parse_object(raw)
+
+
+def test_surrogate_pairs_are_text():
+    assert parse_object(b'{"a": "\\ud83d\\ude00"}') == {"a": "\U0001f600"}
+
+
+def test_errors_never_repeat_a_long_value():
+    with pytest.raises(InvalidRequest) as caught:
+        completion(temperature="secret " * 100)
+    assert len(caught.value.message) < 200

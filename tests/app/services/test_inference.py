@@ -1,0 +1,125 @@
+"""From a caller and a body to the engine's request, and what becomes of a version that does not load."""
+
+import pytest
+
+from app.engine.base import Answer, Endpoint, EngineRequest
+from app.errors import AdapterLoadFailed, AdapterQuarantined, Forbidden, InvalidRequest, NotFound
+from app.registry import Caller, Scope
+from app.services.inference import InferenceService
+from app.settings import Settings
+from tests.app.serving import NoEngine
+from tests.contract.registry import Node
+
+pytest_plugins = ("tests.contract.registry_fixtures",)
+
+PLATFORM = Caller("key", None, None, frozenset({Scope.ADMIN}), "")
+
+
+class Recorder(NoEngine):
+    """An engine that keeps the requests it gets and answers with one prepared thing."""
+
+    def __init__(self, outcome: Answer | Exception) -> None:
+        super().__init__()
+        self.requests: list[EngineRequest] = []
+        self._outcome = outcome
+
+    async def answer(self, request: EngineRequest) -> Answer:
+        self.requests.append(request)
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+
+@pytest.fixture
+async def caller(node: Node) -> Caller:
+    """The tenant ``pricing``, whose adapter ``prices`` has versions 1 and 2."""
+    tenant = await node.tenants.create("pricing", actor="cli")
+    await node.publish("pricing", "prices", "a")
+    await node.publish("pricing", "prices", "b")
+    return Caller("key", tenant.id, "pricing", frozenset({Scope.INFERENCE}), "salt")
+
+
+def service(node: Node, engine: NoEngine) -> InferenceService:
+    return InferenceService(engine, node.adapters, Settings(engine={"max_model_len": 64}), base_name="demo")
+
+
+@pytest.mark.parametrize(
+    ("names", "model", "version"),
+    [
+        ({}, "demo", None),
+        ({"model": ""}, "demo", None),
+        ({"model": "demo"}, "demo", None),
+        ({"adapter_id": "demo", "model": "demo"}, "demo", None),
+        ({"model": "prices"}, "prices", "prices@2"),
+        ({"model": "prices@1"}, "prices@1", "prices@1"),
+        ({"model": "demo", "adapter_id": "prices:default"}, "prices:default", "prices@2"),
+        ({"model": "prices", "adapter_id": "prices"}, "prices", "prices@2"),
+        ({"model": "prices", "adapter_id": ""}, "prices", "prices@2"),
+    ],
+)
+async def test_a_name_becomes_a_version_and_stays_in_the_answer(node, caller, names, model, version):
+    engine = Recorder({"choices": []})
+    served = await service(node, engine).complete(caller, "id", Endpoint.COMPLETIONS, {"prompt": "x", **names})
+    assert served.version == version
+    (request,) = engine.requests
+    expected = None if version is None else (await node.adapters.get_version("pricing", "prices", int(version[-1]))).key
+    assert request == EngineRequest("id", Endpoint.COMPLETIONS, {"prompt": "x"}, model, expected, "salt")
+
+
+async def test_names_that_disagree(node, caller):
+    body = {"prompt": "x", "model": "prices", "adapter_id": "prices@1"}
+    with pytest.raises(InvalidRequest, match="adapter_id"):
+        await service(node, Recorder({})).complete(caller, "id", Endpoint.COMPLETIONS, body)
+
+
+async def test_a_version_that_does_not_load_is_quarantined_for_everyone(node, caller):
+    version = await node.adapters.get_version("pricing", "prices", 2)
+    engine = Recorder(AdapterLoadFailed("bad weights", version_id=version.key.version_id))
+    inference = service(node, engine)
+    with pytest.raises(AdapterQuarantined, match="prices@2"):
+        await inference.generate(caller, "id", {"inputs": "x", "parameters": {"adapter_id": "prices"}}, stream=None)
+    with pytest.raises(AdapterQuarantined, match="prices@2"):
+        await inference.complete(caller, "id", Endpoint.COMPLETIONS, {"prompt": "x", "model": "prices"})
+    assert len(engine.requests) == 1
+    assert (await node.adapters.get_version("pricing", "prices", 2)).state_reason == "bad weights"
+
+
+async def test_a_body_is_refused_before_its_name_is_looked_up(node, caller):
+    with pytest.raises(InvalidRequest, match="prompt"):
+        await service(node, Recorder({})).complete(caller, "id", Endpoint.COMPLETIONS, {"model": "never-was"})
+
+
+async def test_a_platform_key_has_no_models(node):
+    inference = service(node, Recorder({}))
+    for body in ({"prompt": "x"}, {"prompt": "x", "model": "prices"}):
+        with pytest.raises(Forbidden):
+            await inference.complete(PLATFORM, "id", Endpoint.COMPLETIONS, body)
+    with pytest.raises(Forbidden):
+        await inference.models(PLATFORM)
+
+
+async def test_lorax_gets_its_own_shape_and_a_length_that_fits(node, caller):
+    engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
+    served = await service(node, engine).generate(caller, "id", {"inputs": "x"}, stream=False)
+    assert served.answer == {"generated_text": "five"}
+    # The default of 256 tokens is more than this context has.
+    assert engine.requests[0].body["max_tokens"] == 64
+
+
+async def test_the_engine_s_refusal_speaks_the_caller_s_language(node, caller):
+    engine = Recorder(InvalidRequest("max_tokens=99 is too large", param="max_tokens"))
+    with pytest.raises(InvalidRequest, match="max_new_tokens=99") as caught:
+        await service(node, engine).generate(caller, "id", {"inputs": "x"}, stream=False)
+    assert caught.value.param == "max_new_tokens"
+
+
+async def test_all_of_many_adapters_are_listed(node, caller):
+    for number in range(205):
+        await node.publish("pricing", f"other-{number}", str(number))
+    models = await service(node, Recorder({})).models(caller)
+    assert [model.id for model in models] == ["demo", "prices", *(f"other-{number}" for number in range(205))]
+
+
+async def test_a_model_that_is_not_there(node, caller):
+    with pytest.raises(NotFound):
+        await service(node, Recorder({})).model(caller, "never-was")
