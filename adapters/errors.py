@@ -5,6 +5,7 @@ The tree::
     AdapterError
     ├── InvalidName         a name that a person wrote does not fit the grammar
     ├── AdapterRejected     an upload that this base cannot serve; carries every reason
+    ├── UnsupportedBase     the base model's config.json is not one that adapters can be checked against
     ├── ValidationFailed    the validator itself was stopped (time, memory); says nothing about the upload
     └── StorageError
         ├── BlobNotFound    no such digest in the store
@@ -65,6 +66,20 @@ class AdapterRejected(AdapterError):
     def __init__(self, reasons: tuple[Reason, ...]) -> None:
         self.reasons = reasons
         super().__init__("; ".join(reason.message for reason in reasons))
+
+
+class UnsupportedBase(AdapterError, ValueError):
+    """The base model's ``config.json`` is not that of a Llama, or lacks what adapters are checked against.
+
+    Attributes:
+        field: the key of ``config.json``.
+        found: its value, shortened.
+        allowed: what would have been accepted.
+    """
+
+    def __init__(self, field: str, found: object, allowed: str) -> None:
+        self.field, self.found, self.allowed = field, repr(found)[:80], allowed
+        super().__init__(f"base model's config.json, {field}: found {self.found}, allowed {allowed}")
 
 
 class ValidationFailed(AdapterError):

@@ -1,0 +1,107 @@
+"""The shapes of a base model that a LoRA adapter has to fit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from adapters.errors import UnsupportedBase
+
+ATTENTION_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
+MLP_MODULES = ("gate_proj", "up_proj", "down_proj")
+#: The linear layers of a Llama block that an adapter may change.
+LINEAR_MODULES = ATTENTION_MODULES + MLP_MODULES
+
+_ARCHITECTURES = (["LlamaForCausalLM"], ["LLaMAForCausalLM"])
+_DTYPES = {
+    "bfloat16": "bfloat16",
+    "float16": "float16",
+    "half": "float16",
+    "float32": "float32",
+    "float": "float32",
+}
+_MAX_DIMENSION = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class BaseGeometry:
+    """What a base model fixes for every adapter on it.
+
+    Attributes:
+        layers: number of transformer blocks.
+        hidden: width of the residual stream.
+        vocab: number of tokens.
+        dims: for each of :data:`LINEAR_MODULES` its (inputs, outputs).
+        dtype: what the engine computes in: ``float16``, ``bfloat16`` or ``float32``.
+    """
+
+    layers: int
+    hidden: int
+    vocab: int
+    dims: Mapping[str, tuple[int, int]]
+    dtype: str
+
+
+def read_geometry(config: Mapping[str, Any], *, engine_dtype: str = "auto") -> BaseGeometry:
+    """Read the geometry from the base's ``config.json``, as transformers' LlamaConfig defines its fields.
+
+    ``engine_dtype`` is vLLM's ``dtype`` argument. Under ``auto`` vLLM takes the config's dtype, except that it
+    replaces float32 (and a missing one) by a 16-bit dtype of the device's choice: adapters are then checked
+    against float16, whose range is the smallest, so that they fit whichever is chosen.
+
+    Raises:
+        UnsupportedBase: not a Llama, or a field that is missing or is not what it should be.
+    """
+    architectures = config.get("architectures")
+    if architectures not in _ARCHITECTURES:
+        raise UnsupportedBase("architectures", architectures, "LlamaForCausalLM alone")
+    hidden = _dimension(config, "hidden_size")
+    intermediate = _dimension(config, "intermediate_size")
+    heads = _dimension(config, "num_attention_heads")
+    kv_heads = _dimension(config, "num_key_value_heads", default=heads)
+    head_dim = _dimension(config, "head_dim", default=_default_head_dim(hidden, heads))
+    if heads % kv_heads:
+        raise UnsupportedBase("num_key_value_heads", kv_heads, f"a divisor of num_attention_heads ({heads})")
+    query, key_value = heads * head_dim, kv_heads * head_dim
+    return BaseGeometry(
+        layers=_dimension(config, "num_hidden_layers"),
+        hidden=hidden,
+        vocab=_dimension(config, "vocab_size"),
+        dims={
+            "q_proj": (hidden, query),
+            "k_proj": (hidden, key_value),
+            "v_proj": (hidden, key_value),
+            "o_proj": (query, hidden),
+            "gate_proj": (hidden, intermediate),
+            "up_proj": (hidden, intermediate),
+            "down_proj": (intermediate, hidden),
+        },
+        dtype=_serving_dtype(config, engine_dtype),
+    )
+
+
+def _dimension(config: Mapping[str, Any], field: str, *, default: int | None = None) -> int:
+    value = config.get(field)
+    if value is None and default is not None:
+        return default
+    if type(value) is not int or not 1 <= value <= _MAX_DIMENSION:
+        raise UnsupportedBase(field, value, "a positive integer")
+    return value
+
+
+def _default_head_dim(hidden: int, heads: int) -> int | None:
+    return hidden // heads if hidden % heads == 0 else None
+
+
+def _serving_dtype(config: Mapping[str, Any], engine_dtype: str) -> str:
+    if engine_dtype != "auto":
+        return _known_dtype("engine dtype", engine_dtype)
+    # transformers 5 writes `dtype`, every release before it `torch_dtype`.
+    field = "dtype" if config.get("dtype") is not None else "torch_dtype"
+    own = _known_dtype(field, config.get(field) or "float32")
+    return "float16" if own == "float32" else own
+
+
+def _known_dtype(field: str, name: object) -> str:
+    if not isinstance(name, str) or name not in _DTYPES:
+        raise UnsupportedBase(field, name, ", ".join(_DTYPES))
+    return _DTYPES[name]

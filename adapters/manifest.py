@@ -1,0 +1,242 @@
+"""``adapter_config.json``, as PEFT's LoraConfig writes it, to a typed manifest.
+
+Every key is served, informational or refused (:mod:`adapters.peft_keys`). A refused one is allowed when it is switched
+off (null, false, 0 or empty), as PEFT writes it for everyone; so is an unknown one, whose meaning cannot be known.
+
+``target_modules``: vLLM never looks at it, it applies the tensors it finds. A list (or ``all-linear``) is compared
+with those tensors. A regular expression is accepted but never run, because it could run for hours: PEFT wrote
+tensors for just the modules that matched, so the tensors say the same. ``layers_to_transform`` and a list in
+``exclude_modules`` are ignored by vLLM too, which is right as long as no tensor lies outside of them: that is checked.
+``rank_pattern`` and ``alpha_pattern`` are regular expressions in PEFT and in vLLM, which both take the first that
+matches a module's name from its start or from a dot; here only letters, digits, ``_`` and ``.`` may occur in them.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from adapters.errors import AdapterRejected, Reason
+from adapters.geometry import LINEAR_MODULES
+from adapters.peft_keys import INFORMATIONAL, REFUSED, SERVED, SERVED_INITS
+from adapters.strict_json import parse_object, show
+
+CONFIG_FILE = "adapter_config.json"
+MAX_CONFIG_BYTES = 2**20
+
+MAX_RANK = 2**15
+MAX_ALPHA = 2**20
+
+# vLLM compiles each pattern for each module and keeps 500 compiled; beyond that it compiles them over and over inside
+# the engine's step. This is one rank and one alpha pattern for each linear layer of a 32-layer model.
+MAX_PATTERNS = 448
+
+_NAME = re.compile(r"[A-Za-z0-9_.]{1,128}", re.ASCII)
+_NAME_WORDS = "1 to 128 letters, digits, _ and ."
+_MAX_NAMES = 10_000
+_MAX_LAYERS_LISTED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an adapter declares about itself.
+
+    Module names are those of the base, for example ``model.layers.0.self_attn.q_proj``.
+
+    Attributes:
+        rank, alpha: of every module that no pattern matches.
+        rslora: rank-stabilised scaling.
+        targets: full names or their ends (``q_proj``); None if a regular expression stood for them.
+        excluded: full names or their ends that are not adapted.
+        layers: the only layers adapted, or None for all.
+        rank_patterns, alpha_patterns: in the order of the file; the first that matches a module's name counts.
+    """
+
+    rank: int
+    alpha: float
+    rslora: bool
+    targets: frozenset[str] | None
+    excluded: frozenset[str]
+    layers: frozenset[int] | None
+    rank_patterns: tuple[tuple[re.Pattern[str], int], ...]
+    alpha_patterns: tuple[tuple[re.Pattern[str], float], ...]
+
+    @property
+    def largest_rank(self) -> int:
+        """The largest rank declared anywhere, whether a module has it or not: vLLM compares this with its limit."""
+        return max([self.rank, *(rank for _, rank in self.rank_patterns)])
+
+    def rank_of(self, module: str) -> int:
+        return next((rank for pattern, rank in self.rank_patterns if pattern.fullmatch(module)), self.rank)
+
+    def alpha_of(self, module: str) -> float:
+        return next((alpha for pattern, alpha in self.alpha_patterns if pattern.fullmatch(module)), self.alpha)
+
+    def scaling_of(self, module: str) -> float:
+        """What the product of the two matrices is multiplied with: alpha/r, or alpha/sqrt(r) under rsLoRA."""
+        rank = self.rank_of(module)
+        return self.alpha_of(module) / (math.sqrt(rank) if self.rslora else rank)
+
+    def targets_of(self, module: str) -> frozenset[str]:
+        """The entries of ``targets`` that name the module."""
+        return frozenset(ends(module)) & (self.targets or frozenset())
+
+    def excludes(self, module: str) -> bool:
+        return not self.excluded.isdisjoint(ends(module))
+
+
+def ends(module: str) -> list[str]:
+    """The module's name and each of its ends after a dot: what PEFT compares names in a config with."""
+    parts = module.split(".")
+    return [".".join(parts[start:]) for start in range(len(parts))]
+
+
+def parse_manifest(raw: bytes) -> Manifest:
+    """Parse the bytes of ``adapter_config.json``.
+
+    Raises:
+        AdapterRejected: with every reason.
+    """
+    manifest, reasons = read_manifest(raw)
+    if manifest is None:
+        raise AdapterRejected(tuple(reasons))
+    return manifest
+
+
+def read_manifest(raw: bytes) -> tuple[Manifest | None, list[Reason]]:
+    """As :func:`parse_manifest`, for whoever has more to check: the manifest, or None and at least one reason."""
+    if len(raw) > MAX_CONFIG_BYTES:
+        return None, [Reason("config_too_large", CONFIG_FILE, f"{len(raw)} bytes", f"{MAX_CONFIG_BYTES} bytes")]
+    try:
+        config = parse_object(raw)
+    except ValueError as error:
+        return None, [Reason("config_not_json", CONFIG_FILE, str(error)[:120], "one JSON object in UTF-8")]
+    reader = _Reader(config)
+    manifest = reader.manifest()
+    return (None if reader.reasons else manifest), reader.reasons
+
+
+class _Reader:
+    """Reads one config; a value that is refused becomes a reason and a harmless stand-in, so that all are found."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.reasons: list[Reason] = []
+
+    def manifest(self) -> Manifest:
+        self._check_features()
+        self._check_constants()
+        ranks, alphas = self._patterns("rank_pattern"), self._patterns("alpha_pattern")
+        if len(ranks) + len(alphas) > MAX_PATTERNS:
+            allowed = f"at most {MAX_PATTERNS} together"
+            self._refuse("too_many_patterns", "rank_pattern, alpha_pattern", allowed, len(ranks) + len(alphas))
+            ranks, alphas = {}, {}
+        return Manifest(
+            rank=self._rank("r", self.config.get("r")),
+            alpha=self._alpha("lora_alpha", self.config.get("lora_alpha")),
+            rslora=self._rslora(),
+            targets=self._targets(),
+            excluded=frozenset(self._names("exclude_modules", self.config.get("exclude_modules") or [])),
+            layers=self._layers(),
+            rank_patterns=tuple(
+                (self._pattern("rank_pattern", key), self._rank(f"rank_pattern[{show(key)}]", value))
+                for key, value in ranks.items()
+            ),
+            alpha_patterns=tuple(
+                (self._pattern("alpha_pattern", key), self._alpha(f"alpha_pattern[{show(key)}]", value))
+                for key, value in alphas.items()
+            ),
+        )
+
+    def _refuse(self, code: str, field: str, allowed: str, found: object) -> None:
+        self.reasons.append(Reason(code, field, show(found), allowed))
+
+    def _check_features(self) -> None:
+        for key, value in self.config.items():
+            if key in SERVED or key in INFORMATIONAL or not value:
+                continue
+            if key in REFUSED:
+                self._refuse("unsupported_feature", key, "null, false or empty: the engine cannot serve it", value)
+            else:
+                field = key if _NAME.fullmatch(key) else show(key)
+                self._refuse("unknown_key", field, "no key that PEFT's LoraConfig did not have in 0.21", value)
+
+    def _check_constants(self) -> None:
+        if self.config.get("peft_type") != "LORA":
+            self._refuse("unsupported_peft_type", "peft_type", "LORA", self.config.get("peft_type"))
+        if self.config.get("bias", "none") != "none":
+            self._refuse("unsupported_feature", "bias", "none", self.config["bias"])
+        if self.config.get("task_type") not in (None, "CAUSAL_LM"):
+            self._refuse("unsupported_feature", "task_type", "CAUSAL_LM or null", self.config["task_type"])
+        init = self.config.get("init_lora_weights")
+        if not (init is None or isinstance(init, bool) or (isinstance(init, str) and init.lower() in SERVED_INITS)):
+            allowed = f"true, false, {', '.join(SERVED_INITS)}; others change the base's weights too"
+            self._refuse("unsupported_init", "init_lora_weights", allowed, init)
+        if self.config.get("layers_pattern") not in (None, "", [], "layers", ["layers"]):
+            self._refuse("invalid_value", "layers_pattern", "null or layers", self.config["layers_pattern"])
+
+    def _rank(self, field: str, value: object) -> int:
+        if type(value) is int and 1 <= value <= MAX_RANK:
+            return value
+        self._refuse("invalid_value", field, f"an integer from 1 to {MAX_RANK}", value)
+        return 1
+
+    def _alpha(self, field: str, value: object) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MAX_ALPHA:
+            return float(value)
+        self._refuse("invalid_value", field, f"a number above 0, at most {MAX_ALPHA}", value)
+        return 1.0
+
+    def _rslora(self) -> bool:
+        value = self.config.get("use_rslora")
+        if not (value is None or isinstance(value, bool)):
+            self._refuse("invalid_value", "use_rslora", "true or false", value)
+        return value is True
+
+    def _patterns(self, field: str) -> dict[str, Any]:
+        value = self.config.get(field) or {}
+        if isinstance(value, dict):
+            return value
+        self._refuse("invalid_value", field, "an object from module names to numbers", value)
+        return {}
+
+    def _pattern(self, field: str, key: str) -> re.Pattern[str]:
+        if not _NAME.fullmatch(key):
+            self._refuse("unsafe_pattern", field, _NAME_WORDS, key)
+            key = "_"
+        # The expression of PEFT's get_pattern_key.
+        return re.compile(rf"(.*\.)?({key})")
+
+    def _targets(self) -> frozenset[str] | None:
+        value = self.config.get("target_modules")
+        if isinstance(value, str) and value:
+            return frozenset(LINEAR_MODULES) if value.lower() == "all-linear" else None
+        if not value:
+            self._refuse("invalid_value", "target_modules", "a list of module names, at least one", value)
+            return None
+        names = self._names("target_modules", value)
+        for name in names:
+            if name.rpartition(".")[2] not in LINEAR_MODULES:
+                allowed = f"names that end in one of {', '.join(LINEAR_MODULES)}"
+                self._refuse("unsupported_target", "target_modules", allowed, name)
+        return frozenset(names)
+
+    def _names(self, field: str, value: object) -> tuple[str, ...]:
+        if (
+            isinstance(value, list)
+            and len(value) <= _MAX_NAMES
+            and all(isinstance(name, str) and _NAME.fullmatch(name) for name in value)
+        ):
+            return tuple(value)
+        self._refuse("invalid_value", field, f"a list of module names, each {_NAME_WORDS}", value)
+        return ()
+
+    def _layers(self) -> frozenset[int] | None:
+        value = self.config.get("layers_to_transform")
+        listed = value if isinstance(value, list) else [value]
+        if value is None or value == []:
+            return None
+        if len(listed) <= _MAX_LAYERS_LISTED and all(type(layer) is int and layer >= 0 for layer in listed):
+            return frozenset(listed)
+        self._refuse("invalid_value", "layers_to_transform", "null, a layer's index, or a list of them", value)
+        return None

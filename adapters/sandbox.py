@@ -1,0 +1,77 @@
+"""The validator in a child process with little time, little memory and nothing of the server's environment."""
+
+import dataclasses
+import json
+import logging
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from adapters.errors import ValidationFailed
+from adapters.geometry import BaseGeometry
+from adapters.validation import Verdict, read_verdict
+
+_log = logging.getLogger(__name__)
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+# The child yields to inference, so wall-clock time says little about the file; it is the last resort.
+_WALL_PER_CPU_SECOND = 5
+_WALL_GRACE_S = 60
+
+# Threads of BLAS reserve address space for each core, which the limit on it does not have room for.
+_ENVIRONMENT = {"PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def validate_in_child(
+    config: Path,
+    weights: Path,
+    geometry: BaseGeometry,
+    max_lora_rank: int,
+    *,
+    cpu_seconds: float,
+    address_bytes: int,
+) -> Verdict:
+    """As :func:`adapters.validation.validate`, in a process of its own. Blocks: call it in a thread.
+
+    The child may use ``cpu_seconds`` (rounded up) of CPU time and ``address_bytes`` of address space, may write no
+    file, and runs at a lower priority than this process.
+
+    Raises:
+        ValidationFailed: the child ended without a verdict.
+    """
+    request = {
+        "config": str(config.resolve()),
+        "weights": str(weights.resolve()),
+        "geometry": dataclasses.asdict(geometry),
+        "max_lora_rank": max_lora_rank,
+        "cpu_seconds": math.ceil(cpu_seconds),
+        "address_bytes": address_bytes,
+    }
+    try:
+        child = subprocess.run(
+            [sys.executable, "-B", "-s", "-m", "adapters.validation"],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=cpu_seconds * _WALL_PER_CPU_SECOND + _WALL_GRACE_S,
+            cwd=_ROOT,
+            env=_ENVIRONMENT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ValidationFailed("the upload was not validated: no verdict in time") from error
+    if child.returncode != 0:
+        _log.warning("the validator ended with status %d: %s", child.returncode, child.stderr[-2000:])
+        limits = f"it may use {cpu_seconds:g} s of CPU time and {address_bytes} bytes of address space"
+        raise ValidationFailed(f"the upload was not validated: the validator {_death(child.returncode)}; {limits}")
+    return read_verdict(json.loads(child.stdout))
+
+
+def _death(status: int) -> str:
+    if status >= 0:
+        return "stopped with an error"
+    return f"was stopped by {signal.Signals(-status).name}"

@@ -1,0 +1,102 @@
+"""JSON from strangers: bounded in size and depth, and with one meaning only.
+
+Python's own parser takes the last of duplicate keys, reads ``NaN`` and ``Infinity``, and turns ``1e999`` into
+infinity; another parser of the same bytes may see other values. Whatever is ambiguous is refused here.
+"""
+
+import json
+import math
+import re
+import reprlib
+from typing import Any
+
+MAX_DEPTH = 8
+
+#: Lists and objects in one text: enough for 20,000 entries of a safetensors header, three for each.
+MAX_CONTAINERS = 2**16
+
+# Well above any size in a file, and far below where converting digits gets slow.
+_MAX_DIGITS = 20
+
+_SHOWN_CHARACTERS = 80
+
+# The closing quote is optional: were it not, text full of escaped quotes would be scanned to its end from each of them.
+_BRACKETS = re.compile(r'[\[{]|[\]}]|"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+
+# An escaped NUL, with the backslash itself not escaped.
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """Parse UTF-8 bytes that must hold one JSON object.
+
+    The caller bounds the size of ``raw``.
+
+    Raises:
+        ValueError: not UTF-8, not JSON, not an object, deeper than :data:`MAX_DEPTH`, more lists and objects than
+            :data:`MAX_CONTAINERS`, a key that occurs twice, NaN, an infinity, a number of too many digits, or text that
+            UTF-8 cannot hold (half a surrogate pair) or PostgreSQL cannot (NUL).
+    """
+    text = raw.decode("utf-8")
+    _check_nesting(text)
+    if _NUL.search(text):
+        raise ValueError("a NUL character")
+    found = json.loads(
+        text,
+        object_pairs_hook=_object,
+        parse_int=_integer,
+        parse_float=_float,
+        parse_constant=_refuse_constant,
+    )
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - one error type for every way of being malformed
+    json.dumps(found, ensure_ascii=False).encode("utf-8")
+    return found
+
+
+def show(value: object) -> str:
+    """A value from such JSON for display: short, on one line, without control characters."""
+    shortened = reprlib.Repr()
+    shortened.maxstring = shortened.maxother = _SHOWN_CHARACTERS
+    return shortened.repr(value)[:_SHOWN_CHARACTERS]
+
+
+def _check_nesting(text: str) -> None:
+    depth = opened = 0
+    for token in _BRACKETS.finditer(text):
+        first = text[token.start()]
+        if first in "[{":
+            depth, opened = depth + 1, opened + 1
+            if depth > MAX_DEPTH:
+                raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+            if opened > MAX_CONTAINERS:
+                raise ValueError(f"more than {MAX_CONTAINERS} lists and objects")
+        elif first in "]}":
+            depth -= 1
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:80]!a} occurs twice")
+        found[key] = value
+    return found
+
+
+def _integer(digits: str) -> int | float:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"an integer of more than {_MAX_DIGITS} digits")
+    # Rust's serde, which safetensors parses with, takes -0 for a float; so must we, or the two would disagree.
+    return -0.0 if digits == "-0" else int(digits)
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError("a number too large for a double")
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name}, which JSON does not have")

@@ -1,0 +1,230 @@
+"""The safetensors file of an adapter: its header, read within bounds, and whether its values are finite.
+
+The format (https://huggingface.co/docs/safetensors): 8 bytes, the header's length as a little-endian integer; the
+header, a JSON object from tensor names to ``{"dtype", "shape", "data_offsets": [begin, end]}`` and an optional
+``__metadata__`` from strings to strings; then the tensors' bytes, little-endian, without holes.
+
+Everything that is accepted here the safetensors library accepts too; it accepts more, of which one million empty
+tensors and duplicate names are examples. Pickle formats (``.bin``, ``.pt``) run code when read and are never opened.
+Of the dtypes, only the floats that LoRA adapters come in are allowed: vLLM would cast integers, F64 and F8 as well.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BufferedIOBase
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from adapters.errors import Reason
+from adapters.strict_json import parse_object, show
+
+WEIGHTS_FILE = "adapter_model.safetensors"
+MAX_HEADER_BYTES = 2**20
+MAX_TENSORS = 20_000
+MAX_NAME = 200
+
+#: Bytes per element of the dtypes allowed.
+ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+
+_LENGTH_BYTES = 8
+_MAX_DIMENSIONS = 8
+_MAX_DIMENSION = 2**31 - 1
+_NAME = re.compile(rf"[A-Za-z0-9_.]{{1,{MAX_NAME}}}", re.ASCII)
+CHUNK_BYTES = 4 * 2**20
+
+# A zip archive (torch.save since 1.6), and protocols 0x80 0x02..0x05 of a bare pickle.
+_ZIP = b"PK\x03\x04"
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One entry of the header.
+
+    Attributes:
+        begin, end: its bytes, counted from the end of the header.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header whose tensors cover the rest of the file exactly.
+
+    Attributes:
+        tensors: in the order of their bytes.
+        data_start: offset of the first tensor's bytes in the file.
+    """
+
+    tensors: tuple[Tensor, ...]
+    data_start: int
+
+
+def read_header(file: BufferedIOBase) -> tuple[Header | None, list[Reason]]:
+    """Read and check the header of a seekable file: the header, or None and at least one reason.
+
+    Memory stays within some tens of MiB whatever the file holds.
+    """
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    prefix = file.read(_LENGTH_BYTES)
+    length = int.from_bytes(prefix, "little")
+    if len(prefix) < _LENGTH_BYTES or length > MAX_HEADER_BYTES or _LENGTH_BYTES + length > size:
+        return None, [_bad_length(prefix, length, size)]
+    try:
+        entries = _parse(file.read(length))
+    except ValueError as error:
+        return None, [Reason("header_not_json", WEIGHTS_FILE, str(error)[:120], "one JSON object in UTF-8")]
+    reasons = _check_metadata(entries.pop("__metadata__", {}))
+    if len(entries) > MAX_TENSORS:
+        return None, [*reasons, Reason("too_many_tensors", WEIGHTS_FILE, f"{len(entries)}", f"{MAX_TENSORS} tensors")]
+    tensors = [tensor for name, entry in entries.items() if (tensor := _read_entry(name, entry, reasons))]
+    if reasons:
+        return None, reasons
+    tensors.sort(key=lambda tensor: (tensor.begin, tensor.end))
+    data_start = _LENGTH_BYTES + length
+    reasons = _check_layout(tensors, size - data_start)
+    return (None if reasons else Header(tuple(tensors), data_start)), reasons
+
+
+def _bad_length(prefix: bytes, length: int, size: int) -> Reason:
+    if prefix.startswith(_ZIP) or _PICKLE.match(prefix):
+        return Reason("pickle_format", WEIGHTS_FILE, "a pickle, which runs code when read", "the safetensors format")
+    if len(prefix) == _LENGTH_BYTES and length > MAX_HEADER_BYTES:
+        return Reason("header_too_long", WEIGHTS_FILE, f"a header of {length} bytes", f"{MAX_HEADER_BYTES} bytes")
+    return Reason("truncated", WEIGHTS_FILE, f"{size} bytes", "a whole safetensors file")
+
+
+def _parse(raw: bytes) -> dict[str, Any]:
+    if not raw.startswith(b"{"):
+        raise ValueError("does not start with {")
+    return parse_object(raw)
+
+
+def _check_metadata(metadata: object) -> list[Reason]:
+    if isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values()):
+        return []
+    return [Reason("invalid_header", "__metadata__", show(metadata), "an object from strings to strings")]
+
+
+def _read_entry(name: str, entry: object, reasons: list[Reason]) -> Tensor | None:
+    """One entry as a Tensor, or None after its reason is appended."""
+    if not _NAME.fullmatch(name):
+        reasons.append(Reason("tensor_name", show(name), show(name), f"1 to {MAX_NAME} letters, digits, _ and ."))
+        return None
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        reasons.append(Reason("invalid_header", name, show(entry), "an object of dtype, shape and data_offsets"))
+        return None
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
+        reasons.append(Reason("unsupported_dtype", name, show(dtype), ", ".join(ITEM_BYTES)))
+    elif not _is_integers(shape, 1, _MAX_DIMENSION) or len(shape) > _MAX_DIMENSIONS:
+        reasons.append(Reason("invalid_header", name, f"shape {show(shape)}", "a list of positive integers"))
+    elif not _is_integers(offsets, 0, 2**63) or len(offsets) != 2:
+        reasons.append(Reason("invalid_header", name, f"data_offsets {show(offsets)}", "[begin, end]"))
+    elif (expected := prod(shape) * ITEM_BYTES[dtype]) != offsets[1] - offsets[0]:
+        found = f"{offsets[1] - offsets[0]} bytes"
+        reasons.append(Reason("data_layout", name, found, f"{expected} bytes for {dtype} {show(shape)}"))
+    else:
+        return Tensor(name, dtype, tuple(shape), offsets[0], offsets[1])
+    return None
+
+
+def _is_integers(value: object, low: int, high: int) -> bool:
+    return isinstance(value, list) and all(type(item) is int and low <= item <= high for item in value)
+
+
+def _check_layout(tensors: list[Tensor], data_bytes: int) -> list[Reason]:
+    """Each tensor begins where the one before ends, and the last ends with the file."""
+    reasons = []
+    end = 0
+    for tensor in tensors:
+        if tensor.begin != end:
+            word = "a hole" if tensor.begin > end else "an overlap"
+            reasons.append(Reason("data_layout", tensor.name, f"{word} before byte {tensor.begin}", f"begin at {end}"))
+        end = tensor.end
+    if end != data_bytes:
+        found = f"{data_bytes} bytes of tensors"
+        reasons.append(Reason("data_layout", WEIGHTS_FILE, found, f"{end} bytes, as the header says"))
+    return reasons
+
+
+def find_nonfinite(
+    file: BufferedIOBase, header: Header, serving_dtype: str, scalings: Mapping[str, float]
+) -> list[Reason]:
+    """Name each tensor with a value that is not finite, or no longer is once the engine has loaded it.
+
+    The engine casts every tensor to ``serving_dtype`` (``float16``, ``bfloat16`` or ``float32``) and multiplies
+    lora_B with the adapter's scaling in that dtype; ``scalings`` gives the factor by tensor name, 1 if absent.
+    Reads the file once, in chunks of :data:`CHUNK_BYTES`.
+
+    Raises:
+        EOFError: the file has become shorter than its header says.
+    """
+    reasons = []
+    buffer, scratch = bytearray(CHUNK_BYTES), bytearray(CHUNK_BYTES)
+    file.seek(header.data_start)
+    for tensor in header.tensors:
+        magnitude = _largest_magnitude(file, tensor, buffer, scratch)
+        if not np.isfinite(magnitude):
+            reasons.append(Reason("non_finite", tensor.name, "NaN or infinity", "finite values"))
+        elif not _fits(magnitude, serving_dtype, scalings.get(tensor.name, 1.0)):
+            found = f"{magnitude:.6g}, which scaling and {serving_dtype} turn into infinity"
+            reasons.append(Reason("non_finite", tensor.name, found, "values that stay finite when loaded"))
+    return reasons
+
+
+def _largest_magnitude(file: BufferedIOBase, tensor: Tensor, buffer: bytearray, scratch: bytearray) -> np.float32:
+    """The largest absolute value of the tensor; NaN or infinity if it holds one.
+
+    Without its sign bit, an IEEE float orders as the integer of the same bits, with infinity above the finite values
+    and NaN above infinity. That makes the search an integer maximum, and bfloat16, which numpy lacks, no exception.
+    """
+    bits = np.dtype("<u4" if tensor.dtype == "F32" else "<u2")
+    without_sign = bits.type(np.iinfo(bits).max >> 1)
+    largest = 0
+    left = tensor.end - tensor.begin
+    while left:
+        count = min(left, len(buffer))
+        if file.readinto(memoryview(buffer)[:count]) != count:
+            raise EOFError("the weights file is shorter than its header says")
+        items = count // bits.itemsize
+        values, magnitudes = np.frombuffer(buffer, bits, items), np.frombuffer(scratch, bits, items)
+        np.bitwise_and(values, without_sign, out=magnitudes)
+        largest = max(largest, int(magnitudes.max()))
+        left -= count
+    if tensor.dtype == "F16":
+        return np.float32(np.uint16(largest).view(np.float16))
+    return np.uint32(largest << 16 if tensor.dtype == "BF16" else largest).view(np.float32)
+
+
+def _fits(magnitude: np.float32, serving_dtype: str, scaling: float) -> bool:
+    """Whether the value is finite after the cast, and after the multiplication that follows in the same dtype."""
+    with np.errstate(over="ignore"):
+        cast = _round(magnitude, serving_dtype)
+        scaled = _round(cast * np.float32(scaling), serving_dtype)
+    return bool(np.isfinite(cast) and np.isfinite(scaled))
+
+
+def _round(value: np.float32, dtype: str) -> np.float32:
+    """To the nearest value of the dtype, ties to even, as torch casts."""
+    if dtype == "float16":
+        return np.float32(np.float16(value))
+    if dtype == "bfloat16" and np.isfinite(value):
+        bits = int(value.view(np.uint32))
+        bits += 0x7FFF + (bits >> 16 & 1)
+        return np.uint32(bits & 0xFFFF0000).view(np.float32)
+    return value

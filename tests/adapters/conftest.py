@@ -1,0 +1,17 @@
+from pathlib import Path
+
+import pytest
+
+from adapters.geometry import BaseGeometry, read_geometry
+from tests.peft_adapters import TINY_LLAMA, make_adapter
+
+
+@pytest.fixture(scope="session")
+def geometry() -> BaseGeometry:
+    return read_geometry({"architectures": ["LlamaForCausalLM"], "dtype": "bfloat16"} | TINY_LLAMA)
+
+
+@pytest.fixture(scope="session")
+def good_adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of an adapter that PEFT wrote; tests that change it copy it first."""
+    return make_adapter(tmp_path_factory.mktemp("good"))
