@@ -31,20 +31,27 @@ def tiny_llama(*, seed: int = 0) -> LlamaForCausalLM:
 
 
 def make_adapter(
-    directory: Path, *, base: LlamaForCausalLM | None = None, dtype: torch.dtype = torch.float32, **options: Any
+    directory: Path,
+    *,
+    base: LlamaForCausalLM | None = None,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 1,
+    **options: Any,
 ) -> Path:
     """Write ``adapter_config.json`` and ``adapter_model.safetensors``; lora_B is random too, as after training.
 
-    ``options`` are LoraConfig's.
+    ``options`` are LoraConfig's. PEFT puts its layers into ``base``: give each adapter a fresh one.
     """
     options = {"r": 4, "lora_alpha": 8, "target_modules": list(LINEAR_MODULES), "task_type": "CAUSAL_LM"} | options
     with warnings.catch_warnings():
         # PEFT warns of options that the tests choose on purpose.
         warnings.simplefilter("ignore")
-        model = get_peft_model(base or tiny_llama(), LoraConfig(**options))
+        base = base or tiny_llama()
+        torch.manual_seed(seed)
+        model = get_peft_model(base, LoraConfig(**options))
         model.save_pretrained(directory)
     path = directory / "adapter_model.safetensors"
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed)
     tensors = {
         name: (torch.randn(tensor.shape, generator=generator) * 0.1 if "lora_B" in name else tensor).to(dtype)
         for name, tensor in load_file(path).items()

@@ -9,7 +9,13 @@ from tests.e2e.server import Server, running
 from tests.reference import PeftReference
 
 #: Fewer slots than adapters, so that every test here runs among swaps.
-SLOTS = {"TENORA_ENGINE__MAX_LORAS": "2", "TENORA_ENGINE__MAX_CPU_LORAS": "3", "TENORA_ENGINE__MAX_LORA_RANK": "16"}
+#: float32, so that tokens can be compared one by one with PEFT's.
+SLOTS = {
+    "TENORA_ENGINE__MAX_LORAS": "2",
+    "TENORA_ENGINE__MAX_CPU_LORAS": "3",
+    "TENORA_ENGINE__MAX_LORA_RANK": "16",
+    "TENORA_ENGINE__DTYPE": "float32",
+}
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Each adapter that vLLM would take and answer wrongly with, or die of, is refused; nobody else notices."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +22,13 @@ def answers(client: httpx.Client) -> list[object]:
     return [
         client.post(
             "/v1/completions",
-            json={"model": model, "prompt": "[INST] What is sugar? [/INST]", "max_tokens": 12, "temperature": 0,
-                  "logprobs": 2},
+            json={
+                "model": model,
+                "prompt": "[INST] What is sugar? [/INST]",
+                "max_tokens": 12,
+                "temperature": 0,
+                "logprobs": 2,
+            },
         ).json()["choices"]
         for model in ("demo", "pricing")
     ]
@@ -34,8 +40,9 @@ def test_a_bad_adapter_is_refused_with_its_reason(
 ) -> None:
     before = answers(witness)
     bad = BAD[name]
-    directory = bad.make(trained_demo.adapters["pricing"], tmp_path)
-    answer = server.publish("supply-chain", f"bad-{name}".replace("_", "-"), directory)
+    directory = shutil.copytree(trained_demo.adapters["pricing"], tmp_path / "bad")
+    bad.change(directory)
+    answer = server.publish("supply-chain", "bad", directory)
     assert answer.status_code == 422, answer.text
     error = answer.json()["error"]
     assert error["code"] == "adapter_rejected"

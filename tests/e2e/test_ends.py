@@ -6,8 +6,8 @@ import json
 import httpx
 
 from app.demo.train import Demo
-from tests.e2e.server import Server, running, until
 from tests.e2e.conftest import SLOTS
+from tests.e2e.server import Server, running, until
 
 RUNNING = "tenora_engine_requests_running"
 LONG = {"prompt": "x", "max_tokens": 900, "ignore_eos": True, "temperature": 0}

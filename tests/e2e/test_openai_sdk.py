@@ -6,7 +6,6 @@ import re
 import openai
 import pytest
 
-from app.demo.train import Demo
 from tests.e2e.server import Server
 
 QUESTION = "Can you explain sugar?"
@@ -73,7 +72,13 @@ def test_completions_stream(pricing: openai.OpenAI) -> None:
 def test_sampling_parameters_reach_the_engine(pricing: openai.OpenAI) -> None:
     def sample(seed: int) -> list[str]:
         answer = pricing.completions.create(
-            model="pricing", prompt="Once", temperature=2.0, top_p=0.99, seed=seed, n=2, max_tokens=12,
+            model="pricing",
+            prompt="Once",
+            temperature=2.0,
+            top_p=0.99,
+            seed=seed,
+            n=2,
+            max_tokens=12,
             extra_body={"top_k": 50, "min_p": 0.001},
         )
         return [choice.text for choice in answer.choices]
@@ -85,7 +90,9 @@ def test_sampling_parameters_reach_the_engine(pricing: openai.OpenAI) -> None:
     )
     assert stopped.choices[0].finish_reason == "stop"
     assert "price" not in stopped.choices[0].text
-    biased = pricing.completions.create(model="pricing", prompt="x", temperature=0, max_tokens=3, logit_bias={"70": 100})
+    biased = pricing.completions.create(
+        model="pricing", prompt="x", temperature=0, max_tokens=3, logit_bias={"70": 100}
+    )
     assert len(set(biased.choices[0].text)) == 1
 
 
@@ -120,7 +127,10 @@ def test_structured_output(pricing: openai.OpenAI) -> None:
         "additionalProperties": False,
     }
     answer = pricing.chat.completions.create(
-        model="pricing", messages=MESSAGES, temperature=0, max_tokens=200,
+        model="pricing",
+        messages=MESSAGES,
+        temperature=0,
+        max_tokens=200,
         response_format={"type": "json_schema", "json_schema": {"name": "price", "schema": schema, "strict": True}},
     )
     found = json.loads(answer.choices[0].message.content or "")
@@ -137,10 +147,17 @@ def test_structured_output(pricing: openai.OpenAI) -> None:
 
 
 def test_a_named_tool_is_called_with_arguments_that_fit(pricing: openai.OpenAI) -> None:
-    schema = {"type": "object", "properties": {"sku": {"enum": ["sugar", "salt"]}}, "required": ["sku"],
-              "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": {"sku": {"enum": ["sugar", "salt"]}},
+        "required": ["sku"],
+        "additionalProperties": False,
+    }
     answer = pricing.chat.completions.create(
-        model="pricing", messages=MESSAGES, temperature=0, max_tokens=100,
+        model="pricing",
+        messages=MESSAGES,
+        temperature=0,
+        max_tokens=100,
         tools=[{"type": "function", "function": {"name": "price_of", "parameters": schema}}],
         tool_choice={"type": "function", "function": {"name": "price_of"}},
     )
@@ -153,7 +170,10 @@ def test_a_named_tool_is_called_with_arguments_that_fit(pricing: openai.OpenAI) 
 
 def test_tools_that_are_not_forced_leave_a_plain_answer(pricing: openai.OpenAI) -> None:
     answer = pricing.chat.completions.create(
-        model="pricing", messages=MESSAGES, temperature=0, max_tokens=40,
+        model="pricing",
+        messages=MESSAGES,
+        temperature=0,
+        max_tokens=40,
         tools=[{"type": "function", "function": {"name": "price_of", "parameters": {"type": "object"}}}],
     )
     assert answer.choices[0].message.content

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from transformers import LlamaForCausalLM
 
 from app.demo.train import Demo
 from tests.e2e.server import Server
@@ -56,7 +57,13 @@ async def test_more_adapters_than_slots_and_hundreds_of_requests(
 ) -> None:
     """Six adapters through two slots and three places, base requests among them: a stale slot would show."""
     adapters = {
-        f"churn-{seed}": make_adapter(trained_demo.base, tmp_path / str(seed), seed=seed)
+        f"churn-{seed}": make_adapter(
+            tmp_path / str(seed),
+            base=LlamaForCausalLM.from_pretrained(trained_demo.base),
+            seed=seed,
+            r=8,
+            lora_alpha=128,
+        )
         for seed in range(CHURN_ADAPTERS)
     }
     churned = PeftReference(trained_demo.base, adapters)

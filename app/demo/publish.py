@@ -1,0 +1,171 @@
+"""Publishes the demo's adapters through the admin API, like anyone else, and prints calls to try.
+
+``HOME/demo.json`` (mode 0600) keeps what was made::
+
+    {"base_url", "base_model", "admin_key", "tenants": {"pricing": {"key", "adapters": ["pricing"]}, ...}}
+"""
+
+import hashlib
+import json
+import os
+import shlex
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from adapters.identity import content_digest
+from app.demo.train import Demo
+
+_FILES = ("adapter_config.json", "adapter_model.safetensors")
+_SCOPES = ("inference", "adapters:read", "adapters:write")
+
+
+class PublishingFailed(Exception):
+    """The server refused a step; the message names the step and says what the server answered."""
+
+
+class TenantAccess(BaseModel):
+    """One business unit's key and the names of its adapters."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    adapters: tuple[str, ...]
+
+
+class DemoAccess(BaseModel):
+    """The content of ``demo.json``."""
+
+    model_config = ConfigDict(frozen=True)
+
+    base_url: str
+    base_model: str
+    admin_key: str
+    tenants: dict[str, TenantAccess]
+
+
+def publish_demo(client: httpx.Client, *, admin_key: str, home: Path, demo: Demo, base_model: str) -> DemoAccess:
+    """Make the demo's tenants, keys and adapters on a running server, leaving alone what is there already.
+
+    Args:
+        client: its base URL is the server's address; its read timeout must allow for the validation of an upload.
+        admin_key: a platform key.
+        home: where ``demo.json`` is read and written.
+        demo: the trained models.
+        base_model: the name by which the server calls its base model.
+
+    Raises:
+        PublishingFailed: the server refused a step.
+        httpx.TransportError: the server did not answer.
+    """
+    known = _read(home / "demo.json")
+    tenants = {}
+    for name, folder in demo.adapters.items():
+        _call(client, "POST", "/admin/tenants", admin_key, json={"slug": name}, allowed=(201, 409))
+        old_key = known.tenants[name].key if known and name in known.tenants else None
+        key = old_key if old_key and _works(client, old_key) else _issue_key(client, admin_key, name)
+        _publish(client, admin_key, name, folder)
+        tenants[name] = TenantAccess(key=key, adapters=(name,))
+    base_url = str(client.base_url).rstrip("/")
+    access = DemoAccess(base_url=base_url, base_model=base_model, admin_key=admin_key, tenants=tenants)
+    _write(home / "demo.json", access)
+    return access
+
+
+def example_calls(access: DemoAccess, demo: Demo) -> str:
+    """Shell commands that show the demo on the running server, ready to paste.
+
+    They carry the tenants' keys: for the terminal of whoever started the demo, never for a log.
+    """
+    (name, unit), *_ = access.tenants.items()
+    own = f"my-{name}"
+    chat = {"model": name, "messages": [{"role": "user", "content": "What is coffee?"}]}
+    files = [f"-F {shlex.quote(f'{file}=@{(demo.adapters[name] / file).resolve()}')}" for file in _FILES]
+    sections = [
+        ("The base model", _generate(access, unit.key, None)),
+        *((f"The adapter {slug}", _generate(access, tenant.key, slug)) for slug, tenant in access.tenants.items()),
+        ("OpenAI's chat", _curl(access, unit.key, "/v1/chat/completions", [_json_body(chat)])),
+        ("Upload an adapter of your own", _curl(access, unit.key, f"/v1/adapters/{own}/versions", files)),
+        ("and ask it", _generate(access, unit.key, own)),
+    ]
+    return "\n\n".join(f"# {title}\n{command}" for title, command in sections)
+
+
+def _generate(access: DemoAccess, key: str, adapter: str | None) -> str:
+    parameters = {"max_new_tokens": 64} | ({"adapter_id": adapter} if adapter else {})
+    body = {"inputs": "[INST] Can you explain sugar? [/INST]", "parameters": parameters}
+    return _curl(access, key, "/generate", [_json_body(body)])
+
+
+def _json_body(body: dict[str, Any]) -> str:
+    return f"-H 'Content-Type: application/json' \\\n  -d {shlex.quote(json.dumps(body))}"
+
+
+def _curl(access: DemoAccess, key: str, path: str, options: list[str]) -> str:
+    lines = [f"curl {access.base_url}{path}", f"-H 'Authorization: Bearer {key}'", *options]
+    return " \\\n  ".join(lines)
+
+
+def _publish(client: httpx.Client, admin_key: str, name: str, folder: Path) -> None:
+    """Upload the adapter unless one of its versions has the same bytes.
+
+    Uploading these again would be harmless but for the alias: a newer version that someone published stays the default.
+    """
+    versions = f"/admin/tenants/{name}/adapters/{name}/versions"
+    listed = _call(client, "GET", versions, admin_key, params={"limit": 200}, allowed=(200, 404))
+    published = {version["digest"] for version in listed.json()["data"]} if listed.status_code == 200 else set()
+    if f"sha256:{content_digest(*(_sha256(folder / file) for file in _FILES))}" in published:
+        return
+    with ExitStack() as stack:
+        files = {file: (file, stack.enter_context((folder / file).open("rb"))) for file in _FILES}
+        _call(client, "POST", versions, admin_key, files=files, allowed=(200, 201))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _issue_key(client: httpx.Client, admin_key: str, tenant: str) -> str:
+    body = {"name": "demo", "scopes": list(_SCOPES)}
+    return str(
+        _call(client, "POST", f"/admin/tenants/{tenant}/keys", admin_key, json=body, allowed=(201,)).json()["key"]
+    )
+
+
+def _works(client: httpx.Client, key: str) -> bool:
+    answer = _call(client, "GET", "/v1/adapters", key, params={"limit": 1}, allowed=(200, 401, 403))
+    return answer.status_code == 200
+
+
+def _call(
+    client: httpx.Client, method: str, path: str, key: str, *, allowed: tuple[int, ...], **content: Any
+) -> httpx.Response:
+    answer = client.request(method, path, headers={"authorization": f"Bearer {key}"}, **content)
+    if answer.status_code not in allowed:
+        raise PublishingFailed(f"{method} {path}: {answer.status_code} {answer.text[:500]}")
+    return answer
+
+
+def _read(path: Path) -> DemoAccess | None:
+    """What an earlier start wrote, or None if there is nothing that can be used."""
+    try:
+        return DemoAccess.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
+
+
+def _write(path: Path, access: DemoAccess) -> None:
+    """Replace the file in one step; a temporary file is made with mode 0600, which the name keeps."""
+    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix="demo.json.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(access.model_dump_json(indent=2) + "\n")
+        Path(partial).replace(path)
+    except BaseException:
+        Path(partial).unlink()
+        raise
