@@ -12,6 +12,10 @@ CPU_ZERO_SLOTS = 1
 #: vLLM would take nearly all of a CPU machine's memory.
 _CPU_KV_CACHE_BYTES = 2**30
 
+#: Small models write blanks for ever where a grammar lets them. llguidance builds its automaton as it goes,
+#: so a hostile schema costs no compile time up front.
+_STRUCTURED_OUTPUTS = {"backend": "guidance", "disable_any_whitespace": True}
+
 WORKER_EXTENSION = "app.engine.worker.WorkerExtension"
 
 
@@ -62,7 +66,7 @@ def _extra_flags(engine: EngineSettings, *, taken: set[str]) -> list[str]:
         raise InvalidEngineArgument(
             f"TENORA_ENGINE__EXTRA_ARGS: found {', '.join(clash)}, allowed vLLM arguments that have no setting"
         )
-    return _flags(extra)
+    return _flags({"structured_outputs_config": _STRUCTURED_OUTPUTS} | extra)
 
 
 def _flags(values: dict[str, object]) -> list[str]:

@@ -146,7 +146,8 @@ class EngineInstance:
         except ValidationError as error:
             raise answers.from_validation(error) from None
         except VLLMClientError as error:
-            raise InvalidRequest(answers.public_text(str(error), name, request.model)) from None
+            text = answers.public_text(str(error), name, request.model)
+            raise InvalidRequest(text, param=getattr(error, "parameter", None)) from None
         except (EngineDeadError, EngineGenerateError, GracefulHTTPError):
             raise EngineUnavailable("the engine stopped while it answered", retry_after=5) from None
         if isinstance(answer, ErrorResponse):
