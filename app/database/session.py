@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from sqlalchemy import URL, Connection, event, text
-from sqlalchemy.exc import InterfaceError, OperationalError, ProgrammingError
+from sqlalchemy import URL, Connection, event, inspect, text
+from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -61,11 +61,9 @@ class Database:
         Raises:
             RegistryUnavailable
         """
-        try:
-            async with self.read() as connection:
-                found = await connection.scalar(text("SELECT version_num FROM alembic_version"))
-        except ProgrammingError:
-            found = None
+        async with self.read() as connection:
+            known = await connection.run_sync(lambda sync: inspect(sync).has_table("alembic_version"))
+            found = await connection.scalar(text("SELECT version_num FROM alembic_version")) if known else None
         if found != self._head:
             raise RegistryUnavailable(f"the registry's schema is at {found}, not {self._head}: run tenora migrate")
 

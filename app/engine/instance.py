@@ -7,6 +7,7 @@ This module and :mod:`app.engine.worker` are the only ones that import vLLM, and
 import asyncio
 import contextlib
 import logging
+import multiprocessing
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GracefulHTTPError, VLLMClientError
 from vllm.lora.request import LoRARequest
 from vllm.platforms import current_platform
+from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
@@ -66,7 +68,13 @@ class EngineInstance:
         Raises:
             Exception: whatever vLLM raises when it cannot start; nothing is left running.
         """
-        llm, args = await asyncio.to_thread(_construct, arguments)
+        try:
+            llm, args = await asyncio.to_thread(_construct, arguments)
+        except asyncio.CancelledError:
+            # The thread cannot be cancelled, but without its processes it gives up at once.
+            for child in multiprocessing.active_children():
+                child.terminate()
+            raise
         try:
             await llm.collective_rpc("tenora_prepare", kwargs={"reserve_zero_slot": reserve_zero_slot})
             state = State()
@@ -212,5 +220,6 @@ def _raise_if_cancelled() -> None:
 def _construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
     """Parse and start; takes tens of seconds, so it runs in a thread."""
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
-    config = AsyncEngineArgs.from_cli_args(args).create_engine_config()
+    # The context decides defaults such as the batch size: these are those of vLLM's own server.
+    config = AsyncEngineArgs.from_cli_args(args).create_engine_config(UsageContext.OPENAI_API_SERVER)
     return AsyncLLM.from_vllm_config(config), args

@@ -6,11 +6,12 @@ import json
 import httpx
 
 from app.demo.train import Demo
-from tests.e2e.conftest import SLOTS
+from tests.e2e.fixtures import SLOTS
 from tests.e2e.server import Server, running, until
 
 RUNNING = "tenora_engine_requests_running"
-LONG = {"prompt": "x", "max_tokens": 900, "ignore_eos": True, "temperature": 0}
+#: Runs for many seconds unless it is aborted.
+LONG = {"prompt": "x", "max_tokens": 1000, "n": 8, "ignore_eos": True, "temperature": 1}
 
 
 async def gone_within_a_second(server: Server) -> None:
@@ -22,7 +23,7 @@ async def test_a_client_that_leaves_a_stream_has_its_request_aborted(server: Ser
     async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=headers) as client:
         async with client.stream("POST", "/v1/completions", json=LONG | {"model": "pricing", "stream": True}) as answer:
             await anext(answer.aiter_lines())
-            assert await asyncio.to_thread(server.metric, RUNNING) == 1
+            assert await asyncio.to_thread(server.metric, RUNNING) > 0
         await gone_within_a_second(server)
 
 
@@ -32,7 +33,7 @@ async def test_a_client_that_leaves_without_a_stream_has_its_request_aborted(
     headers = {"authorization": f"Bearer {keys['pricing']}"}
     async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=headers) as client:
         call = asyncio.create_task(client.post("/v1/completions", json=LONG | {"model": "pricing"}))
-        await asyncio.to_thread(until, lambda: server.metric(RUNNING) == 1, 10)
+        await asyncio.to_thread(until, lambda: server.metric(RUNNING) > 0, 10)
         call.cancel()
         await gone_within_a_second(server)
 

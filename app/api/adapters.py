@@ -1,0 +1,58 @@
+"""Adapters and versions, at ``/admin/tenants/{tenant}/adapters``, and at ``/v1/adapters`` for a tenant's own."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path
+
+from adapters.identity import MAX_VERSION_NUMBER
+from app.api.auth import Owner, ProcessDep, require_owner
+from app.api.schemas import AdapterOut, Cursor, Limit, ListOut, VersionOut, answers
+from app.registry import Scope
+from app.services.checks import DEFAULT_LIMIT
+
+router = APIRouter(tags=["adapters"])
+
+Reader = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))]
+Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
+Number = Annotated[int, Path(ge=1, le=MAX_VERSION_NUMBER, description="the version's number")]
+
+
+@router.get("", summary="List adapters", responses=answers(400, 404))
+async def list_(
+    owner: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> ListOut[AdapterOut]:
+    page = await process.adapters.list_adapters(owner.tenant, limit=limit, cursor=cursor)
+    return ListOut(data=[AdapterOut.of(adapter) for adapter in page.data], next_cursor=page.next_cursor)
+
+
+@router.get("/{adapter}", summary="Show an adapter", responses=answers(404))
+async def show(adapter: str, owner: Reader, process: ProcessDep) -> AdapterOut:
+    return AdapterOut.of(await process.adapters.get_adapter(owner.tenant, adapter))
+
+
+@router.get("/{adapter}/versions", summary="List an adapter's versions, newest first", responses=answers(400, 404))
+async def list_versions(
+    adapter: str, owner: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> ListOut[VersionOut]:
+    page = await process.adapters.list_versions(owner.tenant, adapter, limit=limit, cursor=cursor)
+    return ListOut(data=[VersionOut.of(version) for version in page.data], next_cursor=page.next_cursor)
+
+
+@router.get("/{adapter}/versions/{number}", summary="Show a version", responses=answers(404))
+async def show_version(adapter: str, number: Number, owner: Reader, process: ProcessDep) -> VersionOut:
+    return VersionOut.of(await process.adapters.get_version(owner.tenant, adapter, number))
+
+
+@router.delete(
+    "/{adapter}/versions/{number}",
+    status_code=204,
+    summary="Delete a version; `default` moves to the newest one still ready",
+    responses=answers(404),
+)
+async def delete_version(adapter: str, number: Number, owner: Writer, process: ProcessDep) -> None:
+    await process.removal.delete_version(owner.tenant, adapter, number, actor=owner.caller.key_id)
+
+
+@router.delete("/{adapter}", status_code=204, summary="Delete an adapter and all its versions", responses=answers(404))
+async def delete(adapter: str, owner: Writer, process: ProcessDep) -> None:
+    await process.removal.delete_adapter(owner.tenant, adapter, actor=owner.caller.key_id)

@@ -1,0 +1,41 @@
+"""Probes for whoever runs the server: no key, no secrets."""
+
+from typing import Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+
+from app.api.auth import ProcessDep
+
+router = APIRouter(prefix="/health", tags=["operations"])
+
+_RETRY_AFTER_S = "5"
+
+
+class Live(BaseModel):
+    status: Literal["live"] = "live"
+
+
+class Ready(BaseModel):
+    status: Literal["ready", "not_ready"]
+    checks: dict[str, str]
+
+
+@router.get("/live", summary="Whether the process answers at all")
+async def live() -> Live:
+    return Live()
+
+
+@router.get(
+    "/ready",
+    summary="Whether engine, registry and store answer",
+    responses={503: {"model": Ready, "description": "not ready; `checks` says what is missing"}},
+)
+async def ready(process: ProcessDep, response: Response) -> Ready:
+    problems = await process.readiness.problems()
+    checks = {name: problem or "ok" for name, problem in problems.items()}
+    if not any(problems.values()):
+        return Ready(status="ready", checks=checks)
+    response.status_code = 503
+    response.headers["retry-after"] = _RETRY_AFTER_S
+    return Ready(status="not_ready", checks=checks)

@@ -1,0 +1,66 @@
+"""API keys: mounted at ``/admin/tenants/{tenant}/keys`` for a tenant's, at ``/admin/keys`` for the platform's."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from app.api.auth import Admin, ProcessDep, require
+from app.api.schemas import Cursor, KeyCreate, KeyOut, KeyRotate, Limit, ListOut, NewKeyOut, answers
+from app.registry import Scope
+from app.services.checks import DEFAULT_LIMIT
+
+_DEFAULT_ROTATION = KeyRotate()
+
+router = APIRouter(tags=["keys"], dependencies=[Depends(require(Scope.ADMIN))])
+
+
+async def _tenant_of(request: Request) -> str | None:
+    return request.path_params.get("tenant")
+
+
+#: The slug in the path, or None for the platform's keys.
+Tenant = Annotated[str | None, Depends(_tenant_of)]
+
+
+@router.post("", status_code=201, summary="Make a key; it is shown this once", responses=answers(400, 404))
+async def create(
+    body: KeyCreate, tenant: Tenant, caller: Admin, process: ProcessDep, request: Request, response: Response
+) -> NewKeyOut:
+    new = await process.keys.create(
+        tenant, name=body.name, scopes=body.scopes, expires_in_s=body.expires_in_s, actor=caller.key_id
+    )
+    response.headers["location"] = f"{request.url.path}/{new.key.id}"
+    return NewKeyOut.made(new.key, new.text)
+
+
+@router.get("", summary="List keys, ended ones too", responses=answers(400, 404))
+async def list_(
+    tenant: Tenant, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> ListOut[KeyOut]:
+    page = await process.keys.list(tenant, limit=limit, cursor=cursor)
+    return ListOut(data=[KeyOut.of(key) for key in page.data], next_cursor=page.next_cursor)
+
+
+@router.delete("/{key_id}", status_code=204, summary="Revoke a key", responses=answers(404))
+async def revoke(key_id: str, tenant: Tenant, caller: Admin, process: ProcessDep) -> None:
+    await process.keys.revoke(tenant, key_id, actor=caller.key_id)
+
+
+@router.post(
+    "/{key_id}/rotate",
+    status_code=201,
+    summary="Replace a key by a new one; the old one works until the grace is over",
+    responses=answers(400, 404, 409),
+)
+async def rotate(
+    key_id: str,
+    tenant: Tenant,
+    caller: Admin,
+    process: ProcessDep,
+    request: Request,
+    response: Response,
+    body: KeyRotate = _DEFAULT_ROTATION,
+) -> NewKeyOut:
+    new = await process.keys.rotate(tenant, key_id, grace_s=body.grace_s, actor=caller.key_id)
+    response.headers["location"] = f"{request.url.path.removesuffix(f'/{key_id}/rotate')}/{new.key.id}"
+    return NewKeyOut.made(new.key, new.text)

@@ -1,0 +1,21 @@
+"""``GET /metrics``."""
+
+import asyncio
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from app.api.auth import process_of, require
+from app.registry import Scope
+
+router = APIRouter(tags=["operations"])
+
+_require_admin = require(Scope.ADMIN)
+
+
+@router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
+async def metrics(request: Request) -> Response:
+    process = await process_of(request)
+    if process.settings.metrics_key_required:
+        await _require_admin(request)
+    return Response(await asyncio.to_thread(process.metrics.exposition), media_type=CONTENT_TYPE_LATEST)

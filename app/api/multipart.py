@@ -1,0 +1,171 @@
+"""A version's two files out of a multipart body (RFC 7578), spooled to disk as they arrive.
+
+Starlette's own form parser would write every file twice and count nothing; this one holds two batches of a
+file in memory at most, and stops at each file's cap. The cap on the whole body is the request frame's.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
+from adapters.errors import AdapterRejected, Reason
+from app.errors import InvalidRequest, TooLarge
+from app.services.spool import SpoolWriter, Upload
+from app.settings import LimitSettings
+
+_ALLOWED_PARTS = f"one part {CONFIG_NAME} and one part {WEIGHTS_NAME}"
+
+_MAX_PARTS = 16
+_SHOWN = 80
+
+
+async def receive_upload(
+    stream: AsyncIterator[bytes], content_type: str, folder: Path, limits: LimitSettings
+) -> Upload:
+    """Write the two files of an upload into ``folder``, whatever names the client gave them.
+
+    Raises:
+        AdapterRejected: not multipart, or parts that are missing, unknown or there twice; every reason at once.
+        TooLarge: a file beyond its cap.
+        InvalidRequest: the client sent nothing for too long.
+        DiskFull, StoreUnavailable: the files could not be written.
+    """
+    form = _UploadForm(_boundary(content_type), folder, limits)
+    try:
+        async with asyncio.timeout(limits.upload_idle_seconds) as idle:
+            async for chunk in stream:
+                form.feed(chunk)
+                await form.flush_due()
+                idle.reschedule(asyncio.get_running_loop().time() + limits.upload_idle_seconds)
+        return await form.finish()
+    except TimeoutError:
+        raise InvalidRequest(
+            f"body: found nothing for {limits.upload_idle_seconds:g} s, allowed a steady flow"
+        ) from None
+    finally:
+        await form.close()
+
+
+class _UploadForm:
+    """The parser's callbacks, and one writer for each of the two files."""
+
+    def __init__(self, boundary: bytes, folder: Path, limits: LimitSettings) -> None:
+        self._folder = folder
+        self._caps = {CONFIG_NAME: limits.config_bytes, WEIGHTS_NAME: limits.weights_bytes}
+        self._writers: dict[str, SpoolWriter] = {}
+        self._current: str | None = None
+        self._parts = 0
+        self._header, self._value = bytearray(), bytearray()
+        self._disposition = b""
+        self._reasons: list[Reason] = []
+        self._ended = False
+        try:
+            self._parser = MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": self._on_part_begin,
+                    "on_header_field": self._gather(self._header),
+                    "on_header_value": self._gather(self._value),
+                    "on_header_end": self._on_header_end,
+                    "on_headers_finished": self._on_headers_finished,
+                    "on_part_data": self._on_part_data,
+                    "on_end": self._on_end,
+                },
+            )
+        except FormParserError:
+            raise AdapterRejected((_not_multipart("a boundary that is too long"),)) from None
+
+    def feed(self, chunk: bytes) -> None:
+        """Parse one chunk of the body.
+
+        Raises:
+            AdapterRejected, TooLarge
+        """
+        try:
+            self._parser.write(chunk)
+        except FormParserError:
+            raise AdapterRejected((*self._reasons, _malformed("something else"))) from None
+
+    async def flush_due(self) -> None:
+        for writer in self._writers.values():
+            if writer.due:
+                await writer.flush()
+
+    async def finish(self) -> Upload:
+        """Close both files, or say everything that is wrong with the form."""
+        if not self._ended:
+            self._reasons.append(_malformed("no closing boundary"))
+        for name in self._caps:
+            if name not in self._writers:
+                self._reasons.append(Reason("missing_part", name, "nothing", "one part of this name"))
+        if self._reasons:
+            raise AdapterRejected(tuple(self._reasons))
+        files = {name: await writer.finish() for name, writer in self._writers.items()}
+        return Upload(config=files[CONFIG_NAME], weights=files[WEIGHTS_NAME])
+
+    async def close(self) -> None:
+        """Give up whatever is not finished."""
+        for writer in self._writers.values():
+            await writer.abandon()
+
+    def _on_part_begin(self) -> None:
+        self._parts += 1
+        if self._parts > _MAX_PARTS:
+            self._reasons.append(Reason("too_many_parts", "body", f"more than {_MAX_PARTS} parts", _ALLOWED_PARTS))
+            raise AdapterRejected(tuple(self._reasons))
+        self._current, self._disposition = None, b""
+
+    def _on_header_end(self) -> None:
+        if self._header.lower() == b"content-disposition":
+            self._disposition = bytes(self._value)
+        self._header.clear()
+        self._value.clear()
+
+    def _on_headers_finished(self) -> None:
+        _, options = parse_options_header(self._disposition)
+        name = options.get(b"name", b"").decode("utf-8", "replace")
+        if name not in self._caps:
+            self._reasons.append(Reason("unknown_part", "body", repr(name[:_SHOWN]), _ALLOWED_PARTS))
+        elif name in self._writers:
+            self._reasons.append(Reason("duplicate_part", name, "another part of this name", "one part of this name"))
+        else:
+            self._current = name
+            self._writers[name] = SpoolWriter(self._folder / name)
+
+    def _on_part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._current is None:
+            return
+        writer, cap = self._writers[self._current], self._caps[self._current]
+        if writer.size + end - start > cap:
+            raise TooLarge(f"{self._current}: found more than {cap} bytes, allowed {cap} bytes", param=self._current)
+        writer.add(memoryview(data)[start:end])
+
+    def _on_end(self) -> None:
+        self._ended = True
+
+    @staticmethod
+    def _gather(buffer: bytearray) -> Callable[[bytes, int, int], None]:
+        def gather(data: bytes, start: int, end: int) -> None:
+            buffer.extend(data[start:end])
+
+        return gather
+
+
+def _boundary(content_type: str) -> bytes:
+    kind, options = parse_options_header(content_type)
+    boundary = options.get(b"boundary", b"")
+    if kind != b"multipart/form-data" or not boundary:
+        raise AdapterRejected((_not_multipart(repr(content_type[:_SHOWN])),))
+    return boundary
+
+
+def _not_multipart(found: str) -> Reason:
+    return Reason("not_multipart", "content-type", found, "multipart/form-data with a boundary")
+
+
+def _malformed(found: str) -> Reason:
+    return Reason("malformed_multipart", "body", found, f"multipart/form-data with {_ALLOWED_PARTS}")

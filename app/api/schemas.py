@@ -1,0 +1,190 @@
+"""The JSON of the administrative routes."""
+
+from datetime import datetime
+from typing import Annotated, Any, Generic, Self, TypeVar
+
+from fastapi import Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.registry import Adapter, Key, Scope, Tenant, Version
+from app.services.checks import MAX_LIMIT
+from app.services.keys import DEFAULT_GRACE_S
+
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most items of one page")]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]
+
+Shown = TypeVar("Shown")
+
+
+class _Body(BaseModel):
+    """A request body: its types are strict, and a field that is not listed is refused. The services check values."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class TenantCreate(_Body):
+    slug: str
+    name: str | None = Field(None, description="for people; default: the slug")
+
+
+class TenantPatch(_Body):
+    name: str | None = None
+    disabled: bool | None = Field(None, description="whether the tenant's keys are refused")
+
+
+class KeyCreate(_Body):
+    name: str
+    scopes: list[str] | None = Field(
+        None, description="default: inference; of a platform key always admin", examples=[["inference"]]
+    )
+    expires_in_s: int | None = Field(None, description="default: never")
+
+
+class KeyRotate(_Body):
+    grace_s: int = Field(default=DEFAULT_GRACE_S, description="seconds for which the old key still works")
+
+
+class TenantOut(BaseModel):
+    slug: str
+    name: str
+    disabled: bool
+    created_at: datetime
+
+    @classmethod
+    def of(cls, tenant: Tenant) -> Self:
+        return cls(slug=tenant.slug, name=tenant.name, disabled=tenant.disabled, created_at=tenant.created_at)
+
+
+class KeyOut(BaseModel):
+    id: str
+    tenant: str | None = Field(description="null: a platform key")
+    name: str
+    scopes: list[Scope]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+    @classmethod
+    def of(cls, key: Key) -> "KeyOut":
+        return KeyOut(**_shown(key))
+
+
+class NewKeyOut(KeyOut):
+    key: str = Field(description="the key itself, shown this once")
+
+    @classmethod
+    def made(cls, key: Key, text: str) -> Self:
+        return cls(**_shown(key), key=text)
+
+
+class AdapterOut(BaseModel):
+    name: str
+    tenant: str
+    created_at: datetime
+    versions: list[int] = Field(description="newest first")
+    aliases: dict[str, int]
+
+    @classmethod
+    def of(cls, adapter: Adapter) -> Self:
+        return cls(
+            name=adapter.name,
+            tenant=adapter.tenant,
+            created_at=adapter.created_at,
+            versions=list(adapter.versions),
+            aliases=dict(adapter.aliases),
+        )
+
+
+class VersionOut(BaseModel):
+    adapter: str
+    version: int
+    name: str = Field(description="what callers write to ask for exactly this version")
+    state: str
+    digest: str = Field(description="`sha256:` and 64 hex digits, over both files")
+    size_bytes: int = Field(description="of both files")
+    rank: int
+    created_at: datetime
+    created_by: str = Field(description="id of the key that published it")
+    aliases: list[str]
+    manifest: dict[str, Any] = Field(description="the checked `adapter_config.json`")
+
+    @classmethod
+    def of(cls, version: Version) -> Self:
+        return cls(
+            adapter=version.adapter,
+            version=version.number,
+            name=f"{version.adapter}@{version.number}",
+            state=version.state.value,
+            digest=f"sha256:{version.key.digest}",
+            size_bytes=version.key.size,
+            rank=version.rank,
+            created_at=version.created_at,
+            created_by=version.created_by,
+            aliases=list(version.aliases),
+            manifest=dict(version.manifest),
+        )
+
+
+class ListOut(BaseModel, Generic[Shown]):
+    """One page."""
+
+    data: list[Shown]
+    next_cursor: str | None = Field(description="null on the last page")
+
+
+class ReasonOut(BaseModel):
+    code: str
+    field: str
+    found: str
+    allowed: str
+    message: str
+
+
+class ErrorDetail(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str
+    reasons: list[ReasonOut] | None = None
+
+
+class ErrorOut(BaseModel):
+    """OpenAI's envelope."""
+
+    error: ErrorDetail
+
+
+class LoraxErrorOut(BaseModel):
+    """LoRAX's envelope."""
+
+    error: str
+    error_type: str
+
+
+def answers(*statuses: int, model: type[BaseModel] = ErrorOut) -> dict[int | str, dict[str, Any]]:
+    """What a route's documentation says of its errors."""
+    return {status: {"model": model, "description": _ERRORS[status]} for status in (401, 403, 422, 503, *statuses)}
+
+
+_ERRORS = {
+    400: "a value that is not allowed; the message names it",
+    401: "no key, or one that does not work",
+    403: "the key lacks the scope",
+    404: "there is no such thing, or it is another tenant's",
+    409: "the state of a thing does not allow the change",
+    413: "a body or a file beyond its cap",
+    422: "a body, a name or an adapter that is not allowed; with every reason",
+    503: "the engine, the registry or the store does not answer just now",
+}
+
+
+def _shown(key: Key) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "tenant": key.tenant,
+        "name": key.name,
+        "scopes": list(key.scopes),
+        "created_at": key.created_at,
+        "expires_at": key.expires_at,
+        "revoked_at": key.revoked_at,
+    }

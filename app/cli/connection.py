@@ -1,0 +1,116 @@
+"""Which server the command talks to, and with which key.
+
+Both come from the options, else from the environment, else from the ``demo.json`` that ``tenora serve --demo``
+leaves in HOME. A key of the demo is sent to the demo's own address only.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+
+from app.cli.client import Api, Refused
+from app.cli.output import FAILED, UNREACHABLE, USAGE, emit_json_error, fail, show_reasons
+from app.demo.publish import DemoAccess
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+DEMO_FILE = "demo.json"
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="TENORA_URL", help=f"the server (default: the demo's, else {DEFAULT_URL})"),
+]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", envvar="TENORA_KEY", show_envvar=True, help="the key to use (default: the demo's)"),
+]
+Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+
+
+@contextmanager
+def connect_as_admin(url: str | None, key: str | None, *, as_json: bool) -> Iterator[Api]:
+    """An API client with the given key, else the demo's platform key. Ends the command when a call fails."""
+    demo = read_demo(home())
+    address = _address(url, demo)
+    with (
+        _told(address, as_json=as_json),
+        Api(address, _key(key, address, demo, demo.admin_key if demo else None)) as api,
+    ):
+        yield api
+
+
+@contextmanager
+def connect_as_tenant(
+    url: str | None, key: str | None, *, tenant: str | None, model: str | None, as_json: bool
+) -> Iterator[Api]:
+    """An API client with the given key, else one of the demo's tenants'. Ends the command when a call fails."""
+    demo = read_demo(home())
+    address = _address(url, demo)
+    demo_key = tenant_key(demo, tenant, model) if demo else None
+    with _told(address, as_json=as_json), Api(address, _key(key, address, demo, demo_key)) as api:
+        yield api
+
+
+def tenant_key(demo: DemoAccess, tenant: str | None, model: str | None) -> str | None:
+    """The demo's key of this tenant, or of the tenant whose adapter ``model`` names, or of the first one."""
+    if tenant is not None:
+        return demo.tenants[tenant].key if tenant in demo.tenants else None
+    adapter = (model or "").partition("@")[0].partition(":")[0]
+    owners = [access for access in demo.tenants.values() if adapter in access.adapters]
+    return next((access.key for access in (*owners, *demo.tenants.values())), None)
+
+
+def _address(url: str | None, demo: DemoAccess | None) -> str:
+    return (url or (demo.base_url if demo else DEFAULT_URL)).rstrip("/")
+
+
+def _key(key: str | None, address: str, demo: DemoAccess | None, demo_key: str | None) -> str:
+    if key is None and demo is not None and address == demo.base_url.rstrip("/"):
+        key = demo_key
+    if key is None:
+        fail(f"no key for {address}: give --key or set TENORA_KEY", USAGE)
+    if not (key.isascii() and key.isprintable()):
+        fail("--key: found characters that no key has, allowed: printable ASCII", USAGE)
+    return key
+
+
+@contextmanager
+def _told(address: str, *, as_json: bool) -> Iterator[None]:
+    """End the command with the server's words, or with why there are none."""
+    try:
+        yield
+    except Refused as refused:
+        if as_json:
+            emit_json_error(refused.body)
+            raise typer.Exit(FAILED) from None
+        if refused.reasons:
+            show_reasons(refused.reasons)
+        fail(str(refused), FAILED)
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+        fail(f"--url {address}: {error}", USAGE)
+    except httpx.TimeoutException:
+        fail(f"{address} did not answer in time", UNREACHABLE)
+    except httpx.ConnectError as error:
+        fail(f"cannot reach {address}: {error}", UNREACHABLE)
+    except httpx.TransportError as error:
+        fail(f"lost the connection to {address}: {error}", UNREACHABLE)
+
+
+def home() -> Path:
+    """Where ``demo.json`` would be; the rest of the server's settings is none of a client's business."""
+    return Path(os.environ.get("TENORA_HOME") or ".tenora")
+
+
+def read_demo(folder: Path) -> DemoAccess | None:
+    """The demo that was published from this HOME, if one was."""
+    path = folder / DEMO_FILE
+    try:
+        return DemoAccess.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        fail(f"{path}: not readable as the demo's file ({type(error).__name__}); remove it or set TENORA_HOME", USAGE)

@@ -1,0 +1,79 @@
+"""What ``tenora serve --demo`` does before and beside the server: models, database, keys, publishing."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import httpx
+from rich.progress import Progress
+
+from app.base_model import base_name
+from app.cli.connection import read_demo
+from app.cli.output import USAGE, fail, note, stderr
+from app.cli.registry import issue_platform_key, prepare, works_for_platform
+from app.cli.setup import failures_told
+from app.demo.publish import PublishingFailed, example_calls, publish_demo
+from app.demo.train import Demo, ensure_demo
+from app.settings import Settings
+
+_READY_S = 600
+_POLL_S = 0.5
+_POLL_TIMEOUT_S = 30
+# An upload is answered once it has been validated.
+_TIMEOUT_S = 600
+
+
+def prepare_demo(settings: Settings, url: str) -> Callable[[], str | None]:
+    """Make the demo's models, HOME, the database and a platform key; blocks. What is there already is kept.
+
+    Returns:
+        What to run beside the server: it waits until the server is ready, publishes the adapters over HTTP and
+        prints calls to paste. It returns why it failed, or None.
+    """
+    if settings.base_model:
+        fail("--demo serves a base model of its own: unset TENORA_BASE_MODEL", USAGE)
+    with failures_told():
+        prepare(settings)
+        note("preparing the demo models; the first time they are trained, which takes about half a minute")
+        with Progress(console=stderr(), transient=True) as progress:
+            demo = ensure_demo(settings.home, progress)
+        admin_key = asyncio.run(_admin_key(settings))
+    note(f"starting the engine; {url} answers in less than a minute")
+    return lambda: _publish(settings, url, demo, admin_key)
+
+
+async def _admin_key(settings: Settings) -> str:
+    """The key of an earlier start if it still works, else a new one."""
+    kept = read_demo(settings.home)
+    if kept is not None and await works_for_platform(settings, kept.admin_key):
+        return kept.admin_key
+    created = await issue_platform_key(settings, force=True)
+    if created is None:
+        raise ValueError("no platform key could be issued")
+    return created.text
+
+
+def _publish(settings: Settings, url: str, demo: Demo, admin_key: str) -> str | None:
+    name = base_name(settings)
+    try:
+        with httpx.Client(base_url=url, timeout=_TIMEOUT_S, trust_env=False) as client:
+            if not _becomes_ready(client):
+                return f"the server was not ready after {_READY_S} s"
+            access = publish_demo(client, admin_key=admin_key, home=settings.home, demo=demo, base_model=name)
+    except (PublishingFailed, httpx.TransportError, OSError) as error:
+        return f"the demo could not be published: {error}"
+    print(example_calls(access, demo), flush=True)  # noqa: T201 - the result of the command
+    note(f"\nserving on {url}; the keys are in {settings.home / 'demo.json'}; Ctrl-C ends it")
+    return None
+
+
+def _becomes_ready(client: httpx.Client) -> bool:
+    deadline = time.monotonic() + _READY_S
+    while time.monotonic() < deadline:
+        try:
+            if client.get("/health/ready", timeout=_POLL_TIMEOUT_S).is_success:
+                return True
+        except httpx.TransportError:
+            note("still starting")
+        time.sleep(_POLL_S)
+    return False

@@ -1,0 +1,65 @@
+"""``tenora generate``: one prompt, answered by the base or an adapter."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.arguments import tenant_name
+from app.cli.client import Api, Refused, path_of
+from app.cli.connection import Json, Key, Url, connect_as_tenant
+from app.cli.output import clean_prose, emit_json
+
+
+def generate(
+    prompt: Annotated[str, typer.Argument(help="the prompt; - reads it from stdin")],
+    model: Annotated[str, typer.Option(help="ADAPTER, ADAPTER:ALIAS or ADAPTER@N (default: the base model)")] = "",
+    chat: Annotated[bool, typer.Option("--chat", help="ask as a user's turn, in the base's chat template")] = False,
+    stream: Annotated[bool, typer.Option(help="print the text as it comes")] = True,
+    max_tokens: Annotated[int, typer.Option(min=1, help="most tokens to generate")] = 128,
+    temperature: Annotated[float | None, typer.Option(min=0, help="0 is greedy (default: the server's)")] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option(metavar="TENANT", parser=tenant_name, help="whose key of the demo to use, without --key"),
+    ] = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Generate text. With --json the whole answer is printed as the server sent it."""
+    text = sys.stdin.read() if prompt == "-" else prompt
+    body: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
+    body |= {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
+    body |= {} if temperature is None else {"temperature": temperature}
+    path = path_of("v1", "chat", "completions") if chat else path_of("v1", "completions")
+    with connect_as_tenant(url, key, tenant=tenant, model=model, as_json=as_json) as api:
+        if as_json:
+            emit_json(api.call("POST", path, body))
+        elif stream:
+            _print_stream(api, path, body)
+        else:
+            sys.stdout.write(clean_prose(_text(api.call("POST", path, body))) + "\n")
+
+
+def _print_stream(api: Api, path: str, body: dict[str, Any]) -> None:
+    started = False
+    try:
+        for event in api.stream(path, body | {"stream": True}):
+            started = True
+            sys.stdout.write(clean_prose(_text(event)))
+            sys.stdout.flush()
+    finally:
+        # Whatever ends the stream, what follows starts on a line of its own.
+        sys.stdout.write("\n" if started else "")
+
+
+def _text(answer: Any) -> str:
+    """The text of the first choice: a completion's, a chat message's or a chunk's; a chunk may have none."""
+    try:
+        if not answer["choices"]:
+            return ""
+        choice = answer["choices"][0]
+        part = choice.get("message") or choice.get("delta") or choice
+        return str(part.get("content") or part.get("text") or "")
+    except (KeyError, TypeError, AttributeError):
+        raise Refused(200, {"error": {"message": "the answer has no choices"}}, None) from None

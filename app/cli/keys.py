@@ -1,0 +1,118 @@
+"""``tenora keys``: the keys of a tenant, or of the platform team."""
+
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.arguments import TenantOption, seconds
+from app.cli.client import path_of
+from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.output import emit_json, emit_line, emit_table, note
+
+app = typer.Typer(no_args_is_help=True, help="The keys of a tenant, or of the platform team. Needs a platform key.")
+
+_COLUMNS = {
+    "id": "id",
+    "name": "name",
+    "scopes": "scopes",
+    "created": "created_at",
+    "expires": "expires_at",
+    "revoked": "revoked_at",
+}
+
+Platform = Annotated[bool, typer.Option("--platform", help="keys of the platform team, instead of --tenant")]
+KeyId = Annotated[str, typer.Argument(metavar="KEY-ID", help="the id that `keys list` shows")]
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="what the key is for")],
+    tenant: TenantOption = None,
+    platform: Platform = False,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="inference, adapters:read, adapters:write or usage:read; repeatable (default: inference)"),
+    ] = None,
+    expires_in: Annotated[
+        int | None, typer.Option(metavar="DURATION", parser=seconds, help="for example 90d (default: never)")
+    ] = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Create a key and print it; it is never shown again."""
+    path = _path(tenant, platform=platform)
+    body: dict[str, Any] = {"name": name}
+    body |= {"scopes": scope} if scope else {}
+    body |= {"expires_in_s": expires_in} if expires_in is not None else {}
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        _show_once(api.call("POST", path, body), as_json=as_json)
+
+
+@app.command("list")
+def list_(
+    tenant: TenantOption = None, platform: Platform = False, url: Url = None, key: Key = None, as_json: Json = False
+) -> None:
+    """List keys; their secrets are not kept."""
+    path = _path(tenant, platform=platform)
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        rows = api.list(path)
+    if as_json:
+        emit_json(rows)
+    else:
+        emit_table(_COLUMNS, rows, empty="no keys")
+
+
+@app.command()
+def revoke(
+    key_id: KeyId,
+    tenant: TenantOption = None,
+    platform: Platform = False,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Revoke a key: it stops working within a second."""
+    path = f"{_path(tenant, platform=platform)}{path_of(_checked(key_id))}"
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        api.call("DELETE", path)
+    note(f"revoked key {key_id}")
+
+
+@app.command()
+def rotate(
+    key_id: KeyId,
+    tenant: TenantOption = None,
+    platform: Platform = False,
+    grace: Annotated[
+        int | None,
+        typer.Option(metavar="DURATION", parser=seconds, help="how long the old key still works (default: 1h)"),
+    ] = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Make a new key in the place of an old one and print it; it is never shown again."""
+    path = f"{_path(tenant, platform=platform)}{path_of(_checked(key_id), 'rotate')}"
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        _show_once(api.call("POST", path, {} if grace is None else {"grace_s": grace}), as_json=as_json)
+
+
+def _path(tenant: str | None, *, platform: bool) -> str:
+    if (tenant is None) is not platform:
+        raise typer.BadParameter("give either --tenant TENANT or --platform")
+    return path_of("admin", "keys") if tenant is None else path_of("admin", "tenants", tenant, "keys")
+
+
+def _checked(key_id: str) -> str:
+    if not (key_id.isascii() and key_id.isalnum()):
+        raise typer.BadParameter(f"KEY-ID: found {key_id!r}, allowed letters and digits")
+    return key_id
+
+
+def _show_once(created: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        emit_json(created)
+        return
+    note(f"key {created.get('id')}; keep it now, it is not shown again:")
+    emit_line(str(created.get("key")))

@@ -1,0 +1,117 @@
+"""What the command does to HOME and the database itself, without a server.
+
+SQLAlchemy and Alembic cost a second to import: commands that only talk to a server never import this module.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from app.database.migrate import head_revision, upgrade
+from app.database.session import Database
+from app.database.urls import database_url, parse_url
+from app.errors import RegistryUnavailable, Unauthenticated
+from app.registry import Key, Scope
+from app.secrets import load_pepper
+from app.services.caller_cache import CallerCache
+from app.services.key_format import KeyHasher
+from app.services.keys import KeyService, NewKey
+from app.settings import Settings
+
+_ACTOR = "cli"
+_KEY_NAME = "first platform key"
+
+
+def prepare(settings: Settings) -> None:
+    """Make HOME (only its owner may enter), the pepper and the schema; blocks.
+
+    Raises:
+        RegistryUnavailable, InvalidPepper, ValueError, OSError
+    """
+    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    load_pepper(settings)
+    upgrade(database_url(settings))
+
+
+def upgrade_schema(settings: Settings) -> str | None:
+    """Bring the schema to this release's revision and return that; blocks.
+
+    Raises:
+        RegistryUnavailable, ValueError, OSError
+    """
+    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    upgrade(database_url(settings))
+    return head_revision()
+
+
+def check_schema(settings: Settings) -> str | None:
+    """The revision, if the schema is at this release's; blocks.
+
+    Raises:
+        RegistryUnavailable: it is not, or the database does not answer.
+        ValueError: the database's URL is not one that the registry supports.
+    """
+    url = parse_url(database_url(settings))
+    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
+        raise RegistryUnavailable(f"there is no registry at {url.database}: run tenora init")
+    asyncio.run(_check(Database(database_url(settings))))
+    return head_revision()
+
+
+async def _check(database: Database) -> None:
+    try:
+        await database.check()
+    finally:
+        await database.close()
+
+
+async def issue_platform_key(settings: Settings, *, force: bool) -> NewKey | None:
+    """A new platform key; None if one works already, unless forced.
+
+    Raises:
+        RegistryUnavailable
+    """
+    async with _keys(settings) as keys:
+        if not force and await _any_works(keys):
+            return None
+        return await keys.create(None, name=_KEY_NAME, actor=_ACTOR)
+
+
+async def works_for_platform(settings: Settings, text: str) -> bool:
+    """Whether this key is a platform key that works.
+
+    Raises:
+        RegistryUnavailable
+    """
+    async with _keys(settings) as keys:
+        try:
+            return Scope.ADMIN in (await keys.authenticate(text)).scopes
+        except Unauthenticated:
+            return False
+
+
+@asynccontextmanager
+async def _keys(settings: Settings) -> AsyncIterator[KeyService]:
+    database = Database(database_url(settings))
+    try:
+        yield KeyService(database, KeyHasher(load_pepper(settings)), CallerCache())
+    finally:
+        await database.close()
+
+
+async def _any_works(keys: KeyService) -> bool:
+    now = datetime.now(UTC)
+    cursor: str | None = None
+    while True:
+        page = await keys.list(None, cursor=cursor)
+        if any(_works(key, now) for key in page.data):
+            return True
+        cursor = page.next_cursor
+        if cursor is None:
+            return False
+
+
+def _works(key: Key, now: datetime) -> bool:
+    return key.revoked_at is None and (key.expires_at is None or key.expires_at > now)

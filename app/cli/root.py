@@ -1,0 +1,31 @@
+"""The root of the command and what it promises to scripts."""
+
+import typer
+
+from app.cli import adapters, bench, keys, tenants
+from app.cli.generate import generate
+from app.cli.serve import serve
+from app.cli.setup import init, migrate
+
+app = typer.Typer(
+    name="tenora",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Serve many tenants' LoRA adapters on one base Llama.",
+    epilog=(
+        "Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 the server cannot be reached; 130 interrupted. "
+        "Results go to stdout, messages to stderr. The server reads its settings from TENORA_* variables."
+    ),
+)
+for command in (init, serve, migrate, generate):
+    app.command()(command)
+app.add_typer(tenants.app, name="tenants")
+app.add_typer(keys.app, name="keys")
+app.add_typer(adapters.app, name="adapters")
+app.add_typer(bench.app, name="bench")
+
+
+def main() -> None:
+    """Run the command that the process was called with."""
+    app()

@@ -1,0 +1,112 @@
+"""``tenora serve``: the server, in this process."""
+
+import copy
+import os
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.configuration import load_settings
+from app.cli.output import fail
+from app.cli.setup import failures_told
+from app.settings import Settings
+
+#: Longer than the 60 s after which common load balancers close idle connections: theirs must be the shorter wait.
+_KEEP_ALIVE_S = 75
+_SHUTDOWN_S = 30
+_BACKLOG = 2048
+
+#: Work beside the server, in a thread; what it returns is why the server must end, or None.
+Companion = Callable[[], str | None]
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="address to listen on (default: TENORA_HOST)")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="port (default: TENORA_PORT)")] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="make the demo models, publish and serve them")] = False,
+) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    settings = load_settings(host=host, port=port)
+    with closing(_listen(settings)) as listener:
+        if demo:
+            from app.cli.demo import prepare_demo
+
+            # So that the calls to paste do not drown in the engine's log.
+            os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+            companion = prepare_demo(settings, _url(settings, listener))
+        else:
+            _check_start(settings)
+            companion = None
+        _run(settings, listener, companion)
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """Take the port before any work is done for nothing; clients wait in the queue until the server answers."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        fail(f"cannot listen on {settings.host} port {settings.port}: {error.strerror or error}")
+
+
+def _url(settings: Settings, listener: socket.socket) -> str:
+    """Where this machine reaches the server; port 0 meant one of the system's choice."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - compared, not bound
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+
+
+def _check_start(settings: Settings) -> None:
+    """Name what is likely to be wrong before the engine's slow start; the start itself would log a traceback."""
+    from app.base_model import open_base
+    from app.cli.registry import check_schema
+
+    with failures_told():
+        check_schema(settings)
+        open_base(settings)
+
+
+def _run(settings: Settings, listener: socket.socket, companion: Companion | None) -> None:
+    # Read when vLLM is imported, which comes with the application and takes seconds.
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    import uvicorn
+
+    from app.main import create_app
+
+    config = uvicorn.Config(
+        create_app(settings),
+        loop="uvloop",
+        lifespan="on",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
+        log_config=_log_config(uvicorn.config.LOGGING_CONFIG),
+    )
+    server = uvicorn.Server(config)
+    problem: str | None = None
+
+    def accompany(work: Companion) -> None:
+        nonlocal problem
+        problem = work()
+        server.should_exit = server.should_exit or problem is not None
+
+    if companion is not None:
+        threading.Thread(target=accompany, args=(companion,), name="companion", daemon=True).start()
+    try:
+        server.run(sockets=[listener])  # in the main thread: signals arrive nowhere else
+    except SystemExit:
+        fail("the server could not start; its log says why")
+    if problem is not None:
+        fail(problem)
+
+
+def _log_config(uvicorns: dict[str, Any]) -> dict[str, Any]:
+    """Uvicorn's logging, and the same for our own packages."""
+    config = copy.deepcopy(uvicorns)
+    own = {"handlers": ["default"], "level": "INFO", "propagate": False}
+    config["loggers"] |= {"app": own, "adapters": own}
+    return config

@@ -1,0 +1,58 @@
+"""``tenora init`` and ``tenora migrate``: they work on HOME and the database, no server is needed."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from app.cli.configuration import load_settings
+from app.cli.connection import Json
+from app.cli.output import emit_json, emit_line, fail, note
+from app.errors import TenoraError
+
+
+def init(
+    force_new_key: Annotated[
+        bool, typer.Option("--force-new-key", help="issue a key although one that works exists")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Set up HOME and the database, and print the first platform key; it is never shown again."""
+    from app.cli.registry import issue_platform_key, prepare
+
+    settings = load_settings()
+    with failures_told():
+        prepare(settings)
+        created = asyncio.run(issue_platform_key(settings, force=force_new_key))
+    if created is None:
+        fail("a platform key that works exists already; --force-new-key issues another one")
+    if as_json:
+        emit_json({"id": created.key.id, "key": created.text})
+        return
+    note(f"platform key {created.key.id}; keep it now, it is not shown again:")
+    emit_line(created.text)
+
+
+def migrate(
+    check: Annotated[bool, typer.Option("--check", help="change nothing; exit 1 unless the schema is at head")] = False,
+) -> None:
+    """Upgrade the database's schema to this release's."""
+    from app.cli.registry import check_schema, upgrade_schema
+
+    settings = load_settings()
+    with failures_told():
+        revision = check_schema(settings) if check else upgrade_schema(settings)
+    note(f"the schema is at {revision}")
+
+
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """End the command with the message of an expected failure: of the database, the disk, or a setting's value."""
+    try:
+        yield
+    except TenoraError as error:
+        fail(error.message)
+    except (OSError, ValueError) as error:
+        fail(str(error))

@@ -1,0 +1,77 @@
+"""``tenora tenants``: the business units of a server."""
+
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.arguments import TenantArgument, Yes
+from app.cli.client import path_of
+from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.output import emit_json, emit_record, emit_table, note
+
+app = typer.Typer(no_args_is_help=True, help="The business units that own adapters and keys. Needs a platform key.")
+
+_COLUMNS = {"tenant": "slug", "name": "name", "disabled": "disabled", "created": "created_at"}
+
+
+@app.command()
+def create(
+    tenant: TenantArgument,
+    name: Annotated[str | None, typer.Option(help="a name for people (default: TENANT)")] = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Create a tenant."""
+    body = {"slug": tenant} | ({"name": name} if name is not None else {})
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        _show(api.call("POST", path_of("admin", "tenants"), body), as_json=as_json)
+
+
+@app.command("list")
+def list_(url: Url = None, key: Key = None, as_json: Json = False) -> None:
+    """List the tenants."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        rows = api.list(path_of("admin", "tenants"))
+    if as_json:
+        emit_json(rows)
+    else:
+        emit_table(_COLUMNS, rows, empty="no tenants")
+
+
+@app.command()
+def show(tenant: TenantArgument, url: Url = None, key: Key = None, as_json: Json = False) -> None:
+    """Show one tenant."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        _show(api.call("GET", path_of("admin", "tenants", tenant)), as_json=as_json)
+
+
+@app.command()
+def disable(tenant: TenantArgument, url: Url = None, key: Key = None, as_json: Json = False) -> None:
+    """Refuse the tenant's keys until it is enabled again."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        _show(api.call("PATCH", path_of("admin", "tenants", tenant), {"disabled": True}), as_json=as_json)
+
+
+@app.command()
+def enable(tenant: TenantArgument, url: Url = None, key: Key = None, as_json: Json = False) -> None:
+    """Accept the tenant's keys again."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        _show(api.call("PATCH", path_of("admin", "tenants", tenant), {"disabled": False}), as_json=as_json)
+
+
+@app.command()
+def delete(tenant: TenantArgument, yes: Yes = False, url: Url = None, key: Key = None, as_json: Json = False) -> None:
+    """Delete a tenant that has no adapters left, and its keys."""
+    if not yes:
+        typer.confirm(f"Delete tenant {tenant}?", abort=True, err=True)
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        api.call("DELETE", path_of("admin", "tenants", tenant))
+    note(f"deleted tenant {tenant}")
+
+
+def _show(tenant: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        emit_json(tenant)
+    else:
+        emit_record(tenant, tuple(_COLUMNS.values()))

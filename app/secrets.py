@@ -1,0 +1,66 @@
+"""The pepper: the server's secret that stored key hashes depend on.
+
+Without it a stolen database proves nothing about a key, and with another one no stored key works,
+so it comes from the settings or is made once and kept.
+"""
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+from app.settings import Settings
+
+MIN_PEPPER_BYTES = 32
+
+
+class InvalidPepper(ValueError):
+    """The pepper is too short to be a secret."""
+
+
+def load_pepper(settings: Settings) -> bytes:
+    """The pepper from the settings, or the one in ``HOME/secrets/pepper``, made if there is none.
+
+    Two processes that start at once on the same HOME get the same pepper.
+
+    Raises:
+        InvalidPepper: shorter than 32 bytes.
+        OSError: HOME cannot be read or written.
+    """
+    if settings.pepper is not None:
+        return _checked(settings.pepper.get_secret_value().encode(), "TENORA_PEPPER")
+    path = settings.home / "secrets" / "pepper"
+    if not path.exists():
+        _make(path)
+    return _checked(path.read_bytes().strip(), str(path))
+
+
+def _make(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".pepper-{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        # A link appears whole and never replaces: whoever comes second keeps the first one's pepper.
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(temporary)
+        _sync_directory(path.parent)
+    finally:
+        temporary.unlink()
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _checked(pepper: bytes, source: str) -> bytes:
+    if len(pepper) < MIN_PEPPER_BYTES:
+        raise InvalidPepper(f"{source}: found {len(pepper)} bytes, allowed {MIN_PEPPER_BYTES} or more")
+    return pepper

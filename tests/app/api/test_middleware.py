@@ -1,0 +1,153 @@
+"""The frame around every request: ids, caps, metrics, and what nobody caught."""
+
+import logging
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.responses import StreamingResponse
+
+from adapters.cache import DiskCache
+from adapters.stores.local import LocalStore
+from app.api import errors
+from app.api.middleware import RequestFrame
+from app.metrics import Metrics
+from app.settings import LimitSettings
+from tests.app.api.conftest import Site, Unit
+from tests.app.serving import NoEngine
+from tests.live_server import live_server
+
+REQUEST_ID = re.compile(r"[0-9a-f]{32}")
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of an application whose routes fail in ways that nobody foresaw."""
+    root = tmp_path_factory.mktemp("broken")
+    with live_server(_broken_app(root)) as url, httpx.Client(base_url=url, trust_env=False) as client:
+        yield client
+
+
+def _broken_app(root: Path) -> FastAPI:
+    process = SimpleNamespace(metrics=Metrics(NoEngine(), DiskCache(root, LocalStore(root / "blobs"), 2**20)))
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, object]]:
+        yield {"process": process}
+
+    app = FastAPI(lifespan=lifespan)
+    app.add_middleware(RequestFrame, limits=LimitSettings(body_bytes=1024))
+    errors.install(app)
+
+    @app.get("/fails")
+    @app.post("/generate")
+    async def fails() -> None:
+        raise RuntimeError("SELECT secret FROM /a/path")
+
+    @app.get("/breaks")
+    async def breaks() -> StreamingResponse:
+        async def body() -> AsyncIterator[str]:
+            yield "half"
+            raise RuntimeError("too late for an error")
+
+        return StreamingResponse(body())
+
+    return app
+
+
+def test_the_unforeseen_is_logged_and_says_nothing_of_itself(
+    broken: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = broken.get("/fails")
+    assert answer.status_code == 500
+    assert answer.json()["error"] | {"message": ""} == {
+        "message": "",
+        "type": "server_error",
+        "param": None,
+        "code": "internal_error",
+    }
+    assert "secret" not in answer.text
+    (record,) = [record for record in caplog.records if record.name == "app.api.middleware"]
+    assert answer.headers["x-request-id"] in record.getMessage()
+    assert record.levelno == logging.ERROR
+    assert record.exc_info is not None
+    assert "secret" in str(record.exc_info[1])
+
+
+def test_on_loraxs_routes_too(broken: httpx.Client) -> None:
+    answer = broken.post("/generate")
+    assert answer.status_code == 500
+    assert set(answer.json()) == {"error", "error_type"}
+    assert answer.json()["error_type"] == "generation"
+
+
+def test_an_answer_that_breaks_half_way_is_not_mistaken_for_a_whole_one(broken: httpx.Client) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        broken.get("/breaks")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/health/live", 200),
+        ("GET", "/admin/tenants", 401),
+        ("GET", "/absent", 404),
+        ("DELETE", "/health/live", 405),
+        ("POST", "/v1/chat/completions", 401),
+    ],
+)
+def test_every_answer_carries_an_id_that_the_server_made(site: Site, method: str, path: str, status: int) -> None:
+    with site.client(None) as client:
+        answers = [client.request(method, path, headers={"x-request-id": "mine"}) for _ in range(2)]
+    ids = {answer.headers["x-request-id"] for answer in answers}
+    assert len(ids) == 2
+    assert all(REQUEST_ID.fullmatch(request_id) for request_id in ids)
+    assert {(answer.status_code, answer.headers["x-client-request-id"]) for answer in answers} == {(status, "mine")}
+
+
+def test_a_clients_id_is_cleaned(site: Site) -> None:
+    with site.client(None) as client:
+        given = b"a\tb\xff" + b"c" * 500
+        answer = client.get("/health/live", headers=[(b"x-request-id", given), (b"x-request-id", b"d" + given)])
+        assert answer.headers.get_list("x-client-request-id") == ["d" + "ab" + "c" * 125]
+        assert "x-client-request-id" not in client.get("/health/live").headers
+
+
+def test_a_body_beyond_the_cap(site: Site, admin: httpx.Client) -> None:
+    cap = site.settings.limits.body_bytes
+    body = b" " * (cap + 1)
+    headers = {"content-type": "application/json"}
+    announced = admin.post("/admin/tenants", content=body, headers=headers)
+    chunked = admin.post("/admin/tenants", content=iter([body[:cap], body[cap:]]), headers=headers)
+    for answer in (announced, chunked):
+        assert answer.status_code == 413
+        assert answer.json()["error"]["code"] == "too_large"
+        assert str(cap) in answer.json()["error"]["message"]
+        assert REQUEST_ID.fullmatch(answer.headers["x-request-id"])
+
+
+def test_a_chunked_body_beyond_the_cap_on_an_inference_route(site: Site, unit: Unit) -> None:
+    body = [b" " * 2**20] * 3
+    with site.client(unit.key) as client:
+        for path in ("/v1/completions", "/generate"):
+            assert client.post(path, content=iter(body)).status_code == 413
+
+
+def test_requests_are_counted_by_template(site: Site, admin: httpx.Client) -> None:
+    admin.get("/admin/tenants/nobody-has-this-slug")
+    admin.get("/nobody/has/this/path")
+    admin.request("PROPFIND", "/health/live")
+    text = admin.get("/metrics").text
+    for labels in (
+        'method="GET",route="/admin/tenants/{tenant}",status="404"',
+        'method="GET",route="none",status="404"',
+        'method="other",route="/health/live",status="405"',
+    ):
+        assert f"tenora_http_requests_total{{{labels}}}" in text
+    assert 'tenora_http_request_duration_seconds_count{method="GET",route="/admin/tenants/{tenant}"}' in text
+    assert "nobody" not in text

@@ -1,0 +1,32 @@
+"""A completions server that costs nothing: what the load generator is tried against."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+KEY = "Bearer right"
+
+
+def completions_app(seen: list[dict[str, Any]], tokens: int) -> FastAPI:
+    """Streams ``tokens`` events and the usage to whoever has the key; notes what it was sent."""
+    app = FastAPI()
+
+    @app.post("/v1/completions")
+    async def completions(request: Request) -> Response:
+        seen.append({"body": await request.json(), "client": request.client})
+        if request.headers.get("authorization") != KEY:
+            return JSONResponse({"error": {"message": "wrong key"}}, 401)
+        events = [{"choices": [{"text": f"{number} data: "}]} for number in range(tokens)]
+        events.append({"choices": [], "usage": {"completion_tokens": tokens}})
+        lines = [f"data: {json.dumps(event)}\n\n" for event in events] + ["data: [DONE]\n\n"]
+        return StreamingResponse(_each(lines), media_type="text/event-stream")
+
+    return app
+
+
+async def _each(lines: list[str]) -> AsyncIterator[str]:
+    for line in lines:
+        yield line

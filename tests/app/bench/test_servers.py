@@ -1,0 +1,58 @@
+"""Starting, watching and ending the servers that are compared."""
+
+import os
+import time
+
+import httpx
+import psutil
+import pytest
+
+from app.bench import servers
+from app.bench.servers import Server, ServerFailed
+
+HTTP = ["http.server", "--bind", "127.0.0.1", "--directory"]
+
+
+def test_a_server_runs_while_the_block_lasts(tmp_path):
+    port = servers.free_port()
+    command = [*HTTP, str(tmp_path), str(port)]
+    with servers.running("files", command, port=port, ready="/", env=os.environ, log=tmp_path / "log") as server:
+        assert httpx.get(server.url, trust_env=False).status_code == 200
+        assert server.cpu_s() > 0
+        assert psutil.pid_exists(server.pid)
+    assert not psutil.pid_exists(server.pid)
+
+
+def test_a_server_that_ends_is_told_with_its_log(tmp_path):
+    with (
+        pytest.raises(ServerFailed, match="unrecognized arguments: --nonsense"),
+        servers.running(
+            "files", ["http.server", "--nonsense"], port=1, ready="/", env=os.environ, log=tmp_path / "log"
+        ),
+    ):
+        pass
+
+
+def test_cpu_time_is_this_processs():
+    server = Server("self", 0, os.getpid())
+    before, mark = server.cpu_s(), time.process_time()
+    while time.process_time() - mark < 0.2:
+        pass
+    assert server.cpu_s() - before > 0.15
+    assert server.cpu_s() <= sum(os.times()[:2]) + 0.1
+
+
+def test_only_the_engines_settings_reach_a_server(monkeypatch):
+    monkeypatch.setenv("TENORA_DATABASE_URL", "postgresql+psycopg://in/use")
+    monkeypatch.setenv("TENORA_ENGINE__MAX_LORAS", "2")
+    monkeypatch.setenv("TENORA_ENGINE__DTYPE", "auto")
+    env = servers.environment(TENORA_ENGINE__DTYPE="float32")
+    assert "TENORA_DATABASE_URL" not in env
+    assert (env["TENORA_ENGINE__MAX_LORAS"], env["TENORA_ENGINE__DTYPE"]) == ("2", "float32")
+    assert env["PATH"] == os.environ["PATH"]
+
+
+def test_a_command_that_fails_is_told():
+    assert "usage" in servers.run_module("http.server", "--help", env=os.environ)
+    with pytest.raises(ServerFailed, match="unrecognized arguments"):
+        servers.run_module("http.server", "--nonsense", env=os.environ)

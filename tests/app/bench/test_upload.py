@@ -1,0 +1,19 @@
+"""The upload workload, on an adapter small enough for every run and large enough to show buffering."""
+
+from pathlib import Path
+
+from app.bench.upload import run, summary
+
+MIB = 2**20
+
+
+def test_the_server_takes_an_upload_without_holding_it(tmp_path: Path) -> None:
+    rounds = run(tmp_path, size=192 * MIB, rounds=2)
+    size = (tmp_path / "adapter" / "adapter_model.safetensors").stat().st_size
+    assert size > 180 * MIB
+    assert all(done.peak_bytes - done.before_bytes <= 64 * MIB for done in rounds)
+    blobs = [path.stat().st_size for path in (tmp_path / "home" / "blobs" / "sha256").glob("*/*")]
+    assert blobs.count(size) == 2
+    shown = summary(rounds, size)
+    assert shown["adapter_bytes"] == size
+    assert len(shown["rounds"]) == 2

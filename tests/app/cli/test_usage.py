@@ -1,0 +1,122 @@
+"""Wrong usage ends with 2 before anything is sent; a server that is not there with 3."""
+
+import json
+import socket
+
+import pytest
+
+DEAD = "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["tenants", "create", "Upper"], "Upper"),
+        (["tenants", "delete", "..", "--yes"], ".."),
+        (["keys", "create", "name"], "--platform"),
+        (["keys", "create", "name", "--tenant", "a", "--platform"], "--platform"),
+        (["keys", "create", "name", "--platform", "--expires-in", "soon"], "soon"),
+        (["keys", "revoke", "../x", "--platform"], "../x"),
+        (["adapters", "push", "/does/not/exist", "--adapter", "a"], "/does/not/exist"),
+        (["adapters", "push", "."], "--adapter"),
+        (["adapters", "show", "a@0"], "a@0"),
+        (["adapters", "show", "a@"], "a@"),
+        (["generate"], "prompt"),
+        (["generate", "x", "--max-tokens", "0"], "--max-tokens"),
+        (["generate", "x", "--temperature", "-1"], "--temperature"),
+        (["tenants", "list", "--key", "ключ"], "--key"),
+        (["tenants", "list", "--key", "x", "--url", "ftp://x"], "ftp://x"),
+        (["serve", "--port", "70000"], "--port"),
+        (["bench", "overhead", "--rounds", "5"], "--rounds"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_wrong_usage_names_what_is_wrong(alone, arguments, named):
+    result = alone(*arguments, exit_code=2, **({} if "--key" in arguments else {"TENORA_KEY": "x", "TENORA_URL": DEAD}))
+    assert result.stdout == ""
+    assert named in result.stderr
+
+
+def test_push_needs_the_two_files(alone, tmp_path):
+    result = alone("adapters", "push", str(tmp_path), "--adapter", "a", exit_code=2, TENORA_KEY="x", TENORA_URL=DEAD)
+    assert "adapter_config.json" in result.stderr
+
+
+def test_no_key_is_wrong_usage(alone):
+    assert "TENORA_KEY" in alone("tenants", "list", exit_code=2).stderr
+
+
+def test_an_unreachable_server_is_3(alone):
+    result = alone("tenants", "list", "--url", DEAD, "--key", "x", exit_code=3)
+    assert DEAD in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("TENORA_PROT", "8000", "nearest: TENORA_PORT"),
+        ("TENORA_ENGINE__MAX_LORA", "3", "nearest: TENORA_ENGINE__MAX_LORAS"),
+        ("TENORA_PORT", "99999", "TENORA_PORT: found '99999'"),
+        ("TENORA_ENGINE", "{", "engine"),
+    ],
+)
+@pytest.mark.parametrize("command", [["serve"], ["init"], ["migrate"]])
+def test_wrong_settings_are_named_before_any_work(alone, tmp_path, command, variable, value, said):
+    assert said in alone(*command, exit_code=2, **{variable: value}).stderr
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_secret_setting_is_not_repeated(alone):
+    result = alone("init", exit_code=1, TENORA_PEPPER="hunter2")
+    assert "TENORA_PEPPER" in result.stderr
+    assert "hunter2" not in result.stderr
+
+
+def test_serve_says_that_the_port_is_taken_before_any_work(alone, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for flags in ((), ("--demo",)):
+            result = alone("serve", "--port", str(port), *flags, exit_code=1)
+            assert f"port {port}: Address already in use" in result.stderr
+    assert not (tmp_path / "home").exists()
+
+
+def test_serve_needs_a_registry_at_head_and_a_base(alone):
+    assert "registry" in alone("serve", "--port", "0", exit_code=1).stderr
+    alone("init")
+    assert "TENORA_BASE_MODEL" in alone("serve", "--port", "0", exit_code=1).stderr
+
+
+def test_the_demo_serves_its_own_base(alone, tmp_path):
+    result = alone("serve", "--port", "0", "--demo", exit_code=2, TENORA_BASE_MODEL=str(tmp_path))
+    assert "TENORA_BASE_MODEL" in result.stderr
+
+
+def test_help_documents_the_exit_codes(alone):
+    text = alone("--help").stdout
+    assert "Exit codes: 0" in text
+    for command in ("init", "serve", "migrate", "tenants", "keys", "adapters", "generate", "bench"):
+        assert command in text
+        assert "Usage" in alone(command, "--help").stdout
+
+
+def test_bench_hands_options_to_the_benchmark(alone):
+    # Their output is a child's, past the runner: the exit codes tell.
+    alone("bench", "registry", "--help")
+    alone("bench", "registry", "--nonsense", exit_code=2)
+
+
+def test_the_demos_keys_go_to_the_demos_address_only(alone, tmp_path):
+    (tmp_path / "home").mkdir()
+    access = {"base_url": DEAD, "base_model": "base", "admin_key": "tnr_secret", "tenants": {}}
+    (tmp_path / "home" / "demo.json").write_text(json.dumps(access))
+    alone("tenants", "list", exit_code=3)  # with the demo's address and key
+    alone("tenants", "list", "--url", DEAD + "/", exit_code=3)
+    assert "no key" in alone("tenants", "list", "--url", "http://127.0.0.1:10", exit_code=2).stderr
+
+
+def test_a_broken_demo_file_is_named(alone, tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "demo.json").write_text("[]")
+    assert "demo.json" in alone("tenants", "list", exit_code=2).stderr

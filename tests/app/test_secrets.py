@@ -1,0 +1,46 @@
+"""The pepper."""
+
+import multiprocessing
+import stat
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from app.secrets import InvalidPepper, load_pepper
+from app.settings import Settings
+
+
+def test_it_is_made_once_and_for_the_owner_only(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home")
+    pepper = load_pepper(settings)
+    assert len(pepper) >= 32
+    assert load_pepper(settings) == pepper
+    assert load_pepper(Settings(home=tmp_path / "another")) != pepper
+    folder = settings.home / "secrets"
+    assert [path.name for path in folder.iterdir()] == ["pepper"]
+    assert stat.S_IMODE((folder / "pepper").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_processes_that_start_at_once_agree(tmp_path: Path) -> None:
+    homes = [Settings(home=tmp_path / str(number)) for number in range(20) for _ in range(2)]
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        peppers = list(pool.map(load_pepper, homes))
+    assert peppers[::2] == peppers[1::2]
+    assert len(set(peppers)) == 20
+
+
+def test_the_settings_come_first(tmp_path: Path) -> None:
+    given = "a pepper that somebody keeps in a vault"
+    assert load_pepper(Settings(home=tmp_path, pepper=given)) == given.encode()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_short_one_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidPepper, match="TENORA_PEPPER: found 3 bytes, allowed 32 or more"):
+        load_pepper(Settings(home=tmp_path, pepper="abc"))
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "pepper").write_text("\n")
+    with pytest.raises(InvalidPepper, match="found 0 bytes"):
+        load_pepper(Settings(home=tmp_path))

@@ -1,0 +1,58 @@
+"""Settings: every name is known, and an unknown one is an error that helps."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.settings import CLIENT_NAMES, Settings, UnknownSetting, check_environment, setting_names
+
+
+def test_every_field_has_its_name():
+    names = setting_names()
+    assert {"TENORA_HOME", "TENORA_ENGINE__MAX_LORAS", "TENORA_LIMITS__N"} <= set(names)
+    assert len(names) == len(set(names))
+    assert "TENORA_ENGINE" not in names
+    groups = {"engine", "limits"}
+    assert {f"TENORA_{name.upper()}" for name in Settings.model_fields.keys() - groups} <= set(names)
+
+
+def test_every_setting_and_the_clients_names_are_accepted():
+    check_environment(dict.fromkeys([*setting_names(), *CLIENT_NAMES], "x"))
+    check_environment({"TENORA_ENGINE": "{}", "TENORA_ENGINE__EXTRA_ARGS__MAX_NUM_SEQS": "8", "tenora_home": "x"})
+    check_environment({"HOME": "/", "PATH": "", "NOT_TENORA_PORT": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("TENORA_PROT", "TENORA_PORT"),
+        ("TENORA_ENGINE__MAX_LORA", "TENORA_ENGINE__MAX_LORAS"),
+        ("TENORA_ENGINE_MAX_LORAS", "TENORA_ENGINE__MAX_LORAS"),
+        ("TENORA_DATABSE_URL", "TENORA_DATABASE_URL"),
+        ("TENORA_KEYS", "TENORA_KEY"),
+        ("tenora_hom", "TENORA_HOME"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(name, nearest):
+    with pytest.raises(UnknownSetting, match=rf"{name}: no such setting; nearest: [\w, ]*{nearest}"):
+        check_environment({name: "secret value"})
+
+
+def test_all_unknown_names_are_told_but_no_values():
+    with pytest.raises(UnknownSetting) as caught:
+        check_environment({"TENORA_A": "hunter2", "TENORA_ZZZZ": "hunter2", "TENORA_PORT": "1"})
+    assert str(caught.value).count("no such setting") == 2
+    assert "hunter2" not in str(caught.value)
+
+
+@given(st.text(alphabet="ABCDEFGHIJKLMNOPQRSTUVWXYZ_", max_size=30))
+def test_only_known_names_pass(rest):
+    name = f"TENORA_{rest}"
+    prefixes = {known[:end] for known in setting_names() for end in range(len(known)) if known[end:].startswith("__")}
+    known = name in {*setting_names(), *CLIENT_NAMES, *prefixes} or name.startswith("TENORA_ENGINE__EXTRA_ARGS__")
+    try:
+        check_environment({name: "x"})
+    except UnknownSetting:
+        assert not known
+    else:
+        assert known
