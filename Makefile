@@ -3,6 +3,9 @@ PYTHON ?= python3.11
 DEVICE ?= cpu
 BIN := .venv/bin
 
+# The engine is three processes that each import torch and vLLM: without kept bytecode a start takes twice as long.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: serve test lint bench clean environment locks
 
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000

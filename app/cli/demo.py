@@ -23,6 +23,13 @@ _POLL_TIMEOUT_S = 30
 _TIMEOUT_S = 600
 
 
+def demo_settings(settings: Settings) -> Settings:
+    """The settings with the dtype that the demo's models were trained in, unless another one was asked for."""
+    if settings.engine.dtype != "auto":
+        return settings
+    return settings.model_copy(update={"engine": settings.engine.model_copy(update={"dtype": "float32"})})
+
+
 def prepare_demo(settings: Settings, url: str) -> Callable[[], str | None]:
     """Make the demo's models, HOME, the database and a platform key; blocks. What is there already is kept.
 

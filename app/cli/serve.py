@@ -33,10 +33,11 @@ def serve(
     settings = load_settings(host=host, port=port)
     with closing(_listen(settings)) as listener:
         if demo:
-            from app.cli.demo import prepare_demo
+            from app.cli.demo import demo_settings, prepare_demo
 
             # So that the calls to paste do not drown in the engine's log.
             os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+            settings = demo_settings(settings)
             companion = prepare_demo(settings, _url(settings, listener))
         else:
             _check_start(settings)
