@@ -40,6 +40,7 @@ T = TypeVar("T")
 #: Longer than one token: see the AMX note in app/engine/worker.py.
 _WARM_UP: dict[str, Any] = {"prompt": [1] * 8, "max_tokens": 2, "temperature": 0}
 _DEATH_POLL_S = 0.1
+_RETRY_AFTER_S = 5
 
 
 def on_cpu() -> bool:
@@ -107,7 +108,7 @@ class EngineInstance:
         try:
             await asyncio.wait_for(self._until_dead(self._llm.list_loras()), timeout_s)
         except TimeoutError:
-            raise EngineUnavailable("the engine does not answer", retry_after=5) from None
+            raise EngineUnavailable("the engine does not answer", retry_after=_RETRY_AFTER_S) from None
 
     async def add_adapter(self, key: VersionKey, path: Path) -> None:
         """Load a version into the engine's host memory and a slot.
@@ -157,7 +158,7 @@ class EngineInstance:
             text = answers.public_text(str(error), name, request.model)
             raise InvalidRequest(text, param=getattr(error, "parameter", None)) from None
         except (EngineDeadError, EngineGenerateError, GracefulHTTPError):
-            raise EngineUnavailable("the engine stopped while it answered", retry_after=5) from None
+            raise EngineUnavailable("the engine stopped while it answered", retry_after=_RETRY_AFTER_S) from None
         if isinstance(answer, ErrorResponse):
             raise answers.from_error(answer.error.model_dump(), name, request.model)
         return {**answer.model_dump(), "model": request.model}
@@ -205,10 +206,12 @@ class EngineInstance:
             await asyncio.wait({work, death}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 return work.result()
+        except EngineDeadError:
+            self.dead.set()  # noticed here before the watcher
         finally:
             work.cancel()
             death.cancel()
-        raise EngineUnavailable("the engine is being started again", retry_after=5)
+        raise EngineUnavailable("the engine is being started again", retry_after=_RETRY_AFTER_S)
 
 
 def _raise_if_cancelled() -> None:

@@ -59,14 +59,17 @@ class Server:
             lines = client.get("/metrics").text.splitlines()
         return next(float(line.split()[-1]) for line in lines if line.split(" ")[0] == name)
 
-    def wait_ready(self) -> None:
+    def is_ready(self) -> bool:
         with self.client() as client:
-            until(lambda: self._ready(client), START_S)
+            return client.get("/health/ready").status_code == 200
 
-    def _ready(self, client: httpx.Client) -> bool:
+    def wait_ready(self) -> None:
+        until(self._has_started, START_S)
+
+    def _has_started(self) -> bool:
         assert self.process.poll() is None, "the server ended"
         try:
-            return client.get("/health/ready").status_code == 200
+            return self.is_ready()
         except httpx.TransportError:
             return False
 

@@ -22,7 +22,8 @@ async def test_a_client_that_leaves_a_stream_has_its_request_aborted(server: Ser
     headers = {"authorization": f"Bearer {keys['pricing']}"}
     async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=headers) as client:
         async with client.stream("POST", "/v1/completions", json=LONG | {"model": "pricing", "stream": True}) as answer:
-            await anext(answer.aiter_lines())
+            lines = answer.aiter_lines()  # kept: a collected iterator would close the answer
+            await anext(lines)
             assert await asyncio.to_thread(server.metric, RUNNING) > 0
         await gone_within_a_second(server)
 
@@ -79,7 +80,8 @@ async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(
             assert refused.status_code == 503
             assert int(refused.headers["retry-after"]) > 0
             assert (await client.get("/health/live")).status_code == 200
-            assert (await client.get("/health/ready")).status_code == 503
+            # The verdict may be a second old.
+            await asyncio.to_thread(until, lambda: not server.is_ready(), 5)
             await asyncio.to_thread(server.wait_ready)
             after = (await client.post("/v1/completions", json=short)).json()["choices"]
             assert after == before

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 
 import openai
 import pytest
@@ -13,13 +14,15 @@ MESSAGES = [{"role": "user", "content": QUESTION}]
 
 
 @pytest.fixture(scope="module")
-def pricing(server: Server, keys: dict[str, str]) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=keys["pricing"], max_retries=0)
+def pricing(server: Server, keys: dict[str, str]) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key=keys["pricing"], max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
-def supply_chain(server: Server, keys: dict[str, str]) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=keys["supply-chain"], max_retries=0)
+def supply_chain(server: Server, keys: dict[str, str]) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key=keys["supply-chain"], max_retries=0) as client:
+        yield client
 
 
 def say(client: openai.OpenAI, model: str) -> str:
@@ -198,8 +201,11 @@ def test_a_model_that_is_not_there(pricing: openai.OpenAI, model: str) -> None:
 
 def test_a_key_that_does_not_work(server: Server) -> None:
     for key in ("nonsense", "tnr_0000000000000000_" + "0" * 49):
-        with pytest.raises(openai.AuthenticationError):
-            openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0).models.list()
+        with (
+            openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0) as client,
+            pytest.raises(openai.AuthenticationError),
+        ):
+            client.models.list()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Whatever one tenant calls another's adapters, it hears what it would hear of something that never existed."""
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -12,8 +14,9 @@ PROMPT = "[INST] What is sugar? [/INST]"
 
 
 @pytest.fixture(scope="module")
-def attacker(server: Server, keys: dict[str, str]) -> httpx.Client:
-    return server.client(keys[ATTACKER])
+def attacker(server: Server, keys: dict[str, str]) -> Iterator[httpx.Client]:
+    with server.client(keys[ATTACKER]) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +28,11 @@ def version(server: Server, keys: dict[str, str]) -> dict[str, Any]:
 
 
 def without(name: str, answer: httpx.Response) -> tuple[int, str, list[str]]:
-    """All that an answer tells, less the name that was asked for and the request's own id."""
+    """All that an answer tells, less the slug that was asked for and the request's own id."""
+    slug = re.split("[@:]", name)[0]
     own = {"date", "x-request-id", "content-length"}
     headers = sorted(f"{key}: {value}" for key, value in answer.headers.items() if key not in own)
-    return answer.status_code, answer.text.replace(name, "NAME"), headers
+    return answer.status_code, answer.text.replace(slug, "NAME") if slug else answer.text, headers
 
 
 def calls(model: str) -> list[tuple[str, dict[str, Any]]]:
@@ -96,7 +100,8 @@ def test_through_the_admin_routes_of_the_owner(attacker: httpx.Client, method: s
     refused = attacker.request(method, f"/admin/tenants/{OWNER}/adapters{path}")
     absent = attacker.request(method, f"/admin/tenants/nobody/adapters{path}")
     assert without(OWNER, refused) == without("nobody", absent)
-    assert refused.status_code in ({404} if path or method == "GET" else {405})
+    no_such_method = method == "DELETE" and path in {"", "/pricing/versions"}
+    assert refused.status_code == (405 if no_such_method else 404)
 
 
 def test_publishing_into_the_owners_line(server: Server, attacker: httpx.Client) -> None:
