@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import ModelName, VersionKey
@@ -34,16 +34,17 @@ _BY_ALIAS = _RESOLVABLE.join(aliases, aliases.c.version_id == versions.c.id).whe
 )
 
 
-async def resolve(
-    connection: AsyncConnection, tenant_id: int, name: ModelName
-) -> tuple[ResolvedVersion, VersionState] | None:
-    """The version that a name means for this tenant, whatever its state, in one query; None if there is none."""
+def resolve(connection: Connection, tenant_id: int, name: ModelName) -> tuple[ResolvedVersion, VersionState] | None:
+    """The version that a name means for this tenant, whatever its state, in one query; None if there is none.
+
+    For ``Database.lookup``.
+    """
     if name.alias is None:
         parameters = {"tenant_id": tenant_id, "slug": name.adapter, "number": name.number}
-        found = await connection.execute(_BY_NUMBER, parameters)
+        found = connection.execute(_BY_NUMBER, parameters)
     else:
         parameters = {"tenant_id": tenant_id, "slug": name.adapter, "alias": name.alias}
-        found = await connection.execute(_BY_ALIAS, parameters)
+        found = connection.execute(_BY_ALIAS, parameters)
     row = found.one_or_none()
     if row is None:
         return None

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import keys, tenants
@@ -58,8 +58,9 @@ class Credential:
     salt: str = field(repr=False)
 
 
-async def find_credential(connection: AsyncConnection, key_id: str) -> Credential | None:
-    row = (await connection.execute(_CREDENTIAL, {"key_id": key_id})).one_or_none()
+def find_credential(connection: Connection, key_id: str) -> Credential | None:
+    """For ``Database.lookup``."""
+    row = connection.execute(_CREDENTIAL, {"key_id": key_id}).one_or_none()
     if row is None:
         return None
     return Credential(

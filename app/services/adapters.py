@@ -34,8 +34,7 @@ class AdapterService:
             NotFound: there is none; the same, after the same query, if it is another tenant's.
             AdapterQuarantined, RegistryUnavailable
         """
-        async with self._database.read() as connection:
-            found = await stored.resolve(connection, tenant_id, name)
+        found = await self._database.lookup(lambda connection: stored.resolve(connection, tenant_id, name))
         if found is not None:
             version, state = found
             if state is VersionState.READY:

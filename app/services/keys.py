@@ -64,8 +64,7 @@ class KeyService:
         if cached is not None:
             return cached
         begun = self._cache.begin()
-        async with self._database.read() as connection:
-            found = await stored.find_credential(connection, key_id)
+        found = await self._database.lookup(lambda connection: stored.find_credential(connection, key_id))
         # An unknown id costs the same comparison as a known one.
         matches = same_hash(hash_, _DUMMY_HASH if found is None else found.hmac)
         if found is None or not matches or not self._works(found):
