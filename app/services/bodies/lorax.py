@@ -149,11 +149,10 @@ def _checked(
     parameters = {name: PARAMETERS[name](value, f"parameters.{name}", limits) for name, value in given.items()}
     streams = body.get("stream")
     if streams is None:
-        streams = bool(route_streams)
+        streams = False
     boolean(streams, "stream", limits)
-    if route_streams is not None and streams != route_streams:
-        raise refuse("stream", streams, f"{str(route_streams).lower()} on this route")
-    return inputs, parameters, streams
+    # Where the route decides, LoRAX takes no notice of the field, and clients send it all the same.
+    return inputs, parameters, streams if route_streams is None else route_streams
 
 
 def _sampling(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -156,11 +156,15 @@ def test_other_fields_of_the_body_are_refused_by_name():
         generation({"inputs": "a", "model": "pricing"}, LIMITS, default_tokens=20, stream=None)
 
 
-def test_the_route_decides_and_the_body_may_not_contradict():
+def test_the_route_decides_and_the_body_only_where_it_does_not():
     assert generation({"inputs": "a"}, LIMITS, default_tokens=20, stream=True).stream is True
     assert generation({"inputs": "a", "stream": True}, LIMITS, default_tokens=20, stream=None).stream is True
+    for route in (True, False):
+        for sent in (True, False):
+            wanted = generation({"inputs": "a", "stream": sent}, LIMITS, default_tokens=20, stream=route)
+            assert wanted.stream is route
     with pytest.raises(InvalidRequest, match="stream"):
-        generation({"inputs": "a", "stream": True}, LIMITS, default_tokens=20, stream=False)
+        generation({"inputs": "a", "stream": "yes"}, LIMITS, default_tokens=20, stream=True)
 
 
 def test_the_engine_s_refusal_names_the_caller_s_field():
