@@ -57,6 +57,12 @@ class Events:
         await self._source.aclose()
 
 
+def prompt_count(body: dict[str, Any]) -> int:
+    """How many prompts a completions body has: one text, one list of token ids, or a list of either."""
+    prompt = body.get("prompt")
+    return len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
+
+
 def error_event(error: TenoraError) -> str:
     """An error in the middle of a stream, in the envelope of the OpenAI routes."""
     row = ROWS[type(error)]

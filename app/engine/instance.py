@@ -168,8 +168,7 @@ class EngineInstance:
         if self.dead.is_set():
             return
         prefix = f"{self._endpoints[request.endpoint][2]}-{request.request_id}"
-        prompts = request.body.get("prompt")
-        many = len(prompts) if isinstance(prompts, list) else 1
+        many = answers.prompt_count(request.body)
         ids = [prefix] if request.endpoint is Endpoint.CHAT else [f"{prefix}-{index}" for index in range(many)]
         with contextlib.suppress(EngineDeadError):
             await self._llm.abort(ids)
