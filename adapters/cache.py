@@ -12,11 +12,12 @@ What a lease goes through::
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -147,10 +148,25 @@ class DiskCache:
         """Remove the version from the disk, now or with its last lease; a lease taken before then keeps it."""
         entry = self._entries.get(key.digest)
         if entry is None:
+            # Nothing, unless an earlier removal failed half-way.
+            await asyncio.shield(self._discard_soon(key.digest))
             return
         entry.dropped = True
         if not entry.in_use:
             await asyncio.shield(self._remove(key.digest))
+
+    async def holds(self, key: VersionKey) -> bool:
+        """Whether this disk has any byte of the version, by the disk's own word: also of one half removed."""
+        return await asyncio.to_thread(lambda: bool(self._leftovers(key.digest)))
+
+    async def sweep(self, live: Collection[str]) -> tuple[str, ...]:
+        """Remove what nobody uses and is not among these digests; returns the digests removed.
+
+        For the start of a process: versions may have been deleted while it was down.
+        """
+        gone = [digest for digest, entry in self._entries.items() if digest not in live and not entry.in_use]
+        await asyncio.gather(*(asyncio.shield(self._remove(digest)) for digest in gone))
+        return tuple(gone)
 
     def _entry(self, key: VersionKey) -> _Entry:
         entry = self._entries.get(key.digest)
@@ -185,6 +201,9 @@ class DiskCache:
 
     def _remove(self, digest: str) -> asyncio.Task[None]:
         del self._entries[digest]
+        return self._discard_soon(digest)
+
+    def _discard_soon(self, digest: str) -> asyncio.Task[None]:
         task = asyncio.create_task(asyncio.to_thread(self._discard, digest))
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
@@ -230,7 +249,7 @@ class DiskCache:
         return False
 
     def _fetch(self, key: VersionKey) -> None:
-        temporary = self._temporary / uuid.uuid4().hex
+        temporary = self._new_temporary(key.digest)
         with disk_errors("cache an adapter"):
             temporary.mkdir(mode=0o700)
             try:
@@ -247,15 +266,23 @@ class DiskCache:
             raise DigestMismatch(f"the store's bytes are not those of {digest}")
 
     def _discard(self, digest: str) -> None:
-        doomed = self._temporary / uuid.uuid4().hex
         try:
             # Renamed first, so that half a version is never seen under its digest.
-            (self._root / digest).rename(doomed)
-            remove(doomed)
+            with contextlib.suppress(FileNotFoundError):
+                (self._root / digest).rename(self._new_temporary(digest))
+            for doomed in self._leftovers(digest):
+                remove(doomed)
         except FileNotFoundError:
             return
         except OSError:
             logger.exception("the cached copy of %s could not be removed", digest)
+
+    def _new_temporary(self, digest: str) -> Path:
+        return self._temporary / f"{digest}.{uuid.uuid4().hex}"
+
+    def _leftovers(self, digest: str) -> list[Path]:
+        own = self._root / digest
+        return [*([own] if os.path.lexists(own) else []), *self._temporary.glob(f"{digest}.*")]
 
 
 def _files(key: VersionKey) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 The grammar of a model name, as callers use it in ``adapter_id`` and ``model``::
 
-    pricing           the adapter's ``default`` alias
-    pricing:canary    another alias
-    pricing@3         version number 3
+    pricing              the adapter's ``default`` alias
+    pricing:canary       another alias
+    pricing@3            version number 3
+    retail/pricing@3     the same of an adapter that the tenant ``retail`` shares with the caller
 """
 
 import hashlib
@@ -28,11 +29,23 @@ _SLUG_WORDS = "1 to 63 of a-z 0-9 . _ -, first and last a letter or digit"
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """A parsed model name: exactly one of ``alias`` and ``number`` is set."""
+    """A parsed model name: exactly one of ``alias`` and ``number`` is set.
+
+    Attributes:
+        owner: the slug of the tenant whose adapter it is; None: the caller's own.
+    """
 
     adapter: str
     alias: str | None = DEFAULT_ALIAS
     number: int | None = None
+    owner: str | None = None
+
+    def __str__(self) -> str:
+        """As a caller writes it."""
+        prefix = f"{self.owner}/" if self.owner else ""
+        if self.alias is None:
+            return f"{prefix}{self.adapter}@{self.number}"
+        return f"{prefix}{self.adapter}" + ("" if self.alias == DEFAULT_ALIAS else f":{self.alias}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +112,13 @@ def parse_model_name(text: str) -> ModelName:
     Raises:
         InvalidName
     """
-    if "@" in text:
-        adapter, _, number = text.partition("@")
+    prefix, slash, rest = text.rpartition("/")
+    owner = parse_slug(prefix, field="model") if slash else None
+    if "@" in rest:
+        adapter, _, number = rest.partition("@")
         if not _NUMBER.fullmatch(number) or int(number) > MAX_VERSION_NUMBER:
             raise InvalidName("model", text[:80], "ADAPTER@NUMBER with a number from 1")
-        return ModelName(parse_slug(adapter, field="model"), alias=None, number=int(number))
-    adapter, colon, alias = text.partition(":")
+        return ModelName(parse_slug(adapter, field="model"), alias=None, number=int(number), owner=owner)
+    adapter, colon, alias = rest.partition(":")
     parse_slug(adapter, field="model")
-    return ModelName(adapter, alias=parse_slug(alias, field="model") if colon else DEFAULT_ALIAS)
+    return ModelName(adapter, alias=parse_slug(alias, field="model") if colon else DEFAULT_ALIAS, owner=owner)

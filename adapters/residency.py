@@ -17,7 +17,7 @@ class Admission(Enum):
     RESIDENT = "resident"  # loaded: run
     LOADING = "loading"  # somebody else's load is under way: wait for it
     LOAD = "load"  # evict what the decision names, then load; end with `loaded` or `failed`
-    WAIT = "wait"  # every place is leased, pinned or loading: ask again after a `release` or `failed`
+    WAIT = "wait"  # every place is leased or loading: ask again after a `release` or `failed`
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Residency:
     """The plan of the engine's CPU cache. Residents, those being loaded included, never exceed the capacity.
 
     Each admission that is not WAIT takes a lease, given back by one ``release``, also when the load fails.
-    A version that is leased, pinned or being loaded is never evicted.
+    A version that is leased or being loaded is never evicted; a pin is a lease that its holder keeps.
 
     Args:
         capacity: ``max_cpu_loras``.
@@ -54,7 +54,6 @@ class Residency:
         #: Loaded version ids, the least recently used first.
         self._loaded: OrderedDict[int, None] = OrderedDict()
         self._leases: Counter[int] = Counter()
-        self._pinned: set[int] = set()
         self._doomed: set[int] = set()
 
     @property
@@ -104,17 +103,9 @@ class Residency:
 
     def remove(self, version_id: int) -> bool:
         """A version was deleted. True: take it out of the engine now; else a later call says so, if it is resident."""
-        self._pinned.discard(version_id)
         if version_id in self._loaded or version_id in self._loading:
             self._doomed.add(version_id)
         return self._take_out(version_id)
-
-    def pin(self, version_id: int) -> None:
-        """Never evict the version while it is pinned; loads nothing by itself."""
-        self._pinned.add(version_id)
-
-    def unpin(self, version_id: int) -> None:
-        self._pinned.discard(version_id)
 
     def _decide(self, version_id: int) -> Decision:
         if version_id in self._loaded:
@@ -124,7 +115,7 @@ class Residency:
         if len(self._loaded) + len(self._loading) < self._capacity:
             return Decision(Admission.LOAD)
         for candidate in self._loaded:
-            if not self._leases[candidate] and candidate not in self._pinned:
+            if not self._leases[candidate]:
                 return Decision(Admission.LOAD, evict=candidate)
         return Decision(Admission.WAIT)
 
@@ -157,6 +148,9 @@ class SlotGate:
     adapter that gets a slot brings in all who wait for it. Every request is entered once and left once, whether
     it ran, failed or gave up waiting. Requests for the base model need no slot and never come here.
 
+    A pinned adapter keeps its slot by a request that does not leave; since it takes the slot from nobody, all
+    who want it run at once, however long others wait.
+
     Times are seconds of any one clock that does not go backwards, such as ``time.monotonic``.
 
     Args:
@@ -175,6 +169,7 @@ class SlotGate:
         self._running: dict[str, int] = {}
         self._waiting: dict[str, int] = {}
         self._active: Counter[int] = Counter()
+        self._pinned: set[int] = set()
         #: By version, in the order of arrival.
         self._queues: dict[int, _Queue] = {}
 
@@ -204,12 +199,28 @@ class SlotGate:
                 del self._active[version_id]
         return self._advance(now)
 
+    def pin(self, version_id: int, now: float) -> tuple[str, ...]:
+        """Let everybody join the adapter from now on; returns those that may run now.
+
+        Raises:
+            ValueError: no request of it runs, so it has no slot to keep.
+        """
+        if version_id not in self._active:
+            raise ValueError(f"version {version_id} has no slot to keep")
+        self._pinned.add(version_id)
+        return self._advance(now)
+
+    def unpin(self, version_id: int) -> None:
+        """Make the adapter one like all others; the request that kept its slot still has to leave."""
+        self._pinned.discard(version_id)
+
     def _advance(self, now: float) -> tuple[str, ...]:
         admitted: list[str] = []
         joinable = True
         for version_id, queue in list(self._queues.items()):
             has_slot = version_id in self._active
-            if (has_slot and joinable) or (not has_slot and len(self._active) < self._slots):
+            may_join = has_slot and (joinable or version_id in self._pinned)
+            if may_join or (not has_slot and len(self._active) < self._slots):
                 admitted += self._admit(version_id)
             elif now - queue.since > self._max_age_s:
                 # The first queue left waiting is the oldest: those behind it may not join in front of it.

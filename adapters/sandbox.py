@@ -1,4 +1,4 @@
-"""The validator in a child process with little time, little memory and nothing of the server's environment."""
+"""Hostile bytes read in a child process with little time, little memory and nothing of the server's environment."""
 
 import dataclasses
 import json
@@ -7,10 +7,14 @@ import math
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from adapters.errors import ValidationFailed
+from adapters.archive import Unpacked
+from adapters.errors import AdapterRejected, Reason, ValidationFailed
 from adapters.geometry import BaseGeometry
+from adapters.stores.files import disk_errors
 from adapters.validation import Verdict, read_verdict
 
 _log = logging.getLogger(__name__)
@@ -47,13 +51,49 @@ def validate_in_child(
         "weights": str(weights.resolve()),
         "geometry": dataclasses.asdict(geometry),
         "max_lora_rank": max_lora_rank,
-        "cpu_seconds": math.ceil(cpu_seconds),
-        "address_bytes": address_bytes,
     }
+    answer = _run("adapters.validation", request, cpu_seconds, address_bytes)
+    return read_verdict(answer)
+
+
+def unpack_in_child(
+    archive: Path,
+    folder: Path,
+    *,
+    config_bytes: int,
+    weights_bytes: int,
+    cpu_seconds: float,
+    address_bytes: int,
+) -> Mapping[str, Unpacked]:
+    """As :func:`adapters.archive.unpack`, in a process of its own, limited as the validator is. Blocks.
+
+    Raises:
+        AdapterRejected: with every reason that can be known.
+        ValidationFailed: the child ended without an answer; it may have left files in ``folder``.
+        DiskFull, StoreUnavailable: this node's disk has no room, or refused.
+    """
+    request = {
+        "archive": str(archive.resolve()),
+        "folder": str(folder.resolve()),
+        "config_bytes": config_bytes,
+        "weights_bytes": weights_bytes,
+    }
+    answer = _run("adapters.archive", request, cpu_seconds, address_bytes)
+    if "reasons" in answer:
+        raise AdapterRejected(tuple(Reason(**reason) for reason in answer["reasons"]))
+    if "errno" in answer:
+        with disk_errors("unpack the upload"):
+            raise OSError(answer["errno"], "unpacking failed")
+    return {name: Unpacked(folder / name, **file) for name, file in answer["files"].items()}
+
+
+def _run(module: str, request: dict[str, Any], cpu_seconds: float, address_bytes: int) -> dict[str, Any]:
+    """Run ``python -m module``: the request goes to its standard input, the answer comes from its output."""
+    limits = {"cpu_seconds": math.ceil(cpu_seconds), "address_bytes": address_bytes}
     try:
         child = subprocess.run(
-            [sys.executable, "-B", "-s", "-m", "adapters.validation"],
-            input=json.dumps(request),
+            [sys.executable, "-B", "-s", "-m", module],
+            input=json.dumps(request | limits),
             capture_output=True,
             text=True,
             encoding="utf-8",
@@ -66,9 +106,10 @@ def validate_in_child(
         raise ValidationFailed("the upload was not validated: no verdict in time") from error
     if child.returncode != 0:
         _log.warning("the validator ended with status %d: %s", child.returncode, child.stderr[-2000:])
-        limits = f"it may use {cpu_seconds:g} s of CPU time and {address_bytes} bytes of address space"
-        raise ValidationFailed(f"the upload was not validated: the validator {_death(child.returncode)}; {limits}")
-    return read_verdict(json.loads(child.stdout))
+        allowed = f"it may use {cpu_seconds:g} s of CPU time and {address_bytes} bytes of address space"
+        raise ValidationFailed(f"the upload was not validated: the validator {_death(child.returncode)}; {allowed}")
+    answer: dict[str, Any] = json.loads(child.stdout)
+    return answer
 
 
 def _death(status: int) -> str:

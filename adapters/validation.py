@@ -6,12 +6,11 @@ input, one JSON verdict on its standard output.
 
 import dataclasses
 import json
-import os
-import resource
 import sys
 from pathlib import Path
 from typing import Any
 
+from adapters.confinement import confine
 from adapters.errors import AdapterRejected, Reason
 from adapters.geometry import BaseGeometry
 from adapters.manifest import CONFIG_FILE, MAX_CONFIG_BYTES, Manifest, read_manifest
@@ -19,9 +18,6 @@ from adapters.modules import Pair, check_declared, check_largest_rank, check_pai
 from adapters.weights import Header, find_nonfinite, read_header
 
 MAX_REASONS = 100
-
-_NICENESS = 10
-_OPEN_FILES = 32
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,26 +119,10 @@ def _shorten(reasons: list[Reason]) -> tuple[Reason, ...]:
 def main() -> None:
     """Answer one request under the resource limits that it names."""
     request = json.load(sys.stdin)
-    _limit(request["cpu_seconds"], request["address_bytes"])
+    confine(cpu_seconds=request["cpu_seconds"], address_bytes=request["address_bytes"], file_bytes=0)
     geometry = BaseGeometry(**request["geometry"])
     verdict = validate(Path(request["config"]), Path(request["weights"]), geometry, request["max_lora_rank"])
     json.dump(dataclasses.asdict(verdict), sys.stdout)
-
-
-def _limit(cpu_seconds: int, address_bytes: int) -> None:
-    os.nice(_NICENESS)
-    for limit, value in (
-        (resource.RLIMIT_AS, address_bytes),
-        (resource.RLIMIT_CPU, cpu_seconds),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NOFILE, _OPEN_FILES),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        # One above the soft limit: at the hard one, CPU time would end in a SIGKILL that looks like any other.
-        ceiling, hard = value + 1, resource.getrlimit(limit)[1]
-        if hard != resource.RLIM_INFINITY:
-            ceiling = min(ceiling, hard)
-        resource.setrlimit(limit, (min(value, ceiling), ceiling))
 
 
 def read_verdict(answer: dict[str, Any]) -> Verdict:

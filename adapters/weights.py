@@ -175,7 +175,9 @@ def find_nonfinite(
         EOFError: the file has become shorter than its header says.
     """
     reasons = []
-    buffer, scratch = bytearray(CHUNK_BYTES), bytearray(CHUNK_BYTES)
+    # Room for a chunk, or for the largest tensor: making two chunks takes longer than reading a small adapter.
+    room = min(CHUNK_BYTES, max((tensor.end - tensor.begin for tensor in header.tensors), default=0))
+    buffer, scratch = bytearray(room), bytearray(room)
     file.seek(header.data_start)
     for tensor in header.tensors:
         magnitude = _largest_magnitude(file, tensor, buffer, scratch)

@@ -1,5 +1,6 @@
 """Where the base model's files are, and what callers call it."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,10 @@ from app.settings import Settings
 #: What vLLM reads of a model; never its pickles.
 _FILES = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
 
+_CONFIG, _INDEX = "config.json", "model.safetensors.index.json"
+# A safetensors file begins with its header's length, 8 bytes; the library refuses headers beyond 100 MB too.
+_LENGTH_BYTES, _MAX_HEADER_BYTES = 8, 100_000_000
+
 
 class BaseNotFound(ValueError):
     """TENORA_BASE_MODEL names no folder and no model that can be had."""
@@ -21,18 +26,23 @@ class BaseNotFound(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BaseModel:
-    """The base model on this disk: its folder, its public name and what adapters must fit."""
+    """The base model on this disk: its folder, its public name and what adapters must fit.
+
+    Attributes:
+        digest: its identity, see :func:`base_digest`.
+    """
 
     path: Path
     name: str
     geometry: BaseGeometry
+    digest: str
 
 
 def open_base(settings: Settings) -> BaseModel:
     """Find the base model, fetching a hub id that is not on this disk yet, and read its geometry. Blocks.
 
     Raises:
-        BaseNotFound: no such folder, or no such model in the hub.
+        BaseNotFound: no such folder, no such model in the hub, or weights that are no safetensors file.
         adapters.errors.UnsupportedBase: not a Llama.
     """
     path = _folder(settings)
@@ -45,7 +55,39 @@ def open_base(settings: Settings) -> BaseModel:
     if not isinstance(config, dict):
         raise UnsupportedBase("config.json", type(config).__name__, "a JSON object")
     geometry = read_geometry(config, engine_dtype=settings.engine.dtype)
-    return BaseModel(path, base_name(settings), geometry)
+    return BaseModel(path, base_name(settings), geometry, base_digest(path))
+
+
+def base_digest(folder: Path) -> str:
+    """What tells one base model from another: SHA-256 (hex) over its config and the index of its weights. Blocks.
+
+    Without an index file each safetensors file's size and header stand in for it. The weights themselves are not
+    read: two trainings of the same shapes under the same config are told apart by nothing here.
+
+    Raises:
+        BaseNotFound: what stands in the weights' place is no safetensors file.
+    """
+    digest = hashlib.sha256(b"tenora-base\n")
+    index = folder / _INDEX
+    parts = {_CONFIG: (folder / _CONFIG).read_bytes()}
+    if index.is_file():
+        parts[_INDEX] = index.read_bytes()
+    else:
+        parts |= {path.name: _outline(path) for path in sorted(folder.glob("*.safetensors"))}
+    for name, content in parts.items():
+        digest.update(f"{name}\n{hashlib.sha256(content).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _outline(weights: Path) -> bytes:
+    """A safetensors file's size and header."""
+    size = weights.stat().st_size
+    with weights.open("rb") as file:
+        prefix = file.read(_LENGTH_BYTES)
+        length = int.from_bytes(prefix, "little")
+        if len(prefix) < _LENGTH_BYTES or length > min(_MAX_HEADER_BYTES, size - _LENGTH_BYTES):
+            raise BaseNotFound(f"TENORA_BASE_MODEL: found {weights} of {size} bytes, allowed a safetensors file")
+        return f"{size}\n".encode() + file.read(length)
 
 
 def base_name(settings: Settings) -> str:

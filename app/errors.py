@@ -5,7 +5,10 @@ The tree::
     TenoraError
     ├── Unauthenticated    ├── Forbidden        ├── NotFound          ├── Conflict
     ├── InvalidRequest     ├── UnsupportedField ├── TooLarge          ├── MethodNotAllowed
-    ├── AdapterQuarantined ├── AdapterLoadFailed
+    ├── AdapterQuarantined ├── AdapterLoadFailed ├── AdapterRetired  ├── AdapterNotReady
+    ├── WrongBase          ├── PreconditionFailed ├── QuotaExceeded
+    ├── MergeRejected      ├── MergeFailed      ├── SourceUnavailable
+    ├── IdempotencyConflict ├── IdempotencyInProgress
     └── EngineUnavailable  └── RegistryUnavailable  └── Busy
 
 The leaves of :mod:`adapters.errors` have their rows here too.
@@ -14,6 +17,7 @@ The leaves of :mod:`adapters.errors` have their rows here too.
 from dataclasses import dataclass
 
 from adapters import errors as adapter_errors
+from adapters.errors import Reason
 
 
 class TenoraError(Exception):
@@ -77,6 +81,54 @@ class AdapterLoadFailed(TenoraError):
         super().__init__(message)
 
 
+class AdapterRetired(TenoraError):
+    """The version was taken out of service by its owner."""
+
+
+class AdapterNotReady(TenoraError):
+    """The version is still being tried on the engine, or failed that."""
+
+
+class WrongBase(TenoraError):
+    """The version was checked against another base model than this server's."""
+
+
+class PreconditionFailed(TenoraError):
+    """The thing was changed since the caller read it."""
+
+
+class QuotaExceeded(TenoraError):
+    """More than the tenant may have."""
+
+
+class MergeRejected(TenoraError):
+    """These versions cannot be merged so.
+
+    Attributes:
+        reasons: every reason found, at least one.
+    """
+
+    def __init__(self, reasons: tuple[Reason, ...]) -> None:
+        self.reasons = reasons
+        super().__init__("; ".join(reason.message for reason in reasons), param=reasons[0].field)
+
+
+class MergeFailed(TenoraError):
+    """The merging process was stopped, by its limits or by an error of its own."""
+
+
+class IdempotencyConflict(TenoraError):
+    """The Idempotency-Key was sent before with another request."""
+
+
+class IdempotencyInProgress(TenoraError):
+    """The first request with this Idempotency-Key is not answered yet."""
+
+
+class SourceUnavailable(TenoraError):
+    """Where an import comes from did not answer, or not as agreed."""
+
+
 class EngineUnavailable(TenoraError):
     """The engine is starting, or starting again."""
 
@@ -106,9 +158,19 @@ ROWS: dict[type[Exception], Row] = {
     Conflict: Row(409, "conflict_error", "conflict"),
     AdapterQuarantined: Row(409, "conflict_error", "adapter_quarantined"),
     AdapterLoadFailed: Row(409, "conflict_error", "adapter_load_failed"),
+    AdapterNotReady: Row(409, "conflict_error", "adapter_not_ready"),
+    AdapterRetired: Row(410, "invalid_request_error", "adapter_retired"),
+    WrongBase: Row(409, "conflict_error", "wrong_base"),
+    PreconditionFailed: Row(412, "conflict_error", "precondition_failed"),
+    QuotaExceeded: Row(403, "permission_error", "quota_exceeded"),
+    MergeRejected: Row(422, "invalid_request_error", "merge_rejected"),
+    MergeFailed: Row(422, "invalid_request_error", "merge_failed"),
+    IdempotencyConflict: Row(409, "conflict_error", "idempotency_key_reused"),
+    IdempotencyInProgress: Row(409, "conflict_error", "idempotency_in_progress"),
     TooLarge: Row(413, "invalid_request_error", "too_large"),
     InvalidRequest: Row(400, "invalid_request_error", "invalid_value"),
     UnsupportedField: Row(400, "invalid_request_error", "unsupported_field"),
+    SourceUnavailable: Row(503, "service_unavailable_error", "source_unavailable"),
     EngineUnavailable: Row(503, "service_unavailable_error", "engine_unavailable"),
     RegistryUnavailable: Row(503, "service_unavailable_error", "registry_unavailable"),
     Busy: Row(503, "service_unavailable_error", "busy"),

@@ -8,12 +8,33 @@ from typing import TypedDict
 
 from fastapi import Depends, FastAPI
 
-from app.api import adapters, errors, health, keys, lorax, metrics, models, openai, tenants, uploads
+from app.api import (
+    adapters,
+    aliases,
+    deletions,
+    errors,
+    events,
+    files,
+    health,
+    imports,
+    keys,
+    lorax,
+    merges,
+    metrics,
+    models,
+    openai,
+    pins,
+    shares,
+    tenants,
+    upload_sessions,
+    uploads,
+)
 from app.api.auth import tenant_in_path
+from app.api.idempotency import Idempotency, document_idempotency
 from app.api.middleware import RequestFrame
 from app.api.schemas import LoraxErrorOut, answers
 from app.engine.base import Engine
-from app.process import Process, build_process
+from app.process import Process
 from app.settings import Settings
 
 #: Files, stores and validators block in threads. Python's default, cores + 4, would let a few slow uploads
@@ -37,29 +58,55 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
     """
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncGenerator[State]:
+    async def lifespan(app: FastAPI) -> AsyncGenerator[State]:
         async with _running(settings, engine) as process:
+            # For whoever runs the server: feeds never end by themselves, so they would hold up its shutdown.
+            app.state.end_feeds = process.events.end
             yield {"process": process}
 
     app = FastAPI(title="Tenora", description=_DESCRIPTION, lifespan=lifespan, redirect_slashes=False)
+    app.add_middleware(Idempotency, limits=settings.limits)
+    # Added last, it is the outermost.
     app.add_middleware(RequestFrame, limits=settings.limits)
     errors.install(app)
     _include_routers(app)
+    document_idempotency(app.routes)
     return app
 
 
 def _include_routers(app: FastAPI) -> None:
     # Routes are tried in this order: inference comes first.
-    app.include_router(openai.router, responses=answers(400, 404, 409, 413))
-    app.include_router(lorax.router, responses=answers(400, 404, 409, 413, model=LoraxErrorOut))
+    app.include_router(openai.router, responses=answers(400, 404, 409, 410, 413))
+    app.include_router(lorax.router, responses=answers(400, 404, 409, 410, 413, model=LoraxErrorOut))
     app.include_router(models.router, responses=answers(404, 409))
     app.include_router(tenants.router)
+    app.include_router(tenants.own)
     in_tenant = [Depends(tenant_in_path)]
     app.include_router(keys.router, prefix="/admin/tenants/{tenant}/keys", dependencies=in_tenant)
     app.include_router(keys.router, prefix="/admin/keys")
-    for router in (adapters.router, uploads.router):
+    for router in (
+        adapters.router,
+        deletions.changes,
+        aliases.router,
+        shares.owned,
+        pins.owned,
+        merges.router,
+        uploads.router,
+    ):
         app.include_router(router, prefix="/admin/tenants/{tenant}/adapters", dependencies=in_tenant)
         app.include_router(router, prefix="/v1/adapters")
+    app.include_router(upload_sessions.router, prefix="/admin/tenants/{tenant}/adapters", dependencies=in_tenant)
+    app.include_router(upload_sessions.router, prefix="/v1/adapters")
+    for router in (imports.router, files.router):
+        app.include_router(router, prefix="/admin/tenants/{tenant}/adapters", dependencies=in_tenant)
+        app.include_router(router, prefix="/v1/adapters")
+    app.include_router(deletions.own, prefix="/admin/tenants/{tenant}/deletions", dependencies=in_tenant)
+    app.include_router(deletions.own, prefix="/v1/deletions")
+    app.include_router(deletions.everyones)
+    app.include_router(events.router)
+    app.include_router(pins.router)
+    app.include_router(shares.shared, prefix="/admin/tenants/{tenant}/shared", dependencies=in_tenant)
+    app.include_router(shares.shared, prefix="/v1/shared")
     app.include_router(health.router)
     app.include_router(metrics.router)
 
@@ -73,13 +120,24 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
         EngineUnavailable, or whatever the engine raises when it cannot start
     """
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="tenora"))
-    process = build_process(settings, engine=engine)
+    process = Process(settings, engine=engine)
     async with AsyncExitStack() as started:
         started.push_async_callback(process.database.close)
         await process.database.check()
         started.callback(process.spool.close)
         await asyncio.to_thread(process.spool.open)
+        started.callback(process.parts.close)
+        await asyncio.to_thread(process.parts.open)
+        started.push_async_callback(process.prompts.close)
+        await process.nodes.register()
+        await process.deleting.catch_up()
+        started.push_async_callback(process.deleting.close)
         started.push_async_callback(process.engine.stop)
         await process.engine.start()
-        started.push_async_callback(process.removal.close)
-        yield process
+        await process.placement.prepare()
+        started.push_async_callback(process.trials.close)
+        async with AsyncExitStack() as repeated:
+            for work in process.periodic:
+                repeated.push_async_callback(work.stop)
+                work.start()
+            yield process

@@ -5,53 +5,72 @@ spool folder around one upload, an adapter's lease inside the engine.
 """
 
 import asyncio
-from dataclasses import dataclass
+from functools import cached_property
 
 from adapters.cache import DiskCache
-from adapters.stores import open_store
-from adapters.stores.base import BlobStore
-from app.base_model import BaseModel, open_base
+from app.base_model import open_base
 from app.database.session import Database
 from app.database.urls import database_url
 from app.engine.base import Engine
 from app.engine.runtime import VllmEngine
+from app.importing.bucket import Buckets
+from app.importing.hub import Hub
 from app.metrics import Metrics
+from app.node import node_id, node_name
+from app.periodic import Periodic
 from app.secrets import load_pepper
 from app.services.adapters import AdapterService
+from app.services.aliases import AliasService
 from app.services.caller_cache import CallerCache
+from app.services.canary.canaries import CanaryService
+from app.services.canary.outcomes import Outcomes
+from app.services.canary.runner import CanaryRunner
+from app.services.deletion.blobs import BlobService
+from app.services.deletion.deletions import DeletionService
+from app.services.deletion.readers import Readers
+from app.services.deletion.retirement import RetirementService
+from app.services.deletion.worker import EVERY_S as DELETIONS_EVERY_S
+from app.services.deletion.worker import DeletionWorker
+from app.services.descriptions import DescriptionService
+from app.services.events import EVERY_S as EVENTS_EVERY_S
+from app.services.events import EventFeed
+from app.services.export import ExportService
+from app.services.idempotency import SWEEP_EVERY_S as IDEMPOTENCY_EVERY_S
+from app.services.idempotency import IdempotencyService
+from app.services.imports import ImportService
 from app.services.inference import InferenceService
 from app.services.key_format import KeyHasher
 from app.services.keys import KeyService
+from app.services.merging import MergingService
+from app.services.models import ModelService
+from app.services.nodes import HEARTBEAT_S, NodeService
+from app.services.pins import PinService
+from app.services.placement import EVERY_S as PLACEMENT_EVERY_S
+from app.services.placement import PlacementService
+from app.services.prompts.chat import ChatPrompts, special_tokens
 from app.services.publishing import PublishingService
 from app.services.readiness import Readiness
-from app.services.removal import RemovalService
+from app.services.sharing import SharingService
 from app.services.spool import Spool
 from app.services.tenants import TenantService
+from app.services.trials import TrialService
+from app.services.uploads.finish import UploadFinisher
+from app.services.uploads.parts import PartReceiver
+from app.services.uploads.sessions import UploadService
+from app.services.uploads.sweeper import EVERY_S as UPLOADS_EVERY_S
+from app.services.uploads.sweeper import UploadSweeper
 from app.settings import Settings
+from app.store import configured_store
+
+_TRIALS_EVERY_S = 60
+_CANARIES_EVERY_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
 class Process:
-    """The parts of one server, wired; ``app.main`` starts and ends those that need it."""
+    """The parts of one server, wired; ``app.main`` starts and ends those that need it.
 
-    settings: Settings
-    base: BaseModel
-    database: Database
-    store: BlobStore
-    spool: Spool
-    engine: Engine
-    metrics: Metrics
-    readiness: Readiness
-    keys: KeyService
-    tenants: TenantService
-    adapters: AdapterService
-    publishing: PublishingService
-    removal: RemovalService
-    inference: InferenceService
-
-
-def build_process(settings: Settings, *, engine: Engine | None = None) -> Process:
-    """Wire a server. Reads and makes files in HOME, connects to nothing, starts nothing. Blocks.
+    Making one reads and makes files in HOME, connects to nothing and starts nothing. It blocks. The services are made
+    when they are first asked for, each of them once.
 
     Args:
         engine: another implementation of the port; default: vLLM in this process.
@@ -61,36 +80,196 @@ def build_process(settings: Settings, *, engine: Engine | None = None) -> Proces
         adapters.errors.AdapterError: the base, the store's URL or HOME's disk is not usable.
         ValueError: the database's URL is not one that the registry supports.
     """
-    base = open_base(settings)
-    database = Database(database_url(settings))
-    store = open_store(_store_url(settings), endpoint_url=settings.s3_endpoint_url, region=settings.s3_region)
-    cache = DiskCache(settings.home / "cache", store, settings.cache_bytes)
-    engine = engine or VllmEngine(settings, base=base.path, base_name=base.name, cache=cache)
-    adapters, callers, blob_lock = AdapterService(database), CallerCache(), asyncio.Lock()
-    limits = settings.limits
-    return Process(
-        settings=settings,
-        base=base,
-        database=database,
-        store=store,
-        spool=Spool(settings.home / "spool", places=limits.uploads, patience_s=limits.upload_idle_seconds),
-        engine=engine,
-        metrics=Metrics(engine, cache),
-        readiness=Readiness(
-            {
-                "engine": engine.check,
-                "database": database.check,
-                "store": lambda: asyncio.to_thread(store.check),
-            }
-        ),
-        keys=KeyService(database, KeyHasher(load_pepper(settings)), callers),
-        tenants=TenantService(database, callers),
-        adapters=adapters,
-        publishing=PublishingService(database, store, base, settings, blob_lock),
-        removal=RemovalService(adapters, database, store, cache, engine, blob_lock),
-        inference=InferenceService(engine, adapters, settings, base_name=base.name),
-    )
 
+    def __init__(self, settings: Settings, *, engine: Engine | None = None) -> None:
+        self.settings = settings
+        self.base = base = open_base(settings)
+        self.database = Database(database_url(settings))
+        self.store = configured_store(settings)
+        self.cache = DiskCache(settings.home / "cache", self.store, settings.cache_bytes)
+        self.engine = engine or VllmEngine(settings, base=base.path, base_name=base.name, cache=self.cache)
+        self.metrics = Metrics(self.engine, self.cache)
+        self.spool = Spool(
+            settings.home / "spool", places=settings.limits.uploads, patience_s=settings.limits.upload_idle_seconds
+        )
+        self.prompts = ChatPrompts(settings, special_tokens(base.path))
+        self._pepper = load_pepper(settings)
+        self._node = node_id(settings.home)
+        self._slots = settings.engine.max_loras
+        self._callers, self._readers = CallerCache(), Readers()
 
-def _store_url(settings: Settings) -> str:
-    return settings.store_url or (settings.home.resolve() / "blobs").as_uri()
+    @cached_property
+    def readiness(self) -> Readiness:
+        checks = {
+            "engine": self.engine.check,
+            "database": self.database.check,
+            "store": lambda: asyncio.to_thread(self.store.check),
+        }
+        return Readiness(checks)
+
+    # Who calls.
+
+    @cached_property
+    def keys(self) -> KeyService:
+        return KeyService(self.database, KeyHasher(self._pepper), self._callers)
+
+    @cached_property
+    def tenants(self) -> TenantService:
+        return TenantService(self.database, self._callers)
+
+    @cached_property
+    def idempotency(self) -> IdempotencyService:
+        return IdempotencyService(self.database, self._pepper)
+
+    # What is kept.
+
+    @cached_property
+    def adapters(self) -> AdapterService:
+        return AdapterService(self.database, base_name=self.base.name, base_digest=self.base.digest)
+
+    @cached_property
+    def descriptions(self) -> DescriptionService:
+        return DescriptionService(self.database, self.prompts, self.settings.limits)
+
+    @cached_property
+    def sharing(self) -> SharingService:
+        return SharingService(self.database)
+
+    @cached_property
+    def aliases(self) -> AliasService:
+        return AliasService(self.database, base_digest=self.base.digest)
+
+    @cached_property
+    def canaries(self) -> CanaryService:
+        return CanaryService(self.database, base_digest=self.base.digest)
+
+    @cached_property
+    def _blobs(self) -> BlobService:
+        return BlobService(self.database, self.store, self._node)
+
+    # How versions come.
+
+    @cached_property
+    def trials(self) -> TrialService:
+        return TrialService(self.database, self.engine, self._readers, self.deleting.wake)
+
+    @cached_property
+    def publishing(self) -> PublishingService:
+        return PublishingService(
+            self.database, self.store, self.base, self.settings, self.trials, self.prompts, self._blobs
+        )
+
+    @cached_property
+    def uploads(self) -> UploadService:
+        return UploadService(self.database, self.store, self.settings.limits)
+
+    @cached_property
+    def parts(self) -> PartReceiver:
+        return PartReceiver(self.uploads, self.settings.home / "parts", self.settings.limits)
+
+    @cached_property
+    def finisher(self) -> UploadFinisher:
+        return UploadFinisher(
+            self.database, self.store, self.spool, self.publishing, self.adapters, self.settings.limits
+        )
+
+    @cached_property
+    def imports(self) -> ImportService:
+        buckets = Buckets(endpoint_url=self.settings.s3_endpoint_url, region=self.settings.s3_region)
+        return ImportService(self.publishing, self.spool, Hub(self.settings.imports), buckets, self.settings)
+
+    @cached_property
+    def merging(self) -> MergingService:
+        return MergingService(
+            self.tenants,
+            self.adapters,
+            self.publishing,
+            self.cache,
+            self.spool,
+            self._readers,
+            self.base,
+            self.settings,
+        )
+
+    @cached_property
+    def export(self) -> ExportService:
+        return ExportService(self.adapters, self.cache, self._readers)
+
+    # How they go.
+
+    @cached_property
+    def deleting(self) -> DeletionWorker:
+        return DeletionWorker(self.database, self.engine, self.cache, self._blobs, self._readers, self._node)
+
+    @cached_property
+    def deletions(self) -> DeletionService:
+        return DeletionService(self.database, self.deleting.wake)
+
+    @cached_property
+    def retirement(self) -> RetirementService:
+        return RetirementService(self.database, self.engine, self._readers)
+
+    # How they are served.
+
+    @cached_property
+    def inference(self) -> InferenceService:
+        return InferenceService(
+            self.engine,
+            self.adapters,
+            self.prompts,
+            self.settings,
+            base_name=self.base.name,
+            outcomes=self._outcomes,
+            readers=self._readers,
+        )
+
+    @cached_property
+    def models(self) -> ModelService:
+        return ModelService(self.adapters, self.sharing, base_name=self.base.name)
+
+    @cached_property
+    def _outcomes(self) -> Outcomes:
+        return Outcomes(self.engine)
+
+    @cached_property
+    def pins(self) -> PinService:
+        return PinService(self.database, self.engine, slots=self._slots, base_digest=self.base.digest)
+
+    @cached_property
+    def placement(self) -> PlacementService:
+        return PlacementService(
+            self.database,
+            self.engine,
+            self.adapters,
+            self.pins,
+            self._readers,
+            preload=self.settings.preload,
+            slots=self._slots,
+            base_digest=self.base.digest,
+        )
+
+    # How several servers go together, and who watches.
+
+    @cached_property
+    def nodes(self) -> NodeService:
+        return NodeService(self.database, self._node, node_name())
+
+    @cached_property
+    def events(self) -> EventFeed:
+        return EventFeed(self.database, self.engine, self._node)
+
+    @cached_property
+    def periodic(self) -> tuple[Periodic, ...]:
+        """Work that the server repeats while it runs."""
+        canaries = CanaryRunner(self.database, self._outcomes, self._node)
+        sweeper = UploadSweeper(self.database, self.store, self.settings.limits)
+        return (
+            Periodic("unfinished trials", _TRIALS_EVERY_S, self.trials.resume),
+            Periodic("canaries", _CANARIES_EVERY_S, canaries.tick),
+            Periodic("pins", PLACEMENT_EVERY_S, self.placement.follow),
+            Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, self.idempotency.sweep),
+            Periodic("heartbeat", HEARTBEAT_S, self.nodes.beat),
+            Periodic("deletions", DELETIONS_EVERY_S, self.deleting.advance),
+            Periodic("events", EVENTS_EVERY_S, self.events.poll),
+            Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
+        )

@@ -6,7 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from adapters.identity import VersionKey
+from adapters.identity import DEFAULT_ALIAS, VersionKey
+from app.quota import UNLIMITED, Quota
 
 Item = TypeVar("Item")
 
@@ -22,9 +23,15 @@ class Scope(StrEnum):
 
 
 class VersionState(StrEnum):
-    """Only ``ready`` is served; ``quarantined`` failed to load, ``retired`` is kept, ``deleted`` is a tombstone."""
+    """Only ``ready`` is served.
 
+    ``validating`` is being tried on the engine, ``rejected`` failed that, ``quarantined`` failed to load later,
+    ``retired`` is kept, ``deleted`` is a tombstone.
+    """
+
+    VALIDATING = "validating"
     READY = "ready"
+    REJECTED = "rejected"
     QUARANTINED = "quarantined"
     RETIRED = "retired"
     DELETED = "deleted"
@@ -68,6 +75,7 @@ class Tenant:
     name: str
     disabled: bool
     created_at: datetime
+    quota: Quota = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,7 @@ class Adapter:
 
     Attributes:
         versions: numbers of the versions not deleted, newest first.
-        aliases: alias -> version number.
+        aliases: alias -> version number -> weight of the traffic it gets.
     """
 
     id: int
@@ -104,7 +112,134 @@ class Adapter:
     tenant: str
     created_at: datetime
     versions: tuple[int, ...]
-    aliases: Mapping[str, int]
+    aliases: Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A movable name for one version, or for several that share its traffic.
+
+    Attributes:
+        adapter: the adapter's name.
+        revision: grows with every change, also over a removal; its ETag.
+        targets: version number -> weight, newest first.
+        canary_id: the canary that moves it just now, if one does.
+    """
+
+    adapter: str
+    name: str
+    revision: int
+    targets: Mapping[int, int]
+    canary_id: int | None
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AliasChange:
+    """One row of an alias's history.
+
+    Attributes:
+        revision: the alias's since then.
+        action: move, split, rollback, publish, remove, or what a canary did.
+        targets: version number -> weight; None: the alias was removed.
+    """
+
+    revision: int
+    at: datetime
+    actor: str
+    action: str
+    targets: Mapping[int, int] | None
+    reason: str | None
+
+
+class CanaryState(StrEnum):
+    """Only ``running`` moves the alias; the other three are ends."""
+
+    RUNNING = "running"
+    PROMOTED = "promoted"
+    ROLLED_BACK = "rolled_back"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """A version that takes over an alias step by step, unless it does worse than the one before.
+
+    Attributes:
+        baseline, candidate: version numbers.
+        baseline_id, candidate_id: the rows of those.
+        policy: see :class:`app.services.canary_policy.Policy`, as JSON.
+        step: index of the step that it is in, or ended in.
+        revision: the alias's in that step.
+        reason: why it ended, with the figures of its last step; JSON.
+    """
+
+    id: int
+    adapter_id: int
+    alias: str
+    baseline: int
+    candidate: int
+    baseline_id: int
+    candidate_id: int
+    policy: Mapping[str, Any]
+    step: int
+    revision: int
+    step_started_at: datetime
+    state: CanaryState
+    reason: Mapping[str, Any] | None
+    created_at: datetime
+    created_by: str
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a version comes from and what it was checked against. None: published before this was kept.
+
+    Attributes:
+        source: ``kind`` (upload, archive, import, merge) and what that kind knows, e.g. a merge's recipe.
+        uploaded_from: the client's address.
+        training_run: a link of the uploader's.
+        target_modules: the linear layers it changes.
+        parameters: number of values in its tensors.
+        dtype: of its tensors, as safetensors names it.
+        base_digest: SHA-256 (hex), see :mod:`app.base_model`.
+    """
+
+    source: Mapping[str, Any]
+    uploaded_from: str | None = None
+    training_run: str | None = None
+    peft_version: str | None = None
+    alpha: float | None = None
+    target_modules: tuple[str, ...] | None = None
+    parameters: int | None = None
+    dtype: str | None = None
+    base_name: str | None = None
+    base_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOptions:
+    """What an uploader may say beside the files; see :mod:`app.services.options`.
+
+    Attributes:
+        alias: the alias to move to the version once it is ready; None moves none.
+        card: free text about the version.
+        defaults: checked adapter defaults, see :mod:`app.services.prompts.defaults`.
+        allow_no_effect: keep a version that answers exactly as the base does.
+        wait: whether the call returns after the smoke check, or at once.
+        source, uploaded_from: see :class:`Provenance`; never the uploader's words.
+    """
+
+    alias: str | None = DEFAULT_ALIAS
+    labels: Mapping[str, str] = field(default_factory=dict)
+    card: str = ""
+    training_run: str | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    allow_no_effect: bool = False
+    wait: bool = True
+    source: Mapping[str, Any] = field(default_factory=lambda: {"kind": "upload"})
+    uploaded_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +253,8 @@ class Version:
         created_by: id of the key that uploaded it, or ``cli``.
         aliases: names that point here, sorted.
         manifest: the checked ``adapter_config.json``, as JSON.
+        card: free text, to be shown as text only.
+        defaults: what requests get that say nothing else, see :mod:`app.services.prompts.defaults`.
     """
 
     key: VersionKey
@@ -130,6 +267,10 @@ class Version:
     created_by: str
     aliases: tuple[str, ...]
     manifest: Mapping[str, Any]
+    provenance: Provenance
+    labels: Mapping[str, str]
+    card: str
+    defaults: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,23 +278,18 @@ class ResolvedVersion:
     """The one version that a model name means just now.
 
     Attributes:
+        owner: slug of the tenant that owns it: the caller, or who shares it with the caller.
         alias: the alias that led here; None if the caller named a number.
+        revision: the alias's revision at that moment.
+        canary_id: the canary that the alias is in.
+        defaults: see :class:`Version`.
     """
 
     key: VersionKey
     adapter: str
     number: int
+    owner: str
     alias: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """What a deletion leaves to clean up.
-
-    Attributes:
-        keys: versions that the engine and the disk cache may still hold.
-        digests: blobs (SHA-256, hex) that no remaining version of any tenant uses.
-    """
-
-    keys: tuple[VersionKey, ...]
-    digests: tuple[str, ...]
+    revision: int | None
+    canary_id: int | None
+    defaults: Mapping[str, Any]

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -51,6 +51,11 @@ class LimitSettings(BaseModel):
     upload_idle_seconds: float = Field(
         60, gt=0, description="longest wait for an upload's next bytes, and for a place to receive it"
     )
+    open_uploads: int = Field(16, ge=1, le=1000, description="resumable uploads that a tenant may have under way")
+    upload_hours: float = Field(24, gt=0, le=720, description="hours after which a resumable upload is given up")
+    parts: int = Field(
+        32, ge=2, description="parts of resumable uploads received at the same time; half of them for one tenant"
+    )
     n: int = Field(8, ge=1, description="largest `n` (and LoRAX `best_of`)")
     logprobs: int = Field(20, ge=0, description="largest `logprobs` / `top_logprobs`")
     stop: int = Field(16, ge=1, description="most stop strings")
@@ -61,7 +66,42 @@ class LimitSettings(BaseModel):
     prompts: int = Field(16, ge=1, description="most prompts in one completions request")
     validation_seconds: float = Field(120, gt=0, description="CPU seconds that validating one upload may take")
     validation_bytes: int = Field(2 * 2**30, ge=2**28, description="address space of the validating process in bytes")
+    merges: int = Field(4, ge=1, description="merges at the same time: one runs, the others wait")
+    merge_seconds: float = Field(600, gt=0, description="CPU seconds that one merge may take, of all cores together")
+    merge_bytes: int = Field(16 * 2**30, ge=2**31, description="address space of the merging process in bytes")
     max_new_tokens: int = Field(256, ge=1, description="LoRAX default when a request gives no max_new_tokens")
+    system_prompt_bytes: int = Field(16 * 1024, ge=1, description="longest default system prompt in UTF-8 bytes")
+    chat_template_bytes: int = Field(64 * 1024, ge=1, description="longest chat template of a version in UTF-8 bytes")
+    template_seconds: float = Field(0.5, gt=0, description="CPU seconds that rendering one chat template may take")
+    template_address_bytes: int = Field(
+        2**28, ge=2**27, description="address space of the process that renders a chat template in bytes"
+    )
+    template_output_bytes: int = Field(4 * 2**20, ge=1024, description="longest prompt that a chat template may write")
+    template_workers: int = Field(4, ge=1, description="chat templates of versions rendered at the same time")
+
+
+# Of a path's segments none is empty, "." or "..".
+_S3_PREFIX = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/([^/.]|[^/.][^/]|\.[^/.]|[^/]{3,})[^/]*)*/?$"
+
+
+class ImportSettings(BaseModel):
+    """Where adapters may be imported from (``TENORA_IMPORTS__*``): from nowhere, unless it is said here."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    hf: bool = Field(False, description="whether adapters may be imported from the Hugging Face Hub")
+    hf_endpoint: str = Field(
+        "https://huggingface.co", pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$", description="the Hub, or a mirror of it"
+    )
+    hf_token: SecretStr | None = Field(None, description="what this server reads the Hub with; default: nothing")
+    hf_owners: frozenset[str] = Field(
+        frozenset(), description="users and organisations whose repositories may be imported, as JSON; empty: any"
+    )
+    s3_prefixes: tuple[Annotated[str, Field(pattern=_S3_PREFIX)], ...] = Field(
+        (), description='prefixes that may be imported from, as JSON: ["s3://bucket/prefix/"]'
+    )
+    seconds: float = Field(1800, gt=0, description="longest time that fetching one import may take")
+    at_once: int = Field(2, ge=1, description="imports at the same time; each takes an upload's place too")
 
 
 class Settings(BaseSettings):
@@ -77,6 +117,9 @@ class Settings(BaseSettings):
     )
     store_url: str | None = Field(None, description="default: file://HOME/blobs; or s3://bucket/prefix")
     s3_endpoint_url: str | None = Field(None, description="an S3 server other than AWS")
+    s3_public_endpoint_url: str | None = Field(
+        None, description="the S3 server's address for clients that send parts, if it is not s3_endpoint_url"
+    )
     s3_region: str | None = Field(None, description="region of the bucket")
     base_model: str = Field("", description="local path or hub id of the base Llama; empty: the demo base in HOME")
     base_model_revision: str | None = Field(None, description="revision of a hub id: a commit, to be sure")
@@ -88,10 +131,19 @@ class Settings(BaseSettings):
     pepper: SecretStr | None = Field(
         None, description="secret that keys are hashed with; default: made once in HOME/secrets"
     )
+    prompt_format: Literal["", "llama-2", "llama-3", "mistral"] = Field(
+        "", description="prompt format of chats, for a base without a chat template; empty: the base's own template"
+    )
     metrics_key_required: bool = Field(False, description="whether /metrics asks for a key with the admin scope")
+    preload: tuple[str, ...] = Field(
+        (),
+        description='versions loaded before the server says that it is ready, as JSON: ["tenant/adapter", '
+        '"tenant/adapter:alias", "tenant/adapter@3"]',
+    )
     cache_bytes: int = Field(20 * 2**30, ge=2**20, description="budget of this node's disk cache in bytes")
     engine: EngineSettings = Field(default_factory=EngineSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
+    imports: ImportSettings = Field(default_factory=ImportSettings)
 
 
 PREFIX = "TENORA_"

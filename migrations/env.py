@@ -1,13 +1,29 @@
 """Run by Alembic. Uses the connection it is handed, or the one that the settings name."""
 
+from typing import Any
+
 from alembic import context
 from alembic.util import CommandError
-from sqlalchemy import Connection
+from sqlalchemy import JSON, Column, Connection
 
 from app.database.migrate import migration_connection
 from app.database.tables import metadata
 from app.database.urls import database_url
 from app.settings import Settings
+
+
+def _default_differs(
+    _context: object,
+    _found: object,
+    column: Column[Any],
+    found: str | None,
+    _wanted: object,
+    rendered: str | None,
+) -> bool | None:
+    """PostgreSQL has no equality for JSON, so those defaults are compared as text; None: as Alembic does it."""
+    if not isinstance(column.type, JSON):
+        return None
+    return (found or "").removesuffix("::json") != (rendered or "")
 
 
 def _run(connection: Connection) -> None:
@@ -16,7 +32,7 @@ def _run(connection: Connection) -> None:
         target_metadata=metadata,
         # SQLite alters a table by copying it.
         render_as_batch=connection.dialect.name == "sqlite",
-        compare_server_default=True,
+        compare_server_default=_default_differs,
     )
     with context.begin_transaction():
         context.run_migrations()

@@ -11,12 +11,15 @@ from adapters.stores.s3 import S3Store
 _URLS = "file:///absolute/path or s3://bucket/prefix, without credentials, query or fragment"
 
 
-def open_store(url: str, *, endpoint_url: str | None, region: str | None) -> BlobStore:
+def open_store(
+    url: str, *, endpoint_url: str | None, region: str | None, public_endpoint_url: str | None = None
+) -> BlobStore:
     """Open the store that a URL names: ``file:///absolute/path`` or ``s3://bucket/prefix``.
 
     Args:
         endpoint_url: an S3 server other than AWS; used by ``s3://`` only.
         region: the bucket's region; used by ``s3://`` only.
+        public_endpoint_url: the same server as clients reach it, if not as this one does; used by ``s3://`` only.
 
     Raises:
         InvalidName: the URL, or the endpoint's, is not of that shape.
@@ -34,5 +37,11 @@ def open_store(url: str, *, endpoint_url: str | None, region: str | None) -> Blo
         if parts.scheme == "file" and not parts.netloc and path.startswith("/"):
             return LocalStore(Path(path))
         if parts.scheme == "s3" and parts.netloc:
-            return S3Store(parts.netloc, path.strip("/"), endpoint_url=endpoint_url, region=region)
+            return S3Store(
+                parts.netloc,
+                path.strip("/"),
+                endpoint_url=endpoint_url,
+                region=region,
+                public_endpoint_url=public_endpoint_url,
+            )
     raise InvalidName("store_url", url[:80], _URLS)

@@ -1,10 +1,14 @@
 """The port of the blob stores: immutable bytes under their own SHA-256."""
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
 from adapters.errors import DigestMismatch
+from adapters.stores.staging import StagingArea
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
@@ -24,12 +28,27 @@ def check_digest(digest: str) -> str:
     return digest
 
 
+@dataclass(frozen=True, slots=True)
+class BlobInfo:
+    """What a listing says of a blob: its size in bytes, and when it was last written (UTC)."""
+
+    digest: str
+    size: int
+    modified_at: datetime
+
+
 class BlobStore(Protocol):
     """Content-addressed blobs. Every method blocks: call it through ``asyncio.to_thread``.
 
     A digest is 64 lower-case hex digits of the SHA-256 of the blob's bytes. All implementations
     raise only :class:`adapters.errors.StorageError` leaves.
+
+    Attributes:
+        staging: where the parts of resumable uploads gather before they are a blob here.
     """
+
+    @property
+    def staging(self) -> StagingArea: ...
 
     def put(self, digest: str, source: Path) -> bool:
         """Store the file's bytes under its digest; readers see all of it or nothing.
@@ -57,6 +76,14 @@ class BlobStore(Protocol):
 
     def delete(self, digest: str) -> None:
         """Remove the blob; removing what is not there is no error."""
+
+    def list_blobs(self) -> Iterator[BlobInfo]:
+        """Every blob, in no order, read page by page as the caller asks for more; those that come or go meanwhile
+        may be missed.
+
+        Raises:
+            StoreUnavailable: also in the middle.
+        """
 
     def check(self) -> None:
         """Prove that the store answers.

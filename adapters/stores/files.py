@@ -1,6 +1,7 @@
 """Small file work shared by the stores and the disk cache. Everything here blocks."""
 
 import hashlib
+import logging
 import os
 import shutil
 import time
@@ -12,9 +13,12 @@ from typing import BinaryIO
 
 from adapters.errors import DiskFull, StoreUnavailable
 
+logger = logging.getLogger(__name__)
+
 # EFBIG is what a process sees whose file size is limited (`ulimit -f`).
 _NO_ROOM = frozenset({ENOSPC, EDQUOT, EFBIG})
 _STALE_S = 24 * 3600
+_COPY_BYTES = 2**20
 
 
 @contextmanager
@@ -57,6 +61,22 @@ def new_directory(path: Path) -> None:
     for directory in reversed(missing):
         # Path.mkdir(parents=True) would give the ones above the process's default mode.
         directory.mkdir(mode=0o700, exist_ok=True)
+
+
+def link_or_copy(source: Path, target: Path, *, link: bool = True) -> None:
+    """Give a file a second name, mode 0600, or make a copy where that is not possible or not wanted."""
+    if link:
+        try:
+            target.hardlink_to(source)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            logger.debug("a file cannot be linked, so it is copied", exc_info=True)
+        else:
+            target.chmod(0o600)
+            return
+    with source.open("rb") as original, new_file(target) as copy:
+        shutil.copyfileobj(original, copy, _COPY_BYTES)
 
 
 def file_digest(path: Path) -> str:

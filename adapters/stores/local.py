@@ -1,4 +1,4 @@
-"""Blobs in a folder of this machine: ``<root>/sha256/<first 2 digits>/<digest>``.
+"""Blobs in a folder of this machine: ``<root>/sha256/<first 2 digits>/<digest>``; uploads gather in ``<root>/uploads``.
 
 ``put`` keeps the uploaded file itself, through a hard link, and then reads the link once to verify it.
 For 1 GB that took 0.6 to 1.0 s where copying and hashing took 3 to 4 s and ``sha256sum`` 2.4 s, and
@@ -7,18 +7,18 @@ later would change the blob: the port forbids them, and a file that is another u
 never linked. That one, and one on another filesystem, is copied, and the copy verified.
 """
 
-import logging
 import os
 import shutil
 import stat
 import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from adapters.errors import BlobNotFound, DigestMismatch, StoreUnavailable
-from adapters.stores.base import check_digest
-from adapters.stores.files import disk_errors, file_digest, new_directory, new_file, sweep_stale, sync
-
-logger = logging.getLogger(__name__)
+from adapters.stores.base import BlobInfo, check_digest, is_digest
+from adapters.stores.files import disk_errors, file_digest, link_or_copy, new_directory, new_file, sweep_stale, sync
+from adapters.stores.local_staging import LocalStaging
 
 _COPY_BYTES = 2**20
 
@@ -40,15 +40,24 @@ class LocalStore:
             for directory in (self._blobs, self._temporary):
                 new_directory(directory)
             sweep_stale(self._temporary)
+        self._staging = LocalStaging(root / "uploads", self._temporary, self._keep)
+
+    @property
+    def staging(self) -> LocalStaging:
+        return self._staging
 
     def put(self, digest: str, source: Path) -> bool:
+        return self._keep(digest, source, ours=False)
+
+    def _keep(self, digest: str, source: Path, *, ours: bool) -> bool:
+        """``put``; ``ours`` says that nobody can write to the file whatever names it has, so that it may be linked."""
         path = self._path(digest)
         with disk_errors("store the bytes"):
             if path.exists():
                 return False
             temporary = self._temporary / uuid.uuid4().hex
             try:
-                _link_or_copy(source, temporary)
+                link_or_copy(source, temporary, link=ours or _is_ours(source))
                 if file_digest(temporary) != digest:
                     raise DigestMismatch(f"the file's bytes are not those of {digest}")
                 sync(temporary)
@@ -81,6 +90,15 @@ class LocalStore:
         with disk_errors("delete the bytes"):
             path.unlink(missing_ok=True)
 
+    def list_blobs(self) -> Iterator[BlobInfo]:
+        with disk_errors("list the blobs"):
+            folders = list(self._blobs.iterdir())
+        for folder in folders:
+            # The disk's errors are translated here, and the caller's own are none of them.
+            with disk_errors("list the blobs"):
+                found = [info for path in folder.iterdir() if (info := _info(path)) is not None]
+            yield from found
+
     def check(self) -> None:
         for directory in (self._blobs, self._temporary):
             if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
@@ -97,20 +115,17 @@ class LocalStore:
         sync(path.parent)
 
 
-def _link_or_copy(source: Path, target: Path) -> None:
-    if _is_ours(source):
-        try:
-            target.hardlink_to(source)
-        except OSError:
-            logger.debug("the upload cannot be linked into the store, so it is copied", exc_info=True)
-        else:
-            target.chmod(0o600)
-            return
-    with source.open("rb") as original, new_file(target) as copy:
-        shutil.copyfileobj(original, copy, _COPY_BYTES)
-
-
 def _is_ours(source: Path) -> bool:
     """Whether nobody but this user has a name for the file through which it could be written to later."""
     status = source.lstat()
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_uid == os.geteuid()
+
+
+def _info(path: Path) -> BlobInfo | None:
+    if not is_digest(path.name):
+        return None
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None  # deleted while the folder was read
+    return BlobInfo(path.name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))

@@ -14,40 +14,39 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, IncompleteReadError, ResponseStreamingError
-from botocore.parsers import ResponseParserError
-from urllib3.exceptions import HTTPError
+from botocore.exceptions import BotoCoreError, ClientError
 
-from adapters.errors import BlobNotFound, DigestMismatch, InvalidName, StoreUnavailable
-from adapters.stores.base import check_digest
+from adapters.errors import DigestMismatch, InvalidName, StoreUnavailable
+from adapters.stores.base import BlobInfo, check_digest, is_digest
 from adapters.stores.files import disk_errors, new_file
+from adapters.stores.s3_calls import (
+    ATTEMPTS,
+    AlreadyThere,
+    WriteConflict,
+    condition,
+    download,
+    status_of,
+    vendor_errors,
+)
+from adapters.stores.s3_staging import S3Staging
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, ObjectTypeDef
 
 logger = logging.getLogger(__name__)
 
 #: Larger objects go in parts of this many bytes, one in memory at a time.
 PART_BYTES = 16 * 2**20
-_CHUNK_BYTES = 2**20
 _CONNECT_TIMEOUT_S = 5.0
-_ATTEMPTS = 3
+
+Style = Literal["auto", "virtual", "path"]
 _CONFLICT_PAUSES_S = (0.1, 0.4, 1.6)
-
-
-class _AlreadyThereError(Exception):
-    """412: the condition failed."""
-
-
-class _ConflictError(Exception):
-    """409: another write of this key is under way."""
 
 
 class S3Store:
@@ -56,6 +55,7 @@ class S3Store:
     Args:
         prefix: put before every key; may be empty.
         endpoint_url: an S3 server other than AWS; its buckets are addressed by path.
+        public_endpoint_url: the same server as clients reach it, where that is another address.
         timeout_s: seconds of silence after which an answer is given up; each call is tried 3 times.
 
     Raises:
@@ -64,24 +64,25 @@ class S3Store:
     """
 
     def __init__(
-        self, bucket: str, prefix: str, *, endpoint_url: str | None, region: str | None, timeout_s: float = 20.0
+        self,
+        bucket: str,
+        prefix: str,
+        *,
+        endpoint_url: str | None,
+        region: str | None,
+        public_endpoint_url: str | None = None,
+        timeout_s: float = 20.0,
     ) -> None:
         self._bucket, self._prefix = bucket, prefix
-        config = Config(
-            connect_timeout=min(timeout_s, _CONNECT_TIMEOUT_S),
-            read_timeout=timeout_s,
-            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
-            s3={"addressing_style": "path" if endpoint_url else "auto"},
-            # Whoever fetches verifies the digest: hashing twice would gain nothing.
-            response_checksum_validation="when_required",
-        )
-        with _vendor_errors("open the store"):
-            try:
-                self._client: S3Client = boto3.session.Session().client(
-                    "s3", endpoint_url=endpoint_url, region_name=region, config=config
-                )
-            except ValueError:
-                raise InvalidName("s3_endpoint_url", "no URL", "http:// or https:// and a host") from None
+        self._client = _client(endpoint_url, region, timeout_s, style="path" if endpoint_url else "auto")
+        # boto3's automatic style would sign for AWS's global name, which redirects to the bucket's region.
+        style: Style = "path" if public_endpoint_url or endpoint_url or "." in bucket else "virtual"
+        signer = _client(public_endpoint_url or endpoint_url, region, timeout_s, style=style)
+        self._staging = S3Staging(self._client, bucket, prefix, adopt_as=self._key, signer=signer)
+
+    @property
+    def staging(self) -> S3Staging:
+        return self._staging
 
     def put(self, digest: str, source: Path) -> bool:
         key = self._key(digest)
@@ -90,9 +91,9 @@ class S3Store:
                 file.seek(0)
                 try:
                     self._put_new(key, digest, file)
-                except _AlreadyThereError:
+                except AlreadyThere:
                     return False
-                except _ConflictError:
+                except WriteConflict:
                     if pause_s is not None:
                         time.sleep(pause_s)
                 else:
@@ -101,35 +102,38 @@ class S3Store:
 
     def fetch(self, digest: str, destination: Path) -> None:
         key = self._key(digest)
-        with disk_errors("fetch the bytes"), new_file(destination) as file, _vendor_errors("fetch"):
-            # botocore retries the request, but not a body that breaks off.
-            for left in reversed(range(_ATTEMPTS)):
-                try:
-                    self._download(key, file)
-                    break
-                except (ResponseStreamingError, IncompleteReadError):
-                    if not left:
-                        raise
-                    file.seek(0)
-                    file.truncate()
+        with disk_errors("fetch the bytes"), new_file(destination) as file, vendor_errors("fetch"):
+            download(self._client, self._bucket, key, file)
 
     def size(self, digest: str) -> int | None:
         key = self._key(digest)
-        with _vendor_errors("read a size"):
+        with vendor_errors("read a size"):
             try:
                 return self._client.head_object(Bucket=self._bucket, Key=key)["ContentLength"]
             except ClientError as error:
-                if _status(error) == 404:
+                if status_of(error) == 404:
                     return None
                 raise
 
     def delete(self, digest: str) -> None:
         key = self._key(digest)
-        with _vendor_errors("delete"):
+        with vendor_errors("delete"):
             self._client.delete_object(Bucket=self._bucket, Key=key)
 
+    def list_blobs(self) -> Iterator[BlobInfo]:
+        start = self._key("0" * 64).removesuffix("0" * 64)
+        pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=start))
+        while True:
+            # The store's errors are translated here, and the caller's own are none of them.
+            with vendor_errors("list the blobs"):
+                page = next(pages, None)
+                found = [] if page is None else [_info(entry, start) for entry in page.get("Contents", [])]
+            if page is None:
+                return
+            yield from (info for info in found if is_digest(info.digest))
+
     def check(self) -> None:
-        with _vendor_errors("check"):
+        with vendor_errors("check"):
             self._client.head_bucket(Bucket=self._bucket)
 
     def _key(self, digest: str) -> str:
@@ -138,14 +142,14 @@ class S3Store:
     def _put_new(self, key: str, digest: str, file: BinaryIO) -> None:
         if os.fstat(file.fileno()).st_size > PART_BYTES:
             if self.size(digest) is not None:
-                raise _AlreadyThereError
-            with _vendor_errors("put"), _condition():
+                raise AlreadyThere
+            with vendor_errors("put"), condition():
                 self._put_parts(key, digest, file)
             return
         body = file.read()
         found = hashlib.sha256(body)
         _require_digest(found.hexdigest(), digest)
-        with _vendor_errors("put"), _condition():
+        with vendor_errors("put"), condition():
             self._client.put_object(
                 Bucket=self._bucket, Key=key, Body=body, IfNoneMatch="*", ChecksumSHA256=_base64(found.digest())
             )
@@ -187,49 +191,23 @@ class S3Store:
             # The failure that led here is the one to report; a lifecycle rule of the bucket sweeps the parts.
             logger.warning("a multipart upload of %s could not be aborted: %s", key, type(error).__name__)
 
-    def _download(self, key: str, file: BinaryIO) -> None:
-        body = self._client.get_object(Bucket=self._bucket, Key=key)["Body"]
-        with body:
-            file.writelines(body.iter_chunks(_CHUNK_BYTES))
 
-
-@contextmanager
-def _vendor_errors(doing: str) -> Iterator[None]:
-    """Let no error of boto3 out. Its text may hold an endpoint or an account, so only its code is logged.
-
-    Raises:
-        BlobNotFound, StoreUnavailable
-    """
-    try:
-        yield
-    except ClientError as error:
-        code = error.response.get("Error", {}).get("Code", "")
-        if code == "NoSuchKey":
-            raise BlobNotFound("the S3 store holds no such bytes") from None
-        logger.warning("the S3 store refused to %s: %.80s (HTTP %s)", doing, code, _status(error))
-        raise StoreUnavailable(f"the S3 store refused to {doing}") from None
-    except (BotoCoreError, ResponseParserError, HTTPError, KeyError, RecursionError) as error:
-        # KeyError: a 200 without the fields that the protocol promises, from something that is no S3 server.
-        # RecursionError: botocore asks for the bucket's region on a redirect, and follows that call's redirect too.
-        logger.warning("the S3 store did not %s: %s", doing, type(error).__name__)
-        raise StoreUnavailable("the S3 store did not answer") from None
-
-
-@contextmanager
-def _condition() -> Iterator[None]:
-    """Tell the two answers to a conditional write from errors."""
-    try:
-        yield
-    except ClientError as error:
-        if _status(error) == 412:
-            raise _AlreadyThereError from None
-        if _status(error) == 409:
-            raise _ConflictError from None
-        raise
-
-
-def _status(error: ClientError) -> int:
-    return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+def _client(endpoint_url: str | None, region: str | None, timeout_s: float, *, style: Style) -> "S3Client":
+    config = Config(
+        connect_timeout=min(timeout_s, _CONNECT_TIMEOUT_S),
+        read_timeout=timeout_s,
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+        s3={"addressing_style": style},
+        # Whoever fetches verifies the digest: hashing twice would gain nothing.
+        response_checksum_validation="when_required",
+        # boto3's older way to sign URLs covers no headers.
+        signature_version="s3v4",
+    )
+    with vendor_errors("open the store"):
+        try:
+            return boto3.session.Session().client("s3", endpoint_url=endpoint_url, region_name=region, config=config)
+        except ValueError:
+            raise InvalidName("s3_endpoint_url", "no URL", "http:// or https:// and a host") from None
 
 
 def _require_digest(found: str, digest: str) -> None:
@@ -239,3 +217,7 @@ def _require_digest(found: str, digest: str) -> None:
 
 def _base64(digest: bytes) -> str:
     return base64.b64encode(digest).decode("ascii")
+
+
+def _info(entry: "ObjectTypeDef", start: str) -> BlobInfo:
+    return BlobInfo(entry["Key"].removeprefix(start), entry["Size"], entry["LastModified"])

@@ -6,6 +6,8 @@ from fastapi import APIRouter, Depends, Path
 
 from adapters.identity import MAX_VERSION_NUMBER
 from app.api.auth import Owner, ProcessDep, require_owner
+from app.api.filters import Filter
+from app.api.provenance import VersionPatch
 from app.api.schemas import AdapterOut, Cursor, Limit, ListOut, VersionOut, answers
 from app.registry import Scope
 from app.services.checks import DEFAULT_LIMIT
@@ -17,11 +19,11 @@ Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
 Number = Annotated[int, Path(ge=1, le=MAX_VERSION_NUMBER, description="the version's number")]
 
 
-@router.get("", summary="List adapters", responses=answers(400, 404))
+@router.get("", summary="List adapters: those that have a version like that", responses=answers(400, 404))
 async def list_(
-    owner: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    owner: Reader, process: ProcessDep, only: Filter, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[AdapterOut]:
-    page = await process.adapters.list_adapters(owner.tenant, limit=limit, cursor=cursor)
+    page = await process.adapters.list_adapters(owner.tenant, only=only, limit=limit, cursor=cursor)
     return ListOut(data=[AdapterOut.of(adapter) for adapter in page.data], next_cursor=page.next_cursor)
 
 
@@ -32,9 +34,14 @@ async def show(adapter: str, owner: Reader, process: ProcessDep) -> AdapterOut:
 
 @router.get("/{adapter}/versions", summary="List an adapter's versions, newest first", responses=answers(400, 404))
 async def list_versions(
-    adapter: str, owner: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    adapter: str,
+    owner: Reader,
+    process: ProcessDep,
+    only: Filter,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
 ) -> ListOut[VersionOut]:
-    page = await process.adapters.list_versions(owner.tenant, adapter, limit=limit, cursor=cursor)
+    page = await process.adapters.list_versions(owner.tenant, adapter, only=only, limit=limit, cursor=cursor)
     return ListOut(data=[VersionOut.of(version) for version in page.data], next_cursor=page.next_cursor)
 
 
@@ -43,16 +50,14 @@ async def show_version(adapter: str, number: Number, owner: Reader, process: Pro
     return VersionOut.of(await process.adapters.get_version(owner.tenant, adapter, number))
 
 
-@router.delete(
+@router.patch(
     "/{adapter}/versions/{number}",
-    status_code=204,
-    summary="Delete a version; `default` moves to the newest one still ready",
-    responses=answers(404),
+    summary="Replace a version's labels, card, training-run link or defaults",
+    responses=answers(400, 404),
 )
-async def delete_version(adapter: str, number: Number, owner: Writer, process: ProcessDep) -> None:
-    await process.removal.delete_version(owner.tenant, adapter, number, actor=owner.caller.key_id)
-
-
-@router.delete("/{adapter}", status_code=204, summary="Delete an adapter and all its versions", responses=answers(404))
-async def delete(adapter: str, owner: Writer, process: ProcessDep) -> None:
-    await process.removal.delete_adapter(owner.tenant, adapter, actor=owner.caller.key_id)
+async def describe(adapter: str, number: Number, body: VersionPatch, owner: Writer, process: ProcessDep) -> VersionOut:
+    caller, changes = owner.caller, body.model_dump(exclude_unset=True)
+    admin = Scope.ADMIN in caller.scopes
+    return VersionOut.of(
+        await process.descriptions.describe(owner.tenant, adapter, number, changes, admin=admin, actor=caller.key_id)
+    )

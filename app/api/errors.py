@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from adapters import errors as adapter_errors
 from adapters.errors import AdapterError, AdapterRejected, InvalidName, Reason
-from app.errors import ROWS, InvalidRequest, MethodNotAllowed, NotFound, Row, TenoraError
+from app.errors import ROWS, InvalidRequest, MergeRejected, MethodNotAllowed, NotFound, Row, TenoraError
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +84,8 @@ def problem_of(error: Exception) -> Problem:
     row = next((ROWS[kind] for kind in type(error).__mro__ if kind in ROWS), None)
     if row is None:
         return Problem(INTERNAL, "internal error; the request id helps whoever runs this server to find out why")
+    if isinstance(error, MergeRejected):
+        return Problem(row, _summary("the versions cannot be merged so", error.reasons), reasons=error.reasons)
     if isinstance(error, TenoraError):
         return Problem(row, error.message, param=error.param, retry_after=error.retry_after)
     if isinstance(error, AdapterRejected):

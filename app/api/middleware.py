@@ -12,9 +12,11 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.errors import error_response
+from app.api.multipart import OPTIONS_BYTES
 from app.errors import TooLarge
 from app.metrics import Metrics
 from app.settings import LimitSettings
+from app.uploads import MAX_PART_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +26,11 @@ CLIENT_CLOSED_REQUEST = 499
 #: Routes that take a version's files, whose own caps apply.
 _UPLOAD_PATH = re.compile(r"/(?:v1|admin/tenants/[^/]+)/adapters/[^/]+/versions")
 
-#: Of an upload's body, beside its two files: boundaries and headers.
-_MULTIPART_BYTES = 64 * 1024
+#: Routes that take a part of a resumable upload.
+_PART_PATH = re.compile(r"/(?:v1|admin/tenants/[^/]+)/adapters/[^/]+/uploads/[^/]+/files/[^/]+/parts/[^/]+")
+
+#: Of an upload's body, beside its two files: boundaries and headers, and the options.
+_MULTIPART_BYTES = 64 * 1024 + OPTIONS_BYTES
 
 _MAX_CLIENT_ID = 128
 _UNPRINTABLE = re.compile(rb"[^\x20-\x7e]")
@@ -118,6 +123,8 @@ def _cap(scope: Scope, limits: LimitSettings) -> int:
     path: str = scope["path"]
     if scope["method"] == "POST" and path.endswith("/versions") and _UPLOAD_PATH.fullmatch(path):
         return limits.config_bytes + limits.weights_bytes + _MULTIPART_BYTES
+    if scope["method"] == "PUT" and _PART_PATH.fullmatch(path):
+        return MAX_PART_BYTES
     return limits.body_bytes
 
 

@@ -1,4 +1,4 @@
-"""A version's two files out of a multipart body (RFC 7578), spooled to disk as they arrive.
+"""A version's two files, or an archive of them, out of a multipart body (RFC 7578), spooled to disk as they arrive.
 
 Starlette's own form parser would write every file twice and count nothing; this one holds two batches of a
 file in memory at most, and stops at each file's cap. The cap on the whole body is the request frame's.
@@ -6,34 +6,73 @@ file in memory at most, and stops at each file's cap. The cap on the whole body 
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from adapters.errors import AdapterRejected, Reason
+from adapters.strict_json import parse_object
 from app.errors import InvalidRequest, TooLarge
-from app.services.spool import SpoolWriter, Upload
+from app.services.archives import archive_bytes, unpack_upload
+from app.services.spool import SpooledFile, SpoolWriter, Upload
 from app.settings import LimitSettings
 
-_ALLOWED_PARTS = f"one part {CONFIG_NAME} and one part {WEIGHTS_NAME}"
+ARCHIVE_NAME = "archive"
+OPTIONS_NAME = "options"
+
+#: Of the options: a card and a chat template are what takes room in them, escaped as JSON.
+OPTIONS_BYTES = 512 * 1024
+
+_ALLOWED_PARTS = f"the parts {CONFIG_NAME} and {WEIGHTS_NAME}, or {ARCHIVE_NAME}; and {OPTIONS_NAME}, if need be"
 
 _MAX_PARTS = 16
 _SHOWN = 80
 
 
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What came in.
+
+    Attributes:
+        kind: of the provenance: ``upload`` or ``archive``.
+        options: the part of that name, as JSON; not checked any further.
+    """
+
+    upload: Upload
+    kind: str = "upload"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
 async def receive_upload(
     stream: AsyncIterator[bytes], content_type: str, folder: Path, limits: LimitSettings
-) -> Upload:
+) -> Received:
     """Write the two files of an upload into ``folder``, whatever names the client gave them.
 
     Raises:
-        AdapterRejected: not multipart, or parts that are missing, unknown or there twice; every reason at once.
+        AdapterRejected: not multipart, parts that are missing, unknown or there twice, or an archive that is not
+            one of a PEFT folder; every reason at once.
         TooLarge: a file beyond its cap.
-        InvalidRequest: the client sent nothing for too long.
+        InvalidRequest: the client sent nothing for too long, or options that are no JSON object.
+        ValidationFailed: the archive took too long to unpack.
         DiskFull, StoreUnavailable: the files could not be written.
     """
+    files = await _receive_files(stream, content_type, folder, limits)
+    options: dict[str, Any] = {}
+    if OPTIONS_NAME in files:
+        options = _read_options(await asyncio.to_thread(files[OPTIONS_NAME].path.read_bytes))
+    if ARCHIVE_NAME in files:
+        upload = await unpack_upload(files[ARCHIVE_NAME].path, folder, limits)
+        return Received(upload, "archive", options)
+    return Received(Upload(config=files[CONFIG_NAME], weights=files[WEIGHTS_NAME]), "upload", options)
+
+
+async def _receive_files(
+    stream: AsyncIterator[bytes], content_type: str, folder: Path, limits: LimitSettings
+) -> dict[str, SpooledFile]:
     form = _UploadForm(_boundary(content_type), folder, limits)
     try:
         async with asyncio.timeout(limits.upload_idle_seconds) as idle:
@@ -50,12 +89,26 @@ async def receive_upload(
         await form.close()
 
 
+def _read_options(raw: bytes) -> dict[str, Any]:
+    try:
+        return parse_object(raw)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"{OPTIONS_NAME}: found {str(error)[:_SHOWN]}, allowed one JSON object in UTF-8", param=OPTIONS_NAME
+        ) from None
+
+
 class _UploadForm:
-    """The parser's callbacks, and one writer for each of the two files."""
+    """The parser's callbacks, and one writer for each of the files."""
 
     def __init__(self, boundary: bytes, folder: Path, limits: LimitSettings) -> None:
         self._folder = folder
-        self._caps = {CONFIG_NAME: limits.config_bytes, WEIGHTS_NAME: limits.weights_bytes}
+        self._caps = {
+            CONFIG_NAME: limits.config_bytes,
+            WEIGHTS_NAME: limits.weights_bytes,
+            ARCHIVE_NAME: archive_bytes(limits),
+            OPTIONS_NAME: OPTIONS_BYTES,
+        }
         self._writers: dict[str, SpoolWriter] = {}
         self._current: str | None = None
         self._parts = 0
@@ -95,17 +148,19 @@ class _UploadForm:
             if writer.due:
                 await writer.flush()
 
-    async def finish(self) -> Upload:
-        """Close both files, or say everything that is wrong with the form."""
+    async def finish(self) -> dict[str, SpooledFile]:
+        """Close the files, or say everything that is wrong with the form."""
         if not self._ended:
             self._reasons.append(_malformed("no closing boundary"))
-        for name in self._caps:
-            if name not in self._writers:
+        for name in (CONFIG_NAME, WEIGHTS_NAME):
+            if ARCHIVE_NAME not in self._writers and name not in self._writers:
                 self._reasons.append(Reason("missing_part", name, "nothing", "one part of this name"))
+            elif ARCHIVE_NAME in self._writers and name in self._writers:
+                found = f"a part beside the part {ARCHIVE_NAME}"
+                self._reasons.append(Reason("unexpected_part", name, found, _ALLOWED_PARTS))
         if self._reasons:
             raise AdapterRejected(tuple(self._reasons))
-        files = {name: await writer.finish() for name, writer in self._writers.items()}
-        return Upload(config=files[CONFIG_NAME], weights=files[WEIGHTS_NAME])
+        return {name: await writer.finish() for name, writer in self._writers.items()}
 
     async def close(self) -> None:
         """Give up whatever is not finished."""

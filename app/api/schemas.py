@@ -6,6 +6,9 @@ from typing import Annotated, Any, Generic, Self, TypeVar
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.api.provenance import ProvenanceOut
+from app.api.quota_schemas import QuotaOut, QuotaPatch, UsageOut
+from app.quota import Usage
 from app.registry import Adapter, Key, Scope, Tenant, Version
 from app.services.checks import MAX_LIMIT
 from app.services.keys import DEFAULT_GRACE_S
@@ -30,6 +33,7 @@ class TenantCreate(_Body):
 class TenantPatch(_Body):
     name: str | None = None
     disabled: bool | None = Field(None, description="whether the tenant's keys are refused")
+    quota: QuotaPatch | None = Field(None, description="null lifts every limit")
 
 
 class KeyCreate(_Body):
@@ -49,10 +53,19 @@ class TenantOut(BaseModel):
     name: str
     disabled: bool
     created_at: datetime
+    quota: QuotaOut
 
     @classmethod
     def of(cls, tenant: Tenant) -> Self:
-        return cls(slug=tenant.slug, name=tenant.name, disabled=tenant.disabled, created_at=tenant.created_at)
+        return cls(**_shown_tenant(tenant))
+
+
+class TenantUsageOut(TenantOut):
+    used: UsageOut
+
+    @classmethod
+    def using(cls, tenant: Tenant, used: Usage) -> Self:
+        return cls(**_shown_tenant(tenant), used=UsageOut.of(used))
 
 
 class KeyOut(BaseModel):
@@ -82,7 +95,7 @@ class AdapterOut(BaseModel):
     tenant: str
     created_at: datetime
     versions: list[int] = Field(description="newest first")
-    aliases: dict[str, int]
+    aliases: dict[str, dict[int, int]] = Field(description="alias -> version -> weight of the traffic it gets")
 
     @classmethod
     def of(cls, adapter: Adapter) -> Self:
@@ -91,7 +104,7 @@ class AdapterOut(BaseModel):
             tenant=adapter.tenant,
             created_at=adapter.created_at,
             versions=list(adapter.versions),
-            aliases=dict(adapter.aliases),
+            aliases={alias: dict(targets) for alias, targets in adapter.aliases.items()},
         )
 
 
@@ -100,6 +113,7 @@ class VersionOut(BaseModel):
     version: int
     name: str = Field(description="what callers write to ask for exactly this version")
     state: str
+    state_reason: str | None = Field(description="why it is not ready")
     digest: str = Field(description="`sha256:` and 64 hex digits, over both files")
     size_bytes: int = Field(description="of both files")
     rank: int
@@ -107,6 +121,10 @@ class VersionOut(BaseModel):
     created_by: str = Field(description="id of the key that published it")
     aliases: list[str]
     manifest: dict[str, Any] = Field(description="the checked `adapter_config.json`")
+    provenance: ProvenanceOut
+    labels: dict[str, str]
+    card: str = Field(description="free text, to be shown as text")
+    defaults: dict[str, Any] = Field(description="what requests get that say nothing else")
 
     @classmethod
     def of(cls, version: Version) -> Self:
@@ -115,6 +133,7 @@ class VersionOut(BaseModel):
             version=version.number,
             name=f"{version.adapter}@{version.number}",
             state=version.state.value,
+            state_reason=version.state_reason,
             digest=f"sha256:{version.key.digest}",
             size_bytes=version.key.size,
             rank=version.rank,
@@ -122,6 +141,10 @@ class VersionOut(BaseModel):
             created_by=version.created_by,
             aliases=list(version.aliases),
             manifest=dict(version.manifest),
+            provenance=ProvenanceOut.of(version),
+            labels=dict(version.labels),
+            card=version.card,
+            defaults=dict(version.defaults),
         )
 
 
@@ -172,10 +195,22 @@ _ERRORS = {
     403: "the key lacks the scope",
     404: "there is no such thing, or it is another tenant's",
     409: "the state of a thing does not allow the change",
+    410: "the version was retired",
+    412: "it was changed since the caller read it; the message has its ETag",
     413: "a body or a file beyond its cap",
     422: "a body, a name or an adapter that is not allowed; with every reason",
     503: "the engine, the registry or the store does not answer just now",
 }
+
+
+def _shown_tenant(tenant: Tenant) -> dict[str, Any]:
+    return {
+        "slug": tenant.slug,
+        "name": tenant.name,
+        "disabled": tenant.disabled,
+        "created_at": tenant.created_at,
+        "quota": QuotaOut.of(tenant.quota),
+    }
 
 
 def _shown(key: Key) -> dict[str, Any]:

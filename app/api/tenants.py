@@ -1,12 +1,17 @@
-"""``/admin/tenants``: business units. Platform keys only."""
+"""``/admin/tenants``: business units, for platform keys only; and what a tenant's own key may know of its tenant."""
+
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
-from app.api.auth import Admin, ProcessDep, require
-from app.api.schemas import Cursor, Limit, ListOut, TenantCreate, TenantOut, TenantPatch, answers
+from app.api.auth import Admin, Owner, ProcessDep, require, require_owner
+from app.api.quota_schemas import QuotaOut, QuotaUsageOut, UsageOut
+from app.api.schemas import Cursor, Limit, ListOut, TenantCreate, TenantOut, TenantPatch, TenantUsageOut, answers
 from app.registry import Scope
 from app.services.checks import DEFAULT_LIMIT
+from app.services.tenants import KEEP
 
+own = APIRouter(tags=["tenants"])
 router = APIRouter(prefix="/admin/tenants", tags=["tenants"], dependencies=[Depends(require(Scope.ADMIN))])
 
 
@@ -23,17 +28,29 @@ async def list_(process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Curso
     return ListOut(data=[TenantOut.of(tenant) for tenant in page.data], next_cursor=page.next_cursor)
 
 
-@router.get("/{tenant}", summary="Show a tenant", responses=answers(404))
-async def show(tenant: str, process: ProcessDep) -> TenantOut:
-    return TenantOut.of(await process.tenants.get(tenant))
+@router.get("/{tenant}", summary="Show a tenant and what it keeps", responses=answers(404))
+async def show(tenant: str, process: ProcessDep) -> TenantUsageOut:
+    return TenantUsageOut.using(*await process.tenants.usage(tenant))
 
 
-@router.patch("/{tenant}", summary="Rename, disable or enable a tenant", responses=answers(400, 404))
+@router.patch("/{tenant}", summary="Rename, disable or enable a tenant; set its quota", responses=answers(400, 404))
 async def change(tenant: str, body: TenantPatch, caller: Admin, process: ProcessDep) -> TenantOut:
-    changed = await process.tenants.update(tenant, name=body.name, disabled=body.disabled, actor=caller.key_id)
+    # A field that is null is not one that was not sent: it lifts limits.
+    quota = body.model_dump(exclude_unset=True).get("quota", KEEP)
+    changed = await process.tenants.update(
+        tenant, name=body.name, disabled=body.disabled, quota=quota, actor=caller.key_id
+    )
     return TenantOut.of(changed)
 
 
 @router.delete("/{tenant}", status_code=204, summary="Delete a tenant without adapters", responses=answers(404, 409))
 async def delete(tenant: str, caller: Admin, process: ProcessDep) -> None:
     await process.tenants.delete(tenant, actor=caller.key_id)
+
+
+@own.get("/v1/quota", summary="The tenant's quota, and what it keeps", responses=answers(404))
+async def quota(
+    owner: Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))], process: ProcessDep
+) -> QuotaUsageOut:
+    tenant, used = await process.tenants.usage(owner.tenant)
+    return QuotaUsageOut(quota=QuotaOut.of(tenant.quota), used=UsageOut.of(used))

@@ -1,20 +1,25 @@
 """Publishing a version: ``POST .../adapters/{adapter}/versions``, multipart, mounted like the routes on adapters."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from app.api.auth import Owner, ProcessDep, require_owner
-from app.api.multipart import receive_upload
+from app.api.multipart import ARCHIVE_NAME, OPTIONS_NAME, receive_upload
 from app.api.schemas import VersionOut, answers
-from app.registry import Scope
+from app.registry import PublishOptions, Scope, VersionState
+from app.services.options import read_options
+from app.services.publishing import Published
+from app.settings import LimitSettings
 
 router = APIRouter(tags=["adapters"])
 
 Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
 
 _FILE = {"type": "string", "format": "binary"}
+_OBJECT = {"type": "object"}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -22,8 +27,8 @@ _BODY: dict[str, Any] = {
             "multipart/form-data": {
                 "schema": {
                     "type": "object",
-                    "required": [CONFIG_NAME, WEIGHTS_NAME],
-                    "properties": {CONFIG_NAME: _FILE, WEIGHTS_NAME: _FILE},
+                    "properties": {CONFIG_NAME: _FILE, WEIGHTS_NAME: _FILE, ARCHIVE_NAME: _FILE, OPTIONS_NAME: _OBJECT},
+                    "anyOf": [{"required": [CONFIG_NAME, WEIGHTS_NAME]}, {"required": [ARCHIVE_NAME]}],
                 }
             }
         },
@@ -34,20 +39,47 @@ _BODY: dict[str, Any] = {
 @router.post(
     "/{adapter}/versions",
     status_code=201,
-    summary="Publish a version: the two files that PEFT saves",
+    summary="Publish a version: the two files that PEFT saves, or a .tar.gz or .zip of their folder",
     responses={
         **answers(404, 409, 413),
         200: {"model": VersionOut, "description": "these bytes are a version already"},
+        202: {"model": VersionOut, "description": "`wait` is false: the smoke check goes on"},
     },
     openapi_extra=_BODY,
 )
 async def publish(adapter: str, owner: Writer, process: ProcessDep, request: Request, response: Response) -> VersionOut:
     await process.publishing.check_target(owner.tenant, adapter)
-    content_type = request.headers.get("content-type", "")
+    limits, content_type = process.settings.limits, request.headers.get("content-type", "")
     async with process.spool.folder() as folder:
-        upload = await receive_upload(request.stream(), content_type, folder, process.settings.limits)
-        published = await process.publishing.publish(owner.tenant, adapter, upload, actor=owner.caller.key_id)
-    if not published.created:
-        response.status_code = 200
-    response.headers["location"] = f"{request.url.path}/{published.version.number}"
+        received = await receive_upload(request.stream(), content_type, folder, limits)
+        options = publish_options(received.options, request, owner, limits, source={"kind": received.kind})
+        published = await process.publishing.publish(
+            owner.tenant, adapter, received.upload, options, actor=owner.caller.key_id
+        )
+    return version_answer(published, response, versions_path=request.url.path)
+
+
+def publish_options(
+    raw: object, request: Request, owner: Owner, limits: LimitSettings, *, source: Mapping[str, Any]
+) -> PublishOptions:
+    """The checked ``options`` of a request that publishes, whatever way the bytes take.
+
+    Raises:
+        InvalidRequest, Forbidden, InvalidName
+    """
+    host = request.client.host if request.client else None
+    admin = Scope.ADMIN in owner.caller.scopes
+    return read_options(raw, limits, admin=admin, source=source, uploaded_from=host)
+
+
+def version_answer(published: Published, response: Response, *, versions_path: str) -> VersionOut:
+    """201 for a new version, 200 for one that was there, 202 for one that is not tried yet; ``Location`` names it.
+
+    Args:
+        versions_path: the path of the adapter's versions on the caller's mount.
+    """
+    response.status_code = 201 if published.created else 200
+    if published.version.state is VersionState.VALIDATING:
+        response.status_code = 202
+    response.headers["location"] = f"{versions_path}/{published.version.number}"
     return VersionOut.of(published.version)

@@ -30,6 +30,7 @@ from app.services.key_format import KeyHasher, MintedKey, mint_key
 from app.services.keys import KeyService
 
 _PEPPER = b"only of this benchmark, whose registry is thrown away"
+_BASE_DIGEST = "b" * 64
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -105,6 +106,7 @@ async def _fill(database: Database, minted: list[MintedKey], adapters_each: int)
         await connection.execute(insert(tables.adapters), [_adapter(number, adapters_each) for number in adapter_ids])
         await connection.execute(insert(tables.versions), [_version(number) for number in adapter_ids])
         await connection.execute(insert(tables.aliases), [_alias(number) for number in adapter_ids])
+        await connection.execute(insert(tables.alias_targets), [_target(number) for number in adapter_ids])
 
 
 def _tenant(number: int) -> dict[str, object]:
@@ -145,11 +147,16 @@ def _version(number: int) -> dict[str, object]:
         "manifest": {"r": 16},
         "created_at": _START,
         "created_by": "cli",
+        "base_digest": _BASE_DIGEST,
     }
 
 
 def _alias(number: int) -> dict[str, object]:
-    return {"adapter_id": number, "name": DEFAULT_ALIAS, "version_id": number, "updated_at": _START}
+    return {"adapter_id": number, "name": DEFAULT_ALIAS, "revision": number, "updated_at": _START}
+
+
+def _target(number: int) -> dict[str, object]:
+    return {"adapter_id": number, "alias": DEFAULT_ALIAS, "version_id": number, "weight": 100}
 
 
 async def _time_steps(
@@ -160,7 +167,7 @@ async def _time_steps(
     hasher = KeyHasher(_PEPPER)
     uncached = KeyService(database, hasher, CallerCache(capacity=0))
     cached = KeyService(database, hasher, CallerCache(ttl_s=3600))
-    adapters = AdapterService(database)
+    adapters = AdapterService(database, base_name="base", base_digest=_BASE_DIGEST)
     callers = {text: await cached.authenticate(text) for text, _ in asked}
 
     async def resolve(caller: Caller, name: str) -> None:

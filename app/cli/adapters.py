@@ -1,25 +1,34 @@
 """``tenora adapters``: publish, look at and delete LoRA adapters."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Any
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-from app.cli.arguments import AdapterOption, TenantOption, VersionArgument, Yes
+from app.cli import aliases, pins, sharing
+from app.cli.arguments import TenantOption, VersionArgument
 from app.cli.client import Api, path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
-from app.cli.output import USAGE, emit_json, emit_record, emit_table, fail, note, stderr
+from app.cli.descriptions import (
+    BaseFilter,
+    LabelFilters,
+    StateFilter,
+    describe,
+    show_version,
+    wanted,
+    with_alias_words,
+)
+from app.cli.export import export
+from app.cli.imports import import_
+from app.cli.lifecycle import delete, deletions, restore, retire
+from app.cli.merge import merge
+from app.cli.output import emit_json, emit_record, emit_table
+from app.cli.push import push
+from app.cli.watch import watch
 
 app = typer.Typer(
     no_args_is_help=True,
     help="LoRA adapters. With --tenant the key is a platform key, without it the tenant's own.",
 )
-
-CONFIG_FILE = "adapter_config.json"
-WEIGHTS_FILE = "adapter_model.safetensors"
 
 _ADAPTER_COLUMNS = {"adapter": "name", "versions": "versions", "aliases": "aliases", "created": "created_at"}
 _VERSION_COLUMNS = {
@@ -33,33 +42,23 @@ _VERSION_COLUMNS = {
 }
 
 
-@app.command()
-def push(
-    directory: Annotated[
-        Path,
-        typer.Argument(exists=True, file_okay=False, help=f"what PEFT saved: {CONFIG_FILE} and {WEIGHTS_FILE}"),
-    ],
-    adapter: AdapterOption,
+@app.command("list")
+def list_(
     tenant: TenantOption = None,
+    label: LabelFilters = None,
+    state: StateFilter = None,
+    base: BaseFilter = None,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Upload a folder as the adapter's next version."""
-    with connect_as_admin(url, key, as_json=as_json) as api, _opened(directory) as files:
-        version = api.upload(f"{_path(tenant)}{path_of(adapter, 'versions')}", files)
-    _show_version(version, as_json=as_json)
-
-
-@app.command("list")
-def list_(tenant: TenantOption = None, url: Url = None, key: Key = None, as_json: Json = False) -> None:
-    """List a tenant's adapters."""
+    """List a tenant's adapters: all, or those that have a version like that."""
     with connect_as_admin(url, key, as_json=as_json) as api:
-        rows = api.list(_path(tenant))
+        rows = api.list(_path(tenant), wanted(label, state, base))
     if as_json:
         emit_json(rows)
     else:
-        emit_table(_ADAPTER_COLUMNS, rows, empty="no adapters")
+        emit_table(_ADAPTER_COLUMNS, [with_alias_words(row) for row in rows], empty="no adapters")
 
 
 @app.command()
@@ -75,41 +74,29 @@ def show(
             _show_adapter(api, f"{_path(tenant)}{path_of(name)}", as_json=as_json)
 
 
-@app.command()
-def delete(
-    adapter: VersionArgument,
-    tenant: TenantOption = None,
-    yes: Yes = False,
-    url: Url = None,
-    key: Key = None,
-    as_json: Json = False,
-) -> None:
-    """Delete an adapter with all its versions, or one version."""
-    name, _, number = adapter.partition("@")
-    what = f"version {adapter}" if number else f"adapter {name} with all its versions"
-    if not yes:
-        typer.confirm(f"Delete {what}?", abort=True, err=True)
-    with connect_as_admin(url, key, as_json=as_json) as api:
-        api.call("DELETE", f"{_path(tenant)}{path_of(name, 'versions', number) if number else path_of(name)}")
-    note(f"deleted {what}")
+for command in (
+    push,
+    export,
+    delete,
+    deletions,
+    retire,
+    restore,
+    watch,
+    describe,
+    merge,
+    sharing.share,
+    sharing.unshare,
+    sharing.shares,
+    sharing.shared,
+    *aliases.COMMANDS,
+    *pins.COMMANDS,
+):
+    app.command()(command)
+app.command("import")(import_)
 
 
 def _path(tenant: str | None) -> str:
     return path_of("v1", "adapters") if tenant is None else path_of("admin", "tenants", tenant, "adapters")
-
-
-@contextmanager
-def _opened(directory: Path) -> Iterator[dict[str, BinaryIO]]:
-    columns = "{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=stderr(), transient=True) as progress:
-        try:
-            with (
-                (directory / CONFIG_FILE).open("rb") as config,
-                progress.open(directory / WEIGHTS_FILE, "rb", description="uploading") as weights,
-            ):
-                yield {CONFIG_FILE: config, WEIGHTS_FILE: weights}
-        except OSError as error:
-            fail(f"{error.filename}: {error.strerror}", USAGE)
 
 
 def _show_adapter(api: Api, path: str, *, as_json: bool) -> None:
@@ -118,7 +105,7 @@ def _show_adapter(api: Api, path: str, *, as_json: bool) -> None:
     if as_json:
         emit_json(adapter | {"versions": versions})
         return
-    emit_record(adapter, ("name", "tenant", "aliases", "created_at"))
+    emit_record(with_alias_words(adapter), ("name", "tenant", "aliases", "created_at"))
     emit_table(_VERSION_COLUMNS, versions, empty="no versions")
 
 
@@ -126,4 +113,4 @@ def _show_version(version: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         emit_json(version)
     else:
-        emit_record(version, tuple(_VERSION_COLUMNS.values()))
+        show_version(version)

@@ -48,6 +48,12 @@ def upload(context: typer.Context) -> None:
     _run("app.bench.upload", context.args)
 
 
+@app.command(context_settings=_PASS_THROUGH, add_help_option=False)
+def resume(context: typer.Context) -> None:
+    """What an upload sends twice that is killed again and again."""
+    _run("app.bench.resume", context.args)
+
+
 def _run(module: str, arguments: list[str]) -> None:
     # A process of its own: these measure memory and time of what they import.
     done = subprocess.run([sys.executable, "-m", module, *arguments], check=False)

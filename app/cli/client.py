@@ -1,8 +1,10 @@
 """A small client of Tenora's HTTP API."""
 
 import json
-from collections.abc import Iterator, Mapping
-from types import TracebackType
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType, TracebackType
 from typing import Any, BinaryIO, Self
 from urllib.parse import quote
 
@@ -19,11 +21,14 @@ class Refused(Exception):
 
     Attributes:
         body: its JSON body, as sent.
+        status: the HTTP status.
         reasons: why an upload was refused; empty for other errors.
+        status: HTTP's.
     """
 
     def __init__(self, status: int, body: dict[str, Any], request_id: str | None) -> None:
-        self.body = body
+        self.body, self.status = body, status
+        self.status = status
         error = body.get("error")
         details = error if isinstance(error, dict) else {"message": error}
         reasons = details.get("reasons")
@@ -32,8 +37,33 @@ class Refused(Exception):
         super().__init__(f"{details.get('message') or 'no reason given'} ({status}{suffix})")
 
 
+@dataclass(frozen=True, slots=True)
+class FeedEvent:
+    """One server-sent event.
+
+    Attributes:
+        id: where to go on from; None: it has none.
+        type: empty for a heartbeat.
+    """
+
+    id: int | None
+    type: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file on its way."""
+
+    headers: Mapping[str, str]
+    chunks: Iterator[bytes]
+
+
 class Api:
     """One connection to a server, with one key.
+
+    Attributes:
+        trusts_proxies: whether the environment's proxies are used.
 
     Raises (every method):
         Refused: the server answered with an error.
@@ -43,8 +73,8 @@ class Api:
     def __init__(self, url: str, key: str) -> None:
         headers = {"authorization": f"Bearer {key}", "user-agent": "tenora-cli"}
         # A proxy of the environment is for other machines.
-        local = httpx.URL(url).host in {"127.0.0.1", "::1", "localhost"}
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT, trust_env=not local)
+        self.trusts_proxies = httpx.URL(url).host not in {"127.0.0.1", "::1", "localhost"}
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT, trust_env=self.trusts_proxies)
 
     def __enter__(self) -> Self:
         return self
@@ -54,16 +84,26 @@ class Api:
     ) -> None:
         self._http.close()
 
-    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> Any:
         """One request; returns the answer's JSON, or None if it has none."""
-        return _result(self._http.request(method, path, json=body))
+        return _result(self._http.request(method, path, json=body, headers=headers))
 
-    def list(self, path: str) -> list[dict[str, Any]]:
-        """All pages of a listing."""
+    def list(self, path: str, wanted: Mapping[str, str | Sequence[str]] = MappingProxyType({})) -> list[dict[str, Any]]:
+        """All pages of a listing.
+
+        Args:
+            wanted: what it is narrowed to; a value that is a sequence is sent once for each of its items.
+        """
         rows: list[dict[str, Any]] = []
         cursor: str | None = None
         while True:
-            query: dict[str, str | int] = {"limit": _PAGE} | ({"cursor": cursor} if cursor else {})
+            query: dict[str, Any] = {**wanted, "limit": _PAGE} | ({"cursor": cursor} if cursor else {})
             response = self._http.get(path, params=query)
             page = _result(response)
             try:
@@ -79,6 +119,34 @@ class Api:
         parts = {name: (name, file, "application/octet-stream") for name, file in files.items()}
         return _result(self._http.post(path, files=parts))
 
+    def put(self, path: str, content: Iterable[bytes], headers: Mapping[str, str]) -> None:
+        """Send a body whose length the headers give."""
+        _result(self._http.put(path, content=content, headers=dict(headers)))
+
+    def is_platform(self) -> bool:
+        """Whether the key is a platform key, as the server says."""
+        response = self._http.get("/admin/tenants", params={"limit": 1})
+        if response.status_code == httpx.codes.FORBIDDEN:
+            return False
+        _result(response)
+        return True
+
+    def feed(self, path: str, *, after: int | None, silence_s: float) -> Iterator[FeedEvent]:
+        """The events of a feed until it ends; one without a type is a heartbeat.
+
+        Args:
+            after: the last id that was seen; None: from now on.
+            silence_s: seconds without even a heartbeat after which the connection counts as lost.
+        """
+        headers = {} if after is None else {"last-event-id": str(after)}
+        timeout = httpx.Timeout(connect=10, read=silence_s, write=60, pool=10)
+        with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+            if response.is_error:
+                response.read()
+                _result(response)
+            yield FeedEvent(None, "", {})
+            yield from _feed_events(response.iter_lines())
+
     def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The JSON of each server-sent event, until ``[DONE]``; an error event raises Refused."""
         with self._http.stream("POST", path, json=body) as response:
@@ -93,10 +161,41 @@ class Api:
                     raise Refused(response.status_code, event, response.headers.get("x-request-id"))
                 yield event
 
+    @contextmanager
+    def download(self, path: str) -> Iterator[Download]:
+        """The bytes of a file, as they come."""
+        with self._http.stream("GET", path) as response:
+            if response.is_error:
+                response.read()
+                _result(response)
+            yield Download(response.headers, response.iter_bytes())
+
+
+def _feed_events(lines: Iterator[str]) -> Iterator[FeedEvent]:
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line.startswith(":"):
+            yield FeedEvent(None, "", {})
+        elif line:
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+        else:
+            if "event" in fields:
+                identity = fields.get("id", "")
+                data = _event(f"data: {fields.get('data', '')}") or {}
+                yield FeedEvent(int(identity) if identity.isdecimal() else None, fields["event"], data)
+            fields = {}
+
 
 def path_of(*segments: str) -> str:
     """A path made of these segments, each quoted: ``path_of("admin", "tenants", name)``."""
     return "/" + "/".join(quote(segment, safe="@:") for segment in segments)
+
+
+def adapters_path(tenant: str | None, *segments: str) -> str:
+    """A path under a tenant's adapters; None: those of the key's own tenant."""
+    root = ("v1", "adapters") if tenant is None else ("admin", "tenants", tenant, "adapters")
+    return path_of(*root, *segments)
 
 
 def _event(line: str) -> dict[str, Any] | None:

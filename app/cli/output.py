@@ -68,14 +68,21 @@ def emit_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
+def emit_json_line(value: Any) -> None:
+    """One result of many as one line of JSON, written out at once."""
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
 def emit_json_error(body: Any) -> None:
     """A server's error as JSON, on stderr: stdout holds results only."""
     sys.stderr.write(json.dumps(body, indent=2) + "\n")
 
 
 def emit_line(text: str) -> None:
-    """The result as one line."""
+    """The result as one line, written out at once."""
     sys.stdout.write(clean(text) + "\n")
+    sys.stdout.flush()
 
 
 def emit_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:

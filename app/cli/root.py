@@ -3,6 +3,7 @@
 import typer
 
 from app.cli import adapters, bench, keys, tenants
+from app.cli.gc import gc
 from app.cli.generate import generate
 from app.cli.serve import serve
 from app.cli.setup import init, migrate
@@ -18,7 +19,7 @@ app = typer.Typer(
         "Results go to stdout, messages to stderr. The server reads its settings from TENORA_* variables."
     ),
 )
-for command in (init, serve, migrate, generate):
+for command in (init, serve, migrate, gc, generate):
     app.command()(command)
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,10 @@ from app.cli.configuration import load_settings
 from app.cli.output import fail
 from app.cli.setup import failures_told
 from app.settings import Settings
+
+if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
 
 #: Longer than the 60 s after which common load balancers close idle connections: theirs must be the shorter wait.
 _KEEP_ALIVE_S = 75
@@ -77,8 +81,9 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
 
     from app.main import create_app
 
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         loop="uvloop",
         lifespan="on",
         access_log=False,
@@ -87,7 +92,7 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
         timeout_graceful_shutdown=_SHUTDOWN_S,
         log_config=_log_config(uvicorn.config.LOGGING_CONFIG),
     )
-    server = uvicorn.Server(config)
+    server = _server(config, app)
     problem: str | None = None
 
     def accompany(work: Companion) -> None:
@@ -103,6 +108,18 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
         fail("the server could not start; its log says why")
     if problem is not None:
         fail(problem)
+
+
+def _server(config: "uvicorn.Config", app: "FastAPI") -> "uvicorn.Server":
+    """Uvicorn's server, which on its way out also ends the feeds that would never end by themselves."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.state.end_feeds()
+            await super().shutdown(sockets)
+
+    return Server(config)
 
 
 def _log_config(uvicorns: dict[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,15 @@ import typer
 from app.cli.arguments import TenantArgument, Yes
 from app.cli.client import path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
-from app.cli.output import emit_json, emit_record, emit_table, note
+from app.cli.output import USAGE, emit_json, emit_record, emit_table, fail, note
 
 app = typer.Typer(no_args_is_help=True, help="The business units that own adapters and keys. Needs a platform key.")
 
 _COLUMNS = {"tenant": "slug", "name": "name", "disabled": "disabled", "created": "created_at"}
+
+_NO_LIMIT, _MAX_DIGITS = "none", 19
+_LIMIT = f"NUMBER|{_NO_LIMIT}"
+Limit = Annotated[str | None, typer.Option(metavar=_LIMIT)]
 
 
 @app.command()
@@ -61,6 +65,33 @@ def enable(tenant: TenantArgument, url: Url = None, key: Key = None, as_json: Js
 
 
 @app.command()
+def quota(
+    tenant: TenantArgument,
+    adapters: Limit = None,
+    versions: Limit = None,
+    size: Annotated[str | None, typer.Option("--bytes", metavar=_LIMIT, help="of all files of all versions")] = None,
+    rank: Limit = None,
+    pinned_slots: Limit = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Show what the tenant may keep and what it does; set the limits that are given."""
+    given = {"adapters": adapters, "versions": versions, "bytes": size, "rank": rank, "pinned_slots": pinned_slots}
+    limits = {field: _limit(field, text) for field, text in given.items() if text is not None}
+    path = path_of("admin", "tenants", tenant)
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        if limits:
+            api.call("PATCH", path, {"quota": limits})
+        shown = api.call("GET", path)
+    if as_json:
+        emit_json({"quota": shown["quota"], "used": shown["used"]})
+        return
+    rows = [{"what": field, "used": shown["used"][field], "allowed": shown["quota"][field]} for field in given]
+    emit_table({"what": "what", "used": "used", "allowed": "allowed"}, rows, empty="")
+
+
+@app.command()
 def delete(tenant: TenantArgument, yes: Yes = False, url: Url = None, key: Key = None, as_json: Json = False) -> None:
     """Delete a tenant that has no adapters left, and its keys."""
     if not yes:
@@ -68,6 +99,15 @@ def delete(tenant: TenantArgument, yes: Yes = False, url: Url = None, key: Key =
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", path_of("admin", "tenants", tenant))
     note(f"deleted tenant {tenant}")
+
+
+def _limit(field: str, text: str) -> int | None:
+    if text == _NO_LIMIT:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
+        option = f"--{field.replace('_', '-')}"
+        fail(f"{option}: found {text!r}, allowed a number from 0, or {_NO_LIMIT} for no limit", USAGE)
+    return int(text)
 
 
 def _show(tenant: dict[str, Any], *, as_json: bool) -> None:

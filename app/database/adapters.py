@@ -1,55 +1,21 @@
-"""Adapters, their aliases, and the one query that resolves a model name."""
+"""Adapters and their aliases. What a model name means is in :mod:`app.database.resolution`."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, update
+from sqlalchemy import Row, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from adapters.identity import ModelName, VersionKey
-from app.database.tables import adapters, aliases, versions
-from app.registry import Adapter, ResolvedVersion, Tenant, VersionState
+from app.database.canaries import cancel_canary
+from app.database.filters import adapters_with
+from app.database.tables import adapters, alias_history, alias_targets, aliases, versions
+from app.filters import ANY, VersionFilter
+from app.registry import Adapter, Alias, Tenant, VersionState
 
 _LIVE = adapters.c.deleted_at.is_(None)
-_KEPT = versions.c.state != VersionState.DELETED
-
-_RESOLVABLE: Select[Any] = (
-    select(
-        versions.c.id,
-        versions.c.number,
-        versions.c.state,
-        versions.c.config_digest,
-        versions.c.weights_digest,
-        versions.c.config_bytes,
-        versions.c.weights_bytes,
-    )
-    .join_from(adapters, versions, versions.c.adapter_id == adapters.c.id)
-    .where(adapters.c.tenant_id == bindparam("tenant_id"), adapters.c.slug == bindparam("slug"), _LIVE)
-)
-_BY_NUMBER = _RESOLVABLE.where(versions.c.number == bindparam("number"))
-_BY_ALIAS = _RESOLVABLE.join(aliases, aliases.c.version_id == versions.c.id).where(
-    aliases.c.adapter_id == adapters.c.id, aliases.c.name == bindparam("alias")
-)
-
-
-def resolve(connection: Connection, tenant_id: int, name: ModelName) -> tuple[ResolvedVersion, VersionState] | None:
-    """The version that a name means for this tenant, whatever its state, in one query; None if there is none.
-
-    For ``Database.lookup``.
-    """
-    if name.alias is None:
-        parameters = {"tenant_id": tenant_id, "slug": name.adapter, "number": name.number}
-        found = connection.execute(_BY_NUMBER, parameters)
-    else:
-        parameters = {"tenant_id": tenant_id, "slug": name.adapter, "alias": name.alias}
-        found = connection.execute(_BY_ALIAS, parameters)
-    row = found.one_or_none()
-    if row is None:
-        return None
-    key = VersionKey(row.id, row.config_digest, row.weights_digest, row.config_bytes, row.weights_bytes)
-    return ResolvedVersion(key, name.adapter, row.number, name.alias), VersionState(row.state)
+_KEPT = versions.c.state.not_in([VersionState.DELETED, VersionState.REJECTED])
 
 
 async def ensure_adapter(connection: AsyncConnection, tenant: Tenant, slug: str, *, at: datetime) -> int:
@@ -70,9 +36,12 @@ async def find_adapter(connection: AsyncConnection, tenant: Tenant, slug: str) -
     return next(iter(await _with_versions(connection, tenant, rows)), None)
 
 
-async def list_adapters(connection: AsyncConnection, tenant: Tenant, *, after: int, limit: int) -> list[Adapter]:
-    """The tenant's adapters with an id above ``after``, by id."""
-    statement = select(adapters).where(adapters.c.tenant_id == tenant.id, adapters.c.id > after, _LIVE)
+async def list_adapters(
+    connection: AsyncConnection, tenant: Tenant, *, after: int, limit: int, only: VersionFilter = ANY
+) -> list[Adapter]:
+    """The tenant's adapters with an id above ``after`` that have such a version, by id."""
+    here = (adapters.c.tenant_id == tenant.id, adapters.c.id > after, _LIVE)
+    statement = select(adapters).where(*here, *adapters_with(only))
     rows = (await connection.execute(statement.order_by(adapters.c.id).limit(limit))).all()
     return await _with_versions(connection, tenant, rows)
 
@@ -83,49 +52,115 @@ async def _with_versions(connection: AsyncConnection, tenant: Tenant, rows: Sequ
         return []
     # One statement for both, so that no alias is shown whose version is not.
     statement = (
-        select(versions.c.adapter_id, versions.c.number, aliases.c.name)
-        .join_from(versions, aliases, aliases.c.version_id == versions.c.id, isouter=True)
+        select(versions.c.adapter_id, versions.c.number, alias_targets.c.alias, alias_targets.c.weight)
+        .join_from(versions, alias_targets, alias_targets.c.version_id == versions.c.id, isouter=True)
         .where(versions.c.adapter_id.in_(ids), _KEPT)
-        .order_by(versions.c.number.desc(), aliases.c.name)
+        .order_by(versions.c.number.desc(), alias_targets.c.alias)
     )
     numbers: dict[int, dict[int, None]] = defaultdict(dict)
-    names: dict[int, dict[str, int]] = defaultdict(dict)
-    for adapter_id, number, alias in await connection.execute(statement):
+    names: dict[int, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
+    for adapter_id, number, alias, weight in await connection.execute(statement):
         numbers[adapter_id][number] = None
         if alias is not None:
-            names[adapter_id][alias] = number
+            names[adapter_id][alias][number] = weight
     return [
-        Adapter(row.id, row.slug, tenant.slug, row.created_at, tuple(numbers[row.id]), names[row.id]) for row in rows
+        Adapter(
+            row.id, row.slug, tenant.slug, row.created_at, tuple(numbers[row.id]), dict(sorted(names[row.id].items()))
+        )
+        for row in rows
     ]
 
 
-async def move_alias(
-    connection: AsyncConnection, adapter_id: int, name: str, version_id: int, *, at: datetime
-) -> int | None:
-    """Point an alias at a version; the tenant's row must be locked.
+async def find_alias(connection: AsyncConnection, adapter_id: int, name: str) -> Alias | None:
+    statement = (
+        select(aliases, adapters.c.slug, versions.c.number, alias_targets.c.weight)
+        .join_from(aliases, adapters, aliases.c.adapter_id == adapters.c.id)
+        .join(
+            alias_targets,
+            (alias_targets.c.adapter_id == aliases.c.adapter_id) & (alias_targets.c.alias == aliases.c.name),
+        )
+        .join(versions, alias_targets.c.version_id == versions.c.id)
+        .where(aliases.c.adapter_id == adapter_id, aliases.c.name == name)
+        .order_by(versions.c.number.desc())
+    )
+    rows = (await connection.execute(statement)).all()
+    if not rows:
+        return None
+    row, targets = rows[0], {row.number: row.weight for row in rows}
+    return Alias(row.slug, row.name, row.revision, targets, row.canary_id, row.updated_at)
+
+
+async def set_targets(
+    connection: AsyncConnection,
+    adapter_id: int,
+    alias: str,
+    targets: Mapping[int, int],
+    *,
+    at: datetime,
+    actor: str,
+    action: str,
+    reason: str | None = None,
+    canary_id: int | None = None,
+) -> int:
+    """Point an alias, new or not, at versions and write its history; the tenant's row must be locked.
+
+    A canary that moves the alias names itself; whoever else moves it ends the canary that runs on it.
+
+    Args:
+        targets: version id -> weight, at least one.
+        action: move, split, rollback, canary or publish.
 
     Returns:
-        The number of the version that it pointed at before; None if the alias is new.
+        The alias's new revision.
     """
-    here = (aliases.c.adapter_id == adapter_id, aliases.c.name == name)
-    before = await connection.scalar(
-        select(versions.c.number).join(aliases, aliases.c.version_id == versions.c.id).where(*here)
-    )
-    values = {"version_id": version_id, "updated_at": at}
-    if before is None:
-        await connection.execute(insert(aliases).values(adapter_id=adapter_id, name=name, **values))
-    else:
-        await connection.execute(update(aliases).where(*here).values(**values))
-    return before
+    numbers = select(versions.c.id, versions.c.number).where(versions.c.id.in_(targets))
+    written = {str(number): targets[version_id] for version_id, number in await connection.execute(numbers)}
+    revision = await _write_history(connection, adapter_id, alias, written, at, actor, action, reason)
+    values = {"revision": revision, "canary_id": canary_id, "updated_at": at}
+    here = (aliases.c.adapter_id == adapter_id, aliases.c.name == alias)
+    if (await connection.execute(update(aliases).where(*here).values(**values))).rowcount == 0:
+        await connection.execute(insert(aliases).values(adapter_id=adapter_id, name=alias, **values))
+    await _drop_targets(connection, adapter_id, alias)
+    rows = [
+        {"adapter_id": adapter_id, "alias": alias, "version_id": version_id, "weight": weight}
+        for version_id, weight in targets.items()
+    ]
+    await connection.execute(insert(alias_targets), rows)
+    await cancel_canary(connection, adapter_id, alias, at=at, actor=actor, unless=canary_id)
+    return revision
 
 
-async def remove_aliases(connection: AsyncConnection, adapter_id: int, version_id: int | None = None) -> None:
-    """Drop the adapter's aliases: those of one version, or all."""
-    statement = delete(aliases).where(aliases.c.adapter_id == adapter_id)
-    if version_id is not None:
-        statement = statement.where(aliases.c.version_id == version_id)
-    await connection.execute(statement)
+async def remove_alias(
+    connection: AsyncConnection, adapter_id: int, alias: str, *, at: datetime, actor: str, reason: str | None = None
+) -> None:
+    """Drop an alias; its history stays. The tenant's row must be locked."""
+    await _write_history(connection, adapter_id, alias, None, at, actor, "remove", reason)
+    await _drop_targets(connection, adapter_id, alias)
+    await connection.execute(delete(aliases).where(aliases.c.adapter_id == adapter_id, aliases.c.name == alias))
+    await cancel_canary(connection, adapter_id, alias, at=at, actor=actor, unless=None)
 
 
 async def mark_adapter_deleted(connection: AsyncConnection, adapter_id: int, *, at: datetime) -> None:
     await connection.execute(update(adapters).where(adapters.c.id == adapter_id).values(deleted_at=at))
+
+
+async def _write_history(
+    connection: AsyncConnection,
+    adapter_id: int,
+    alias: str,
+    targets: Mapping[str, int] | None,
+    at: datetime,
+    actor: str,
+    action: str,
+    reason: str | None,
+) -> int:
+    row = insert(alias_history).values(
+        adapter_id=adapter_id, alias=alias, at=at, actor=actor, action=action, targets=targets, reason=reason
+    )
+    revision: int = (await connection.execute(row.returning(alias_history.c.id))).scalar_one()
+    return revision
+
+
+async def _drop_targets(connection: AsyncConnection, adapter_id: int, alias: str) -> None:
+    here = (alias_targets.c.adapter_id == adapter_id, alias_targets.c.alias == alias)
+    await connection.execute(delete(alias_targets).where(*here))

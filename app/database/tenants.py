@@ -1,5 +1,7 @@
 """Tenants in the registry."""
 
+from collections.abc import Mapping
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -7,14 +9,29 @@ from sqlalchemy import Row, exists, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, tenants
+from app.quota import Quota
 from app.registry import Tenant
 
-_COLUMNS = (tenants.c.id, tenants.c.slug, tenants.c.name, tenants.c.disabled, tenants.c.created_at)
+_COLUMNS = (
+    tenants.c.id,
+    tenants.c.slug,
+    tenants.c.name,
+    tenants.c.disabled,
+    tenants.c.created_at,
+    tenants.c.quota,
+)
 _LIVE = tenants.c.deleted_at.is_(None)
 
 
 def _tenant(row: Row[*tuple[Any, ...]]) -> Tenant:
-    return Tenant(id=row.id, slug=row.slug, name=row.name, disabled=row.disabled, created_at=row.created_at)
+    return Tenant(
+        id=row.id,
+        slug=row.slug,
+        name=row.name,
+        disabled=row.disabled,
+        created_at=row.created_at,
+        quota=Quota(**{field.name: row.quota.get(field.name) for field in fields(Quota)}),
+    )
 
 
 async def insert_tenant(connection: AsyncConnection, *, slug: str, name: str, salt: str, at: datetime) -> Tenant:
@@ -49,8 +66,12 @@ async def list_tenants(connection: AsyncConnection, *, after: int, limit: int) -
     return [_tenant(row) for row in await connection.execute(statement)]
 
 
-async def update_tenant(connection: AsyncConnection, tenant_id: int, *, name: str, disabled: bool) -> None:
-    await connection.execute(update(tenants).where(tenants.c.id == tenant_id).values(name=name, disabled=disabled))
+async def update_tenant(
+    connection: AsyncConnection, tenant_id: int, *, name: str, disabled: bool, quota: Mapping[str, int | None]
+) -> None:
+    limits = {field: limit for field, limit in quota.items() if limit is not None}
+    statement = update(tenants).where(tenants.c.id == tenant_id)
+    await connection.execute(statement.values(name=name, disabled=disabled, quota=limits))
 
 
 async def mark_tenant_deleted(connection: AsyncConnection, tenant_id: int, *, at: datetime) -> None:

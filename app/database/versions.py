@@ -1,19 +1,23 @@
 """Versions of adapters in the registry."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import VersionKey, content_digest
-from app.database.tables import adapters, aliases, tenants, versions
-from app.registry import Version, VersionState
+from app.database.filters import matching
+from app.database.tables import adapters, alias_targets, tenants, version_labels, versions
+from app.filters import ANY, VersionFilter
+from app.registry import Provenance, Version, VersionState
 
 _KEPT = versions.c.state != VersionState.DELETED
+#: A rejected version is shown, with its reason, but its bytes are not kept for it.
+_HAS_BYTES = versions.c.state.not_in([VersionState.DELETED, VersionState.REJECTED])
 _SHOWN: Select[Any] = select(versions, adapters.c.slug).join(adapters, versions.c.adapter_id == adapters.c.id)
 
 
@@ -36,10 +40,16 @@ class NewVersion:
     manifest: Mapping[str, Any]
     created_at: datetime
     created_by: str
+    provenance: Provenance
+    labels: Mapping[str, str] = field(default_factory=dict)
+    card: str = ""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 async def insert_version(connection: AsyncConnection, adapter_id: int, new: NewVersion) -> Version:
-    """Add a version, ready, with the adapter's next number; the tenant's row must be locked (``find_tenant``).
+    """Add a version in the state ``validating`` with the adapter's next number.
+
+    The tenant's row must be locked (``find_tenant``).
 
     Raises:
         sqlalchemy.exc.IntegrityError: the adapter has these bytes already, or the tenant was not locked.
@@ -47,24 +57,81 @@ async def insert_version(connection: AsyncConnection, adapter_id: int, new: NewV
     # Deleted versions count: a number means the same bytes forever.
     newest = await connection.scalar(select(func.max(versions.c.number)).where(versions.c.adapter_id == adapter_id))
     number = (newest or 0) + 1
-    await connection.execute(
-        insert(versions).values(
-            adapter_id=adapter_id,
-            number=number,
-            state=VersionState.READY,
-            digest=content_digest(new.config_digest, new.weights_digest),
-            config_digest=new.config_digest,
-            weights_digest=new.weights_digest,
-            config_bytes=new.config_bytes,
-            weights_bytes=new.weights_bytes,
-            rank=new.rank,
-            manifest=dict(new.manifest),
-            created_at=new.created_at,
-            created_by=new.created_by,
-        )
+    statement = insert(versions).values(
+        adapter_id=adapter_id,
+        number=number,
+        state=VersionState.VALIDATING,
+        digest=content_digest(new.config_digest, new.weights_digest),
+        config_digest=new.config_digest,
+        weights_digest=new.weights_digest,
+        config_bytes=new.config_bytes,
+        weights_bytes=new.weights_bytes,
+        rank=new.rank,
+        manifest=dict(new.manifest),
+        created_at=new.created_at,
+        created_by=new.created_by,
+        card=new.card,
+        defaults=dict(new.defaults),
+        **_columns(new.provenance),
     )
-    (version,) = await _shown(connection, versions.c.adapter_id == adapter_id, versions.c.number == number)
+    version_id: int = (await connection.execute(statement.returning(versions.c.id))).scalar_one()
+    await set_labels(connection, version_id, new.labels)
+    (version,) = await _shown(connection, versions.c.id == version_id)
     return version
+
+
+def _columns(provenance: Provenance) -> dict[str, Any]:
+    modules = provenance.target_modules
+    return {
+        "base_name": provenance.base_name,
+        "base_digest": provenance.base_digest,
+        "alpha": provenance.alpha,
+        "target_modules": None if modules is None else list(modules),
+        "parameters": provenance.parameters,
+        "weights_dtype": provenance.dtype,
+        "peft_version": provenance.peft_version,
+        "source": dict(provenance.source),
+        "uploaded_from": provenance.uploaded_from,
+        "training_run": provenance.training_run,
+    }
+
+
+async def set_labels(connection: AsyncConnection, version_id: int, labels: Mapping[str, str]) -> None:
+    """Replace a version's labels."""
+    await connection.execute(delete(version_labels).where(version_labels.c.version_id == version_id))
+    if labels:
+        rows = [{"version_id": version_id, "name": name, "value": value} for name, value in labels.items()]
+        await connection.execute(insert(version_labels), rows)
+
+
+async def describe_version(
+    connection: AsyncConnection, version_id: int, *, card: str, training_run: str | None, defaults: Mapping[str, Any]
+) -> None:
+    """Replace what is said of a version, its labels aside."""
+    values = {"card": card, "training_run": training_run, "defaults": dict(defaults)}
+    await connection.execute(update(versions).where(versions.c.id == version_id).values(**values))
+
+
+async def settle_version(
+    connection: AsyncConnection, version_id: int, state: VersionState, reason: str | None = None
+) -> bool:
+    """End a version's validation; False if it is not ``validating`` any more."""
+    here = (versions.c.id == version_id, versions.c.state == VersionState.VALIDATING)
+    statement = update(versions).where(*here).values(state=state, state_reason=reason)
+    return (await connection.execute(statement)).rowcount > 0
+
+
+async def unsettled_versions(connection: AsyncConnection, *, before: datetime) -> list[tuple[str, Version]]:
+    """Versions whose validation began before then and has not ended, each with its tenant's slug."""
+    owners = (
+        select(versions.c.id, tenants.c.slug)
+        .join_from(versions, adapters, versions.c.adapter_id == adapters.c.id)
+        .join(tenants, adapters.c.tenant_id == tenants.c.id)
+        .where(versions.c.state == VersionState.VALIDATING, versions.c.created_at < before)
+    )
+    slugs = {row.id: row.slug for row in await connection.execute(owners)}
+    found = await _shown(connection, versions.c.id.in_(slugs)) if slugs else []
+    return [(slugs[version.key.version_id], version) for version in found]
 
 
 async def find_version(connection: AsyncConnection, adapter_id: int, number: int) -> Version | None:
@@ -74,14 +141,17 @@ async def find_version(connection: AsyncConnection, adapter_id: int, number: int
 
 
 async def find_version_by_digest(connection: AsyncConnection, adapter_id: int, digest: str) -> Version | None:
-    """The version of this adapter, not deleted, whose content digest (hex) this is."""
-    here = (versions.c.adapter_id == adapter_id, versions.c.digest == digest)
+    """The version of this adapter, neither deleted nor rejected, whose content digest (hex) this is."""
+    here = (versions.c.adapter_id == adapter_id, versions.c.digest == digest, _HAS_BYTES)
     return next(iter(await _shown(connection, *here)), None)
 
 
-async def list_versions(connection: AsyncConnection, adapter_id: int, *, below: int, limit: int) -> list[Version]:
+async def list_versions(
+    connection: AsyncConnection, adapter_id: int, *, below: int, limit: int, only: VersionFilter = ANY
+) -> list[Version]:
     """Versions not deleted with a number under ``below``, newest first."""
-    return await _shown(connection, versions.c.adapter_id == adapter_id, versions.c.number < below, limit=limit)
+    here = (versions.c.adapter_id == adapter_id, versions.c.number < below)
+    return await _shown(connection, *here, *matching(only), limit=limit)
 
 
 async def newest_ready(connection: AsyncConnection, adapter_id: int) -> tuple[int, int] | None:
@@ -127,27 +197,24 @@ async def mark_versions_deleted(
     return [_key(row) for row in await connection.execute(statement.returning(versions))]
 
 
-async def unused_digests(connection: AsyncConnection, digests: Collection[str]) -> tuple[str, ...]:
-    """Those blobs (SHA-256, hex) that no version of any tenant uses, deleted ones aside."""
-    columns = (versions.c.config_digest, versions.c.weights_digest)
-    statement = select(*columns).where(_KEPT, or_(*(column.in_(digests) for column in columns)))
-    used = {digest for row in await connection.execute(statement) for digest in row}
-    return tuple(sorted(set(digests) - used))
-
-
 async def _shown(
     connection: AsyncConnection, *conditions: ColumnElement[bool], limit: int | None = None
 ) -> list[Version]:
     statement = _SHOWN.where(_KEPT, *conditions).order_by(versions.c.number.desc()).limit(limit)
     rows = (await connection.execute(statement)).all()
+    ids = [row.id for row in rows]
     names: dict[int, list[str]] = defaultdict(list)
-    pointing = select(aliases.c.version_id, aliases.c.name).where(aliases.c.version_id.in_([row.id for row in rows]))
-    for version_id, name in await connection.execute(pointing.order_by(aliases.c.name)):
+    pointing = select(alias_targets.c.version_id, alias_targets.c.alias).where(alias_targets.c.version_id.in_(ids))
+    for version_id, name in await connection.execute(pointing.order_by(alias_targets.c.alias)):
         names[version_id].append(name)
-    return [_version(row, names[row.id]) for row in rows]
+    labels: dict[int, dict[str, str]] = defaultdict(dict)
+    labelled = select(version_labels).where(version_labels.c.version_id.in_(ids)).order_by(version_labels.c.name)
+    for version_id, name, value in await connection.execute(labelled):
+        labels[version_id][name] = value
+    return [_version(row, names[row.id], labels[row.id]) for row in rows]
 
 
-def _version(row: Row[Any], names: Sequence[str]) -> Version:
+def _version(row: Row[Any], names: Sequence[str], labels: Mapping[str, str]) -> Version:
     return Version(
         key=_key(row),
         adapter=row.slug,
@@ -159,6 +226,25 @@ def _version(row: Row[Any], names: Sequence[str]) -> Version:
         created_by=row.created_by,
         aliases=tuple(names),
         manifest=row.manifest,
+        provenance=_provenance(row),
+        labels=labels,
+        card=row.card,
+        defaults=row.defaults,
+    )
+
+
+def _provenance(row: Row[Any]) -> Provenance:
+    return Provenance(
+        source=row.source,
+        uploaded_from=row.uploaded_from,
+        training_run=row.training_run,
+        peft_version=row.peft_version,
+        alpha=row.alpha,
+        target_modules=None if row.target_modules is None else tuple(row.target_modules),
+        parameters=row.parameters,
+        dtype=row.weights_dtype,
+        base_name=row.base_name,
+        base_digest=row.base_digest,
     )
 
 

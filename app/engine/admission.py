@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 
 from adapters.residency import SlotGate
 from app.errors import EngineUnavailable
@@ -33,10 +34,15 @@ class SlotQueue:
 
     def leave(self, request_id: str) -> None:
         """End a request, whether it ran, failed or gave up waiting."""
-        for admitted in self._gate.leave(request_id, time.monotonic()):
-            # A request admitted as it is being cancelled has no turn to take: its own `leave` follows.
-            if (turn := self._turns.get(admitted)) and not turn.done():
-                turn.set_result(None)
+        self._let_in(self._gate.leave(request_id, time.monotonic()))
+
+    def pin(self, version_id: int) -> None:
+        """Keep nobody of the version waiting, as long as a request of it holds its slot."""
+        self._let_in(self._gate.pin(version_id, time.monotonic()))
+
+    def unpin(self, version_id: int) -> None:
+        """Make the version one like all others."""
+        self._gate.unpin(version_id)
 
     def close(self) -> None:
         """Refuse all who wait and all who come."""
@@ -49,6 +55,12 @@ class SlotQueue:
     def waiting(self) -> int:
         """Requests that wait for a slot."""
         return len(self._turns)
+
+    def _let_in(self, admitted: Iterable[str]) -> None:
+        for request_id in admitted:
+            # A request admitted as it is being cancelled has no turn to take: its own `leave` follows.
+            if (turn := self._turns.get(request_id)) and not turn.done():
+                turn.set_result(None)
 
 
 def _restarting() -> EngineUnavailable:

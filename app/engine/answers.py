@@ -1,6 +1,7 @@
 """vLLM's answers as clients may see them: public model names, our errors, no vendor text for server faults."""
 
 import json
+import math
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -84,6 +85,15 @@ def from_validation(error: ValidationError) -> InvalidRequest:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"] if isinstance(part, str | int))
     return InvalidRequest(f"{field or 'body'}: {first['msg']}"[:_MESSAGE_CHARS], param=field or None)
+
+
+def without_nan(value: Any) -> Any:
+    """A JSON value with null for what JSON has no word for."""
+    if isinstance(value, dict):
+        return {name: without_nan(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def public_text(text: str, engine_name: str, public_name: str) -> str:

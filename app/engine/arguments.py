@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from adapters.geometry import LINEAR_MODULES
 from app.settings import EngineSettings, Settings
 
 #: vLLM on a CPU takes the last LoRA slot for tokens without an adapter (vllm#48421). One slot more
@@ -38,11 +39,17 @@ def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: b
         "max_loras": engine.max_loras + zero_slots,
         "max_cpu_loras": max(engine.max_cpu_loras, engine.max_loras) + zero_slots,
         "max_lora_rank": engine.max_lora_rank,
+        # What validation admits. Left to itself vLLM wraps the head too, whose kernel on a CPU takes the engine down
+        # when two requests of one step want logprobs of their prompts.
+        "lora_target_modules": LINEAR_MODULES,
         "max_logprobs": settings.limits.logprobs,
         "dtype": engine.dtype,
         "tensor_parallel_size": engine.tensor_parallel_size,
         "worker_extension_cls": WORKER_EXTENSION,
+        "scheduler_cls": None,  # Tenora's own, chosen at the start; see app/engine/worker.py
         "enable_auto_tool_choice": True,
+        # Clients cannot send one: it would not pass the allow-list of fields. The server sends prompts it rendered.
+        "trust_request_chat_template": True,
         "tool_call_parser": engine.tool_call_parser or _tool_call_parser(base),
         "revision": settings.base_model_revision,
         "max_model_len": engine.max_model_len,
@@ -79,6 +86,8 @@ def _flags(values: dict[str, object]) -> list[str]:
             flags.append(flag)
         elif value is False:
             flags.append(f"--no-{flag[2:]}")
+        elif isinstance(value, tuple):
+            flags += [flag, *value]
         else:
             flags += [flag, json.dumps(value) if isinstance(value, dict | list) else str(value)]
     return flags

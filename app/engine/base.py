@@ -3,10 +3,10 @@
 Nothing here knows vLLM, so the engine can live in this process or behind a cluster handle.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from adapters.identity import VersionKey
 
@@ -53,6 +53,7 @@ class EngineRequest:
         model: the public name that answers carry.
         adapter: the version to apply, or None for the base model.
         cache_salt: the tenant's; keeps its prefix-cache entries apart from everyone else's.
+        prompt: of a chat, the prompt's text where it is rendered already; None for the base's own chat template.
     """
 
     request_id: str
@@ -61,6 +62,38 @@ class EngineRequest:
     model: str
     adapter: VersionKey | None
     cache_salt: str
+    prompt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeResult:
+    """What a few short prompts showed of a version.
+
+    Attributes:
+        finite: every logit and every logprob was a number.
+        has_effect: the answers differ from the base's; see :mod:`app.engine.smoke` for what counts.
+    """
+
+    finite: bool
+    has_effect: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEvent:
+    """Something that happened to a version in this process's engine.
+
+    Attributes:
+        kind: ``evict``: it made room for another; ``unload``: it was told to go.
+        seconds: how long it took, for ``load`` and ``load_failed``.
+    """
+
+    kind: Literal["load", "evict", "unload", "load_failed"]
+    version_id: int
+    seconds: float | None = None
+
+
+#: Called in the event loop; must neither block nor raise.
+Listener = Callable[[EngineEvent], None]
 
 
 class EventStream(Protocol):
@@ -115,8 +148,59 @@ class Engine(Protocol):
             adapters.errors.StorageError: the version's bytes could not be had.
         """
 
+    async def smoke(self, key: VersionKey) -> SmokeResult:
+        """Load a version and compare its answers to a few short prompts with the base's.
+
+        It waits for a slot as any request does, and the version stays loaded until its place is needed.
+
+        Raises:
+            AdapterLoadFailed: and nothing of the version is left in the engine.
+            EngineUnavailable
+            adapters.errors.StorageError: the version's bytes could not be had.
+        """
+
+    def was_finite(self, request_id: str) -> bool:
+        """False: the engine found NaN among a request's logits. To be asked once its answer has ended.
+
+        Remembered for the last thousands of such requests; True for an id that is not known.
+        """
+
+    async def preload(self, key: VersionKey) -> None:
+        """Load a version, now and in every new life of the engine; it stays until its place is needed.
+
+        Raises: as :meth:`smoke`.
+        """
+
+    async def pin(self, key: VersionKey) -> None:
+        """Give a version a slot of its own, in this and every new life of the engine, until :meth:`unpin`.
+
+        Its requests then never wait for a slot, and all others share one slot less.
+
+        Raises:
+            Conflict: no slot would be left for the others.
+            AdapterLoadFailed, EngineUnavailable
+            adapters.errors.StorageError: the version's bytes could not be had.
+        """
+
+    async def unpin(self, version_id: int) -> None:
+        """Let a pinned version share the slots again; it stays loaded until its place is needed."""
+
+    @property
+    def pinned(self) -> frozenset[int]:
+        """The versions that are pinned, or will be as soon as the engine is back."""
+
+    async def holds(self, version_id: int) -> bool:
+        """Whether anything of a version is in the engine, as the engine itself says.
+
+        Raises:
+            EngineUnavailable: nobody is there to say.
+        """
+
+    def subscribe(self, listener: Listener) -> None:
+        """Tell the listener of every event from now on, as long as the process lives."""
+
     async def unload(self, version_id: int) -> None:
-        """Drop a version from the engine once its last request has ended; unknown ids are no error."""
+        """Drop a version, pinned or not, once its last request has ended; unknown ids are no error."""
 
     async def check(self) -> None:
         """Prove that the engine answers.

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import multiprocessing
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GracefulHTTPError, VLLMClientError
 from vllm.lora.request import LoRARequest
 from vllm.platforms import current_platform
+from vllm.renderers.chat_utils import ChatTemplateResolutionError
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -31,6 +33,7 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from adapters.identity import VersionKey
 from app.engine import answers
 from app.engine.base import Endpoint, EngineRequest
+from app.engine.finite import NanLog
 from app.errors import AdapterLoadFailed, EngineUnavailable, InvalidRequest
 
 logger = logging.getLogger(__name__)
@@ -39,8 +42,16 @@ T = TypeVar("T")
 
 #: Longer than one token: see the AMX note in app/engine/worker.py.
 _WARM_UP: dict[str, Any] = {"prompt": [1] * 8, "max_tokens": 2, "temperature": 0}
+#: A chat template for prompts that are rendered already.
+AS_IT_IS = "{{ prompt }}"
+_NO_TEMPLATE = "messages: this model's base has no chat template; an operator sets TENORA_PROMPT_FORMAT, or defaults"
 _DEATH_POLL_S = 0.1
 _RETRY_AFTER_S = 5
+#: vLLM's own processes inherit these: count NaN in every step's logits, and go on when there are some, as the
+#: other tenants' requests of the step are sound.
+_ENVIRONMENT = {"VLLM_COMPUTE_NANS_IN_LOGITS": "1", "VLLM_RAISE_ON_LOGIT_NANS": "0"}
+_SCHEDULER = "app.engine.worker.ClearingScheduler"
+_ASYNC_SCHEDULER = "app.engine.worker.ClearingAsyncScheduler"
 
 
 def on_cpu() -> bool:
@@ -51,9 +62,10 @@ def on_cpu() -> bool:
 class EngineInstance:
     """A running engine. ``dead`` is set once it can answer no more."""
 
-    def __init__(self, llm: AsyncLLM, state: State, base_name: str) -> None:
+    def __init__(self, llm: AsyncLLM, state: State, base_name: str, nans: NanLog) -> None:
         self.dead = asyncio.Event()
-        self._llm = llm
+        self._llm, self._nans = llm, nans
+        nans.watch(llm.output_processor)
         self._models = state.openai_serving_models
         self._base_name = base_name
         self._endpoints: dict[Endpoint, tuple[type[BaseModel], Callable[[Any], Awaitable[Any]], str]] = {
@@ -63,8 +75,10 @@ class EngineInstance:
         self._watcher = asyncio.create_task(self._watch())
 
     @classmethod
-    async def launch(cls, arguments: list[str], *, base_name: str, reserve_zero_slot: bool) -> "EngineInstance":
-        """Start an engine and return once it has answered a request.
+    async def launch(
+        cls, arguments: list[str], *, base_name: str, reserve_zero_slot: bool, nans: NanLog
+    ) -> "EngineInstance":
+        """Start an engine and return once it has answered a request; ``nans`` gets what it says of NaN in logits.
 
         Raises:
             Exception: whatever vLLM raises when it cannot start; nothing is left running.
@@ -80,7 +94,7 @@ class EngineInstance:
             await llm.collective_rpc("tenora_prepare", kwargs={"reserve_zero_slot": reserve_zero_slot})
             state = State()
             await init_app_state(llm, state, args, await llm.get_supported_tasks())
-            instance = cls(llm, state, base_name)
+            instance = cls(llm, state, base_name, nans)
         except BaseException:
             await asyncio.to_thread(llm.shutdown)
             raise
@@ -137,17 +151,44 @@ class EngineInstance:
         self._models.lora_requests.pop(self._name_of(version_id), None)
         await self._until_dead(self._llm.remove_lora(version_id))
 
+    async def pin_adapter(self, version_id: int) -> None:
+        """Keep a loaded version in its slot, idle or not, until it is removed or unpinned.
+
+        Raises:
+            EngineUnavailable
+        """
+        await self._until_dead(self._llm.pin_lora(version_id))
+
+    async def unpin_adapter(self, version_id: int) -> None:
+        """Let the engine copy others over a version's slot again; one that is not pinned is no error.
+
+        Raises:
+            EngineUnavailable
+        """
+        await self._until_dead(self._llm.collective_rpc("tenora_unpin", args=(version_id,)))
+
+    async def adapters(self) -> frozenset[int]:
+        """The versions that the engine itself says it holds.
+
+        Raises:
+            EngineUnavailable
+        """
+        return frozenset(await self._until_dead(self._llm.list_loras()))
+
     async def answer(self, request: EngineRequest) -> dict[str, Any] | answers.Events:
         """Run one request on the engine; its adapter is loaded already.
+
+        A version that makes NaN logits gets a 200 from vLLM: every token has id 0, and every logprob is NaN, which
+        JSON has no word for. Clients see the text of token 0 (empty where that is a special token) and null for
+        the logprobs. ``was_finite`` of the log then says so, before the answer ends.
 
         Raises:
             InvalidRequest, EngineUnavailable
         """
         body_type, handler, _ = self._endpoints[request.endpoint]
         name = request.adapter.lora_name if request.adapter else self._base_name
-        own_fields = {"model": name, "request_id": request.request_id, "cache_salt": request.cache_salt}
         try:
-            body = body_type.model_validate(request.body | own_fields)
+            body = body_type.model_validate(request.body | _own_fields(request, name))
             answer = await handler(body)
             _raise_if_cancelled()
             if isinstance(answer, AsyncGenerator):
@@ -157,11 +198,16 @@ class EngineInstance:
         except VLLMClientError as error:
             text = answers.public_text(str(error), name, request.model)
             raise InvalidRequest(text, param=getattr(error, "parameter", None)) from None
+        except ChatTemplateResolutionError:
+            raise InvalidRequest(_NO_TEMPLATE, param="messages") from None
         except (EngineDeadError, EngineGenerateError, GracefulHTTPError):
             raise EngineUnavailable("the engine stopped while it answered", retry_after=_RETRY_AFTER_S) from None
         if isinstance(answer, ErrorResponse):
             raise answers.from_error(answer.error.model_dump(), name, request.model)
-        return {**answer.model_dump(), "model": request.model}
+        whole = answer.model_dump()
+        if not self._nans.was_finite(request.request_id):
+            whole = answers.without_nan(whole)
+        return {**whole, "model": request.model}
 
     async def abort(self, request: EngineRequest) -> None:
         """Abort whatever of the request still runs; what has ended is no error."""
@@ -213,6 +259,14 @@ class EngineInstance:
         raise EngineUnavailable("the engine is being started again", retry_after=_RETRY_AFTER_S)
 
 
+def _own_fields(request: EngineRequest, name: str) -> dict[str, Any]:
+    """What the server sets in vLLM's request; no client can."""
+    own = {"model": name, "request_id": request.request_id, "cache_salt": request.cache_salt}
+    if request.prompt is None:
+        return own
+    return own | {"chat_template": AS_IT_IS, "chat_template_kwargs": {"prompt": request.prompt}}
+
+
 def _raise_if_cancelled() -> None:
     """vLLM turns a cancelled request into an answer; whoever cancelled it wants it to end."""
     if (task := asyncio.current_task()) and task.cancelling():
@@ -221,7 +275,10 @@ def _raise_if_cancelled() -> None:
 
 def _construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
     """Parse and start; takes tens of seconds, so it runs in a thread."""
+    os.environ.update(_ENVIRONMENT)
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
     # The context decides defaults such as the batch size: these are those of vLLM's own server.
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(UsageContext.OPENAI_API_SERVER)
+    scheduling = config.scheduler_config
+    scheduling.scheduler_cls = _ASYNC_SCHEDULER if scheduling.async_scheduling else _SCHEDULER
     return AsyncLLM.from_vllm_config(config), args

@@ -1,7 +1,9 @@
 """How an adapter gets into the engine: blob store -> node disk -> slot admission -> engine, a lease around it all."""
 
 import asyncio
+import itertools
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -10,7 +12,8 @@ from adapters.cache import DiskCache, Lease
 from adapters.identity import VersionKey
 from adapters.residency import Admission, Residency
 from app.engine.admission import SlotQueue
-from app.errors import EngineUnavailable
+from app.engine.base import EngineEvent, Listener
+from app.errors import AdapterLoadFailed, EngineUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -45,18 +48,20 @@ class AdapterLoader:
     Args:
         slots: distinct adapters that may run at once.
         places: adapters that the engine's host memory keeps, at least ``slots``.
+        notify: told of every load and removal.
     """
 
-    def __init__(self, host: AdapterHost, cache: DiskCache, *, slots: int, places: int) -> None:
-        self._host, self._cache = host, cache
+    def __init__(self, host: AdapterHost, cache: DiskCache, *, slots: int, places: int, notify: Listener) -> None:
+        self._host, self._cache, self._notify = host, cache, notify
         self._queue = SlotQueue(slots)
         self._residency = Residency(places)
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._removals: set[asyncio.Task[None]] = set()
         self._files: dict[int, Lease] = {}
         #: One change of the engine at a time: an evicted version may be wanted again before it is out.
-        self._changes = asyncio.Lock()
+        self.changes = asyncio.Lock()
         self._closed = False
+        self._numbers = itertools.count(1)
 
     @property
     def resident(self) -> int:
@@ -88,6 +93,24 @@ class AdapterLoader:
             if files:
                 files.release()
         return LoadedLease(lambda: self._release(request_id, key.version_id))
+
+    async def load(self, key: VersionKey) -> None:
+        """Load a version; it stays until its place is needed.
+
+        Raises: as :meth:`lease`.
+        """
+        (await self.lease(f"load {next(self._numbers)}", key)).release()
+
+    def keep_slot(self, version_id: int) -> None:
+        """Let every request of a leased version in at once, until :meth:`share_slot`."""
+        self._queue.pin(version_id)
+
+    def share_slot(self, version_id: int) -> None:
+        self._queue.unpin(version_id)
+
+    def holds(self, version_id: int) -> bool:
+        """Whether the version has a place or files here, were it only to be taken out."""
+        return version_id in self._residency.residents or version_id in self._files
 
     async def unload(self, version_id: int) -> None:
         """Drop a version, now or when its last request has ended."""
@@ -125,22 +148,26 @@ class AdapterLoader:
             raise
 
     async def _load(self, key: VersionKey, evicted: int | None) -> None:
-        version_id = key.version_id
+        version_id, started = key.version_id, time.monotonic()
         try:
-            async with self._changes:
+            async with self.changes:
                 if evicted is not None:
                     await self._take_out(evicted)
+                    self._notify(EngineEvent("evict", evicted))
                 self._files[version_id] = await self._cache.lease(key)
                 try:
                     await self._host.add_adapter(key, self._files[version_id].path)
                 except BaseException:
                     self._files.pop(version_id).release()
                     raise
-        except BaseException:
+        except BaseException as error:
             self._residency.failed(version_id)
+            if isinstance(error, AdapterLoadFailed):
+                self._notify(EngineEvent("load_failed", version_id, time.monotonic() - started))
             raise
         finally:
             del self._loads[version_id]
+        self._notify(EngineEvent("load", version_id, time.monotonic() - started))
         if self._residency.loaded(version_id):
             await self._remove(version_id)
 
@@ -155,8 +182,9 @@ class AdapterLoader:
             removal.add_done_callback(self._removals.discard)
 
     async def _remove(self, version_id: int) -> None:
-        async with self._changes:
+        async with self.changes:
             await self._take_out(version_id)
+        self._notify(EngineEvent("unload", version_id))
 
     async def _take_out(self, version_id: int) -> None:
         try:

@@ -1,17 +1,23 @@
 """The engine port on vLLM, in this process: supervision around lives, leases around requests."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from adapters.cache import DiskCache
+from adapters.identity import VersionKey
 from app.engine.answers import Events
 from app.engine.arguments import engine_arguments
-from app.engine.base import Answer, EngineRequest, EngineState, EngineStats
+from app.engine.base import Answer, EngineEvent, EngineRequest, EngineState, EngineStats, Listener, SmokeResult
+from app.engine.finite import NanLog
 from app.engine.instance import EngineInstance, on_cpu
 from app.engine.loading import AdapterLoader, LoadedLease
+from app.engine.pinning import Pins, Standing
+from app.engine.smoke import SmokeCheck
 from app.engine.supervision import Supervisor
+from app.errors import EngineUnavailable
 from app.settings import Settings
 
 _CHECK_TIMEOUT_S = 5.0
@@ -20,12 +26,25 @@ _CHECK_TIMEOUT_S = 5.0
 class EngineLife:
     """A running engine together with the adapters that are loaded in it."""
 
-    def __init__(self, instance: EngineInstance, loader: AdapterLoader) -> None:
-        self.instance = instance
-        self.loader = loader
+    def __init__(self, instance: EngineInstance, loader: AdapterLoader, *, slots: int, smoke: SmokeCheck) -> None:
+        self.instance, self.loader, self.smoke = instance, loader, smoke
+        self.pins = Pins(instance, loader, slots=slots)
         self.dead = instance.dead
+        self._beginning: asyncio.Task[None] | None = None
+
+    def begin(self, standing: Standing) -> None:
+        """Start to load what every life holds; the engine answers meanwhile."""
+        self._beginning = asyncio.create_task(standing.establish(self.loader, self.pins))
+
+    async def begun(self) -> None:
+        """Return when that has ended."""
+        if self._beginning:
+            await asyncio.wait({self._beginning})
 
     async def end(self) -> None:
+        if self._beginning:
+            self._beginning.cancel()
+            await asyncio.gather(self._beginning, return_exceptions=True)
         await self.instance.shutdown()
         await self.loader.close()
 
@@ -40,6 +59,8 @@ class VllmEngine:
         self._base_name = base_name
         self._cache = cache
         self._special_token_ids: frozenset[int] = frozenset()
+        self._nans, self._standing = NanLog(), Standing()
+        self._listeners: list[Listener] = []
         self._supervisor = Supervisor(self._launch, backoff_s=settings.engine.restart_backoff_s)
 
     @property
@@ -68,8 +89,44 @@ class VllmEngine:
     async def check(self) -> None:
         await self._supervisor.life.instance.check(_CHECK_TIMEOUT_S)
 
-    async def unload(self, version_id: int) -> None:
+    async def smoke(self, key: VersionKey) -> SmokeResult:
+        return await self._supervisor.life.smoke.run(key)
+
+    def was_finite(self, request_id: str) -> bool:
+        return self._nans.was_finite(request_id)
+
+    async def preload(self, key: VersionKey) -> None:
+        await self._supervisor.life.loader.load(key)
+        self._standing.preloads[key.version_id] = key
+
+    async def pin(self, key: VersionKey) -> None:
+        await self._supervisor.life.pins.pin(key)
+        self._standing.pins[key.version_id] = key
+
+    async def unpin(self, version_id: int) -> None:
+        self._standing.pins.pop(version_id, None)
         if life := self._supervisor.current:
+            # With an engine that dies just now the pin is gone too.
+            with contextlib.suppress(EngineUnavailable):
+                await life.pins.unpin(version_id)
+
+    @property
+    def pinned(self) -> frozenset[int]:
+        return frozenset(self._standing.pins)
+
+    async def holds(self, version_id: int) -> bool:
+        life = self._supervisor.life
+        return life.loader.holds(version_id) or version_id in await life.instance.adapters()
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    async def unload(self, version_id: int) -> None:
+        self._standing.forget(version_id)
+        if life := self._supervisor.current:
+            # A new life may be loading it just now, and what is loaded after this call would stay.
+            await life.begun()
+            await self.unpin(version_id)
             await life.loader.unload(version_id)
 
     async def answer(self, request: EngineRequest) -> Answer:
@@ -87,15 +144,26 @@ class VllmEngine:
         return answer
 
     async def _launch(self) -> EngineLife:
-        instance = await EngineInstance.launch(self._arguments, base_name=self._base_name, reserve_zero_slot=self._cpu)
+        instance = await EngineInstance.launch(
+            self._arguments, base_name=self._base_name, reserve_zero_slot=self._cpu, nans=self._nans
+        )
         self._special_token_ids = instance.special_token_ids
+        slots = self._settings.max_loras
         loader = AdapterLoader(
             instance,
             self._cache,
-            slots=self._settings.max_loras,
-            places=max(self._settings.max_cpu_loras, self._settings.max_loras),
+            slots=slots,
+            places=max(self._settings.max_cpu_loras, slots),
+            notify=self._tell,
         )
-        return EngineLife(instance, loader)
+        smoke = SmokeCheck(self.answer, self.was_finite, base_name=self._base_name)
+        life = EngineLife(instance, loader, slots=slots, smoke=smoke)
+        life.begin(self._standing)
+        return life
+
+    def _tell(self, event: EngineEvent) -> None:
+        for listener in self._listeners:
+            listener(event)
 
 
 class LeasedEvents:

@@ -1,20 +1,22 @@
-"""Adapters and versions: resolving, listing, quarantining and deleting them. Publishing has its own module."""
+"""Adapters and versions: resolving, listing, quarantining. Publishing and deleting have modules of their own."""
 
 import re
-from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.errors import InvalidName
-from adapters.identity import DEFAULT_ALIAS, MAX_VERSION_NUMBER, ModelName, VersionKey, parse_slug
+from adapters.identity import MAX_VERSION_NUMBER, ModelName, parse_slug
 from app.clock import Clock, utc_now
 from app.database import adapters as stored
 from app.database import audit
 from app.database import versions as stored_versions
+from app.database.resolution import Candidate, resolve
 from app.database.session import Database
-from app.errors import AdapterQuarantined, NotFound
-from app.registry import Adapter, Page, Removed, ResolvedVersion, Tenant, Version, VersionState
+from app.errors import AdapterNotReady, AdapterQuarantined, AdapterRetired, NotFound, TenoraError, WrongBase
+from app.filters import ANY, VersionFilter
+from app.registry import Adapter, Page, ResolvedVersion, Tenant, Version, VersionState
 from app.services.checks import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
+from app.services.splits import choose, random_point, sticky_point
 from app.services.tenants import tenant_or_404
 
 _NUMBER = re.compile("[1-9][0-9]{0,9}", re.ASCII)
@@ -24,29 +26,58 @@ _MAX_REASON = 500
 class AdapterService:
     """The rules of adapters. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id, ``cli`` or ``engine``."""
 
-    def __init__(self, database: Database, *, clock: Clock = utc_now) -> None:
+    def __init__(self, database: Database, *, base_name: str, base_digest: str, clock: Clock = utc_now) -> None:
         self._database, self._clock = database, clock
+        self._base_name, self._base_digest = base_name, base_digest
 
-    async def resolve(self, tenant_id: int, name: ModelName) -> ResolvedVersion:
+    async def resolve(self, tenant_id: int, name: ModelName, user: str | None = None) -> ResolvedVersion:
         """The one version that a name means for this tenant now.
+
+        Of an alias that splits its traffic, one that can be served: always the same for the same ``user``, see
+        :mod:`app.services.splits`.
 
         Raises:
             NotFound: there is none; the same, after the same query, if it is another tenant's.
-            AdapterQuarantined, RegistryUnavailable
+            AdapterQuarantined, AdapterRetired, AdapterNotReady, WrongBase: none of the name's versions can be served.
+            RegistryUnavailable
         """
-        found = await self._database.lookup(lambda connection: stored.resolve(connection, tenant_id, name))
-        if found is not None:
-            version, state = found
-            if state is VersionState.READY:
-                return version
-            if state is VersionState.QUARANTINED:
-                raise AdapterQuarantined(f"the version {version.adapter}@{version.number} failed to load before")
-        raise NotFound(f"there is no model {_written(name)!r}", param="model")
+        found = await self._database.lookup(lambda connection: resolve(connection, tenant_id, name))
+        if not found:
+            raise NotFound(f"there is no model {str(name)!r}", param="model")
+        refusals = [self._refusal(candidate) for candidate in found]
+        servable = [candidate for candidate, refusal in zip(found, refusals, strict=True) if refusal is None]
+        if not servable:
+            raise next(refusal for refusal in refusals if refusal is not None)
+        if len(servable) == 1:
+            return servable[0].version
+        point = random_point() if user is None else sticky_point(_identity(servable[0].version), user)
+        return choose([(candidate.version, candidate.weight) for candidate in servable], point)
+
+    def _refusal(self, candidate: Candidate) -> TenoraError | None:
+        """Why a version cannot be served here; None if it can."""
+        version = candidate.version
+        written, why = f"{version.adapter}@{version.number}", candidate.state_reason or "no reason was given"
+        match candidate.state:
+            case VersionState.QUARANTINED:
+                return AdapterQuarantined(f"the version {written} failed to load before", param="model")
+            case VersionState.RETIRED:
+                return AdapterRetired(f"the version {written} was retired: {why}", param="model")
+            case VersionState.VALIDATING:
+                return AdapterNotReady(f"the version {written} is still being validated", param="model", retry_after=1)
+            case VersionState.REJECTED:
+                return AdapterNotReady(f"the version {written} was rejected: {why}", param="model")
+        if candidate.base_digest not in (None, self._base_digest):
+            return WrongBase(
+                f"the version {written} was validated against the base {candidate.base_name!r} "
+                f"({str(candidate.base_digest)[:12]}), this server's is {self._base_name!r} ({self._base_digest[:12]})",
+                param="model",
+            )
+        return None
 
     async def list_adapters(
-        self, tenant: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+        self, tenant: str, *, only: VersionFilter = ANY, limit: int = DEFAULT_LIMIT, cursor: str | None = None
     ) -> Page[Adapter]:
-        """A tenant's adapters, oldest first.
+        """A tenant's adapters that have such a version, oldest first.
 
         Raises:
             NotFound, InvalidRequest, RegistryUnavailable
@@ -55,7 +86,7 @@ class AdapterService:
         after = int(read_cursor(cursor, _NUMBER) or 0)
         async with self._database.read() as connection:
             owner = await tenant_or_404(connection, tenant)
-            found = await stored.list_adapters(connection, owner, after=after, limit=limit + 1)
+            found = await stored.list_adapters(connection, owner, after=after, limit=limit + 1, only=only)
         return page_of(found, limit, lambda adapter: adapter.id)
 
     async def get_adapter(self, tenant: str, adapter: str) -> Adapter:
@@ -65,12 +96,18 @@ class AdapterService:
             NotFound, RegistryUnavailable
         """
         async with self._database.read() as connection:
-            return await _adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            return await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
 
     async def list_versions(
-        self, tenant: str, adapter: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+        self,
+        tenant: str,
+        adapter: str,
+        *,
+        only: VersionFilter = ANY,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
     ) -> Page[Version]:
-        """An adapter's versions, newest first.
+        """An adapter's versions that are like that, newest first.
 
         Raises:
             NotFound, InvalidRequest, RegistryUnavailable
@@ -78,8 +115,8 @@ class AdapterService:
         checked_limit(limit)
         below = int(read_cursor(cursor, _NUMBER) or MAX_VERSION_NUMBER)
         async with self._database.read() as connection:
-            line = await _adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
-            found = await stored_versions.list_versions(connection, line.id, below=below, limit=limit + 1)
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            found = await stored_versions.list_versions(connection, line.id, below=below, limit=limit + 1, only=only)
         return page_of(found, limit, lambda version: version.number)
 
     async def get_version(self, tenant: str, adapter: str, number: int) -> Version:
@@ -89,8 +126,8 @@ class AdapterService:
             NotFound, RegistryUnavailable
         """
         async with self._database.read() as connection:
-            line = await _adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
-            return await _version_or_404(connection, line, number)
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            return await version_or_404(connection, line, number)
 
     async def quarantine(self, version_id: int, reason: str, *, actor: str = "engine") -> bool:
         """Take a version that failed to load out of service; False if it was not ready any more.
@@ -117,71 +154,8 @@ class AdapterService:
             )
         return True
 
-    async def delete_version(self, tenant: str, adapter: str, number: int, *, actor: str) -> Removed:
-        """Delete a version; ``default`` moves to the newest one still ready, or goes away.
 
-        Raises:
-            NotFound, RegistryUnavailable
-        """
-        async with self._database.write() as connection:
-            owner = await tenant_or_404(connection, tenant, lock=True)
-            line = await _adapter_or_404(connection, owner, adapter)
-            version = await _version_or_404(connection, line, number)
-            now = self._clock()
-            removed = await stored_versions.mark_versions_deleted(connection, line.id, number)
-            moved_to = await self._release_aliases(connection, line, version, now)
-            await audit.record(
-                connection,
-                at=now,
-                actor=actor,
-                action="version.delete",
-                tenant=tenant,
-                subject=f"{adapter}@{number}",
-                before={"state": version.state.value, "digest": version.key.digest, "aliases": list(version.aliases)},
-                after={DEFAULT_ALIAS: moved_to},
-            )
-            return await _removed(connection, removed)
-
-    async def delete_adapter(self, tenant: str, adapter: str, *, actor: str) -> Removed:
-        """Delete an adapter with all its versions; its name is free again.
-
-        Raises:
-            NotFound, RegistryUnavailable
-        """
-        async with self._database.write() as connection:
-            owner = await tenant_or_404(connection, tenant, lock=True)
-            line = await _adapter_or_404(connection, owner, adapter)
-            now = self._clock()
-            removed = await stored_versions.mark_versions_deleted(connection, line.id)
-            await stored.remove_aliases(connection, line.id)
-            await stored.mark_adapter_deleted(connection, line.id, at=now)
-            await audit.record(
-                connection,
-                at=now,
-                actor=actor,
-                action="adapter.delete",
-                tenant=tenant,
-                subject=adapter,
-                before={"versions": list(line.versions), "aliases": dict(line.aliases)},
-            )
-            return await _removed(connection, removed)
-
-    async def _release_aliases(
-        self, connection: AsyncConnection, line: Adapter, version: Version, now: datetime
-    ) -> int | None:
-        """Drop the version's aliases, move ``default`` on; returns the number that ``default`` means now."""
-        await stored.remove_aliases(connection, line.id, version.key.version_id)
-        if DEFAULT_ALIAS not in version.aliases:
-            return line.aliases.get(DEFAULT_ALIAS)
-        newest = await stored_versions.newest_ready(connection, line.id)
-        if newest is None:
-            return None
-        version_id, number = newest
-        await stored.move_alias(connection, line.id, DEFAULT_ALIAS, version_id, at=now)
-        return number
-
-
-async def _adapter_or_404(connection: AsyncConnection, tenant: Tenant, slug: str) -> Adapter:
+async def adapter_or_404(connection: AsyncConnection, tenant: Tenant, slug: str) -> Adapter:
     try:
         found = await stored.find_adapter(connection, tenant, parse_slug(slug, field="adapter"))
     except InvalidName:
@@ -191,7 +165,7 @@ async def _adapter_or_404(connection: AsyncConnection, tenant: Tenant, slug: str
     return found
 
 
-async def _version_or_404(connection: AsyncConnection, line: Adapter, number: int) -> Version:
+async def version_or_404(connection: AsyncConnection, line: Adapter, number: int) -> Version:
     possible = 1 <= number <= MAX_VERSION_NUMBER
     found = await stored_versions.find_version(connection, line.id, number) if possible else None
     if found is None:
@@ -199,15 +173,5 @@ async def _version_or_404(connection: AsyncConnection, line: Adapter, number: in
     return found
 
 
-async def _removed(connection: AsyncConnection, keys: list[VersionKey]) -> Removed:
-    digests = {digest for key in keys for digest in (key.config_digest, key.weights_digest)}
-    return Removed(
-        keys=tuple(keys),
-        digests=await stored_versions.unused_digests(connection, digests),
-    )
-
-
-def _written(name: ModelName) -> str:
-    if name.alias is None:
-        return f"{name.adapter}@{name.number}"
-    return name.adapter if name.alias == DEFAULT_ALIAS else f"{name.adapter}:{name.alias}"
+def _identity(version: ResolvedVersion) -> str:
+    return f"{version.owner}/{version.adapter}:{version.alias}"

@@ -1,21 +1,24 @@
 """One inference request: from a parsed body to the engine's answer."""
 
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from adapters.errors import InvalidName
-from adapters.identity import DEFAULT_ALIAS, VersionKey, parse_model_name
+from adapters.identity import VersionKey
 from app.engine.base import Answer, Endpoint, Engine, EngineRequest
-from app.errors import AdapterLoadFailed, AdapterQuarantined, Forbidden, InvalidRequest, NotFound
+from app.errors import AdapterLoadFailed, AdapterQuarantined, InvalidRequest
 from app.registry import Caller, ResolvedVersion
 from app.services.adapters import AdapterService
 from app.services.bodies import checks, lorax, lorax_answers
 from app.services.bodies.openai import chat_body, completion_body
+from app.services.canary.outcomes import Outcomes
+from app.services.deletion.readers import Readers
+from app.services.models import resolve_name, tenant_of, written
+from app.services.prompts.chat import ChatPrompts
+from app.services.prompts.defaults import apply_defaults, lorax_generation
 from app.settings import Settings
 
 _CHECKS = {Endpoint.COMPLETIONS: completion_body, Endpoint.CHAT: chat_body}
-_PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class Served:
 
     Attributes:
         answer: a whole answer, or its events.
-        version: ``pricing@3``; None for the base model.
+        version: ``pricing@3``, or ``retail/pricing@3`` of another tenant's; None for the base model.
     """
 
     answer: Answer
@@ -32,52 +35,55 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """Something that a caller may name in ``model``.
-
-    Attributes:
-        created: when the adapter was made, or this process started; Unix time in seconds.
-        owner: the tenant's slug; ``tenora`` for the base.
-        root: the version that the name means now, or the base itself.
-        parent: the base's name; None for the base.
-    """
-
-    id: str
-    created: int
-    owner: str
-    root: str
-    parent: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Target:
     name: str
     key: VersionKey | None
     version: str | None
+    defaults: Mapping[str, Any]
+    resolved: ResolvedVersion | None = None
+
+    @property
+    def version_id(self) -> int | None:
+        return None if self.key is None else self.key.version_id
 
 
 class InferenceService:
     """The use cases of a tenant's key with the scope ``inference``. Prompts and answers are never logged."""
 
-    def __init__(self, engine: Engine, adapters: AdapterService, settings: Settings, *, base_name: str) -> None:
-        self._engine, self._adapters, self._base_name = engine, adapters, base_name
+    def __init__(
+        self,
+        engine: Engine,
+        adapters: AdapterService,
+        prompts: ChatPrompts,
+        settings: Settings,
+        *,
+        base_name: str,
+        outcomes: Outcomes | None = None,
+        readers: Readers | None = None,
+    ) -> None:
+        self._readers = readers or Readers()
+        self._outcomes = outcomes or Outcomes(engine)
+        self._engine, self._adapters, self._prompts, self._base_name = engine, adapters, prompts, base_name
         self._limits = settings.limits
-        longest = settings.engine.max_model_len
+        self._longest = longest = settings.engine.max_model_len
         self._default_tokens = min(self._limits.max_new_tokens, longest or self._limits.max_new_tokens)
-        self._started = int(time.time())
 
     async def complete(self, caller: Caller, request_id: str, endpoint: Endpoint, body: dict[str, Any]) -> Served:
         """Answer a body of one of OpenAI's routes; events if it says ``stream``.
 
         Raises:
             InvalidRequest, UnsupportedField, NotFound, Forbidden, AdapterQuarantined, RegistryUnavailable,
-            EngineUnavailable
+            EngineUnavailable, Busy
             adapters.errors.StorageError: the version's bytes could not be had.
         """
         checked = _CHECKS[endpoint](body, self._limits)
-        target = await self._target(caller, self._asked(body))
-        request = EngineRequest(request_id, endpoint, checked, target.name, target.key, caller.salt)
-        return Served(await self._answer(request, target), target.version)
+        with self._readers.reading() as reader:
+            target = await self._target(caller, self._asked(body), body.get("user"))
+            reader.found(target.version_id)
+            filled = apply_defaults(endpoint, checked, target.defaults, longest=self._longest)
+            prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
+            request = EngineRequest(request_id, endpoint, filled, target.name, target.key, caller.salt, prompt)
+            return Served(await self._answer(request, target), target.version)
 
     async def generate(self, caller: Caller, request_id: str, body: dict[str, Any], *, stream: bool | None) -> Served:
         """Answer a LoRAX body in LoRAX's shape; ``stream`` is None where the body decides.
@@ -85,48 +91,20 @@ class InferenceService:
         Raises: as :meth:`complete`.
         """
         wanted = lorax.generation(body, self._limits, default_tokens=self._default_tokens, stream=stream)
-        target = await self._target(caller, wanted.adapter_id)
-        request = EngineRequest(request_id, Endpoint.COMPLETIONS, wanted.body, target.name, target.key, caller.salt)
-        try:
-            answer = await self._answer(request, target)
-        except InvalidRequest as error:
-            raise lorax.in_lorax_words(error) from None
+        with self._readers.reading() as reader:
+            target = await self._target(caller, wanted.adapter_id)
+            reader.found(target.version_id)
+            if target.defaults:
+                wanted = self._filled(body, target, stream)
+            request = EngineRequest(request_id, Endpoint.COMPLETIONS, wanted.body, target.name, target.key, caller.salt)
+            try:
+                answer = await self._answer(request, target)
+            except InvalidRequest as error:
+                raise lorax.in_lorax_words(error) from None
         special, texts = self._engine.special_token_ids, self._engine.token_texts
         if isinstance(answer, dict):
             return Served(await lorax_answers.whole(wanted, answer, special=special, texts=texts), target.version)
         return Served(lorax_answers.LoraxEvents(wanted, answer, special=special, texts=texts), target.version)
-
-    async def models(self, caller: Caller) -> list[Model]:
-        """The base, and the tenant's adapters that have a default version.
-
-        Raises:
-            Forbidden, RegistryUnavailable
-        """
-        _, slug = _tenant(caller)
-        models, cursor = [self._base()], None
-        while True:
-            page = await self._adapters.list_adapters(slug, limit=_PAGE, cursor=cursor)
-            models += [
-                self._model(adapter.name, int(adapter.created_at.timestamp()), slug, adapter.aliases[DEFAULT_ALIAS])
-                for adapter in page.data
-                if DEFAULT_ALIAS in adapter.aliases
-            ]
-            cursor = page.next_cursor
-            if cursor is None:
-                return models
-
-    async def model(self, caller: Caller, name: str) -> Model:
-        """One model, by any name that ``model`` takes.
-
-        Raises:
-            NotFound, Forbidden, AdapterQuarantined, RegistryUnavailable
-        """
-        if name == self._base_name:
-            return self._base()
-        _, slug = _tenant(caller)
-        version = await self._resolve(caller, name)
-        adapter = await self._adapters.get_adapter(slug, version.adapter)
-        return self._model(name, int(adapter.created_at.timestamp()), slug, version.number, version.adapter)
 
     def _asked(self, body: dict[str, Any]) -> str | None:
         """The name in ``adapter_id`` or ``model``, which must agree unless ``model`` only names the base."""
@@ -142,25 +120,30 @@ class InferenceService:
             )
         return adapter_id or model
 
-    async def _target(self, caller: Caller, name: str | None) -> _Target:
+    async def _target(self, caller: Caller, name: str | None, user: str | None = None) -> _Target:
         if not name or name == self._base_name:
-            _tenant(caller)
-            return _Target(self._base_name, None, None)
-        version = await self._resolve(caller, name)
-        return _Target(name, version.key, f"{version.adapter}@{version.number}")
+            tenant_of(caller)
+            return _Target(self._base_name, None, None, {})
+        version = await resolve_name(self._adapters, caller, name, user)
+        return _Target(name, version.key, written(version, caller), version.defaults, version)
 
-    async def _resolve(self, caller: Caller, name: str) -> ResolvedVersion:
-        tenant_id, _ = _tenant(caller)
-        try:
-            parsed = parse_model_name(name)
-        except InvalidName:
-            # A name outside the grammar is the name of nothing.
-            raise NotFound(f"there is no model {name[:80]!r}", param="model") from None
-        return await self._adapters.resolve(tenant_id, parsed)
+    async def _prompt(self, caller: Caller, body: Mapping[str, Any], target: _Target) -> str | None:
+        _, slug = tenant_of(caller)
+        return await self._prompts.render(body, target.defaults, owner=slug)
+
+    def _filled(self, body: dict[str, Any], target: _Target, stream: bool | None) -> lorax.Generation:
+        return lorax_generation(
+            body,
+            target.defaults,
+            self._limits,
+            default_tokens=self._default_tokens,
+            stream=stream,
+            longest=self._longest,
+        )
 
     async def _answer(self, request: EngineRequest, target: _Target) -> Answer:
         try:
-            return await self._engine.answer(request)
+            return await self._outcomes.observed(target.resolved, request.request_id, self._engine.answer(request))
         except AdapterLoadFailed as error:
             await self._quarantine(error, target)
 
@@ -169,16 +152,3 @@ class InferenceService:
         raise AdapterQuarantined(
             f"the version {target.version} failed to load and is not tried again", param="model"
         ) from error
-
-    def _base(self) -> Model:
-        return Model(self._base_name, self._started, "tenora", self._base_name, None)
-
-    def _model(self, name: str, created: int, owner: str, number: int, adapter: str | None = None) -> Model:
-        return Model(name, created, owner, f"{adapter or name}@{number}", self._base_name)
-
-
-def _tenant(caller: Caller) -> tuple[int, str]:
-    """The tenant's id and slug; a platform key has none, and no prefix-cache salt either."""
-    if caller.tenant_id is None or caller.tenant_slug is None:
-        raise Forbidden("the key is no tenant's")
-    return caller.tenant_id, caller.tenant_slug

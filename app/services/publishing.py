@@ -1,18 +1,17 @@
 """Publishing: a received upload becomes an immutable version that callers can name.
 
 The order makes every crash harmless: bytes first, row second. Bytes without a row only take room, and a row
-without bytes cannot be.
+without bytes cannot be. What is registered is tried on the engine before it is served: :mod:`app.services.trials`.
 """
 
 import asyncio
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from adapters.errors import AdapterRejected
-from adapters.identity import DEFAULT_ALIAS, content_digest, parse_adapter_slug
+from adapters.identity import content_digest, parse_adapter_slug
 from adapters.sandbox import validate_in_child
 from adapters.stores.base import BlobStore
 from adapters.strict_json import parse_object
@@ -24,15 +23,20 @@ from app.database import audit, versions
 from app.database.session import Database
 from app.database.versions import NewVersion
 from app.errors import AdapterQuarantined
-from app.registry import Version, VersionState
+from app.registry import Provenance, PublishOptions, Version, VersionState
+from app.services.deletion.blobs import BlobService
+from app.services.prompts.chat import ChatPrompts
+from app.services.quotas import check_room, enforce_quota
 from app.services.spool import Upload
 from app.services.tenants import tenant_or_404
+from app.services.trials import TrialService
 from app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 #: Validators that run at the same time; they compete with the engine for cores.
 _VALIDATORS = 2
+_MAX_PEFT_VERSION = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class PublishingService:
     """The rules of publishing. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id or ``cli``.
 
     Args:
-        blob_lock: held while a row and its bytes must agree; shared with whoever deletes bytes.
+        blobs: whoever deletes bytes, and says when the same ones may be put back.
     """
 
     def __init__(
@@ -56,35 +60,45 @@ class PublishingService:
         store: BlobStore,
         base: BaseModel,
         settings: Settings,
-        blob_lock: asyncio.Lock,
+        trials: TrialService,
+        prompts: ChatPrompts,
+        blobs: BlobService,
         *,
         clock: Clock = utc_now,
     ) -> None:
         self._database, self._store, self._base = database, store, base
         self._max_lora_rank, self._limits = settings.engine.max_lora_rank, settings.limits
-        self._blob_lock, self._clock = blob_lock, clock
+        self._trials, self._prompts, self._blobs, self._clock = trials, prompts, blobs, clock
         self._validators = asyncio.Semaphore(_VALIDATORS)
 
     async def check_target(self, tenant: str, adapter: str) -> None:
         """Whether a version could be published under these names: to be asked before an upload's bytes are read.
 
         Raises:
-            InvalidName, NotFound, RegistryUnavailable
+            InvalidName, NotFound, QuotaExceeded, RegistryUnavailable
         """
         parse_adapter_slug(adapter, base_model=self._base.name)
         async with self._database.read() as connection:
-            await tenant_or_404(connection, tenant)
+            await check_room(connection, await tenant_or_404(connection, tenant), adapter)
 
-    async def publish(self, tenant: str, adapter: str, upload: Upload, *, actor: str) -> Published:
-        """Check the files, store them, and make them the adapter's next version and its ``default``.
+    async def publish(
+        self, tenant: str, adapter: str, upload: Upload, options: PublishOptions, *, actor: str
+    ) -> Published:
+        """Check the files, store them, try them on the engine, and make them the adapter's next version.
+
+        Returns with the version ready, or ``validating`` if the options say not to wait.
 
         Raises:
-            AdapterRejected: with every reason; the refusal is in the audit trail, nothing else is kept.
+            AdapterRejected: with every reason; refused by the gate only the audit trail knows of it, refused on the
+                engine it is a version in the state ``rejected``.
             AdapterQuarantined: these bytes are a version that failed to load.
+            InvalidRequest: the options' chat template does not render.
             ValidationFailed, StoreUnavailable, DiskFull
-            InvalidName, NotFound, RegistryUnavailable
+            QuotaExceeded: with every limit that is to blame; see :mod:`app.services.quotas`.
+            InvalidName, NotFound, RegistryUnavailable, EngineUnavailable
         """
         parse_adapter_slug(adapter, base_model=self._base.name)
+        await self._prompts.check(options.defaults, owner=tenant)
         try:
             summary = await self._validate(upload)
         except AdapterRejected as error:
@@ -92,11 +106,15 @@ class PublishingService:
             raise
         manifest = parse_object(await asyncio.to_thread(upload.config.path.read_bytes))
         await self._store_files(upload)
-        async with self._blob_lock:
-            published = await self._register(tenant, adapter, upload, summary, manifest, actor)
-            # Costs a look each, unless a deletion took the same bytes away since they were stored.
-            await self._store_files(upload)
-        return published
+        published = await self._register(tenant, adapter, self._version(upload, summary, manifest, options, actor))
+        # Costs a look each, unless a deletion took the same bytes away since they were stored.
+        await self._blobs.settled((upload.config.digest, upload.weights.digest))
+        await self._store_files(upload)
+        if published.version.state is not VersionState.VALIDATING:
+            return published
+        trial = self._trials.begin(tenant, published.version)
+        # The trial goes on if whoever waits goes away.
+        return Published(await asyncio.shield(trial), published.created) if options.wait else published
 
     async def _validate(self, upload: Upload) -> Summary:
         async with self._validators:
@@ -113,47 +131,60 @@ class PublishingService:
 
     async def _store_files(self, upload: Upload) -> None:
         for file in (upload.config, upload.weights):
-            await asyncio.to_thread(self._store.put, file.digest, file.path)
+            await asyncio.to_thread(file.adopt or partial(self._store.put, file.digest, file.path))
 
-    async def _register(
-        self, tenant: str, adapter: str, upload: Upload, summary: Summary, manifest: dict[str, Any], actor: str
-    ) -> Published:
-        now = self._clock()
-        new = NewVersion(
+    def _version(
+        self, upload: Upload, summary: Summary, manifest: dict[str, Any], options: PublishOptions, actor: str
+    ) -> NewVersion:
+        provenance = Provenance(
+            # What the trial needs to know stays with the version, should another server have to end it.
+            source={**options.source, "alias": options.alias, "allow_no_effect": options.allow_no_effect},
+            uploaded_from=options.uploaded_from,
+            training_run=options.training_run,
+            peft_version=_peft_version(manifest),
+            alpha=summary.alpha,
+            target_modules=summary.target_modules,
+            parameters=summary.parameters,
+            dtype=summary.dtype,
+            base_name=self._base.name,
+            base_digest=self._base.digest,
+        )
+        return NewVersion(
             config_digest=upload.config.digest,
             weights_digest=upload.weights.digest,
             config_bytes=upload.config.size,
             weights_bytes=upload.weights.size,
             rank=summary.rank,
             manifest=manifest,
-            created_at=now,
+            created_at=self._clock(),
             created_by=actor,
+            provenance=provenance,
+            labels=options.labels,
+            card=options.card,
+            defaults=options.defaults,
         )
+
+    async def _register(self, tenant: str, adapter: str, new: NewVersion) -> Published:
         async with self._database.write() as connection:
             owner = await tenant_or_404(connection, tenant, lock=True)
-            adapter_id = await stored.ensure_adapter(connection, owner, adapter, at=now)
-            known = await versions.find_version_by_digest(connection, adapter_id, _digest(upload))
+            adapter_id = await stored.ensure_adapter(connection, owner, adapter, at=new.created_at)
+            digest = content_digest(new.config_digest, new.weights_digest)
+            known = await versions.find_version_by_digest(connection, adapter_id, digest)
             if known is not None:
                 return _known(known)
-            return await self._insert(connection, tenant, adapter_id, new)
-
-    async def _insert(self, connection: AsyncConnection, tenant: str, adapter_id: int, new: NewVersion) -> Published:
-        version = await versions.insert_version(connection, adapter_id, new)
-        before = await stored.move_alias(
-            connection, adapter_id, DEFAULT_ALIAS, version.key.version_id, at=new.created_at
-        )
-        await audit.record(
-            connection,
-            at=new.created_at,
-            actor=new.created_by,
-            action="version.publish",
-            tenant=tenant,
-            subject=f"{version.adapter}@{version.number}",
-            before={DEFAULT_ALIAS: before},
-            after={DEFAULT_ALIAS: version.number, "digest": version.key.digest, "rank": new.rank},
-        )
-        shown = await versions.find_version(connection, adapter_id, version.number)
-        return Published(shown or version, created=True)
+            size = new.config_bytes + new.weights_bytes
+            await enforce_quota(connection, owner, adapter_id, size=size, rank=new.rank)
+            version = await versions.insert_version(connection, adapter_id, new)
+            await audit.record(
+                connection,
+                at=new.created_at,
+                actor=new.created_by,
+                action="version.publish",
+                tenant=tenant,
+                subject=f"{adapter}@{version.number}",
+                after={"digest": digest, "rank": new.rank, "source": dict(new.provenance.source)},
+            )
+            return Published(version, created=True)
 
     async def _record_rejection(
         self, tenant: str, adapter: str, upload: Upload, error: AdapterRejected, actor: str
@@ -180,3 +211,8 @@ def _known(version: Version) -> Published:
             f"these bytes are the version {version.adapter}@{version.number}, which failed to load"
         )
     return Published(version, created=False)
+
+
+def _peft_version(manifest: dict[str, Any]) -> str | None:
+    found = manifest.get("peft_version")
+    return found if isinstance(found, str) and found.isprintable() and len(found) <= _MAX_PEFT_VERSION else None

@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +27,17 @@ BATCH_BYTES = 4 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class SpooledFile:
-    """A received file: its SHA-256 (hex) and its size in bytes."""
+    """A received file: its SHA-256 (hex) and its size in bytes.
+
+    Attributes:
+        adopt: keeps bytes that the store has already, in its staging area, under their digest; blocks. None: the
+            store gets them from ``path``.
+    """
 
     path: Path
     digest: str
     size: int
+    adopt: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

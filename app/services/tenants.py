@@ -4,6 +4,7 @@ import re
 import secrets
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,14 +13,20 @@ from adapters.errors import InvalidName
 from adapters.identity import parse_slug
 from app.clock import Clock, utc_now
 from app.database import audit
+from app.database import quotas as stored_quotas
 from app.database import tenants as stored
 from app.database.session import Database
 from app.errors import Conflict, NotFound
+from app.quota import Usage
 from app.registry import Page, Tenant
 from app.services.caller_cache import CallerCache
 from app.services.checks import DEFAULT_LIMIT, checked_limit, checked_name, page_of, read_cursor
+from app.services.quotas import changed_quota, limits_of
 
 _ID = re.compile("[1-9][0-9]{0,9}", re.ASCII)
+
+#: Says that a value which may be None was not given.
+KEEP: Final = object()
 
 
 class TenantService:
@@ -55,6 +62,16 @@ class TenantService:
         async with self._database.read() as connection:
             return await tenant_or_404(connection, slug)
 
+    async def usage(self, slug: str) -> tuple[Tenant, Usage]:
+        """A tenant and what it keeps.
+
+        Raises:
+            NotFound, RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            tenant = await tenant_or_404(connection, slug)
+            return tenant, await stored_quotas.usage(connection, tenant.id)
+
     async def list(self, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[Tenant]:
         """Tenants, oldest first.
 
@@ -67,8 +84,19 @@ class TenantService:
             found = await stored.list_tenants(connection, after=after, limit=limit + 1)
         return page_of(found, limit, lambda tenant: tenant.id)
 
-    async def update(self, slug: str, *, name: str | None = None, disabled: bool | None = None, actor: str) -> Tenant:
+    async def update(
+        self,
+        slug: str,
+        *,
+        name: str | None = None,
+        disabled: bool | None = None,
+        quota: object = KEEP,
+        actor: str,
+    ) -> Tenant:
         """Change what is given; a disabled tenant's keys do not work.
+
+        Args:
+            quota: a JSON merge patch, see :func:`app.services.quotas.changed_quota`.
 
         Raises:
             NotFound, InvalidRequest, RegistryUnavailable
@@ -81,9 +109,12 @@ class TenantService:
                 old,
                 name=old.name if name is None else name,
                 disabled=old.disabled if disabled is None else disabled,
+                quota=old.quota if quota is KEEP else changed_quota(old.quota, quota),
             )
             if new != old:
-                await stored.update_tenant(connection, old.id, name=new.name, disabled=new.disabled)
+                await stored.update_tenant(
+                    connection, old.id, name=new.name, disabled=new.disabled, quota=limits_of(new.quota)
+                )
                 await _record(connection, self._clock(), actor, "tenant.update", slug, old, new)
         self._cache.clear()
         return new
@@ -134,4 +165,7 @@ async def _record(
 
 
 def _snapshot(tenant: Tenant | None) -> dict[str, object] | None:
-    return None if tenant is None else {"name": tenant.name, "disabled": tenant.disabled}
+    if tenant is None:
+        return None
+    limits = {field: limit for field, limit in limits_of(tenant.quota).items() if limit is not None}
+    return {"name": tenant.name, "disabled": tenant.disabled} | ({"quota": limits} if limits else {})

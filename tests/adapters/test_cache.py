@@ -618,3 +618,36 @@ class CacheMachine(RuleBasedStateMachine):
 
 TestCacheMachine = CacheMachine.TestCase
 TestCacheMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+
+
+async def test_a_cache_says_what_its_disk_holds_by_the_disk_itself(root: Path, store: WatchedStore) -> None:
+    key, other = store.publish(1), store.publish(2)
+    cache = DiskCache(root, store, 10_000)
+    assert not await cache.holds(key)
+    await fill(cache, key)
+    assert await cache.holds(key)
+    assert not await cache.holds(other)
+    await cache.drop(key)
+    assert not await cache.holds(key)
+
+
+async def test_half_a_removal_counts_as_held_and_is_finished_by_the_next(root: Path, store: WatchedStore) -> None:
+    key = store.publish(1)
+    cache = DiskCache(root, store, 10_000)
+    await fill(cache, key)
+    (root / key.digest).rename(root / "tmp" / f"{key.digest}.of-a-process-that-died")
+    assert await DiskCache(root, store, 10_000).holds(key)
+    fresh = DiskCache(root, store, 10_000)
+    await fresh.drop(key)
+    assert not await fresh.holds(key)
+    assert list((root / "tmp").iterdir()) == []
+
+
+async def test_a_sweep_removes_what_nobody_needs_or_reads(root: Path, store: WatchedStore) -> None:
+    needed, unneeded, read = store.publish(1), store.publish(2), store.publish(3)
+    await fill(DiskCache(root, store, 10_000), needed, unneeded, read)
+    cache = DiskCache(root, store, 10_000)
+    async with await cache.lease(read):
+        assert await cache.sweep({needed.digest}) == (unneeded.digest,)
+        assert kept(root) == {needed.digest, read.digest}
+        assert cache.used_bytes == needed.size + read.size

@@ -76,14 +76,27 @@ def test_malformed_model_names_are_refused(text: str) -> None:
         parse_model_name(text)
 
 
+@given(SLUGS, SLUGS, SLUGS, st.integers(1, MAX_VERSION_NUMBER))
+def test_an_owner_may_come_first(owner: str, adapter: str, alias: str, number: int) -> None:
+    assert parse_model_name(f"{owner}/{adapter}:{alias}") == ModelName(adapter, alias=alias, owner=owner)
+    assert parse_model_name(f"{owner}/{adapter}@{number}") == ModelName(adapter, None, number, owner)
+
+
+@pytest.mark.parametrize("text", ["/", "/a", "a/", "a//b", "a/b/c", "A/b", "a:b/c", "a@1/c", "../a", "a/\u0430"])
+def test_malformed_owners_are_refused(text: str) -> None:
+    with pytest.raises(InvalidName):
+        parse_model_name(text)
+
+
 def _written(name: ModelName) -> list[str]:
     """The ways to write a model name."""
+    owner = "" if name.owner is None else f"{name.owner}/"
     if name.number is not None:
-        return [f"{name.adapter}@{name.number}"]
-    return [f"{name.adapter}:{name.alias}", *([name.adapter] if name.alias == "default" else [])]
+        return [f"{owner}{name.adapter}@{name.number}"]
+    return [f"{owner}{name.adapter}:{name.alias}", *([f"{owner}{name.adapter}"] if name.alias == "default" else [])]
 
 
-@given(st.text(max_size=120) | st.text("ab1.:@", max_size=12))
+@given(st.text(max_size=120) | st.text("ab1.:@/", max_size=12))
 def test_any_text_is_a_model_name_that_can_be_written_back_or_an_error(text: str) -> None:
     try:
         name = parse_model_name(text)
@@ -94,6 +107,7 @@ def test_any_text_is_a_model_name_that_can_be_written_back_or_an_error(text: str
     else:
         assert (name.alias is None) != (name.number is None)
         assert text in _written(name)
+        assert str(name) in _written(name)
 
 
 @pytest.mark.parametrize("text", [*sorted(RESERVED_NAMES), "llama"])

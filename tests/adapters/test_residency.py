@@ -36,13 +36,13 @@ def test_what_ran_until_just_now_counts_as_used_last() -> None:
     assert residency.admit(3) == Decision(Admission.LOAD, evict=2)
 
 
-def test_leased_pinned_and_loading_versions_stay() -> None:
+def test_leased_and_loading_versions_stay() -> None:
     residency = loaded(Residency(3), 1, 2)
-    residency.pin(1)
+    residency.admit(1)
     residency.admit(2)
     residency.admit(3)
     assert residency.admit(4) == Decision(Admission.WAIT)
-    residency.unpin(1)
+    residency.release(1)
     assert residency.admit(4) == Decision(Admission.LOAD, evict=1)
 
 
@@ -88,9 +88,8 @@ def test_a_version_removed_while_it_loads_is_taken_out_when_nobody_waits_any_mor
     assert residency.residents == frozenset()
 
 
-def test_idle_versions_are_taken_out_at_once_pinned_or_not() -> None:
+def test_idle_versions_are_taken_out_at_once() -> None:
     residency = loaded(Residency(2), 1)
-    residency.pin(1)
     assert residency.remove(1) is True
     assert loaded(residency, 1, 2).admit(3).evict == 1
 
@@ -118,7 +117,6 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.loading: set[int] = set()
         self.engine: list[int] = []  # loaded, the least recently used first
         self.leases: Counter[int] = Counter()
-        self.pinned: set[int] = set()
         self.removed: set[int] = set()
 
     def use(self, version: int) -> None:
@@ -135,7 +133,7 @@ class ResidencyMachine(RuleBasedStateMachine):
 
     @rule(version=VERSIONS)
     def admit(self, version: int) -> None:
-        free = [other for other in self.engine if not self.leases[other] and other not in self.pinned]
+        free = [other for other in self.engine if not self.leases[other]]
         full = len(self.engine) + len(self.loading) == self.capacity
         decision = self.residency.admit(version)
         if version in self.engine:
@@ -175,15 +173,9 @@ class ResidencyMachine(RuleBasedStateMachine):
 
     @rule(version=VERSIONS)
     def remove(self, version: int) -> None:
-        self.pinned.discard(version)
         if version in self.engine or version in self.loading:
             self.removed.add(version)
         self.take_out(version, self.residency.remove(version))
-
-    @rule(version=VERSIONS, pin=st.booleans())
-    def pin(self, version: int, pin: bool) -> None:
-        (self.residency.pin if pin else self.residency.unpin)(version)
-        (self.pinned.add if pin else self.pinned.discard)(version)
 
     @invariant()
     def residents_are_those_of_the_engine_and_fit(self) -> None:
@@ -261,6 +253,27 @@ def test_entering_twice_is_refused() -> None:
             gate.enter(request, 1, 0.0)
 
 
+def test_a_pinned_adapter_is_joined_however_long_others_wait() -> None:
+    gate = SlotGate(2, max_age_s=2.0)
+    gate.enter("keeper", 1, 0.0)
+    gate.enter("a1", 2, 0.0)
+    gate.enter("b1", 3, 0.0)
+    assert gate.enter("k1", 1, 10.0) is False
+    assert gate.pin(1, 10.0) == ("k1",)
+    assert gate.enter("k2", 1, 10.0) is True
+    assert gate.enter("a2", 2, 10.0) is False
+    gate.unpin(1)
+    assert gate.enter("k3", 1, 10.0) is False
+
+
+def test_only_who_has_a_slot_can_be_pinned() -> None:
+    gate = SlotGate(1)
+    gate.enter("a", 1, 0.0)
+    gate.enter("b", 2, 0.0)
+    with pytest.raises(ValueError, match="no slot"):
+        gate.pin(2, 0.0)
+
+
 class GateMachine(RuleBasedStateMachine):
     """SlotGate's promises, checked from outside on what it answers."""
 
@@ -274,6 +287,8 @@ class GateMachine(RuleBasedStateMachine):
         self.waiting: dict[str, int] = {}
         #: When each waiting adapter took its place in the queue; in that order.
         self.since: dict[int, float] = {}
+        #: Pinned versions to the requests that keep their slots.
+        self.keepers: dict[int, str] = {}
 
     def run(self, requests: tuple[str, ...]) -> None:
         """Check an admission against the rules, adapter by adapter."""
@@ -282,7 +297,9 @@ class GateMachine(RuleBasedStateMachine):
             mine = {request for request, other in self.waiting.items() if other == version}
             assert mine <= set(requests), "a visit admits all that wait for its adapter"
             ahead = list(self.since)[: list(self.since).index(version)]
-            if version in self.running.values():
+            if version in self.keepers:
+                pass  # takes no slot from anybody
+            elif version in self.running.values():
                 overtaken = [self.now - self.since[other] for other in ahead]
                 assert all(age <= self.max_age_s for age in overtaken), "joined in front of one that is too old"
             else:
@@ -300,10 +317,10 @@ class GateMachine(RuleBasedStateMachine):
         if self.gate.enter(request, version, self.now):
             self.run((request,))
 
-    @precondition(lambda self: self.running)
+    @precondition(lambda self: self.running.keys() - self.keepers.values())
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        request = data.draw(st.sampled_from(sorted(self.running)))
+        request = data.draw(st.sampled_from(sorted(self.running.keys() - self.keepers.values())))
         del self.running[request]
         self.run(self.gate.leave(request, self.now))
 
@@ -314,6 +331,22 @@ class GateMachine(RuleBasedStateMachine):
         version = self.waiting.pop(request)
         if version not in self.waiting.values():
             del self.since[version]
+        self.run(self.gate.leave(request, self.now))
+
+    @precondition(lambda self: len(self.keepers) + 1 < self.slots and set(self.running.values()) - set(self.keepers))
+    @rule(data=st.data())
+    def pin(self, data: st.DataObject) -> None:
+        version = data.draw(st.sampled_from(sorted(set(self.running.values()) - set(self.keepers))))
+        self.keepers[version] = next(request for request, other in self.running.items() if other == version)
+        self.run(self.gate.pin(version, self.now))
+
+    @precondition(lambda self: self.keepers)
+    @rule(data=st.data())
+    def unpin(self, data: st.DataObject) -> None:
+        version = data.draw(st.sampled_from(sorted(self.keepers)))
+        self.gate.unpin(version)
+        request = self.keepers.pop(version)
+        del self.running[request]
         self.run(self.gate.leave(request, self.now))
 
     @rule(seconds=st.sampled_from([0.1, 0.5, 1.0, 2.0, 5.0]))
@@ -328,10 +361,14 @@ class GateMachine(RuleBasedStateMachine):
     def no_slot_is_idle_while_somebody_waits(self) -> None:
         assert not self.waiting or len(set(self.running.values())) == self.slots
 
+    @invariant()
+    def the_pinned_never_wait(self) -> None:
+        assert not self.keepers.keys() & set(self.waiting.values())
+
     def teardown(self) -> None:
-        """Whoever waits is admitted once those before them end: nobody is lost."""
-        while getattr(self, "running", None):
-            request = next(iter(self.running))
+        """Whoever waits is admitted once those before them end, the pinned aside: nobody is lost."""
+        while left := getattr(self, "running", {}).keys() - getattr(self, "keepers", {}).values():
+            request = min(left)
             del self.running[request]
             self.run(self.gate.leave(request, self.now))
         assert not getattr(self, "waiting", None)

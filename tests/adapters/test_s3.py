@@ -121,7 +121,7 @@ def test_a_failed_abort_is_logged_and_the_first_failure_reported(
     assert "could not be aborted" in caplog.text
 
 
-def test_a_download_that_is_cut_once_is_started_again(bucket: str, proxy: CuttingProxy, tmp_path: Path) -> None:
+def test_a_download_that_is_cut_goes_on_where_it_was(bucket: str, proxy: CuttingProxy, tmp_path: Path) -> None:
     data = random.Random(1).randbytes(4 * 2**20)
     digest = write_blob(tmp_path / "source", data)
     store = open_s3(proxy.url, bucket)
@@ -136,7 +136,8 @@ def test_a_download_that_is_cut_each_time_leaves_no_file(bucket: str, proxy: Cut
     digest = write_blob(tmp_path / "source", bytes(4 * 2**20))
     store = open_s3(proxy.url, bucket)
     store.put(digest, tmp_path / "source")
-    proxy.down = 2 * 2**20
+    # Each of the three tries goes on where the one before was cut.
+    proxy.down = 2**20
     with pytest.raises(StoreUnavailable):
         store.fetch(digest, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

@@ -1,15 +1,18 @@
 """What tests of the HTTP side serve: a tiny base, adapters that PEFT made for it, and no engine."""
 
+import asyncio
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from transformers import LlamaConfig
 
+from adapters.identity import VersionKey
 from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.urls import database_url
-from app.engine.base import Answer, EngineRequest, EngineState, EngineStats
+from app.engine.base import Answer, EngineEvent, EngineRequest, EngineState, EngineStats, Listener, SmokeResult
 from app.errors import EngineUnavailable
 from app.secrets import load_pepper
 from app.services.caller_cache import CallerCache
@@ -22,13 +25,30 @@ MAX_RANK = 16
 
 
 class NoEngine:
-    """The engine's port where nothing infers: it refuses every request and notes what it is told to unload."""
+    """The engine's port where nothing infers: it refuses every request and notes what it is told.
+
+    Attributes:
+        smoke_result: what every smoke check finds, or the error that it raises.
+        may_smoke: a smoke check that has begun ends once this is set.
+        smoked, preloaded, unloaded: version ids, in order.
+        loaded: what it says that it holds.
+        not_finite: ids of requests that it calls not finite.
+    """
 
     state = EngineState.STOPPED
     special_token_ids: frozenset[int] = frozenset()
 
     def __init__(self) -> None:
         self.unloaded: list[int] = []
+        self.smoke_result: SmokeResult | Exception = SmokeResult(finite=True, has_effect=True)
+        self.may_smoke = threading.Event()
+        self.may_smoke.set()
+        self.smoked: list[int] = []
+        self.preloaded: list[int] = []
+        self.loaded: set[int] = set()
+        self.not_finite: set[str] = set()
+        self.listeners: list[Listener] = []
+        self._pinned: set[int] = set()
         self.works = True
         self.calls: list[str] = []
 
@@ -48,8 +68,55 @@ class NoEngine:
     async def answer(self, request: EngineRequest) -> Answer:
         raise EngineUnavailable("there is no engine here", retry_after=7)
 
+    async def smoke(self, key: VersionKey) -> SmokeResult:
+        self.smoked.append(key.version_id)
+        # The test and the server run in threads of their own.
+        await asyncio.to_thread(self.may_smoke.wait, 30)
+        if isinstance(self.smoke_result, Exception):
+            raise self.smoke_result
+        self._load(key.version_id)
+        return self.smoke_result
+
+    def was_finite(self, request_id: str) -> bool:
+        return request_id not in self.not_finite
+
+    async def preload(self, key: VersionKey) -> None:
+        self.preloaded.append(key.version_id)
+        self._load(key.version_id)
+
+    async def pin(self, key: VersionKey) -> None:
+        self._load(key.version_id)
+        self._pinned.add(key.version_id)
+
+    async def unpin(self, version_id: int) -> None:
+        self._pinned.discard(version_id)
+
+    @property
+    def pinned(self) -> frozenset[int]:
+        return frozenset(self._pinned)
+
+    async def holds(self, version_id: int) -> bool:
+        return version_id in self.loaded
+
+    def subscribe(self, listener: Listener) -> None:
+        self.listeners.append(listener)
+
+    def tell(self, event: EngineEvent) -> None:
+        """Let an event happen."""
+        for listener in self.listeners:
+            listener(event)
+
     async def unload(self, version_id: int) -> None:
         self.unloaded.append(version_id)
+        self._pinned.discard(version_id)
+        if version_id in self.loaded:
+            self.loaded.remove(version_id)
+            self.tell(EngineEvent("unload", version_id))
+
+    def _load(self, version_id: int) -> None:
+        if version_id not in self.loaded:
+            self.loaded.add(version_id)
+            self.tell(EngineEvent("load", version_id, 0.0))
 
     async def check(self) -> None:
         if not self.works:

@@ -18,7 +18,7 @@ def rows(model: type[BaseModel], prefix: str) -> Iterator[str]:
             yield from rows(annotation, f"{prefix}{name.upper()}__")
             continue
         default = field.get_default(call_default_factory=True)
-        shown = "" if default in (None, "") else f"`{default}`"
+        shown = "" if default in (None, "", (), frozenset()) else f"`{default}`"
         yield f"| `{prefix}{name.upper()}` | {shown} | {field.description} |"
 
 

@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from app.settings import CLIENT_NAMES, Settings, UnknownSetting, check_environment, setting_names
+from app.settings import CLIENT_NAMES, ImportSettings, Settings, UnknownSetting, check_environment, setting_names
 
 
 def test_every_field_has_its_name():
@@ -12,7 +13,7 @@ def test_every_field_has_its_name():
     assert {"TENORA_HOME", "TENORA_ENGINE__MAX_LORAS", "TENORA_LIMITS__N"} <= set(names)
     assert len(names) == len(set(names))
     assert "TENORA_ENGINE" not in names
-    groups = {"engine", "limits"}
+    groups = {"engine", "limits", "imports"}
     assert {f"TENORA_{name.upper()}" for name in Settings.model_fields.keys() - groups} <= set(names)
 
 
@@ -43,6 +44,38 @@ def test_all_unknown_names_are_told_but_no_values():
         check_environment({"TENORA_A": "hunter2", "TENORA_ZZZZ": "hunter2", "TENORA_PORT": "1"})
     assert str(caught.value).count("no such setting") == 2
     assert "hunter2" not in str(caught.value)
+
+
+def test_where_to_import_from(monkeypatch):
+    assert Settings().imports == ImportSettings()
+    assert not Settings().imports.hf
+    monkeypatch.setenv("TENORA_IMPORTS__HF", "true")
+    monkeypatch.setenv("TENORA_IMPORTS__HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("TENORA_IMPORTS__HF_OWNERS", '["org"]')
+    monkeypatch.setenv("TENORA_IMPORTS__S3_PREFIXES", '["s3://bucket/prefix/", "s3://other-bucket"]')
+    found = Settings().imports
+    assert (found.hf, found.hf_owners) == (True, {"org"})
+    assert found.s3_prefixes == ("s3://bucket/prefix/", "s3://other-bucket")
+    assert "hf_secret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"hf_endpoint": "ftp://mirror"},
+        {"hf_endpoint": "https://user:password@mirror"},
+        {"hf_endpoint": "https://mirror?x"},
+        {"s3_prefixes": ["bucket/prefix"]},
+        {"s3_prefixes": ["s3://"]},
+        {"s3_prefixes": ["s3://bucket//x"]},
+        {"s3_prefixes": ["s3://bucket/../x"]},
+        {"s3_prefixes": ["s3://Bucket"]},
+        {"token": "x"},
+    ],
+)
+def test_imports_from_nowhere(given):
+    with pytest.raises(ValidationError):
+        ImportSettings(**given)
 
 
 @given(st.text(alphabet="ABCDEFGHIJKLMNOPQRSTUVWXYZ_", max_size=30))

@@ -11,16 +11,20 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from adapters.identity import DEFAULT_ALIAS
-from app.database.adapters import ensure_adapter, move_alias
+from app.database.adapters import ensure_adapter, set_targets
 from app.database.session import Database
 from app.database.tenants import find_tenant
-from app.database.versions import NewVersion, find_version, insert_version
-from app.registry import Version
+from app.database.versions import NewVersion, find_version, insert_version, settle_version
+from app.registry import Provenance, Version, VersionState
 from app.services.adapters import AdapterService
 from app.services.caller_cache import CallerCache
+from app.services.deletion.deletions import DeletionService
 from app.services.key_format import KeyHasher
 from app.services.keys import KeyService
 from app.services.tenants import TenantService
+
+#: The base that the versions of these tests were checked against.
+BASE_NAME, BASE_DIGEST = "llama", "b" * 64
 
 PEPPER = b"the pepper of the tests, 32 bytes or more"
 
@@ -52,12 +56,14 @@ class Node:
     keys: KeyService = field(init=False)
     tenants: TenantService = field(init=False)
     adapters: AdapterService = field(init=False)
+    deletions: DeletionService = field(init=False)
 
     def __post_init__(self) -> None:
         cache = CallerCache(monotonic=self.clock.monotonic)
         self.keys = KeyService(self.database, KeyHasher(PEPPER), cache, clock=self.clock)
         self.tenants = TenantService(self.database, cache, clock=self.clock)
-        self.adapters = AdapterService(self.database, clock=self.clock)
+        self.adapters = AdapterService(self.database, base_name=BASE_NAME, base_digest=BASE_DIGEST, clock=self.clock)
+        self.deletions = DeletionService(self.database, lambda: None, clock=self.clock)
 
     async def publish(self, tenant: str, adapter: str, content: str) -> Version:
         """What an upload does to the registry: a new version from this content, and ``default`` moved to it."""
@@ -67,7 +73,9 @@ class Node:
             adapter_id = await ensure_adapter(connection, owner, adapter, at=self.clock())
             version = await insert_version(connection, adapter_id, new_version(content, self.clock()))
             version_id = version.key.version_id
-            await move_alias(connection, adapter_id, DEFAULT_ALIAS, version_id, at=self.clock())
+            await settle_version(connection, version_id, VersionState.READY)
+            targets, at = {version_id: 100}, self.clock()
+            await set_targets(connection, adapter_id, DEFAULT_ALIAS, targets, at=at, actor="cli", action="publish")
             shown = await find_version(connection, adapter_id, version.number)
         assert shown is not None
         return shown
@@ -84,6 +92,7 @@ def new_version(content: str, at: datetime) -> NewVersion:
         manifest={"r": 8, "lora_alpha": 16},
         created_at=at,
         created_by="cli",
+        provenance=Provenance(source={"kind": "upload"}, base_name=BASE_NAME, base_digest=BASE_DIGEST),
     )
 
 

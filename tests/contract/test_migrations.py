@@ -6,10 +6,10 @@ import sys
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, inspect, select, text
 
 from app.database.migrate import alembic_config, downgrade, migration_connection, upgrade
-from app.database.tables import metadata
+from app.database.tables import alias_history, alias_targets, aliases, metadata, versions
 from app.errors import RegistryUnavailable
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
@@ -86,3 +86,44 @@ def test_migrations_are_never_rendered_without_a_database() -> None:
 def test_a_server_that_does_not_answer_is_unavailable(tmp_path: object) -> None:
     with pytest.raises(RegistryUnavailable, match="does not answer"):
         upgrade(f"postgresql+psycopg://postgres@/none?host={tmp_path}")
+
+
+def test_an_alias_of_the_first_release_keeps_its_version_there_and_back(empty_url: str) -> None:
+    with migration_connection(empty_url) as connection:
+        command.upgrade(config_with(connection), "0001")
+        connection.execute(text(_FIRST_RELEASE_TENANT))
+        connection.execute(text(_FIRST_RELEASE_ADAPTER))
+        for number in (1, 2):
+            connection.execute(text(_FIRST_RELEASE_VERSION), {"number": number, "digest": f"{number:064x}"})
+        connection.execute(text("INSERT INTO aliases VALUES (1, 'default', 2, '2026-01-01 00:00:00')"))
+    upgrade(empty_url)
+    with migration_connection(empty_url) as connection:
+        targets = connection.execute(select(alias_targets)).all()
+        (history,) = connection.execute(select(alias_history)).all()
+        (alias,) = connection.execute(select(aliases)).all()
+        assert targets == [(1, "default", 2, 100)]
+        assert (history.targets, alias.revision) == ({"2": 100}, history.id)
+        source = connection.execute(select(versions.c.source, versions.c.card, versions.c.base_digest)).first()
+        assert source == ({}, "", None)
+    with migration_connection(empty_url) as connection:
+        command.downgrade(config_with(connection), "0001")
+        assert connection.execute(text("SELECT adapter_id, name, version_id FROM aliases")).all() == [(1, "default", 2)]
+        # Ids are still never given twice.
+        connection.execute(text("DELETE FROM aliases"))
+        connection.execute(text("DELETE FROM versions"))
+        connection.execute(text(_FIRST_RELEASE_VERSION), {"number": 3, "digest": "3" * 64})
+        assert connection.scalar(text("SELECT id FROM versions")) == 3
+
+
+_FIRST_RELEASE_TENANT = """
+    INSERT INTO tenants (slug, name, disabled, salt, created_at)
+    VALUES ('pricing', 'Pricing', false, 's', '2026-01-01 00:00:00')
+"""
+_FIRST_RELEASE_ADAPTER = (
+    "INSERT INTO adapters (tenant_id, slug, created_at) VALUES (1, 'quotes', '2026-01-01 00:00:00')"
+)
+_FIRST_RELEASE_VERSION = """
+    INSERT INTO versions (adapter_id, number, state, digest, config_digest, weights_digest, config_bytes,
+                          weights_bytes, rank, manifest, created_at, created_by)
+    VALUES (1, :number, 'ready', :digest, :digest, :digest, 1, 1, 8, '{}', '2026-01-01 00:00:00', 'cli')
+"""

@@ -30,7 +30,7 @@ async def test_constructing_a_database_does_not_connect(tmp_path: Path) -> None:
 async def test_check_passes_at_head_and_fails_behind_it(node: Node, registry_url: str) -> None:
     await node.database.check()
     await asyncio.to_thread(downgrade, registry_url)
-    with pytest.raises(RegistryUnavailable, match="schema is at None, not 0001"):
+    with pytest.raises(RegistryUnavailable, match="schema is at None, not 0003"):
         await node.database.check()
 
 
@@ -161,7 +161,7 @@ async def test_versions_inserted_at_once_get_consecutive_numbers(node: Node, oth
     assert sorted(version.number for version in made) == list(range(1, 13))
     adapter = await node.adapters.get_adapter("pricing", "prices")
     assert adapter.versions == tuple(range(12, 0, -1))
-    assert adapter.aliases == {"default": 12}
+    assert adapter.aliases == {"default": {12: 100}}
 
 
 async def test_the_same_bytes_uploaded_at_once_are_one_version(node: Node, other_node: Node) -> None:
@@ -199,13 +199,13 @@ async def test_an_upload_and_the_end_of_its_tenant_exclude_each_other(node: Node
 async def test_ids_and_numbers_are_never_used_again(node: Node) -> None:
     first = await node.tenants.create("pricing", actor="cli")
     old = await node.publish("pricing", "prices", "a")
-    await node.adapters.delete_version("pricing", "prices", 1, actor="cli")
+    await node.deletions.delete_version("pricing", "prices", 1, force=True, actor="cli")
     again = await node.publish("pricing", "prices", "a")
     assert (again.number, again.key.version_id) == (2, old.key.version_id + 1)
-    await node.adapters.delete_adapter("pricing", "prices", actor="cli")
+    await node.deletions.delete_adapter("pricing", "prices", force=True, actor="cli")
     anew = await node.publish("pricing", "prices", "a")
     assert (anew.number, anew.key.version_id) == (1, old.key.version_id + 2)
-    await node.adapters.delete_adapter("pricing", "prices", actor="cli")
+    await node.deletions.delete_adapter("pricing", "prices", force=True, actor="cli")
     await node.tenants.delete("pricing", actor="cli")
     assert (await node.tenants.create("pricing", actor="cli")).id == first.id + 1
 
@@ -214,7 +214,7 @@ async def test_ids_are_not_used_again_even_when_the_row_itself_is_gone(node: Nod
     await node.tenants.create("pricing", actor="cli")
     first = await node.publish("pricing", "prices", "a")
     async with node.database.write() as connection:
-        await connection.execute(text("DELETE FROM aliases"))
+        await connection.execute(text("DELETE FROM alias_targets"))
         await connection.execute(versions.delete())
     assert (await node.publish("pricing", "prices", "b")).key.version_id > first.key.version_id
 
@@ -235,7 +235,7 @@ async def test_another_tenants_adapter_is_like_one_that_never_was(node: Node, na
     await node.publish("pricing", "prices", "a")
     with recorded_statements() as of_foreign, pytest.raises(NotFound) as foreign:
         await node.adapters.resolve(stranger.id, name)
-    await node.adapters.delete_adapter("pricing", "prices", actor="cli")
+    await node.deletions.delete_adapter("pricing", "prices", force=True, actor="cli")
     with recorded_statements() as of_absent, pytest.raises(NotFound) as absent:
         await node.adapters.resolve(owner.id, name)
     assert (foreign.value.message, foreign.value.param) == (absent.value.message, absent.value.param)

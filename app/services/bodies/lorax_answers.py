@@ -1,6 +1,7 @@
 """Completions answers as LoRAX's: whole answers, and streams of one event per token."""
 
 import json
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self
@@ -165,7 +166,7 @@ def tokens_of(
             "special": token_id in special or index == eos,
         }
         if alternatives:
-            ranked = sorted(logprobs["top_logprobs"][index].items(), key=lambda item: -item[1])[:alternatives]
+            ranked = sorted(logprobs["top_logprobs"][index].items(), key=_likelihood)[:alternatives]
             token["alternative_tokens"] = [
                 {"id": _placeholder_id(name), "text": known[_placeholder_id(name)], "logprob": logprob}
                 for name, logprob in ranked
@@ -237,4 +238,11 @@ def _placeholder_id(name: str) -> int:
 
 def _mean_logprob(choice: dict[str, Any]) -> float:
     logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
-    return sum(logprobs) / len(logprobs) if logprobs else 0.0
+    if not logprobs:
+        return 0.0
+    return -math.inf if None in logprobs else sum(logprobs) / len(logprobs)
+
+
+def _likelihood(alternative: tuple[str, float | None]) -> float:
+    """Sorts alternatives, the likeliest first; null is the logprob of an answer that is no number."""
+    return math.inf if alternative[1] is None else -alternative[1]

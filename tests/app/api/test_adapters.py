@@ -25,7 +25,7 @@ def test_the_first_upload_makes_adapter_version_and_alias(
     assert answer.headers["location"] == f"{path}/versions/1"
     version = answer.json()
     digest = content_digest(hashlib.sha256(files.config).hexdigest(), hashlib.sha256(files.weights).hexdigest())
-    assert version | {"created_at": None, "manifest": None} == {
+    assert version | {"created_at": None, "manifest": None, "provenance": None} == {
         "adapter": "pricing",
         "version": 1,
         "name": "pricing@1",
@@ -37,6 +37,11 @@ def test_the_first_upload_makes_adapter_version_and_alias(
         "created_by": site.admin_key.split("_")[1],
         "aliases": ["default"],
         "manifest": None,
+        "provenance": None,
+        "state_reason": None,
+        "labels": {},
+        "card": "",
+        "defaults": {},
     }
     assert version["manifest"]["peft_type"] == "LORA"
     assert admin.get(answer.headers["location"]).json() == version
@@ -45,7 +50,7 @@ def test_the_first_upload_makes_adapter_version_and_alias(
         "tenant": unit.slug,
         "created_at": None,
         "versions": [1],
-        "aliases": {"default": 1},
+        "aliases": {"default": {"1": 100}},
     }
 
 
@@ -127,14 +132,14 @@ def test_deleting_a_version_moves_default_and_removes_its_bytes(
     path = f"/admin/tenants/{unit.slug}/adapters/pricing"
     _upload(admin, path, files)
     _upload(admin, path, other_files)
-    assert admin.get(path).json()["aliases"] == {"default": 2}
-    assert admin.delete(f"{path}/versions/2").status_code == 204
+    assert admin.get(path).json()["aliases"] == {"default": {"2": 100}}
+    assert admin.delete(f"{path}/versions/2", params={"force": True}).status_code == 202
     assert admin.get(path).json() | {"created_at": None, "tenant": None} == {
         "name": "pricing",
         "tenant": None,
         "created_at": None,
         "versions": [1],
-        "aliases": {"default": 1},
+        "aliases": {"default": {"1": 100}},
     }
     assert admin.get(f"{path}/versions/2").status_code == 404
     assert admin.delete(f"{path}/versions/2").status_code == 404
@@ -144,7 +149,7 @@ def test_deleting_an_adapter_frees_its_name(admin: httpx.Client, unit: Unit, fil
     path = f"/admin/tenants/{unit.slug}/adapters/pricing"
     _upload(admin, path, files)
     assert admin.delete(f"/admin/tenants/{unit.slug}").status_code == 409
-    assert admin.delete(path).status_code == 204
+    assert admin.delete(path, params={"force": True}).status_code == 202
     assert admin.get(path).status_code == 404
     assert _upload(admin, path, files)["version"] == 1
 

@@ -19,8 +19,10 @@ def test_a_tenants_life(admin: httpx.Client) -> None:
         "name": "Pricing and quotes",
         "disabled": False,
         "created_at": None,
+        "quota": dict.fromkeys(("adapters", "versions", "bytes", "rank", "pinned_slots")),
     }
-    assert admin.get(path).json() == made.json()
+    used = dict.fromkeys(("adapters", "versions", "bytes", "rank", "pinned_slots"), 0)
+    assert admin.get(path).json() == made.json() | {"used": used}
     changed = admin.patch(path, json={"name": "Quotes"})
     assert changed.json() == made.json() | {"name": "Quotes"}
     assert admin.patch(path, json={}).json() == changed.json()

@@ -196,7 +196,9 @@ async def _quarantine_newest(site: Site) -> None:
     database = Database(database_url(site.settings))
     async with database.read() as connection:
         version_id = await connection.scalar(select(func.max(versions.c.id)))
-    assert await AdapterService(database).quarantine(version_id, "it did not load")
+    assert await AdapterService(database, base_name="base", base_digest="b" * 64).quarantine(
+        version_id, "it did not load"
+    )
     await database.close()
 
 
@@ -206,9 +208,9 @@ def test_files_beyond_their_caps(narrow: Site) -> None:
         for name, size in (("adapter_config.json", 4097), ("adapter_model.safetensors", 2**17 + 1)):
             answer = _post_form(admin, unit, _form((name, b" " * size)))
             assert (answer.status_code, answer.json()["error"]["param"]) == (413, name)
-        announced = _post_form(admin, unit, _form(("surprise", b" " * 2**18)))
+        announced = _post_form(admin, unit, _form(("surprise", b" " * 2**20)))
         assert (announced.status_code, announced.json()["error"]["param"]) == (413, "body")
-        chunks = iter([_form(("surprise", b" " * 2**17), closed=False), b" " * 2**17])
+        chunks = iter([_form(("surprise", b" " * 2**17), closed=False), b" " * 2**20])
         headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
         chunked = admin.post(_versions(unit), content=chunks, headers=headers)
         assert (chunked.status_code, chunked.json()["error"]["param"]) == (413, "body")

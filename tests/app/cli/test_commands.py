@@ -90,12 +90,12 @@ def test_an_adapter_from_push_to_deletion(tenora, tenant, adapter_folder):
     assert tenora.json(*push) == first
     assert "prices@1" in tenora(*push).stdout
     (listed,) = tenora.json("adapters", "list", "--tenant", tenant)
-    assert (listed["name"], listed["versions"], listed["aliases"]) == ("prices", [1], {"default": 1})
+    assert (listed["name"], listed["versions"], listed["aliases"]) == ("prices", [1], {"default": {"1": 100}})
     assert "default -> 1" in tenora("adapters", "list", "--tenant", tenant).stdout
     assert tenora.json("adapters", "show", "prices", "--tenant", tenant)["versions"] == [first]
     assert first["digest"] in tenora("adapters", "show", "prices", "--tenant", tenant).stdout
     assert tenora.json("adapters", "show", "prices@1", "--tenant", tenant) == first
-    tenora("adapters", "delete", "prices@1", "--tenant", tenant, "--yes")
+    tenora("adapters", "delete", "prices@1", "--tenant", tenant, "--yes", "--force")
     tenora("adapters", "delete", "prices", "--tenant", tenant, "--yes")
     assert "no adapters" in tenora("adapters", "list", "--tenant", tenant).stderr
 

@@ -1,8 +1,10 @@
 """What the engine's answers and bodies are taken for."""
 
+import math
+
 import pytest
 
-from app.engine.answers import prompt_count
+from app.engine.answers import prompt_count, without_nan
 
 
 @pytest.mark.parametrize(
@@ -11,3 +13,8 @@ from app.engine.answers import prompt_count
 def test_token_ids_are_one_prompt_however_many(prompt: object, count: int) -> None:
     """Each prompt is aborted by an id of its own: an id for each token would stall everyone's event loop."""
     assert prompt_count({"prompt": prompt}) == count
+
+
+def test_what_json_has_no_word_for_becomes_null() -> None:
+    answer = {"choices": [{"logprobs": [math.nan, -0.5, math.inf], "top": {"a": -math.inf}}], "id": "x", "n": 1}
+    assert without_nan(answer) == {"choices": [{"logprobs": [None, -0.5, None], "top": {"a": None}}], "id": "x", "n": 1}

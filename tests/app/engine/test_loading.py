@@ -1,74 +1,17 @@
 """Leases around loads: what the engine is asked to do, and in which order."""
 
 import asyncio
-import hashlib
 from pathlib import Path
 
 import pytest
 
 from adapters.cache import DiskCache
 from adapters.errors import BlobNotFound
-from adapters.identity import VersionKey
 from adapters.stores.local import LocalStore
+from app.engine.base import EngineEvent
 from app.engine.loading import AdapterLoader
 from app.errors import AdapterLoadFailed, EngineUnavailable
-
-SLOTS, PLACES = 2, 3
-
-
-class Host:
-    """An engine that checks what real ones die of: no file under a load, one adapter more than places."""
-
-    def __init__(self) -> None:
-        self.held: set[int] = set()
-        self.adds: list[int] = []
-        self.broken: set[int] = set()
-        self.may_load = asyncio.Event()
-        self.may_load.set()
-
-    async def add_adapter(self, key: VersionKey, path: Path) -> None:
-        self.adds.append(key.version_id)
-        await self.may_load.wait()
-        assert (path / "adapter_model.safetensors").read_bytes()
-        if key.version_id in self.broken:
-            raise AdapterLoadFailed("broken", version_id=key.version_id)
-        self.held.add(key.version_id)
-        assert len(self.held) <= PLACES
-
-    async def remove_adapter(self, version_id: int) -> None:
-        await asyncio.sleep(0)
-        self.held.discard(version_id)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> LocalStore:
-    return LocalStore(tmp_path / "blobs")
-
-
-@pytest.fixture
-def host() -> Host:
-    return Host()
-
-
-@pytest.fixture
-def loader(host: Host, store: LocalStore, tmp_path: Path) -> AdapterLoader:
-    return AdapterLoader(host, DiskCache(tmp_path / "cache", store, 2**20), slots=SLOTS, places=PLACES)
-
-
-@pytest.fixture
-def version(store: LocalStore, tmp_path: Path):
-    def make(version_id: int, *, stored: bool = True) -> VersionKey:
-        digests = []
-        for content in (f"config {version_id}".encode(), f"weights {version_id}".encode()):
-            digest = hashlib.sha256(content).hexdigest()
-            (tmp_path / digest).write_bytes(content)
-            if stored:
-                store.put(digest, tmp_path / digest)
-            digests.append((digest, len(content)))
-        (config, config_bytes), (weights, weights_bytes) = digests
-        return VersionKey(version_id, config, weights, config_bytes, weights_bytes)
-
-    return make
+from tests.app.engine.conftest import PLACES, SLOTS, Host
 
 
 async def test_many_first_requests_load_once(loader: AdapterLoader, host: Host, version) -> None:
@@ -144,7 +87,7 @@ async def test_closing_refuses_those_who_wait_and_gives_the_files_back(
     host: Host, store: LocalStore, tmp_path: Path, version
 ) -> None:
     cache = DiskCache(tmp_path / "cache", store, 2**20)
-    loader = AdapterLoader(host, cache, slots=1, places=1)
+    loader = AdapterLoader(host, cache, slots=1, places=1, notify=lambda _event: None)
     await loader.lease("running", version(1))
     waiting = asyncio.create_task(loader.lease("waiting", version(2)))
     while not loader.waiting:
@@ -157,3 +100,44 @@ async def test_closing_refuses_those_who_wait_and_gives_the_files_back(
     for version_id in (1, 2, 3):
         await cache.drop(version(version_id))
     assert cache.used_bytes == 0
+
+
+async def test_events_say_what_came_and_went(
+    loader: AdapterLoader, host: Host, events: list[EngineEvent], version
+) -> None:
+    for version_id in (1, 2, 3, 4):
+        await loader.load(version(version_id))
+    await loader.unload(2)
+    host.broken = {9}
+    with pytest.raises(AdapterLoadFailed):
+        await loader.load(version(9))
+    with pytest.raises(BlobNotFound):
+        await loader.load(version(10, stored=False))
+    assert [(event.kind, event.version_id) for event in events] == [
+        ("load", 1),
+        ("load", 2),
+        ("load", 3),
+        ("evict", 1),
+        ("load", 4),
+        ("unload", 2),
+        ("load_failed", 9),
+    ]
+    assert all((event.seconds is not None) == event.kind.startswith("load") for event in events)
+
+
+async def test_what_is_being_loaded_or_taken_out_is_held(loader: AdapterLoader, host: Host, version) -> None:
+    host.may_load.clear()
+    loading = asyncio.create_task(loader.load(version(1)))
+    while not host.adds:
+        await asyncio.sleep(0)
+    assert loader.holds(1)
+    host.may_load.set()
+    await loading
+    lease = await loader.lease("running", version(1))
+    await loader.unload(1)
+    assert loader.holds(1), "a request runs on it"
+    lease.release()
+    while host.held:
+        assert loader.holds(1)
+        await asyncio.sleep(0)
+    assert not loader.holds(1)

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from vllm import envs
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
@@ -20,11 +21,22 @@ from vllm.lora.model_manager import AdapterLRUCache, LRUCacheLoRAModelManager
 from vllm.lora.request import LoRARequest
 from vllm.platforms import current_platform
 from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.utils.cache import LRUCache
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.output_processor import OutputProcessor, RequestState
+from vllm.v1.kv_cache_interface import KVCacheConfig
+from vllm.v1.worker.cpu_model_runner import CPUModelRunner
+from vllm.v1.worker.gpu.model_runner import GPUModelRunner
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner as FirstGPUModelRunner
 from vllm.v1.worker.worker_base import WorkerBase
 
-from app.engine.arguments import engine_arguments
-from app.engine.worker import WorkerExtension
+from adapters.geometry import LINEAR_MODULES
+from app.engine.arguments import InvalidEngineArgument, engine_arguments
+from app.engine.instance import _ASYNC_SCHEDULER, _ENVIRONMENT, _SCHEDULER
+from app.engine.worker import ClearingAsyncScheduler, ClearingScheduler, WorkerExtension, _cleared
 from app.settings import EngineSettings, Settings
 
 
@@ -45,6 +57,7 @@ def test_the_version_is_the_pinned_one() -> None:
         ("add_lora", ["self", "lora_request"]),
         ("remove_lora", ["self", "lora_id"]),
         ("list_loras", ["self"]),
+        ("pin_lora", ["self", "lora_id"]),
         ("collective_rpc", ["self", "method", "timeout", "args", "kwargs"]),
         ("abort", ["self", "request_id"]),
         ("shutdown", ["self"]),
@@ -93,6 +106,46 @@ def test_the_slot_table_is_as_the_zero_slot_needs_it() -> None:
     assert parameters(BaseLayerWithLoRA.reset_lora) == ["self", "index"]
 
 
+def test_pinning_is_as_unpinning_undoes_it() -> None:
+    assert "self.pinned_items = set" in inspect.getsource(LRUCache.__init__)
+    source = inspect.getsource(LRUCacheLoRAModelManager)
+    for cache in ("_registered_adapters", "_active_adapters"):
+        assert f"self.{cache}.pin(lora_id)" in source
+
+
+def test_nan_counts_reach_the_output_processor() -> None:
+    assert "num_nans_in_logits" in EngineCoreOutput.__struct_fields__
+    assert parameters(OutputProcessor.process_outputs)[:2] == ["self", "engine_core_outputs"]
+    assert "output_processor.process_outputs(" in inspect.getsource(AsyncLLM._run_output_handler)
+    assert "self.request_states: dict[str, RequestState] = {}" in inspect.getsource(OutputProcessor.__init__)
+    assert "self.external_req_id = external_req_id" in inspect.getsource(RequestState.__init__)
+    assert set(_ENVIRONMENT) <= set(envs.environment_variables)
+
+
+def test_the_scheduler_has_new_blocks_cleared() -> None:
+    config = KVCacheConfig(num_blocks=3, kv_cache_tensors=[], kv_cache_groups=[])
+    assert (config.needs_kv_cache_zeroing, _cleared(config).needs_kv_cache_zeroing) == (False, True)
+    assert _cleared(config).num_blocks == 3
+    assert (ClearingScheduler.__mro__[1], ClearingAsyncScheduler.__mro__[1]) == (Scheduler, AsyncScheduler)
+    assert "kv_cache_config" in parameters(Scheduler.__init__)
+    for path, own in ((_SCHEDULER, ClearingScheduler), (_ASYNC_SCHEDULER, ClearingAsyncScheduler)):
+        assert path == f"{own.__module__}.{own.__qualname__}"
+
+
+def test_the_workers_can_clear_blocks() -> None:
+    assert "new_block_ids_to_zero" in inspect.getsource(FirstGPUModelRunner._update_states)
+    assert "new_block_ids_to_zero" in inspect.getsource(GPUModelRunner)
+    assert "kv[block_id].zero_()" in inspect.getsource(CPUModelRunner._zero_block_ids)
+    for runner in (FirstGPUModelRunner, GPUModelRunner):
+        assert parameters(runner._init_kv_zero_meta) == ["self"]
+
+
+def test_the_scheduler_is_nobodys_choice(tmp_path: Path) -> None:
+    settings = Settings(engine=EngineSettings(extra_args={"scheduler_cls": "vllm.v1.core.sched.scheduler.Scheduler"}))
+    with pytest.raises(InvalidEngineArgument, match="scheduler_cls"):
+        engine_arguments(settings, tmp_path, served_name="base", cpu=True)
+
+
 def test_the_extension_clashes_with_no_name_of_the_worker() -> None:
     own = {name for name in vars(WorkerExtension) if not name.startswith("__")}
     assert own.isdisjoint(dir(WorkerBase))
@@ -112,4 +165,5 @@ def test_the_arguments_parse_into_an_engine_that_reserves_a_slot(tmp_path: Path)
     parsed = AsyncEngineArgs.from_cli_args(args)
     assert (parsed.max_loras, parsed.max_cpu_loras, parsed.max_lora_rank, parsed.max_num_seqs) == (4, 6, 64, 7)
     assert parsed.kv_cache_memory_bytes == 2**30
+    assert parsed.lora_target_modules == list(LINEAR_MODULES)
     assert parsed.worker_extension_cls == f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}"

@@ -63,7 +63,7 @@ async def test_quarantining_what_is_not_there_changes_nothing(node: Node) -> Non
 async def test_an_adapter_shows_its_versions_newest_first(node: Node, tenant_id: int) -> None:
     adapter = await node.adapters.get_adapter("pricing", "prices")
     assert (adapter.name, adapter.tenant, adapter.versions) == ("prices", "pricing", (3, 2, 1))
-    assert adapter.aliases == {"default": 3}
+    assert adapter.aliases == {"default": {3: 100}}
     listed = await node.adapters.list_adapters("pricing")
     assert listed.data == (adapter,)
 
@@ -112,9 +112,9 @@ async def test_one_tenant_sees_nothing_of_another(node: Node, tenant_id: int) ->
         with pytest.raises(NotFound, match="there is no adapter"):
             await node.adapters.get_version("supply-chain", adapter, 1)
         with pytest.raises(NotFound, match="there is no adapter"):
-            await node.adapters.delete_version("supply-chain", adapter, 1, actor="cli")
+            await node.deletions.delete_version("supply-chain", adapter, 1, force=True, actor="cli")
         with pytest.raises(NotFound, match="there is no adapter"):
-            await node.adapters.delete_adapter("supply-chain", adapter, actor="cli")
+            await node.deletions.delete_adapter("supply-chain", adapter, force=True, actor="cli")
     assert (await node.adapters.get_adapter("pricing", "prices")).versions == (3, 2, 1)
 
 
@@ -123,30 +123,30 @@ async def test_versions_that_never_were_are_not_found(node: Node, tenant_id: int
     with pytest.raises(NotFound, match="there is no version"):
         await node.adapters.get_version("pricing", "prices", number)
     with pytest.raises(NotFound, match="there is no version"):
-        await node.adapters.delete_version("pricing", "prices", number, actor="cli")
+        await node.deletions.delete_version("pricing", "prices", number, force=True, actor="cli")
 
 
 async def test_deleting_the_default_moves_it_to_the_newest_version_still_ready(node: Node, tenant_id: int) -> None:
     middle = await node.adapters.get_version("pricing", "prices", 2)
     await node.adapters.quarantine(middle.key.version_id, "did not load")
-    await node.adapters.delete_version("pricing", "prices", 3, actor="cli")
+    await node.deletions.delete_version("pricing", "prices", 3, force=True, actor="cli")
     assert (await node.adapters.resolve(tenant_id, ModelName("prices"))).number == 1
     with pytest.raises(NotFound):
         await node.adapters.resolve(tenant_id, ModelName("prices", alias=None, number=3))
     with pytest.raises(NotFound):
         await node.adapters.get_version("pricing", "prices", 3)
     adapter = await node.adapters.get_adapter("pricing", "prices")
-    assert (adapter.versions, adapter.aliases) == ((2, 1), {"default": 1})
+    assert (adapter.versions, adapter.aliases) == ((2, 1), {"default": {1: 100}})
 
 
 async def test_deleting_another_version_leaves_the_default_alone(node: Node, tenant_id: int) -> None:
-    await node.adapters.delete_version("pricing", "prices", 1, actor="cli")
-    assert (await node.adapters.get_adapter("pricing", "prices")).aliases == {"default": 3}
+    await node.deletions.delete_version("pricing", "prices", 1, force=True, actor="cli")
+    assert (await node.adapters.get_adapter("pricing", "prices")).aliases == {"default": {3: 100}}
 
 
 async def test_with_the_last_version_the_default_goes_too(node: Node, tenant_id: int) -> None:
     for number in (3, 2, 1):
-        await node.adapters.delete_version("pricing", "prices", number, actor="cli")
+        await node.deletions.delete_version("pricing", "prices", number, force=True, actor="cli")
     adapter = await node.adapters.get_adapter("pricing", "prices")
     assert (adapter.versions, adapter.aliases) == ((), {})
     with pytest.raises(NotFound):
@@ -154,24 +154,9 @@ async def test_with_the_last_version_the_default_goes_too(node: Node, tenant_id:
     assert (await node.publish("pricing", "prices", "a")).number == 4
 
 
-async def test_a_deletion_frees_the_blobs_that_nobody_else_uses(node: Node, tenant_id: int) -> None:
-    await node.tenants.create("supply-chain", actor="cli")
-    theirs = await node.publish("supply-chain", "stock", "a")
-    shared, alone = new_version("a", node.clock()), new_version("b", node.clock())
-    first = await node.adapters.get_version("pricing", "prices", 1)
-    removed = await node.adapters.delete_version("pricing", "prices", 1, actor="cli")
-    assert removed.keys == (first.key,)
-    assert removed.digests == ()
-    removed = await node.adapters.delete_version("pricing", "prices", 2, actor="cli")
-    assert set(removed.digests) == {alone.config_digest, alone.weights_digest}
-    removed = await node.adapters.delete_adapter("supply-chain", "stock", actor="cli")
-    assert removed.keys == (theirs.key,)
-    assert set(removed.digests) == {shared.config_digest, shared.weights_digest}
-
-
 async def test_deleting_an_adapter_takes_all_versions_and_frees_its_name(node: Node, tenant_id: int) -> None:
-    removed = await node.adapters.delete_adapter("pricing", "prices", actor="cli")
-    assert len(removed.keys) == 3
+    removed, _ = await node.deletions.delete_adapter("pricing", "prices", force=True, actor="cli")
+    assert [version.name for version in removed.versions] == ["prices@1", "prices@2", "prices@3"]
     assert len(removed.digests) == 6
     for name in ("prices", "prices@1"):
         with pytest.raises(NotFound):
@@ -184,16 +169,16 @@ async def test_deleting_an_adapter_takes_all_versions_and_frees_its_name(node: N
 
 async def test_deleting_an_adapter_without_versions_left_frees_nothing(node: Node, tenant_id: int) -> None:
     for number in (1, 2, 3):
-        await node.adapters.delete_version("pricing", "prices", number, actor="cli")
-    removed = await node.adapters.delete_adapter("pricing", "prices", actor="cli")
-    assert (removed.keys, removed.digests) == ((), ())
+        await node.deletions.delete_version("pricing", "prices", number, force=True, actor="cli")
+    removed, _ = await node.deletions.delete_adapter("pricing", "prices", force=False, actor="cli")
+    assert (removed.versions, removed.digests) == ((), ())
 
 
 async def test_every_change_leaves_an_audit_row(node: Node, tenant_id: int) -> None:
     version = await node.adapters.get_version("pricing", "prices", 2)
     await node.adapters.quarantine(version.key.version_id, "did not load")
-    await node.adapters.delete_version("pricing", "prices", 3, actor="admin-key")
-    await node.adapters.delete_adapter("pricing", "prices", actor="cli")
+    await node.deletions.delete_version("pricing", "prices", 3, force=True, actor="admin-key")
+    await node.deletions.delete_adapter("pricing", "prices", force=True, actor="cli")
     async with node.database.read() as connection:
         rows = (await connection.execute(select(audit).order_by(audit.c.id))).all()[1:]
     assert [(row.actor, row.action, row.tenant, row.subject) for row in rows] == [
@@ -204,5 +189,5 @@ async def test_every_change_leaves_an_audit_row(node: Node, tenant_id: int) -> N
     assert rows[0].before == {"state": "ready"}
     assert rows[0].after == {"state": "quarantined", "reason": "did not load"}
     assert rows[1].before["aliases"] == ["default"]
-    assert rows[1].after == {"default": 1}
-    assert rows[2].before == {"versions": [2, 1], "aliases": {"default": 1}}
+    assert rows[1].after["aliases"] == {"default": {"1": 100}}
+    assert rows[2].before == {"versions": [2, 1], "aliases": {"default": {"1": 100}}}

@@ -2,10 +2,18 @@
 
 import pytest
 
+from app.database.versions import describe_version
 from app.engine.base import Answer, Endpoint, EngineRequest
-from app.errors import AdapterLoadFailed, AdapterQuarantined, Forbidden, InvalidRequest, NotFound
+from app.errors import (
+    AdapterLoadFailed,
+    AdapterQuarantined,
+    Forbidden,
+    InvalidRequest,
+    UnsupportedField,
+)
 from app.registry import Caller, Scope
 from app.services.inference import InferenceService
+from app.services.prompts.chat import ChatPrompts
 from app.settings import Settings
 from tests.app.serving import NoEngine
 from tests.contract.registry import Node
@@ -40,7 +48,8 @@ async def caller(node: Node) -> Caller:
 
 
 def service(node: Node, engine: NoEngine) -> InferenceService:
-    return InferenceService(engine, node.adapters, Settings(engine={"max_model_len": 64}), base_name="demo")
+    settings = Settings(engine={"max_model_len": 64})
+    return InferenceService(engine, node.adapters, ChatPrompts(settings, {}), settings, base_name="demo")
 
 
 @pytest.mark.parametrize(
@@ -94,8 +103,6 @@ async def test_a_platform_key_has_no_models(node):
     for body in ({"prompt": "x"}, {"prompt": "x", "model": "prices"}):
         with pytest.raises(Forbidden):
             await inference.complete(PLATFORM, "id", Endpoint.COMPLETIONS, body)
-    with pytest.raises(Forbidden):
-        await inference.models(PLATFORM)
 
 
 async def test_lorax_gets_its_own_shape_and_a_length_that_fits(node, caller):
@@ -113,13 +120,54 @@ async def test_the_engine_s_refusal_speaks_the_caller_s_language(node, caller):
     assert caught.value.param == "max_new_tokens"
 
 
-async def test_all_of_many_adapters_are_listed(node, caller):
-    for number in range(205):
-        await node.publish("pricing", f"other-{number}", str(number))
-    models = await service(node, Recorder({})).models(caller)
-    assert [model.id for model in models] == ["demo", "prices", *(f"other-{number}" for number in range(205))]
+async def describe(node, number, **defaults):
+    version = await node.adapters.get_version("pricing", "prices", number)
+    async with node.database.write() as connection:
+        await describe_version(connection, version.key.version_id, card="", training_run=None, defaults=defaults)
 
 
-async def test_a_model_that_is_not_there(node, caller):
-    with pytest.raises(NotFound):
-        await service(node, Recorder({})).model(caller, "never-was")
+async def test_a_version_s_defaults_fill_what_the_request_leaves_open(node, caller):
+    await describe(node, 1, temperature=0.5, max_tokens=900, stop=["END"], system_prompt="Be short.")
+    engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
+    inference = service(node, engine)
+    chat = {"messages": [{"role": "user", "content": "x"}], "temperature": 0.25}
+    await inference.complete(caller, "id", Endpoint.CHAT, chat | {"model": "prices@1"})
+    await inference.complete(caller, "id", Endpoint.COMPLETIONS, {"prompt": "x", "stop": [], "model": "prices@1"})
+    await inference.generate(caller, "id", {"inputs": "x", "parameters": {"adapter_id": "prices@1"}}, stream=False)
+    await inference.complete(caller, "id", Endpoint.CHAT, chat | {"model": "prices@2"})
+    system = {"role": "system", "content": "Be short."}
+    user = {"role": "user", "content": "x"}
+    assert [request.body for request in engine.requests] == [
+        # 900 tokens are more than this context has.
+        {"messages": [system, user], "temperature": 0.25, "max_tokens": 64, "stop": ["END"]},
+        {"prompt": "x", "stop": [], "temperature": 0.5, "max_tokens": 64},
+        {
+            "prompt": "x",
+            "stream": False,
+            "temperature": 0.5,
+            "max_tokens": 64,
+            "stop": ["END"],
+            "include_stop_str_in_output": True,
+        },
+        {"messages": [user], "temperature": 0.25},
+    ]
+    assert [request.prompt for request in engine.requests] == [None] * 4
+
+
+async def test_a_version_s_prompt_format_is_for_its_chats_only(node, caller):
+    await describe(node, 1, prompt_format="mistral", system_prompt="Be short.")
+    engine = Recorder({"choices": []})
+    inference = service(node, engine)
+    messages = [{"role": "user", "content": "x"}]
+    await inference.complete(caller, "id", Endpoint.CHAT, {"messages": messages, "model": "prices@1"})
+    await inference.complete(caller, "id", Endpoint.COMPLETIONS, {"prompt": "x", "model": "prices@1"})
+    await inference.complete(caller, "id", Endpoint.CHAT, {"messages": messages})
+    assert [request.prompt for request in engine.requests] == ["<s>[INST] Be short.\n\nx [/INST]", None, None]
+
+
+@pytest.mark.parametrize("name", ["chat_template", "chat_template_kwargs", "prompt_format", "add_generation_prompt"])
+async def test_a_request_brings_no_template_of_its_own(node, caller, name):
+    await describe(node, 1, prompt_format="mistral")
+    body = {"messages": [{"role": "user", "content": "x"}], "model": "prices@1", name: "{{ 1 }}"}
+    with pytest.raises(UnsupportedField, match=name):
+        await service(node, Recorder({})).complete(caller, "id", Endpoint.CHAT, body)

@@ -253,6 +253,18 @@ async def test_the_best_of_several_is_the_likeliest():
     assert other["generated_text"] == "Hel"
 
 
+async def test_an_answer_that_is_no_number_is_never_the_best_and_its_logprobs_are_null():
+    """The engine gives null where the logits were NaN."""
+    sound = choice("lo", [6], finish="length", prompt_token_ids=[1])
+    nan = choice("Hel", [5], finish="length", prompt_token_ids=[1])
+    nan["logprobs"] |= {"token_logprobs": [None], "top_logprobs": [{"token_id:9": None, "token_id:5": None}]}
+    answer = await answered(translated(details=True, best_of=2, do_sample=True), nan, sound)
+    assert answer["generated_text"] == "lo"
+    (token,) = (await answered(translated(details=True, return_k_alternatives=2), nan))["details"]["tokens"]
+    assert token["logprob"] is None
+    assert [each["logprob"] for each in token["alternative_tokens"]] == [None, None]
+
+
 async def test_an_answer_that_was_cut_short_is_an_error():
     with pytest.raises(EngineUnavailable):
         await answered(translated(details=True), choice("Hel", [5], finish="abort", prompt_token_ids=[1]))

@@ -1,32 +1,47 @@
 """Publishing and removal, on a real registry, store and disk cache."""
 
 import asyncio
+import contextlib
 import hashlib
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 
 from adapters.cache import DiskCache
-from adapters.errors import AdapterRejected, InvalidName, StoreUnavailable
+from adapters.errors import AdapterRejected, BlobNotFound, InvalidName, StoreUnavailable
 from adapters.stores.local import LocalStore
 from app.base_model import open_base
 from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.tables import audit
 from app.database.urls import database_url
-from app.errors import AdapterQuarantined, EngineUnavailable, NotFound
+from app.engine.base import SmokeResult
+from app.errors import AdapterQuarantined, NotFound
+from app.registry import PublishOptions
 from app.services.adapters import AdapterService
 from app.services.caller_cache import CallerCache
-from app.services.publishing import PublishingService
-from app.services.removal import RemovalService
+from app.services.deletion.blobs import BlobService
+from app.services.deletion.deletions import DeletionService
+from app.services.deletion.gc import GcService
+from app.services.deletion.readers import Readers
+from app.services.deletion.worker import DeletionWorker
+from app.services.nodes import NodeService
+from app.services.prompts.chat import ChatPrompts
+from app.services.publishing import Published, PublishingService
 from app.services.spool import SpooledFile, Upload
 from app.services.tenants import TenantService
-from app.settings import Settings
+from app.services.trials import TrialService
+from app.services.uploads.sweeper import UploadSweeper
+from app.settings import LimitSettings, Settings
 from tests.app.serving import MAX_RANK, NoEngine, PeftFiles, peft_files, save_base
+
+NODE = "0" * 32
+LIMITS = LimitSettings()
 
 
 class WatchedStore(LocalStore):
@@ -57,7 +72,8 @@ class Bench:
     """The services under test and what is around them."""
 
     publishing: PublishingService
-    removal: RemovalService
+    deletions: DeletionService
+    worker: DeletionWorker
     adapters: AdapterService
     database: Database
     store: WatchedStore
@@ -72,6 +88,13 @@ class Bench:
             config=_spooled(folder / "adapter_config.json", files.config),
             weights=_spooled(folder / "adapter_model.safetensors", files.weights),
         )
+
+    async def publish(self, adapter: str, upload: Upload, tenant: str = "pricing") -> Published:
+        return await self.publishing.publish(tenant, adapter, upload, PublishOptions(), actor="a-key")
+
+    async def settle(self) -> None:
+        """What the server does about deletions every second."""
+        await self.worker.advance()
 
     async def trail(self) -> list[tuple[str, str, object, object]]:
         async with self.database.read() as connection:
@@ -90,18 +113,26 @@ def _spooled(path: Path, content: bytes) -> SpooledFile:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    base = str(save_base(tmp_path / "tiny-llama"))
-    settings = Settings(home=tmp_path, base_model=base, engine={"max_lora_rank": MAX_RANK})
+    folder = save_base(tmp_path / "tiny-llama")
+    settings = Settings(home=tmp_path, base_model=str(folder), engine={"max_lora_rank": MAX_RANK})
     upgrade(database_url(settings))
     database, store, engine = Database(database_url(settings)), WatchedStore(tmp_path / "blobs"), NoEngine()
     cache = DiskCache(tmp_path / "cache", store, 2**30)
-    adapters, lock = AdapterService(database), asyncio.Lock()
-    publishing = PublishingService(database, store, open_base(settings), settings, lock)
-    removal = RemovalService(adapters, database, store, cache, engine, lock)
+    base, readers = open_base(settings), Readers()
+    adapters = AdapterService(database, base_name=base.name, base_digest=base.digest)
+    blobs = BlobService(database, store, NODE)
+    worker = DeletionWorker(database, engine, cache, blobs, readers, NODE)
+    nodes = NodeService(database, NODE, "here")
+    await nodes.register()
+    trials = TrialService(database, engine, readers, lambda: None)
+    prompts = ChatPrompts(settings, {})
+    publishing = PublishingService(database, store, base, settings, trials, prompts, blobs)
     for slug in ("pricing", "supply-chain"):
         await TenantService(database, CallerCache()).create(slug, actor="test")
-    yield Bench(publishing, removal, adapters, database, store, cache, engine, tmp_path)
-    await removal.close()
+    deletions = DeletionService(database, lambda: None)
+    yield Bench(publishing, deletions, worker, adapters, database, store, cache, engine, tmp_path)
+    await trials.close()
+    await worker.close()
     await database.close()
 
 
@@ -111,29 +142,33 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[PeftFiles]:
 
 
 async def test_versions_aliases_and_the_trail(bench: Bench, made: list[PeftFiles]) -> None:
-    first = await bench.publishing.publish("pricing", "quotes", bench.upload(made[0]), actor="a-key")
-    again = await bench.publishing.publish("pricing", "quotes", bench.upload(made[0]), actor="another-key")
-    second = await bench.publishing.publish("pricing", "quotes", bench.upload(made[1]), actor="a-key")
+    first = await bench.publish("quotes", bench.upload(made[0]))
+    again = await bench.publishing.publish(
+        "pricing", "quotes", bench.upload(made[0]), PublishOptions(), actor="another-key"
+    )
+    second = await bench.publish("quotes", bench.upload(made[1]))
     assert (first.created, again.created, second.created) == (True, False, True)
     assert again.version == first.version
     assert first.version.aliases == second.version.aliases == ("default",)
-    assert (await bench.adapters.get_adapter("pricing", "quotes")).aliases == {"default": 2}
+    assert (await bench.adapters.get_adapter("pricing", "quotes")).aliases == {"default": {2: 100}}
     assert [(action, subject, before) for action, subject, before, _ in await bench.trail()] == [
-        ("version.publish", "quotes@1", {"default": None}),
-        ("version.publish", "quotes@2", {"default": 1}),
+        ("version.publish", "quotes@1", None),
+        ("version.ready", "quotes@1", {"state": "validating"}),
+        ("version.publish", "quotes@2", None),
+        ("version.ready", "quotes@2", {"state": "validating"}),
     ]
 
 
 async def test_tenants_share_bytes_but_not_versions(bench: Bench, made: list[PeftFiles]) -> None:
-    mine = (await bench.publishing.publish("pricing", "a", bench.upload(made[0]), actor="k")).version
-    theirs = (await bench.publishing.publish("supply-chain", "b", bench.upload(made[0]), actor="k")).version
+    mine = (await bench.publish("a", bench.upload(made[0]))).version
+    theirs = (await bench.publish("b", bench.upload(made[0]), tenant="supply-chain")).version
     assert mine.key.version_id != theirs.key.version_id
     assert mine.key.digest == theirs.key.digest
-    await bench.removal.delete_adapter("pricing", "a", actor="k")
-    await bench.removal.settle()
+    await bench.deletions.delete_adapter("pricing", "a", force=True, actor="k")
+    await bench.settle()
     assert bench.store.size(theirs.key.weights_digest) == theirs.key.weights_bytes
-    await bench.removal.delete_version("supply-chain", "b", 1, actor="k")
-    await bench.removal.settle()
+    await bench.deletions.delete_version("supply-chain", "b", 1, force=True, actor="k")
+    await bench.settle()
     assert bench.store.size(theirs.key.weights_digest) is None
     assert bench.store.size(theirs.key.config_digest) is None
     assert bench.engine.unloaded == [mine.key.version_id, theirs.key.version_id]
@@ -150,7 +185,7 @@ async def test_targets_are_checked(bench: Bench) -> None:
 
 async def test_a_refused_upload_leaves_one_row_in_the_trail(bench: Bench, made: list[PeftFiles]) -> None:
     with pytest.raises(AdapterRejected) as caught:
-        await bench.publishing.publish("pricing", "quotes", bench.upload(PeftFiles(b"{}", b"")), actor="k")
+        await bench.publish("quotes", bench.upload(PeftFiles(b"{}", b"")))
     ((action, subject, before, after),) = await bench.trail()
     assert (action, subject, before) == ("version.rejected", "quotes", None)
     assert after["reasons"] == [reason.code for reason in caught.value.reasons]
@@ -161,29 +196,32 @@ async def test_a_refused_upload_leaves_one_row_in_the_trail(bench: Bench, made: 
 async def test_a_store_that_fails_publishes_nothing(bench: Bench, made: list[PeftFiles]) -> None:
     bench.store.fails = True
     with pytest.raises(StoreUnavailable):
-        await bench.publishing.publish("pricing", "quotes", bench.upload(made[0]), actor="k")
+        await bench.publish("quotes", bench.upload(made[0]))
     with pytest.raises(NotFound):
         await bench.adapters.get_adapter("pricing", "quotes")
     bench.store.fails = False
-    assert (await bench.publishing.publish("pricing", "quotes", bench.upload(made[0]), actor="k")).created
+    assert (await bench.publish("quotes", bench.upload(made[0]))).created
 
 
 async def test_quarantined_bytes_stay_out(bench: Bench, made: list[PeftFiles]) -> None:
-    version = (await bench.publishing.publish("pricing", "quotes", bench.upload(made[0]), actor="k")).version
+    version = (await bench.publish("quotes", bench.upload(made[0]))).version
     await bench.adapters.quarantine(version.key.version_id, "it did not load")
     with pytest.raises(AdapterQuarantined, match="quotes@1"):
-        await bench.publishing.publish("pricing", "quotes", bench.upload(made[0]), actor="k")
+        await bench.publish("quotes", bench.upload(made[0]))
 
 
 async def test_bytes_published_again_while_they_are_deleted_are_there(bench: Bench, made: list[PeftFiles]) -> None:
-    await bench.publishing.publish("pricing", "quotes", bench.upload(made[0]), actor="k")
+    await bench.publish("quotes", bench.upload(made[0]))
     bench.store.go_on.clear()
-    await bench.removal.delete_version("pricing", "quotes", 1, actor="k")
+    await bench.deletions.delete_version("pricing", "quotes", 1, force=True, actor="k")
+    deleting = asyncio.create_task(bench.settle())
     assert await asyncio.to_thread(bench.store.deleting.wait, 30)
-    publishing = asyncio.create_task(bench.publishing.publish("pricing", "quotes", bench.upload(made[0]), actor="k"))
+    publishing = asyncio.create_task(bench.publish("quotes", bench.upload(made[0])))
+    await until_registered(bench, "quotes", 2)
+    assert not publishing.done()
     bench.store.go_on.set()
     version = (await publishing).version
-    await bench.removal.settle()
+    await deleting
     assert version.number == 2
     assert bench.store.size(version.key.config_digest) == version.key.config_bytes
     assert bench.store.size(version.key.weights_digest) == version.key.weights_bytes
@@ -191,40 +229,85 @@ async def test_bytes_published_again_while_they_are_deleted_are_there(bench: Ben
 
 async def test_two_uploads_of_the_same_bytes_at_once_make_one_version(bench: Bench, made: list[PeftFiles]) -> None:
     upload = bench.upload(made[0])
-    both = await asyncio.gather(*(bench.publishing.publish("pricing", "quotes", upload, actor="k") for _ in range(2)))
+    both = await asyncio.gather(*(bench.publish("quotes", upload) for _ in range(2)))
     assert sorted(published.created for published in both) == [False, True]
     assert both[0].version == both[1].version
 
 
-async def test_a_deletion_forgets_the_disk_copy(bench: Bench, made: list[PeftFiles]) -> None:
-    version = (await bench.publishing.publish("pricing", "quotes", bench.upload(made[0]), actor="k")).version
+async def test_a_deletion_forgets_the_disk_copy_after_its_last_reader(bench: Bench, made: list[PeftFiles]) -> None:
+    version = (await bench.publish("quotes", bench.upload(made[0]))).version
     async with await bench.cache.lease(version.key) as lease:
-        await bench.removal.delete_version("pricing", "quotes", 1, actor="k")
-        await bench.removal.settle()
+        deletion, _ = await bench.deletions.delete_version("pricing", "quotes", 1, force=True, actor="k")
+        await bench.settle()
         assert (lease.path / "adapter_model.safetensors").read_bytes() == made[0].weights
-    assert bench.cache.used_bytes == 0
-
-
-async def test_a_dead_engine_keeps_nothing_from_being_cleaned_up(
-    bench: Bench, made: list[PeftFiles], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def unload(version_id: int) -> None:
-        raise EngineUnavailable("the engine is being started again")
-
-    monkeypatch.setattr(bench.engine, "unload", unload)
-    version = (await bench.publishing.publish("pricing", "quotes", bench.upload(made[0]), actor="k")).version
-    await bench.removal.delete_version("pricing", "quotes", 1, actor="k")
-    await bench.removal.settle()
+        (waiting,) = (await bench.deletions.get(deletion.id, tenant="pricing"))[1]
+        assert waiting.engine_gone_at is not None
+        assert waiting.disk_gone_at is None
+        assert bench.store.size(version.key.weights_digest) == version.key.weights_bytes
+    await bench.settle()
+    assert not await bench.cache.holds(version.key)
+    assert (await bench.deletions.get(deletion.id, tenant="pricing"))[0].finished_at is not None
     assert bench.store.size(version.key.weights_digest) is None
 
 
-async def test_what_cannot_be_cleaned_up_is_logged(
+async def test_what_cannot_be_cleaned_up_is_told_once_and_tried_again(
     bench: Bench, made: list[PeftFiles], caplog: pytest.LogCaptureFixture
 ) -> None:
-    await bench.publishing.publish("pricing", "quotes", bench.upload(made[0]), actor="k")
+    version = (await bench.publish("quotes", bench.upload(made[0]))).version
     bench.store.fails = True
-    await bench.removal.delete_version("pricing", "quotes", 1, actor="k")
-    await bench.removal.settle()
-    assert "left something behind" in caplog.text
+    deletion, _ = await bench.deletions.delete_version("pricing", "quotes", 1, force=True, actor="k")
+    for _ in range(3):
+        await bench.settle()
+    assert caplog.text.count(f"deletion {deletion.id} of quotes@1 waits: told to") == 1
     with pytest.raises(NotFound):
         await bench.adapters.get_version("pricing", "quotes", 1)
+    bench.store.fails = False
+    await bench.settle()
+    assert (await bench.deletions.get(deletion.id, tenant="pricing"))[0].finished_at is not None
+    assert bench.store.size(version.key.weights_digest) is None
+
+
+async def until_registered(bench: Bench, adapter: str, number: int) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(NotFound):
+                await bench.adapters.get_version("pricing", adapter, number)
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_a_collection_of_garbage_and_a_publication_of_the_same_bytes_cross(
+    bench: Bench, made: list[PeftFiles]
+) -> None:
+    """The bytes are old garbage; their uploader finds them there, and the collector has not seen the row yet."""
+    upload = bench.upload(made[0])
+    for file in (upload.config, upload.weights):
+        bench.store.put(file.digest, file.path)
+    blobs = BlobService(bench.database, bench.store, "c" * 32)
+    collector = GcService(bench.database, bench.store, blobs, UploadSweeper(bench.database, bench.store, LIMITS))
+    findings = await collector.survey(min_age=timedelta(0))
+    assert len(findings.orphans) == 2
+    bench.store.go_on.clear()
+    collecting = asyncio.create_task(collector.collect(findings))
+    assert await asyncio.to_thread(bench.store.deleting.wait, 30)
+    publishing = asyncio.create_task(bench.publish("quotes", upload))
+    await until_registered(bench, "quotes", 1)
+    assert not publishing.done()
+    bench.store.go_on.set()
+    version = (await publishing).version
+    await collecting
+    assert bench.store.size(version.key.config_digest) == version.key.config_bytes
+    assert bench.store.size(version.key.weights_digest) == version.key.weights_bytes
+    assert (await collector.survey(min_age=timedelta(0))).dangling == ()
+
+
+async def test_a_version_whose_bytes_are_gone_is_rejected_not_tried_for_ever(
+    bench: Bench, made: list[PeftFiles]
+) -> None:
+    """What is left when a server dies between a version's row and the second look at its bytes."""
+    bench.engine.smoke_result = BlobNotFound("the store holds no such bytes")
+    with pytest.raises(AdapterRejected) as caught:
+        await bench.publish("quotes", bench.upload(made[0]))
+    assert [reason.code for reason in caught.value.reasons] == ["bytes_missing"]
+    bench.engine.smoke_result = SmokeResult(finite=True, has_effect=True)
+    assert (await bench.publish("quotes", bench.upload(made[0]))).version.number == 2

@@ -79,7 +79,7 @@ async def test_a_tenant_with_adapters_is_not_deleted(node: Node) -> None:
     await node.publish("pricing", "prices", "a")
     with pytest.raises(Conflict, match="still has adapters"):
         await node.tenants.delete("pricing", actor="cli")
-    await node.adapters.delete_adapter("pricing", "prices", actor="cli")
+    await node.deletions.delete_adapter("pricing", "prices", force=True, actor="cli")
     await node.tenants.delete("pricing", actor="cli")
 
 

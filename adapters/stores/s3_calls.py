@@ -1,0 +1,103 @@
+"""Calls of S3's protocol that the store and its staging area share, and what becomes of their errors."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO
+
+from botocore.exceptions import BotoCoreError, ClientError, IncompleteReadError, ResponseStreamingError
+from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
+
+from adapters.errors import BlobNotFound, StoreUnavailable
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+logger = logging.getLogger(__name__)
+
+#: How often botocore makes a request, and how often a body is read.
+ATTEMPTS = 3
+_CHUNK_BYTES = 2**20
+_ABSENT = frozenset({"NoSuchKey", "NoSuchUpload"})
+
+
+class AlreadyThere(Exception):
+    """412: the condition failed."""
+
+
+class WriteConflict(Exception):
+    """409: another write of this key is under way."""
+
+
+@contextmanager
+def vendor_errors(doing: str) -> Iterator[None]:
+    """Let no error of boto3 out. Its text may hold an endpoint or an account, so only its code is logged.
+
+    Raises:
+        BlobNotFound, StoreUnavailable
+    """
+    try:
+        yield
+    except ClientError as error:
+        code = code_of(error)
+        if code in _ABSENT:
+            raise BlobNotFound("the S3 store holds no such bytes") from None
+        logger.warning("the S3 store refused to %s: %.80s (HTTP %s)", doing, code, status_of(error))
+        raise StoreUnavailable(f"the S3 store refused to {doing}") from None
+    except (BotoCoreError, ResponseParserError, HTTPError, KeyError, RecursionError) as error:
+        # KeyError: a 200 without the fields that the protocol promises, from something that is no S3 server.
+        # RecursionError: botocore asks for the bucket's region on a redirect, and follows that call's redirect too.
+        logger.warning("the S3 store did not %s: %s", doing, type(error).__name__)
+        raise StoreUnavailable("the S3 store did not answer") from None
+
+
+@contextmanager
+def condition() -> Iterator[None]:
+    """Tell the two answers to a conditional write from errors.
+
+    Raises:
+        AlreadyThere, WriteConflict
+    """
+    try:
+        yield
+    except ClientError as error:
+        if status_of(error) == 412:
+            raise AlreadyThere from None
+        if status_of(error) == 409:
+            raise WriteConflict from None
+        raise
+
+
+def download(
+    client: "S3Client", bucket: str, key: str, file: BinaryIO, seen: Callable[[bytes], None] | None = None
+) -> None:
+    """Write an object to an empty file; botocore retries the request, but not a body that breaks off.
+
+    Args:
+        seen: gets every byte of the object once, in order.
+    """
+    done = 0
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            start = {"Range": f"bytes={done}-"} if done else {}
+            body = client.get_object(Bucket=bucket, Key=key, **start)["Body"]  # type: ignore[arg-type]
+            with body:
+                for chunk in body.iter_chunks(_CHUNK_BYTES):
+                    file.write(chunk)
+                    done += len(chunk)
+                    if seen is not None:
+                        seen(chunk)
+        except (ResponseStreamingError, IncompleteReadError):
+            if not left:
+                raise
+        else:
+            return
+
+
+def code_of(error: ClientError) -> str:
+    return error.response.get("Error", {}).get("Code", "")
+
+
+def status_of(error: ClientError) -> int:
+    return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

@@ -1,0 +1,264 @@
+"""Uploads that gather in a bucket as multipart uploads of ``<prefix>/uploads/<upload>/<file>``.
+
+Clients send parts straight to the bucket by presigned URLs. A URL's signature covers the upload, the part's
+number, its length and its SHA-256, so the bucket itself refuses any other bytes. The whole object is copied to
+its digest's key inside the bucket, and no byte of it goes through this process on its way there.
+
+https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html
+"""
+
+import base64
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from adapters.errors import BlobNotFound, DigestMismatch
+from adapters.stores.files import disk_errors, new_file
+from adapters.stores.s3_calls import code_of, download, status_of, vendor_errors
+from adapters.stores.staging import PartUrl, Staged
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, PartTypeDef
+
+#: S3's own least size of every part but the last.
+LEAST_PART_BYTES = 5 * 2**20
+
+#: Larger objects are copied in ranges of this size, several at once; S3 copies at most 5 GiB in one request, and
+#: computes a SHA-256 of the copy only if it is one.
+COPY_BYTES = 5 * 2**30
+_COPIERS = 4
+
+
+class S3Staging:
+    """A :class:`adapters.stores.staging.StagingArea` in a store's bucket.
+
+    Args:
+        prefix: put before every key; may be empty.
+        adopt_as: the key of a digest's blob.
+        signer: makes the URLs, for the address by which clients reach the bucket.
+    """
+
+    direct = True
+    least_part_bytes = LEAST_PART_BYTES
+
+    def __init__(
+        self,
+        client: "S3Client",
+        bucket: str,
+        prefix: str,
+        *,
+        adopt_as: Callable[[str], str],
+        signer: "S3Client",
+    ) -> None:
+        self._client, self._bucket, self._adopt_as, self._signer = client, bucket, adopt_as, signer
+        self._start = f"{prefix}/uploads/".lstrip("/")
+        self._prefix = f"{prefix}/".lstrip("/")
+
+    def begin(self, upload_id: str, file: str) -> Staged:
+        key = self._key(Staged(upload_id, file))
+        with vendor_errors("begin an upload"):
+            made = self._client.create_multipart_upload(Bucket=self._bucket, Key=key, ChecksumAlgorithm="SHA256")
+            return Staged(upload_id, file, made["UploadId"])
+
+    def put_part(self, staged: Staged, number: int, source: Path, sha256: str) -> None:
+        with disk_errors("read a part"), source.open("rb") as body, vendor_errors("keep a part"):
+            self._client.upload_part(
+                Bucket=self._bucket,
+                Key=self._key(staged),
+                UploadId=staged.token,
+                PartNumber=number,
+                Body=body,
+                ChecksumSHA256=_base64(sha256),
+            )
+
+    def part_url(self, staged: Staged, number: int, *, size: int, sha256: str, lifetime_s: int) -> PartUrl:
+        checksum = _base64(sha256)
+        signed = {
+            "Bucket": self._bucket,
+            "Key": self._key(staged),
+            "UploadId": staged.token,
+            "PartNumber": number,
+            "ContentLength": size,
+            "ChecksumSHA256": checksum,
+        }
+        with vendor_errors("sign a URL"):
+            url = self._signer.generate_presigned_url("upload_part", Params=signed, ExpiresIn=lifetime_s)
+        return PartUrl(url, {"content-length": str(size), "x-amz-checksum-sha256": checksum})
+
+    def parts(self, staged: Staged) -> dict[int, int] | None:
+        found = self._list(staged)
+        return None if found is None else {part["PartNumber"]: part["Size"] for part in found}
+
+    def complete(self, staged: Staged, sizes: Sequence[int]) -> tuple[int, ...]:
+        listed = self._list(staged)
+        if listed is None:
+            return ()
+        found = {part["PartNumber"]: part for part in listed}
+        missing = tuple(n for n, size in enumerate(sizes, 1) if n not in found or found[n]["Size"] != size)
+        if missing:
+            return missing
+        parts = [_completed(found[number]) for number in range(1, len(sizes) + 1)]
+        with vendor_errors("join the parts"):
+            try:
+                self._client.complete_multipart_upload(
+                    Bucket=self._bucket,
+                    Key=self._key(staged),
+                    UploadId=staged.token,
+                    MultipartUpload={"Parts": parts},
+                )
+            except ClientError as error:
+                # Somebody else may have done the same since the parts were listed.
+                if code_of(error) != "NoSuchUpload" or self._size(staged) is None:
+                    raise
+        return ()
+
+    def fetch(self, staged: Staged, destination: Path) -> str:
+        whole = hashlib.sha256()
+        with disk_errors("fetch an upload"), new_file(destination) as file, vendor_errors("fetch an upload"):
+            download(self._client, self._bucket, self._key(staged), file, whole.update)
+        return whole.hexdigest()
+
+    def adopt(self, staged: Staged, digest: str) -> None:
+        key = self._adopt_as(digest)
+        with vendor_errors("copy an upload"):
+            # Without a condition: whoever writes this key writes the same bytes.
+            if self._object_size(key) is not None:
+                return
+            size = self._size(staged)
+            if size is None:
+                raise _gone()
+            if size <= COPY_BYTES:
+                self._copy(staged, key, digest)
+            else:
+                self._copy_ranges(staged, key, size)
+
+    def abort(self, staged: Staged) -> None:
+        key = self._key(staged)
+        with vendor_errors("remove an upload"):
+            self._abort(key, staged.token)
+            self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def sweep(self, *, before: datetime, keep: Collection[str]) -> int:
+        swept = 0
+        with vendor_errors("sweep old uploads"):
+            for key, token in list(self._old_multiparts(before, keep)):
+                self._abort(key, token)
+                swept += 1
+            for key in list(self._old_objects(before, keep)):
+                self._client.delete_object(Bucket=self._bucket, Key=key)
+                swept += 1
+        return swept
+
+    def _key(self, staged: Staged) -> str:
+        return f"{self._start}{staged.upload_id}/{staged.file}"
+
+    def _list(self, staged: Staged) -> "list[PartTypeDef] | None":
+        """The parts, all pages; None if the object is whole."""
+        pages = self._client.get_paginator("list_parts")
+        with vendor_errors("list the parts"):
+            try:
+                return [
+                    part
+                    for page in pages.paginate(Bucket=self._bucket, Key=self._key(staged), UploadId=staged.token)
+                    for part in page.get("Parts", [])
+                ]
+            except ClientError as error:
+                if code_of(error) != "NoSuchUpload" or self._size(staged) is None:
+                    raise
+                return None
+
+    def _size(self, staged: Staged) -> int | None:
+        return self._object_size(self._key(staged))
+
+    def _object_size(self, key: str) -> int | None:
+        try:
+            return self._client.head_object(Bucket=self._bucket, Key=key)["ContentLength"]
+        except ClientError as error:
+            if status_of(error) == 404:
+                return None
+            raise
+
+    def _copy(self, staged: Staged, key: str, digest: str) -> None:
+        """One request; S3 hashes the copy as one body, which proves once more what ``fetch`` has found."""
+        copied = self._client.copy_object(
+            Bucket=self._bucket,
+            Key=key,
+            CopySource={"Bucket": self._bucket, "Key": self._key(staged)},
+            ChecksumAlgorithm="SHA256",
+        )
+        checksum = copied.get("CopyObjectResult", {}).get("ChecksumSHA256")
+        # A server that computes none gives none, or that of the parts, which ends with their number.
+        if checksum and "-" not in checksum and checksum != _base64(digest):
+            self._client.delete_object(Bucket=self._bucket, Key=key)
+            raise DigestMismatch(f"the copy's bytes are not those of {digest}")
+
+    def _copy_ranges(self, staged: Staged, key: str, size: int) -> None:
+        made = self._client.create_multipart_upload(Bucket=self._bucket, Key=key, ChecksumAlgorithm="SHA256")
+        token = made["UploadId"]
+
+        def copy(number: int) -> "CompletedPartTypeDef":
+            first = (number - 1) * COPY_BYTES
+            done = self._client.upload_part_copy(
+                Bucket=self._bucket,
+                Key=key,
+                UploadId=token,
+                PartNumber=number,
+                CopySource={"Bucket": self._bucket, "Key": self._key(staged)},
+                CopySourceRange=f"bytes={first}-{min(first + COPY_BYTES, size) - 1}",
+            )["CopyPartResult"]
+            part: CompletedPartTypeDef = {"ETag": done["ETag"], "PartNumber": number}
+            return part | {"ChecksumSHA256": done["ChecksumSHA256"]} if "ChecksumSHA256" in done else part
+
+        try:
+            with ThreadPoolExecutor(_COPIERS) as pool:
+                parts = list(pool.map(copy, range(1, -(-size // COPY_BYTES) + 1)))
+            self._client.complete_multipart_upload(
+                Bucket=self._bucket, Key=key, UploadId=token, MultipartUpload={"Parts": parts}
+            )
+        except BaseException:
+            self._abort(key, token)
+            raise
+
+    def _abort(self, key: str, token: str) -> None:
+        try:
+            self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=token)
+        except ClientError as error:
+            if code_of(error) != "NoSuchUpload":
+                raise
+
+    def _old_multiparts(self, before: datetime, keep: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Multipart uploads below the prefix; those of blobs too, which a killed process has left."""
+        pages = self._client.get_paginator("list_multipart_uploads")
+        for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
+            for found in page.get("Uploads", []):
+                if found["Initiated"] < before and self._upload_of(found["Key"]) not in keep:
+                    yield found["Key"], found["UploadId"]
+
+    def _old_objects(self, before: datetime, keep: Collection[str]) -> Iterator[str]:
+        pages = self._client.get_paginator("list_objects_v2")
+        for page in pages.paginate(Bucket=self._bucket, Prefix=self._start):
+            for found in page.get("Contents", []):
+                if found["LastModified"] < before and self._upload_of(found["Key"]) not in keep:
+                    yield found["Key"]
+
+    def _upload_of(self, key: str) -> str:
+        return key.removeprefix(self._start).partition("/")[0] if key.startswith(self._start) else ""
+
+
+def _completed(part: "PartTypeDef") -> "CompletedPartTypeDef":
+    done: CompletedPartTypeDef = {"ETag": part["ETag"], "PartNumber": part["PartNumber"]}
+    return done | {"ChecksumSHA256": part["ChecksumSHA256"]} if "ChecksumSHA256" in part else done
+
+
+def _base64(digest: str) -> str:
+    return base64.b64encode(bytes.fromhex(digest)).decode("ascii")
+
+
+def _gone() -> BlobNotFound:
+    return BlobNotFound("the S3 store holds no such upload")

@@ -1,0 +1,149 @@
+"""Aliases and their canaries, mounted like the routes on adapters.
+
+Every answer that shows an alias carries its ETag. ``If-Match`` with it makes a change fail with 412 if somebody else
+was quicker.
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Response
+
+from app.api.alias_schemas import AliasChangeOut, AliasOut, AliasPut, AliasReportOut, CanaryOut, CanaryPut
+from app.api.auth import Owner, ProcessDep, require_owner
+from app.api.schemas import Cursor, Limit, ListOut, answers
+from app.registry import Scope
+from app.services.aliases import AliasReport, read_weights
+from app.services.checks import DEFAULT_LIMIT
+from app.services.preconditions import Precondition, etag, read_precondition
+
+router = APIRouter(tags=["aliases"])
+
+Reader = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))]
+Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
+
+
+async def _precondition(
+    if_match: Annotated[str | None, Header(description="the ETag that the alias must have, or `*`")] = None,
+    if_none_match: Annotated[str | None, Header(description="`*`: only if there is none yet")] = None,
+) -> Precondition:
+    return read_precondition(if_match, if_none_match)
+
+
+Condition = Annotated[Precondition, Depends(_precondition)]
+
+
+@router.get("/{adapter}/aliases", summary="List an adapter's aliases", responses=answers(400, 404))
+async def list_(
+    adapter: str, owner: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> ListOut[AliasOut]:
+    page = await process.aliases.list(owner.tenant, adapter, limit=limit, cursor=cursor)
+    return ListOut(data=[AliasOut.of(alias) for alias in page.data], next_cursor=page.next_cursor)
+
+
+@router.get("/{adapter}/aliases/{alias}", summary="Show an alias and its canary", responses=answers(404))
+async def show(adapter: str, alias: str, owner: Reader, process: ProcessDep, response: Response) -> AliasReportOut:
+    return _tagged(await process.aliases.get(owner.tenant, adapter, alias), response)
+
+
+@router.put(
+    "/{adapter}/aliases/{alias}",
+    summary="Point an alias at a version, or split its traffic over several",
+    responses={**answers(400, 404, 409, 412), 201: {"model": AliasReportOut, "description": "the alias is new"}},
+)
+async def put(
+    adapter: str,
+    alias: str,
+    body: AliasPut,
+    owner: Writer,
+    process: ProcessDep,
+    condition: Condition,
+    response: Response,
+) -> AliasReportOut:
+    report, created = await process.aliases.set(
+        owner.tenant,
+        adapter,
+        alias,
+        read_weights(body.version, body.weights),
+        precondition=condition,
+        actor=owner.caller.key_id,
+    )
+    response.status_code = 201 if created else 200
+    return _tagged(report, response)
+
+
+@router.delete(
+    "/{adapter}/aliases/{alias}", status_code=204, summary="Delete an alias", responses=answers(400, 404, 409, 412)
+)
+async def delete(adapter: str, alias: str, owner: Writer, process: ProcessDep, condition: Condition) -> None:
+    await process.aliases.delete(owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id)
+
+
+@router.post(
+    "/{adapter}/aliases/{alias}/rollback",
+    summary="Return an alias to what it pointed at before",
+    responses=answers(400, 404, 409, 412),
+)
+async def roll_back(
+    adapter: str, alias: str, owner: Writer, process: ProcessDep, condition: Condition, response: Response
+) -> AliasReportOut:
+    report = await process.aliases.roll_back(
+        owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id
+    )
+    return _tagged(report, response)
+
+
+@router.get(
+    "/{adapter}/aliases/{alias}/history", summary="An alias's changes, newest first", responses=answers(400, 404)
+)
+async def history(
+    adapter: str, alias: str, owner: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> ListOut[AliasChangeOut]:
+    page = await process.aliases.history(owner.tenant, adapter, alias, limit=limit, cursor=cursor)
+    return ListOut(data=[AliasChangeOut.of(change) for change in page.data], next_cursor=page.next_cursor)
+
+
+@router.put(
+    "/{adapter}/aliases/{alias}/canary",
+    status_code=201,
+    summary="Move an alias to another version step by step, and back by itself if that does worse",
+    responses=answers(400, 404, 409, 412),
+)
+async def start_canary(
+    adapter: str, alias: str, body: CanaryPut, owner: Writer, process: ProcessDep, condition: Condition
+) -> CanaryOut:
+    report = await process.canaries.start(
+        owner.tenant,
+        adapter,
+        alias,
+        body.version,
+        body.policy.policy(),
+        precondition=condition,
+        actor=owner.caller.key_id,
+    )
+    return CanaryOut.of(report)
+
+
+@router.get(
+    "/{adapter}/aliases/{alias}/canary", summary="Show an alias's canary and its figures", responses=answers(404)
+)
+async def show_canary(adapter: str, alias: str, owner: Reader, process: ProcessDep) -> CanaryOut:
+    return CanaryOut.of(await process.canaries.get(owner.tenant, adapter, alias))
+
+
+@router.delete(
+    "/{adapter}/aliases/{alias}/canary",
+    summary="Cancel a canary; all traffic goes back",
+    responses=answers(400, 404, 409, 412),
+)
+async def cancel_canary(
+    adapter: str, alias: str, owner: Writer, process: ProcessDep, condition: Condition
+) -> CanaryOut:
+    report = await process.canaries.cancel(
+        owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id
+    )
+    return CanaryOut.of(report)
+
+
+def _tagged(report: AliasReport, response: Response) -> AliasReportOut:
+    response.headers["etag"] = etag(report.alias.revision)
+    return AliasReportOut.reported(report)

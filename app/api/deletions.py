@@ -1,0 +1,201 @@
+"""Deleting versions, taking them out of service, and the reports of deletions.
+
+``changes`` is mounted like the routes on adapters, ``own`` at ``/admin/tenants/{tenant}/deletions`` and
+``/v1/deletions``, ``everyones`` is for platform keys.
+"""
+
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.api.adapters import Number
+from app.api.auth import Owner, ProcessDep, require, require_owner
+from app.api.schemas import Cursor, Limit, ListOut, VersionOut, answers
+from app.deletions import DeletedVersion, NodeView
+from app.registry import Scope
+from app.services.checks import DEFAULT_LIMIT
+from app.services.deletion.deletions import Report
+
+changes = APIRouter(tags=["adapters"])
+own = APIRouter(tags=["deletions"])
+everyones = APIRouter(prefix="/admin/deletions", tags=["deletions"], dependencies=[Depends(require(Scope.ADMIN))])
+
+Reader = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))]
+Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
+Force = Annotated[bool, Query(description="also when aliases, canaries or pins hold it: they give it up")]
+
+
+class RetireBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    reason: str = Field(description="what callers are told, 1 to 500 characters")
+
+
+class DeletedVersionOut(BaseModel):
+    name: str
+    digest: str
+    kept_on_disk: str | None = Field(
+        description="why nodes kept their copy of these bytes; null: they did not; shown to platform keys only"
+    )
+
+    @classmethod
+    def of(cls, version: DeletedVersion, *, platform: bool) -> Self:
+        kept = "another version has the same bytes" if platform and version.shared else None
+        return cls(name=version.name, digest=f"sha256:{version.key.digest}", kept_on_disk=kept)
+
+
+class NodeOut(BaseModel):
+    node: str
+    name: str | None = Field(description="the machine's; shown to platform keys only")
+    reachable: bool = Field(description="false: nothing is known of its disk until it is back")
+    engine_gone_at: datetime | None = Field(description="when its engine said that it holds none of the versions")
+    disk_gone_at: datetime | None = Field(description="when its disk cache was seen to hold none of them")
+
+
+class BlobOut(BaseModel):
+    digest: str
+    gone_at: datetime | None = Field(description="when the store said that it has it no more")
+    kept: str | None = Field(description="why it stays")
+
+
+class DeletionOut(BaseModel):
+    """What was verified gone, and when."""
+
+    id: str
+    tenant: str | None = Field(description="null: removed by `tenora gc`")
+    subject: str
+    state: Literal["running", "finished"]
+    requested_at: datetime
+    requested_by: str
+    forced: bool
+    listings_gone_at: datetime = Field(description="since when no name leads to the versions and no list shows them")
+    versions: list[DeletedVersionOut]
+    nodes: list[NodeOut]
+    blobs: list[BlobOut] = Field(
+        description="empty until every node that is alive has confirmed; shown to platform keys only, as bytes that "
+        "stay are another tenant's"
+    )
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, report: Report, *, platform: bool) -> Self:
+        deletion, nodes = report
+        fates = deletion.blobs.items() if platform else ()
+        return cls(
+            id=deletion.id,
+            tenant=deletion.tenant or None,
+            subject=deletion.subject,
+            state="running" if deletion.finished_at is None else "finished",
+            requested_at=deletion.requested_at,
+            requested_by=deletion.requested_by,
+            forced=deletion.forced,
+            listings_gone_at=deletion.requested_at,
+            versions=[DeletedVersionOut.of(version, platform=platform) for version in deletion.versions],
+            nodes=[_node(view, name=view.name if platform else None) for view in nodes],
+            blobs=[BlobOut(digest=digest, gone_at=fate.gone_at, kept=fate.kept) for digest, fate in fates],
+            finished_at=deletion.finished_at,
+        )
+
+
+@changes.delete(
+    "/{adapter}/versions/{number}",
+    status_code=202,
+    summary="Delete a version; `default` moves to the newest one still ready",
+    responses=answers(404, 409),
+)
+async def delete_version(
+    adapter: str, number: Number, owner: Writer, process: ProcessDep, response: Response, force: Force = False
+) -> DeletionOut:
+    actor = owner.caller.key_id
+    return _accepted(
+        await process.deletions.delete_version(owner.tenant, adapter, number, force=force, actor=actor), owner, response
+    )
+
+
+@changes.delete(
+    "/{adapter}", status_code=202, summary="Delete an adapter and all its versions", responses=answers(404, 409)
+)
+async def delete_adapter(
+    adapter: str, owner: Writer, process: ProcessDep, response: Response, force: Force = False
+) -> DeletionOut:
+    actor = owner.caller.key_id
+    return _accepted(
+        await process.deletions.delete_adapter(owner.tenant, adapter, force=force, actor=actor), owner, response
+    )
+
+
+@changes.post(
+    "/{adapter}/versions/{number}/retire",
+    summary="Take no new requests for a version; they get 410 with the reason",
+    responses=answers(400, 404, 409),
+)
+async def retire(
+    adapter: str, number: Number, body: RetireBody, owner: Writer, process: ProcessDep, force: Force = False
+) -> VersionOut:
+    actor = owner.caller.key_id
+    return VersionOut.of(
+        await process.retirement.retire(owner.tenant, adapter, number, reason=body.reason, force=force, actor=actor)
+    )
+
+
+@changes.post(
+    "/{adapter}/versions/{number}/restore",
+    summary="Serve a retired version again; with a platform key also a quarantined one that passes a smoke check",
+    responses=answers(404, 409),
+)
+async def restore(adapter: str, number: Number, owner: Writer, process: ProcessDep) -> VersionOut:
+    caller = owner.caller
+    admin = Scope.ADMIN in caller.scopes
+    return VersionOut.of(
+        await process.retirement.restore(owner.tenant, adapter, number, admin=admin, actor=caller.key_id)
+    )
+
+
+@own.get("", summary="List a tenant's deletions, newest first", responses=answers(400, 404))
+async def list_own(
+    owner: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> ListOut[DeletionOut]:
+    page = await process.deletions.list_all(tenant=owner.tenant, limit=limit, cursor=cursor)
+    shown = [DeletionOut.of(report, platform=_admin(owner)) for report in page.data]
+    return ListOut(data=shown, next_cursor=page.next_cursor)
+
+
+@own.get("/{deletion}", summary="Show a deletion: what is verified gone", responses=answers(404))
+async def show_own(deletion: str, owner: Reader, process: ProcessDep) -> DeletionOut:
+    return DeletionOut.of(await process.deletions.get(deletion, tenant=owner.tenant), platform=_admin(owner))
+
+
+@everyones.get("", summary="List all deletions, newest first", responses=answers(400))
+async def list_everyones(
+    process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> ListOut[DeletionOut]:
+    page = await process.deletions.list_all(tenant=None, limit=limit, cursor=cursor)
+    return ListOut(data=[DeletionOut.of(report, platform=True) for report in page.data], next_cursor=page.next_cursor)
+
+
+@everyones.get("/{deletion}", summary="Show a deletion: what is verified gone", responses=answers(404))
+async def show_everyones(deletion: str, process: ProcessDep) -> DeletionOut:
+    return DeletionOut.of(await process.deletions.get(deletion, tenant=None), platform=True)
+
+
+def _accepted(report: Report, owner: Owner, response: Response) -> DeletionOut:
+    platform = owner.caller.tenant_slug is None
+    mount = f"/admin/tenants/{owner.tenant}/deletions" if platform else "/v1/deletions"
+    response.headers["location"] = f"{mount}/{report[0].id}"
+    return DeletionOut.of(report, platform=_admin(owner))
+
+
+def _admin(owner: Owner) -> bool:
+    return Scope.ADMIN in owner.caller.scopes
+
+
+def _node(view: NodeView, *, name: str | None) -> NodeOut:
+    return NodeOut(
+        node=view.node,
+        name=name,
+        reachable=view.reachable,
+        engine_gone_at=view.engine_gone_at,
+        disk_gone_at=view.disk_gone_at,
+    )

@@ -1,0 +1,134 @@
+"""``GET /admin/events`` and ``GET /v1/events``: what happens, as server-sent events.
+
+A reader that was cut off goes on with ``Last-Event-ID``. Events of an engine have no id: they are told once, by the
+node that they happened on. The last event of a feed that the server ends has the type ``end`` and says why.
+"""
+
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+
+from app.api.auth import Admin, Owner, ProcessDep, authenticate, require_owner
+from app.api.schemas import answers
+from app.api.streaming import EventResponse
+from app.errors import Forbidden, InvalidRequest, RegistryUnavailable, Unauthenticated
+from app.events import Audience, Event
+from app.registry import Scope
+from app.services.events import Subscription
+
+router = APIRouter(tags=["events"])
+
+#: A revoked key ends its feed within this many seconds.
+_CHECK_S = 1.0
+_HEARTBEAT_S = 15.0
+_RETRY_MS = 2000
+
+Reader = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))]
+After = Annotated[int | None, Query(ge=0, description="id of the last event that was seen; `Last-Event-ID` wins")]
+LastEventId = Annotated[str | None, Header(description="what a reader sends that was cut off")]
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {}}, "description": "events, until either side ends them"}
+}
+
+
+@router.get("/admin/events", summary="Everything that happens", responses=answers(400, 404) | _STREAM)
+async def everything(
+    request: Request,
+    caller: Admin,
+    process: ProcessDep,
+    after: After = None,
+    last_event_id: LastEventId = None,
+    tenant: Annotated[str | None, Query(description="only this tenant's events")] = None,
+) -> Response:
+    audience = Audience()
+    if tenant is not None:
+        audience = Audience(tenant, (await process.tenants.get(tenant)).created_at)
+    subscription = await process.events.subscribe(audience, after=_from(last_event_id, after))
+    return EventResponse(_Feed(subscription, _still(request, caller.key_id, Scope.ADMIN)), {})
+
+
+@router.get("/v1/events", summary="What happens to the tenant's adapters", responses=answers(400) | _STREAM)
+async def own(
+    request: Request, owner: Reader, process: ProcessDep, after: After = None, last_event_id: LastEventId = None
+) -> Response:
+    since = (await process.tenants.get(owner.tenant)).created_at
+    audience = Audience(owner.tenant, since, whole=False)
+    subscription = await process.events.subscribe(audience, after=_from(last_event_id, after))
+    return EventResponse(_Feed(subscription, _still(request, owner.caller.key_id, Scope.ADAPTERS_READ)), {})
+
+
+class _Feed:
+    """A subscription as the text of server-sent events, for as long as its key works."""
+
+    def __init__(self, subscription: Subscription, allowed: Callable[[], Awaitable[bool]]) -> None:
+        self._subscription, self._allowed = subscription, allowed
+        self._begun = self._over = False
+        self._checked = self._spoke = time.monotonic()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        if self._over:
+            raise StopAsyncIteration
+        if not self._begun:
+            self._begun = True
+            return f"retry: {_RETRY_MS}\n\n"
+        while True:
+            if time.monotonic() - self._checked >= _CHECK_S:
+                self._checked = time.monotonic()
+                if not await self._allowed():
+                    return self._end("the key does not work any more")
+            event = await self._subscription.next(_CHECK_S)
+            if self._subscription.ended:
+                return self._end(self._subscription.ended)
+            if event is not None:
+                self._spoke = time.monotonic()
+                return _text(event)
+            if time.monotonic() - self._spoke >= _HEARTBEAT_S:
+                self._spoke = time.monotonic()
+                return ": still here\n\n"
+
+    async def aclose(self) -> None:
+        self._over = True
+        self._subscription.close()
+
+    def _end(self, why: str) -> str:
+        self._over = True
+        return f"event: end\ndata: {json.dumps({'reason': why})}\n\n"
+
+
+def _text(event: Event) -> str:
+    shown = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(event).items()}
+    identity = "" if event.id is None else f"id: {event.id}\n"
+    return f"{identity}event: {event.type}\ndata: {json.dumps(shown)}\n\n"
+
+
+def _from(last_event_id: str | None, after: int | None) -> int | None:
+    if last_event_id is None:
+        return after
+    if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= 10):
+        raise InvalidRequest(
+            f"Last-Event-ID: found {last_event_id[:20]!r}, allowed the id of an event", param="Last-Event-ID"
+        )
+    return int(last_event_id)
+
+
+def _still(request: Request, key_id: str, scope: Scope) -> Callable[[], Awaitable[bool]]:
+    """Whether the request's key still works and holds the scope; a registry that does not answer changes nothing."""
+
+    async def allowed() -> bool:
+        try:
+            caller = await authenticate(request)
+        except (Unauthenticated, Forbidden):
+            return False
+        except RegistryUnavailable:
+            return True
+        return caller.key_id == key_id and (scope in caller.scopes or Scope.ADMIN in caller.scopes)
+
+    return allowed

@@ -1,0 +1,81 @@
+"""Export: ``GET .../adapters/{adapter}/versions/{number}/files/{name}``, mounted like the routes on adapters."""
+
+import asyncio
+import base64
+import contextlib
+from typing import Annotated, BinaryIO
+
+from fastapi import APIRouter, Path
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from adapters.cache import CONFIG_NAME
+from app.api.adapters import Number, Reader
+from app.api.auth import ProcessDep
+from app.api.schemas import answers
+from app.api.streaming import until_disconnect
+from app.services.export import ExportedFile
+
+router = APIRouter(tags=["adapters"])
+
+_CHUNK_BYTES = 2**20
+_BINARY = "application/octet-stream"
+
+
+class FileAnswer(Response):
+    """Sends a version's file in chunks; its lease is released however the answer ends."""
+
+    def __init__(self, file: ExportedFile) -> None:
+        self._file = file
+        super().__init__(media_type="application/json" if file.name == CONFIG_NAME else _BINARY)
+        digest = base64.b64encode(bytes.fromhex(file.digest)).decode()
+        self.headers.update(
+            {
+                "content-length": str(file.size),
+                "content-disposition": f'attachment; filename="{file.name}"',
+                # The bytes of a version never change.
+                "etag": f'"{file.digest}"',
+                "repr-digest": f"sha-256=:{digest}:",  # RFC 9530
+                "cache-control": "private, no-transform",
+                "x-content-type-options": "nosniff",
+            }
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
+        try:
+            with contextlib.suppress(ClientDisconnect):
+                await until_disconnect(receive, self._send_file(send))
+        finally:
+            self._file.lease.release()
+
+    async def _send_file(self, send: Send) -> None:
+        file = await asyncio.to_thread(self._file.path.open, "rb")
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await _send_chunks(file, send)
+        finally:
+            # Should a read still be under way in its thread, closing waits for it.
+            await asyncio.shield(asyncio.to_thread(file.close))
+
+
+async def _send_chunks(file: BinaryIO, send: Send) -> None:
+    while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@router.get(
+    "/{adapter}/versions/{number}/files/{name}",
+    summary="Download one of a version's two files; `repr-digest` is the SHA-256 of its bytes",
+    response_class=Response,
+    responses={**answers(404), 200: {"description": "the file's bytes", "content": {_BINARY: {}}}},
+)
+async def download(
+    adapter: str,
+    number: Number,
+    name: Annotated[str, Path(description="adapter_config.json or adapter_model.safetensors")],
+    owner: Reader,
+    process: ProcessDep,
+) -> Response:
+    return FileAnswer(await process.export.open(owner.tenant, adapter, number, name))

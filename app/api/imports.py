@@ -1,0 +1,43 @@
+"""Importing a version: ``POST .../adapters/{adapter}/imports``, mounted like the routes on adapters."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.api.auth import Owner, ProcessDep, require_owner
+from app.api.schemas import VersionOut, answers
+from app.api.uploads import publish_options, version_answer
+from app.registry import Scope
+
+router = APIRouter(tags=["adapters"])
+
+Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
+
+
+class ImportBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    source: str = Field(
+        description="hf://org/repository@COMMIT[/subfolder], the commit in full, or s3://bucket/prefix/",
+        examples=["hf://org/repository@0123456789abcdef0123456789abcdef01234567"],
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="as for an upload: alias, labels, card, ...")
+
+
+@router.post(
+    "/{adapter}/imports",
+    status_code=201,
+    summary="Import a version from the Hugging Face Hub or from S3, where the settings allow it",
+    responses={
+        **answers(400, 404, 409, 413),
+        200: {"model": VersionOut, "description": "these bytes are a version already"},
+        202: {"model": VersionOut, "description": "`wait` is false: the smoke check goes on"},
+    },
+)
+async def import_(
+    adapter: str, body: ImportBody, owner: Writer, process: ProcessDep, request: Request, response: Response
+) -> VersionOut:
+    options = publish_options(body.options, request, owner, process.settings.limits, source={"kind": "import"})
+    published = await process.imports.run(owner.tenant, adapter, body.source, options, actor=owner.caller.key_id)
+    return version_answer(published, response, versions_path=f"{request.url.path.removesuffix('/imports')}/versions")

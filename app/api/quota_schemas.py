@@ -1,0 +1,51 @@
+"""The JSON of a tenant's quota."""
+
+from dataclasses import asdict
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.quota import Quota, Usage
+
+
+class QuotaPatch(BaseModel):
+    """A JSON merge patch: a number sets a limit, null lifts it, what is not named stays."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    adapters: int | None = None
+    versions: int | None = Field(None, description="of all adapters together")
+    bytes: int | None = Field(None, description="of both files of all versions")
+    rank: int | None = Field(None, description="largest of any version")
+    pinned_slots: int | None = Field(None, description="versions pinned into the engine")
+
+
+class QuotaOut(BaseModel):
+    """Null: no limit."""
+
+    adapters: int | None
+    versions: int | None
+    bytes: int | None
+    rank: int | None
+    pinned_slots: int | None
+
+    @classmethod
+    def of(cls, quota: Quota) -> Self:
+        return cls(**asdict(quota))
+
+
+class UsageOut(BaseModel):
+    adapters: int
+    versions: int
+    bytes: int
+    rank: int = Field(description="largest of any version")
+    pinned_slots: int
+
+    @classmethod
+    def of(cls, used: Usage) -> Self:
+        return cls(**asdict(used))
+
+
+class QuotaUsageOut(BaseModel):
+    quota: QuotaOut
+    used: UsageOut

@@ -1,0 +1,161 @@
+"""Sharing: ``.../adapters/{adapter}/shares`` for the owner; ``/v1/shared`` for those with whom it is shared."""
+
+from datetime import datetime
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Depends, Path, Response
+from pydantic import BaseModel, Field
+
+from adapters.identity import MAX_VERSION_NUMBER
+from app.api.auth import Owner, ProcessDep, require_owner
+from app.api.provenance import BaseOut, base_of
+from app.api.schemas import Cursor, Limit, ListOut, answers
+from app.registry import Scope, Version
+from app.services.checks import DEFAULT_LIMIT
+from app.sharing import Share, SharedAdapter
+
+#: Mounted like the routes on adapters.
+owned = APIRouter(tags=["sharing"])
+#: Mounted at ``/v1/shared``, and at ``/admin/tenants/{tenant}/shared`` to see it as that tenant does.
+shared = APIRouter(tags=["sharing"])
+
+Reader = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))]
+Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
+Number = Annotated[int, Path(ge=1, le=MAX_VERSION_NUMBER, description="the version's number")]
+
+
+class ShareOut(BaseModel):
+    recipient: str = Field(description="a tenant's slug; that it is listed does not say that there is such a tenant")
+    created_at: datetime
+    created_by: str = Field(description="id of the key that shared it")
+
+    @classmethod
+    def of(cls, share: Share) -> Self:
+        return cls(recipient=share.recipient, created_at=share.created_at, created_by=share.created_by)
+
+
+class SharedAdapterOut(BaseModel):
+    name: str = Field(description="what to write in `model` or `adapter_id`: `owner/adapter`")
+    owner: str
+    adapter: str
+    shared_at: datetime
+    versions: list[int] = Field(description="those that are ready, newest first")
+    aliases: dict[str, dict[int, int]] = Field(description="alias -> version -> weight of the traffic it gets")
+
+    @classmethod
+    def of(cls, adapter: SharedAdapter) -> Self:
+        return cls(
+            name=f"{adapter.owner}/{adapter.name}",
+            owner=adapter.owner,
+            adapter=adapter.name,
+            shared_at=adapter.shared_at,
+            versions=list(adapter.versions),
+            aliases={alias: dict(targets) for alias, targets in adapter.aliases.items()},
+        )
+
+
+class SharedVersionOut(BaseModel):
+    """What others may know of a version: nothing of the owner's keys, addresses, sources, links or prompts."""
+
+    name: str = Field(description="what to write to ask for exactly this version")
+    owner: str
+    adapter: str
+    version: int
+    state: str
+    digest: str = Field(description="`sha256:` and 64 hex digits, over both files")
+    size_bytes: int
+    rank: int
+    created_at: datetime
+    aliases: list[str]
+    labels: dict[str, str]
+    card: str = Field(description="free text of the owner's, to be shown as text")
+    base: BaseOut | None
+
+    @classmethod
+    def of(cls, owner: str, version: Version) -> Self:
+        return cls(
+            name=f"{owner}/{version.adapter}@{version.number}",
+            owner=owner,
+            adapter=version.adapter,
+            version=version.number,
+            state=version.state.value,
+            digest=f"sha256:{version.key.digest}",
+            size_bytes=version.key.size,
+            rank=version.rank,
+            created_at=version.created_at,
+            aliases=list(version.aliases),
+            labels=dict(version.labels),
+            card=version.card,
+            base=base_of(version),
+        )
+
+
+@owned.put(
+    "/{adapter}/shares/{recipient}",
+    status_code=201,
+    summary="Let another tenant read an adapter and infer with it",
+    responses={**answers(400, 404), 200: {"model": ShareOut, "description": "it is shared already"}},
+)
+async def share(adapter: str, recipient: str, owner: Writer, process: ProcessDep, response: Response) -> ShareOut:
+    caller = owner.caller
+    made, created = await process.sharing.share(
+        owner.tenant, adapter, recipient, actor=caller.key_id, must_exist=Scope.ADMIN in caller.scopes
+    )
+    response.status_code = 201 if created else 200
+    return ShareOut.of(made)
+
+
+@owned.delete(
+    "/{adapter}/shares/{recipient}",
+    status_code=204,
+    summary="End a share, as of the next request",
+    responses=answers(404),
+)
+async def unshare(adapter: str, recipient: str, owner: Writer, process: ProcessDep) -> None:
+    await process.sharing.unshare(owner.tenant, adapter, recipient, actor=owner.caller.key_id)
+
+
+@owned.get("/{adapter}/shares", summary="List with whom an adapter is shared", responses=answers(400, 404))
+async def list_shares(
+    adapter: str, owner: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> ListOut[ShareOut]:
+    page = await process.sharing.list_shares(owner.tenant, adapter, limit=limit, cursor=cursor)
+    return ListOut(data=[ShareOut.of(share) for share in page.data], next_cursor=page.next_cursor)
+
+
+@shared.get("", summary="List adapters that others share with the tenant", responses=answers(400, 404))
+async def list_shared(
+    reader: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> ListOut[SharedAdapterOut]:
+    page = await process.sharing.list_shared(reader.tenant, limit=limit, cursor=cursor)
+    return ListOut(data=[SharedAdapterOut.of(adapter) for adapter in page.data], next_cursor=page.next_cursor)
+
+
+@shared.get("/{owner}/{adapter}", summary="Show a shared adapter", responses=answers(404))
+async def show_shared(owner: str, adapter: str, reader: Reader, process: ProcessDep) -> SharedAdapterOut:
+    return SharedAdapterOut.of(await process.sharing.get_shared(reader.tenant, owner, adapter))
+
+
+@shared.get(
+    "/{owner}/{adapter}/versions",
+    summary="List a shared adapter's ready versions, newest first",
+    responses=answers(400, 404),
+)
+async def list_shared_versions(
+    owner: str,
+    adapter: str,
+    reader: Reader,
+    process: ProcessDep,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> ListOut[SharedVersionOut]:
+    page = await process.sharing.list_shared_versions(reader.tenant, owner, adapter, limit=limit, cursor=cursor)
+    data = [SharedVersionOut.of(owner, version) for version in page.data]
+    return ListOut(data=data, next_cursor=page.next_cursor)
+
+
+@shared.get("/{owner}/{adapter}/versions/{number}", summary="Show a ready version of one", responses=answers(404))
+async def show_shared_version(
+    owner: str, adapter: str, number: Number, reader: Reader, process: ProcessDep
+) -> SharedVersionOut:
+    return SharedVersionOut.of(owner, await process.sharing.get_shared_version(reader.tenant, owner, adapter, number))

@@ -1,0 +1,146 @@
+"""The JSON of the routes of resumable uploads."""
+
+from datetime import datetime
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from adapters.stores.staging import PartUrl
+from app.api.schemas import ReasonOut
+from app.services.uploads.sessions import MAX_URLS, URL_LIFETIME_S, Progress
+from app.uploads import UploadSession
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class AnnouncedFile(_Body):
+    size: int = Field(description="in bytes")
+    sha256: str = Field(description="64 hex digits")
+
+
+class UploadCreate(_Body):
+    files: dict[str, AnnouncedFile] = Field(
+        description="`adapter_config.json` and `adapter_model.safetensors`, or `archive`: a .tar.gz or .zip of them"
+    )
+    part_bytes: int | None = Field(None, description="size of every part but the last; default: the server chooses")
+    options: dict[str, Any] = Field(default_factory=dict, description="as when a version is published")
+
+
+class UploadFileOut(BaseModel):
+    size: int
+    sha256: str
+    part_bytes: int = Field(description="size of every part but the last, which has what is left")
+    parts: int = Field(description="they have the numbers 1 to this one")
+    received: list[int] = Field(description="numbers of the parts that are there; the others are to be sent")
+    direct: bool = Field(description="whether parts go straight to the store, to URLs that the server gives")
+
+
+class UploadOut(BaseModel):
+    id: str
+    adapter: str
+    state: str = Field(description="open, finishing, done, failed or aborted")
+    files: dict[str, UploadFileOut]
+    options: dict[str, Any]
+    version: int | None = Field(description="what it became")
+    reasons: list[ReasonOut] | None = Field(description="why it failed")
+    created_at: datetime
+    expires_at: datetime
+
+    @classmethod
+    def of(cls, progress: Progress) -> Self:
+        session = progress.session
+        return cls(**_described(session), files=_files(progress), reasons=_reasons(session))
+
+
+class ListedFileOut(BaseModel):
+    size: int
+    sha256: str
+    part_bytes: int
+    parts: int
+
+
+class ListedUploadOut(BaseModel):
+    """An upload in a list, which does not say what has arrived."""
+
+    id: str
+    adapter: str
+    state: str
+    files: dict[str, ListedFileOut]
+    options: dict[str, Any]
+    version: int | None
+    created_at: datetime
+    expires_at: datetime
+
+    @classmethod
+    def of(cls, session: UploadSession) -> Self:
+        files = {
+            name: ListedFileOut(size=file.size, sha256=file.sha256, part_bytes=file.part_bytes, parts=file.parts)
+            for name, file in session.files.items()
+        }
+        return cls(**_described(session), files=files)
+
+
+class UploadListOut(BaseModel):
+    data: list[ListedUploadOut] = Field(description="those under way, newest first")
+
+
+class WantedPart(_Body):
+    number: int
+    sha256: str = Field(description="of the part, 64 hex digits")
+
+
+class UrlsCreate(_Body):
+    parts: list[WantedPart] = Field(min_length=1, max_length=MAX_URLS)
+
+
+class PartUrlOut(BaseModel):
+    number: int
+    url: str = Field(description="for one PUT of the part's bytes; whoever has it may send them")
+    headers: dict[str, str] = Field(description="to be sent exactly so")
+
+
+class UrlsOut(BaseModel):
+    urls: list[PartUrlOut]
+    expires_in_s: int
+
+    @classmethod
+    def of(cls, urls: dict[int, PartUrl]) -> Self:
+        shown = [PartUrlOut(number=n, url=leave.url, headers=dict(leave.headers)) for n, leave in urls.items()]
+        return cls(urls=shown, expires_in_s=URL_LIFETIME_S)
+
+
+def _described(session: UploadSession) -> dict[str, Any]:
+    return {
+        "id": session.id,
+        "adapter": session.adapter,
+        "state": session.state.value,
+        "options": session.options["raw"],
+        "version": session.result,
+        "created_at": session.created_at,
+        "expires_at": session.expires_at,
+    }
+
+
+def _files(progress: Progress) -> dict[str, UploadFileOut]:
+    return {
+        name: UploadFileOut(
+            size=file.size,
+            sha256=file.sha256,
+            part_bytes=file.part_bytes,
+            parts=file.parts,
+            received=list(progress.received[name]),
+            direct=progress.direct,
+        )
+        for name, file in progress.session.files.items()
+    }
+
+
+def _reasons(session: UploadSession) -> list[ReasonOut] | None:
+    if session.error is None:
+        return None
+    return [
+        ReasonOut(**reason, message=f"{reason['field']}: found {reason['found']}, allowed {reason['allowed']}")
+        for reason in session.error["reasons"]
+    ]

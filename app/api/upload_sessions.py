@@ -1,0 +1,148 @@
+"""Resumable uploads: ``.../adapters/{adapter}/uploads``, mounted like the routes on adapters.
+
+Begin one, send its parts in any order, here or straight to the store, finish it.
+"""
+
+import base64
+import re
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Path, Request, Response
+
+from adapters.stores.base import is_digest
+from adapters.stores.staging import MAX_PARTS
+from app.api.auth import Owner, ProcessDep, require_owner
+from app.api.schemas import VersionOut, answers
+from app.api.upload_schemas import ListedUploadOut, UploadCreate, UploadListOut, UploadOut, UrlsCreate, UrlsOut
+from app.api.uploads import publish_options, version_answer
+from app.errors import InvalidRequest
+from app.registry import Scope
+from app.services.uploads.checks import Announced
+
+router = APIRouter(tags=["adapters"])
+
+Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
+UploadId = Annotated[str, Path(description="the upload's id")]
+File = Annotated[str, Path(description="the file's name in the upload")]
+Number = Annotated[int, Path(ge=1, le=MAX_PARTS, description="the part's number, from 1")]
+Digest = Annotated[
+    str | None, Header(alias="content-digest", description="RFC 9530, of this body: `sha-256=:<base64>:`")
+]
+
+# RFC 9530 allows several algorithms beside each other; 32 bytes in base64 end with one `=`.
+_SHA256 = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/]{43}=):\s*(?:,|$)", re.ASCII)
+_BYTES: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
+}
+
+
+@router.post(
+    "/{adapter}/uploads",
+    status_code=201,
+    summary="Begin a resumable upload of a version",
+    responses=answers(400, 404, 413),
+)
+async def begin(
+    adapter: str, body: UploadCreate, owner: Writer, process: ProcessDep, request: Request, response: Response
+) -> UploadOut:
+    await process.publishing.check_target(owner.tenant, adapter)
+    checked = publish_options(body.options, request, owner, process.settings.limits, source={})
+    await process.prompts.check(checked.defaults, owner=owner.tenant)
+    progress = await process.uploads.begin(
+        owner.tenant,
+        adapter,
+        {name: Announced(file.size, file.sha256) for name, file in body.files.items()},
+        {
+            "raw": body.options,
+            "admin": Scope.ADMIN in owner.caller.scopes,
+            "uploaded_from": checked.uploaded_from,
+        },
+        part_bytes=body.part_bytes,
+        actor=owner.caller.key_id,
+    )
+    response.headers["location"] = f"{request.url.path}/{progress.session.id}"
+    return UploadOut.of(progress)
+
+
+@router.get("/{adapter}/uploads", summary="List the uploads under way to an adapter", responses=answers(404))
+async def list_(adapter: str, owner: Writer, process: ProcessDep) -> UploadListOut:
+    found = await process.uploads.list_live(owner.tenant, adapter)
+    return UploadListOut(data=[ListedUploadOut.of(session) for session in found])
+
+
+@router.get("/{adapter}/uploads/{upload}", summary="Show an upload and which parts are there", responses=answers(404))
+async def show(adapter: str, upload: UploadId, owner: Writer, process: ProcessDep) -> UploadOut:
+    return UploadOut.of(await process.uploads.show(owner.tenant, adapter, upload))
+
+
+@router.put(
+    "/{adapter}/uploads/{upload}/files/{file}/parts/{number}",
+    status_code=204,
+    summary="Send a part; again it replaces the earlier one",
+    responses=answers(400, 404, 409, 413),
+    openapi_extra=_BYTES,
+)
+async def put_part(
+    adapter: str,
+    upload: UploadId,
+    file: File,
+    number: Number,
+    owner: Writer,
+    process: ProcessDep,
+    request: Request,
+    content_digest: Digest = None,
+) -> None:
+    sha256 = _sha256(content_digest)
+    await process.parts.receive(owner.tenant, adapter, upload, file, number, request.stream(), sha256=sha256)
+
+
+@router.post(
+    "/{adapter}/uploads/{upload}/files/{file}/urls",
+    summary="Get URLs to send parts straight to the store",
+    responses=answers(400, 404, 409),
+)
+async def urls(
+    adapter: str, upload: UploadId, file: File, body: UrlsCreate, owner: Writer, process: ProcessDep
+) -> UrlsOut:
+    wanted = {part.number: _hex(part.sha256) for part in body.parts}
+    return UrlsOut.of(await process.uploads.part_urls(owner.tenant, adapter, upload, file, wanted))
+
+
+@router.post(
+    "/{adapter}/uploads/{upload}/finish",
+    status_code=201,
+    summary="Make the upload a version",
+    responses={
+        **answers(400, 404, 409),
+        200: {"model": VersionOut, "description": "these bytes are a version already"},
+        202: {"model": VersionOut, "description": "`wait` is false: the smoke check goes on"},
+    },
+)
+async def finish(
+    adapter: str, upload: UploadId, owner: Writer, process: ProcessDep, request: Request, response: Response
+) -> VersionOut:
+    published = await process.finisher.finish(owner.tenant, adapter, upload)
+    versions_path = request.url.path.rpartition("/uploads/")[0] + "/versions"
+    return version_answer(published, response, versions_path=versions_path)
+
+
+@router.delete("/{adapter}/uploads/{upload}", status_code=204, summary="Give an upload up", responses=answers(404, 409))
+async def abort(adapter: str, upload: UploadId, owner: Writer, process: ProcessDep) -> None:
+    await process.uploads.abort(owner.tenant, adapter, upload, actor=owner.caller.key_id)
+
+
+def _sha256(header: str | None) -> str:
+    """The SHA-256 (hex) that a Content-Digest header names."""
+    found = _SHA256.search(header or "")
+    if found is None:
+        raise InvalidRequest(
+            f"content-digest: found {(header or 'nothing')[:80]!r}, allowed sha-256=:<base64 of the body's digest>:",
+            param="content-digest",
+        )
+    return base64.b64decode(found[1]).hex()
+
+
+def _hex(sha256: str) -> str:
+    if not is_digest(sha256):
+        raise InvalidRequest(f"sha256: found {sha256[:80]!r}, allowed 64 lower-case hex digits", param="parts")
+    return sha256

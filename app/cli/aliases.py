@@ -1,0 +1,272 @@
+"""Aliases and canaries; the commands belong to ``tenora adapters``."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.arguments import TenantOption, Yes, adapter_name, seconds, slug, version_name
+from app.cli.client import adapters_path
+from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.output import emit_json, emit_record, emit_table, note
+
+_WEIGHT = re.compile(r"([1-9][0-9]{0,9})=([1-9][0-9]{0,9})", re.ASCII)
+
+
+def _alias_name(text: str) -> str:
+    return slug("alias", text)
+
+
+def _one_version(text: str) -> str:
+    if "@" not in version_name(text):
+        raise typer.BadParameter(f"found {text!r}, allowed ADAPTER@NUMBER")
+    return text
+
+
+def _weight(text: str) -> tuple[str, int]:
+    match = _WEIGHT.fullmatch(text)
+    if match is None:
+        raise typer.BadParameter(f"found {text!r}, allowed VERSION=WEIGHT, for example 2=5")
+    return match[1], int(match[2])
+
+
+def _step(text: str) -> dict[str, int]:
+    weight, _, duration = text.partition(":")
+    if not re.fullmatch(r"[0-9]{1,3}", weight, re.ASCII):
+        raise typer.BadParameter(f"found {text!r}, allowed PERCENT:DURATION, for example 5:10m")
+    return {"weight": int(weight), "seconds": seconds(duration)}
+
+
+def _number(text: str) -> float:
+    # Neither "nan" nor "inf" is JSON.
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text, re.ASCII):
+        raise typer.BadParameter(f"found {text!r}, allowed a number such as 0.02")
+    return float(text)
+
+
+_Adapter = Annotated[str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="the adapter's name")]
+_Version = Annotated[str, typer.Argument(metavar="ADAPTER@N", parser=_one_version, help="one of its versions")]
+_Alias = Annotated[str, typer.Option("--alias", metavar="ALIAS", parser=_alias_name, help="the alias")]
+_Revision = Annotated[
+    int | None, typer.Option("--if-revision", min=1, help="only if the alias still has this revision")
+]
+_Weights = Annotated[
+    list[Any], typer.Option("--weight", metavar="N=WEIGHT", parser=_weight, help="a version's part of the traffic")
+]
+_Steps = Annotated[
+    list[Any] | None,
+    typer.Option(
+        "--step",
+        metavar="PERCENT:DURATION",
+        parser=_step,
+        help="a share of the traffic and how long it lasts at least, e.g. --step 5:10m --step 25:10m",
+    ),
+]
+
+_ALIAS_COLUMNS = {"alias": "model", "versions": "weights", "revision": "revision", "updated": "updated_at"}
+_CHANGE_COLUMNS = {
+    "revision": "revision",
+    "at": "at",
+    "by": "actor",
+    "action": "action",
+    "versions": "weights",
+    "reason": "reason",
+}
+_FIGURE_COLUMNS = {
+    "version": "version",
+    "requests": "requests",
+    "errors": "errors",
+    "empty or not finite": "empties",
+    "streamed": "streamed",
+    "p95 to first token, s": "ttft_p95_s",
+}
+
+
+def promote(
+    version: _Version,
+    alias: _Alias = "default",
+    if_revision: _Revision = None,
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Give a version all the traffic of an alias, which is made if it is new."""
+    adapter, _, number = version.partition("@")
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        path, body = adapters_path(tenant, adapter, "aliases", alias), {"version": int(number)}
+        moved = api.call("PUT", path, body, headers=_condition(if_revision))
+    _show_alias(moved, as_json=as_json)
+
+
+def split(
+    adapter: _Adapter,
+    weight: _Weights,
+    alias: _Alias = "default",
+    if_revision: _Revision = None,
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Split an alias's traffic over versions by weight: --weight 1=95 --weight 2=5."""
+    weights = dict(weight)
+    if len(weights) < len(weight):
+        raise typer.BadParameter("found one version twice", param_hint="--weight")
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        path = adapters_path(tenant, adapter, "aliases", alias)
+        moved = api.call("PUT", path, {"weights": weights}, headers=_condition(if_revision))
+    _show_alias(moved, as_json=as_json)
+
+
+def rollback(
+    adapter: _Adapter,
+    alias: _Alias = "default",
+    if_revision: _Revision = None,
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Return an alias to what it pointed at before; a second time brings it back."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        path = adapters_path(tenant, adapter, "aliases", alias, "rollback")
+        moved = api.call("POST", path, headers=_condition(if_revision))
+    _show_alias(moved, as_json=as_json)
+
+
+def aliases(
+    adapter: _Adapter, tenant: TenantOption = None, url: Url = None, key: Key = None, as_json: Json = False
+) -> None:
+    """List an adapter's aliases."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        rows = api.list(adapters_path(tenant, adapter, "aliases"))
+    if as_json:
+        emit_json(rows)
+    else:
+        emit_table(_ALIAS_COLUMNS, rows, empty="no aliases")
+
+
+def unalias(
+    adapter: _Adapter,
+    alias: Annotated[str, typer.Option("--alias", metavar="ALIAS", parser=_alias_name, help="the alias to delete")],
+    tenant: TenantOption = None,
+    yes: Yes = False,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Delete an alias; its history stays."""
+    if not yes:
+        typer.confirm(f"Delete the alias {adapter}:{alias}?", abort=True, err=True)
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        api.call("DELETE", adapters_path(tenant, adapter, "aliases", alias))
+    note(f"deleted alias {adapter}:{alias}")
+
+
+def history(
+    adapter: _Adapter,
+    alias: _Alias = "default",
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """List an alias's changes, newest first."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        rows = api.list(adapters_path(tenant, adapter, "aliases", alias, "history"))
+    if as_json:
+        emit_json(rows)
+    else:
+        emit_table(_CHANGE_COLUMNS, rows, empty="no changes")
+
+
+def canary(
+    version: _Version,
+    alias: _Alias = "default",
+    step: _Steps = None,
+    min_requests: Annotated[int | None, typer.Option(help="answers without which no step ends")] = None,
+    max_error_rate: Annotated[
+        float | None, typer.Option(metavar="SHARE", parser=_number, help="how many more errors than before, 0 to 1")
+    ] = None,
+    max_empty_rate: Annotated[
+        float | None, typer.Option(metavar="SHARE", parser=_number, help="the same of empty answers")
+    ] = None,
+    max_ttft_ratio: Annotated[
+        float | None, typer.Option(metavar="RATIO", parser=_number, help="how much later the first token may come")
+    ] = None,
+    if_revision: _Revision = None,
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Move an alias to a version step by step; if that does worse than the one before, traffic goes back by itself."""
+    adapter, _, number = version.partition("@")
+    chosen = {
+        "steps": step or None,
+        "min_requests": min_requests,
+        "max_error_rate": max_error_rate,
+        "max_empty_rate": max_empty_rate,
+        "max_ttft_ratio": max_ttft_ratio,
+    }
+    policy = {name: value for name, value in chosen.items() if value is not None}
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        path = adapters_path(tenant, adapter, "aliases", alias, "canary")
+        started = api.call("PUT", path, {"version": int(number), "policy": policy}, headers=_condition(if_revision))
+    _show_canary(started, as_json=as_json)
+
+
+def canary_status(
+    adapter: _Adapter,
+    alias: _Alias = "default",
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Show the canary that runs on an alias, or the last one, and its figures."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        found = api.call("GET", adapters_path(tenant, adapter, "aliases", alias, "canary"))
+    _show_canary(found, as_json=as_json)
+
+
+def canary_cancel(
+    adapter: _Adapter,
+    alias: _Alias = "default",
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Cancel a canary; all traffic goes back to the version before."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        ended = api.call("DELETE", adapters_path(tenant, adapter, "aliases", alias, "canary"))
+    _show_canary(ended, as_json=as_json)
+
+
+#: In the order of the help.
+COMMANDS = (promote, split, rollback, aliases, unalias, history, canary, canary_status, canary_cancel)
+
+
+def _condition(revision: int | None) -> dict[str, str]:
+    return {} if revision is None else {"if-match": f'"{revision}"'}
+
+
+def _show_alias(alias: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        emit_json(alias)
+    else:
+        emit_record(alias, tuple(_ALIAS_COLUMNS.values()))
+
+
+def _show_canary(canary: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        emit_json(canary)
+        return
+    steps = canary["policy"]["steps"]
+    shown = {"step": f"{canary['step'] + 1} of {len(steps)}, {steps[canary['step']]['weight']}%"}
+    emit_record({**canary, **shown}, ("state", "step", "reason", "created_at", "ended_at"))
+    rows = [{**canary[side], "version": f"{canary[side]['version']} ({side})"} for side in ("baseline", "candidate")]
+    emit_table(_FIGURE_COLUMNS, rows, empty="")

@@ -1,0 +1,135 @@
+"""What is said of a version: showing it, changing it, and narrowing lists by it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.arguments import TenantOption, VersionArgument
+from app.cli.client import adapters_path
+from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.output import USAGE, clean_prose, emit_json, emit_record, fail
+
+_RECORD = ("name", "state", "state_reason", "rank", "size_bytes", "aliases", "labels", "created_at", "digest")
+_PROVENANCE = (
+    "uploaded_by",
+    "uploaded_from",
+    "source",
+    "training_run",
+    "peft_version",
+    "alpha",
+    "target_modules",
+    "parameters",
+    "dtype",
+)
+
+LabelFilters = Annotated[
+    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="with this label; may be given again")
+]
+StateFilter = Annotated[str | None, typer.Option("--state", help="in this state, e.g. ready")]
+BaseFilter = Annotated[str | None, typer.Option("--base", help="checked against this base: its name or digest")]
+
+_Text = Annotated[
+    Path | None, typer.Option(exists=True, dir_okay=False, allow_dash=True, help="a file with the text; - reads stdin")
+]
+
+
+def wanted(labels: list[str] | None, state: str | None, base: str | None) -> dict[str, str | list[str]]:
+    """The query of a list that is narrowed so."""
+    given: dict[str, str | list[str] | None] = {"label": labels, "state": state, "base": base}
+    return {name: value for name, value in given.items() if value}
+
+
+def with_alias_words(adapter: dict[str, Any]) -> dict[str, Any]:
+    """An adapter whose aliases are written as people say them: ``2``, or ``2 (5), 1 (95)`` for a split by weight."""
+    return adapter | {"aliases": {alias: _targets(targets) for alias, targets in adapter["aliases"].items()}}
+
+
+def show_version(version: dict[str, Any]) -> None:
+    """A version for people: what is known of it, then its card as the text that it is."""
+    provenance = version.get("provenance") or {}
+    base = provenance.get("base") or {}
+    record = {
+        **version,
+        **provenance,
+        "source": (provenance.get("source") or {}).get("kind"),
+        "base": f"{base['name']} {base['digest']}" if base else None,
+    }
+    emit_record(record, (*_RECORD, "base", *_PROVENANCE))
+    if version.get("card"):
+        sys.stdout.write(f"\n{clean_prose(version['card'])}\n")
+
+
+def describe(
+    version: VersionArgument,
+    tenant: TenantOption = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="NAME=VALUE", help="may be given again; replaces all labels"),
+    ] = None,
+    no_labels: Annotated[bool, typer.Option("--no-labels", help="remove all labels")] = False,
+    card: _Text = None,
+    training_run: Annotated[str | None, typer.Option(help="a link; empty: none")] = None,
+    defaults: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, allow_dash=True, help="a JSON file; - reads stdin")
+    ] = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Replace a version's labels, card, training-run link or defaults."""
+    name, _, number = version.partition("@")
+    changes: dict[str, Any] = {}
+    if label or no_labels:
+        changes["labels"] = read_labels(label or [])
+    if card is not None:
+        changes["card"] = read_text(card)
+    if training_run is not None:
+        changes["training_run"] = training_run or None
+    if defaults is not None:
+        changes["defaults"] = read_object(defaults)
+    if not number or not changes:
+        fail("give ADAPTER@N and what to change: --label, --no-labels, --card, --training-run or --defaults", USAGE)
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        shown = api.call("PATCH", adapters_path(tenant, name, "versions", number), changes)
+    if as_json:
+        emit_json(shown)
+    else:
+        show_version(shown)
+
+
+def _targets(targets: dict[str, int]) -> str:
+    numbers = sorted(targets, key=int, reverse=True)
+    return numbers[0] if len(numbers) == 1 else ", ".join(f"{number} ({targets[number]})" for number in numbers)
+
+
+def read_labels(written: list[str]) -> dict[str, str]:
+    """What ``--label NAME=VALUE`` says; ends the command if it says something else."""
+    labels = {}
+    for text in written:
+        name, equals, value = text.partition("=")
+        if not equals:
+            fail(f"--label: found {text!r}, allowed NAME=VALUE", USAGE)
+        labels[name] = value
+    return labels
+
+
+def read_text(path: Path) -> str:
+    """A file's text, or that of stdin for ``-``; ends the command if there is none."""
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"{path}: {error}", USAGE)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A file's JSON object; ends the command if it is something else."""
+    try:
+        found = json.loads(read_text(path))
+    except ValueError as error:
+        fail(f"{path}: {error}", USAGE)
+    if not isinstance(found, dict):
+        fail(f"{path}: found {type(found).__name__}, allowed a JSON object", USAGE)
+    return found

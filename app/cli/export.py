@@ -1,0 +1,95 @@
+"""``tenora adapters export``: the two files of a version, as they were uploaded."""
+
+import base64
+import binascii
+import hashlib
+import re
+import shutil
+import uuid
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adapters.identity import content_digest
+from app.cli.arguments import TenantOption, version_name
+from app.cli.client import Api, adapters_path
+from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.output import FAILED, USAGE, emit_json, emit_line, fail
+
+CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
+
+_REPR_DIGEST = re.compile(r"(?:.*,)?\s*sha-256=:([A-Za-z0-9+/=]+):.*", re.ASCII)
+
+
+def _version(text: str) -> str:
+    if "@" not in text:
+        raise typer.BadParameter(f"found {text!r}, allowed ADAPTER@NUMBER")
+    return version_name(text)
+
+
+_Version = Annotated[str, typer.Argument(metavar="ADAPTER@N", parser=_version, help="a version of an adapter")]
+_Folder = Annotated[Path, typer.Argument(file_okay=False, metavar="DIR", help="a folder that is new, or empty")]
+
+
+def export(
+    version: _Version,
+    folder: _Folder,
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Download a version's files into a new folder; it appears once both are there and their digests are right."""
+    adapter, _, number = version.partition("@")
+    path = adapters_path(tenant, adapter, "versions", number)
+    folder = folder.resolve()
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            fail(f"{folder}: found files, allowed a new or an empty folder", USAGE)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with connect_as_admin(url, key, as_json=as_json) as api:
+            digests = _download(api, path, folder)
+    except OSError as error:
+        fail(f"{error.filename or folder}: {error.strerror}", USAGE)
+    if as_json:
+        emit_json({"version": version, "folder": str(folder), "digests": digests})
+    else:
+        emit_line(str(folder))
+
+
+def _download(api: Api, path: str, folder: Path) -> dict[str, str]:
+    """The files' digests, by name."""
+    expected = api.call("GET", path)["digest"]
+    part = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
+    part.mkdir()
+    try:
+        found = {name: _download_file(api, f"{path}/files/{name}", part / name) for name in (CONFIG_FILE, WEIGHTS_FILE)}
+        if f"sha256:{content_digest(found[CONFIG_FILE], found[WEIGHTS_FILE])}" != expected:
+            fail(f"the files are not those of {expected}", FAILED)
+        # A folder may be renamed onto an empty one.
+        part.rename(folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    return {name: f"sha256:{digest}" for name, digest in found.items()}
+
+
+def _download_file(api: Api, path: str, target: Path) -> str:
+    digest = hashlib.sha256()
+    with target.open("xb") as file, api.download(path) as answer:
+        for chunk in answer.chunks:
+            digest.update(chunk)
+            file.write(chunk)
+    if digest.digest() != _told(answer.headers.get("repr-digest", "")):
+        fail(f"{target.name}: other bytes than the server said it would send", FAILED)
+    return digest.hexdigest()
+
+
+def _told(header: str) -> bytes | None:
+    match = _REPR_DIGEST.fullmatch(header)
+    try:
+        return base64.b64decode(match[1], validate=True) if match else None
+    except binascii.Error:
+        return None

@@ -1,0 +1,87 @@
+"""``tenora adapters import``: a version from the Hugging Face Hub, from S3, or from a folder of this machine."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.arguments import AdapterOption, TenantOption
+from app.cli.client import adapters_path
+from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.descriptions import read_labels, show_version
+from app.cli.output import USAGE, emit_json, fail
+from app.cli.push import push
+
+_REMOTE = ("hf://", "s3://")
+
+_Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="hf://org/repository@COMMIT[/subfolder] or s3://bucket/prefix/, which the server fetches; "
+        "or a folder or an archive, which is pushed from here",
+    ),
+]
+_Alias = Annotated[str, typer.Option(help="the alias to move to the new version; empty: none")]
+_Labels = Annotated[list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="may be given again")]
+_AllowNoEffect = Annotated[bool, typer.Option("--allow-no-effect", help="also if it answers exactly as the base does")]
+_NoWait = Annotated[bool, typer.Option("--no-wait", help="return before the smoke check is over")]
+
+
+def import_(
+    source: _Source,
+    adapter: AdapterOption,
+    alias: _Alias = "default",
+    label: _Labels = None,
+    allow_no_effect: _AllowNoEffect = False,
+    no_wait: _NoWait = False,
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Import an adapter as the next version."""
+    server: dict[str, Any] = {"tenant": tenant, "url": url, "key": key, "as_json": as_json}
+    if not source.startswith(_REMOTE):
+        _check_there(source)
+        push(
+            Path(source),
+            adapter,
+            alias=alias,
+            label=label,
+            allow_no_effect=allow_no_effect,
+            no_wait=no_wait,
+            **server,
+        )
+        return
+    options: dict[str, Any] = {
+        "alias": alias or None,
+        "labels": read_labels(label or []),
+        "allow_no_effect": allow_no_effect,
+        "wait": not no_wait,
+    }
+    _import_there(source, adapter, options, **server)
+
+
+def _check_there(source: str) -> None:
+    if not Path(source).exists():
+        fail(f"{source}: found nothing, allowed a folder, an archive, hf://... or s3://...", USAGE)
+
+
+def _import_there(
+    source: str,
+    adapter: str,
+    options: dict[str, Any],
+    *,
+    tenant: str | None,
+    url: str | None,
+    key: str | None,
+    as_json: bool,
+) -> None:
+    """Let the server fetch it."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        version = api.call("POST", adapters_path(tenant, adapter, "imports"), {"source": source, "options": options})
+    if as_json:
+        emit_json(version)
+    else:
+        show_version(version)

@@ -1,0 +1,137 @@
+"""``tenora adapters delete``, ``deletions``, ``retire`` and ``restore``: what ends a version's service."""
+
+import time
+from typing import Annotated, Any
+
+import httpx
+import typer
+
+from app.cli.arguments import TenantOption, VersionArgument, Yes
+from app.cli.client import Api, Refused, adapters_path, path_of
+from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.descriptions import show_version
+from app.cli.output import emit_json, emit_record, emit_table, note
+
+_COLUMNS = {
+    "deletion": "id",
+    "subject": "subject",
+    "state": "state",
+    "requested": "requested_at",
+    "finished": "finished_at",
+}
+_NODE_COLUMNS = {
+    "node": "node",
+    "reachable": "reachable",
+    "gone from the engine": "engine_gone_at",
+    "gone from the disk": "disk_gone_at",
+}
+_BLOB_COLUMNS = {"blob": "digest", "gone": "gone_at", "kept": "kept"}
+_POLL_S = 0.3
+
+Force = Annotated[bool, typer.Option("--force", help="also when aliases, canaries or pins hold it: they give it up")]
+
+
+def delete(
+    adapter: VersionArgument,
+    tenant: TenantOption = None,
+    force: Force = False,
+    wait: Annotated[float, typer.Option(help="seconds to wait until everything is verified gone")] = 30.0,
+    yes: Yes = False,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Delete an adapter with all its versions, or one version, and print the report of what is verified gone."""
+    name, _, number = adapter.partition("@")
+    what = f"version {adapter}" if number else f"adapter {name} with all its versions"
+    if not yes:
+        typer.confirm(f"Delete {what}?", abort=True, err=True)
+    path = adapters_path(tenant, name, "versions", number) if number else adapters_path(tenant, name)
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        report = api.call("DELETE", f"{path}?force=true" if force else path)
+        report = _waited(api, tenant, report, wait)
+    _show(report, as_json=as_json)
+    if report["state"] == "finished":
+        note(f"deleted {what}")
+    else:
+        note(f"deleted {what}; removing its last traces goes on: see tenora adapters deletions {report['id']}")
+
+
+def deletions(
+    deletion: Annotated[str | None, typer.Argument(help="a deletion's id (default: list them)")] = None,
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Show a deletion's report, or list a tenant's deletions."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        if deletion is not None:
+            _show(api.call("GET", _path(tenant, deletion)), as_json=as_json)
+            return
+        rows = api.list(_path(tenant))
+    if as_json:
+        emit_json(rows)
+    else:
+        emit_table(_COLUMNS, rows, empty="no deletions")
+
+
+def retire(
+    version: VersionArgument,
+    reason: Annotated[str, typer.Option(help="what callers are told")],
+    tenant: TenantOption = None,
+    force: Force = False,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Take no new requests for a version; its bytes stay."""
+    name, number = _one(version)
+    path = adapters_path(tenant, name, "versions", number, "retire")
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        shown = api.call("POST", f"{path}?force=true" if force else path, {"reason": reason})
+    emit_json(shown) if as_json else show_version(shown)
+
+
+def restore(
+    version: VersionArgument, tenant: TenantOption = None, url: Url = None, key: Key = None, as_json: Json = False
+) -> None:
+    """Serve a retired version again; with a platform key also a quarantined one that passes a smoke check."""
+    name, number = _one(version)
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        shown = api.call("POST", adapters_path(tenant, name, "versions", number, "restore"))
+    emit_json(shown) if as_json else show_version(shown)
+
+
+def _waited(api: Api, tenant: str | None, report: dict[str, Any], seconds: float) -> dict[str, Any]:
+    until = time.monotonic() + seconds
+    while report["state"] != "finished" and time.monotonic() < until:
+        time.sleep(_POLL_S)
+        try:
+            report = api.call("GET", _path(tenant, report["id"]))
+        except Refused as refused:
+            if refused.status == httpx.codes.FORBIDDEN:
+                break  # a key that may write but not read: it has deleted all the same
+            raise
+    return report
+
+
+def _path(tenant: str | None, *deletion: str) -> str:
+    root = ("v1",) if tenant is None else ("admin", "tenants", tenant)
+    return path_of(*root, "deletions", *deletion)
+
+
+def _one(version: str) -> tuple[str, str]:
+    name, _, number = version.partition("@")
+    if not number:
+        raise typer.BadParameter(f"found {version!r}, allowed ADAPTER@NUMBER")
+    return name, number
+
+
+def _show(report: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        emit_json(report)
+        return
+    emit_record(report, ("id", "subject", "state", "requested_at", "listings_gone_at", "finished_at"))
+    emit_table(_NODE_COLUMNS, report["nodes"], empty="no node held anything")
+    emit_table(_BLOB_COLUMNS, report["blobs"], empty="blobs: a platform key sees them, once they are decided about")

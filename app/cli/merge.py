@@ -1,0 +1,76 @@
+"""``tenora adapters merge``: a new version from several, by PEFT's own merge."""
+
+import re
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.arguments import TenantOption, adapter_name, version_name
+from app.cli.client import adapters_path
+from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.descriptions import read_labels, show_version
+from app.cli.output import emit_json
+
+_WEIGHT = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)", re.ASCII)
+
+
+def _source(text: str) -> dict[str, Any]:
+    """``pricing@3=0.5`` as the API writes it."""
+    version, equals, weight = text.partition("=")
+    if not equals or "@" not in version or not _WEIGHT.fullmatch(weight):
+        raise typer.BadParameter(f"found {text!r}, allowed ADAPTER@NUMBER=WEIGHT, for example pricing@3=0.5")
+    return {"version": version_name(version), "weight": float(weight)}
+
+
+_Target = Annotated[
+    str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="the adapter that gets the new version")
+]
+_Sources = Annotated[
+    list[Any],
+    typer.Option("--source", metavar="ADAPTER@N=WEIGHT", parser=_source, help="a version and its weight; two or more"),
+]
+_Method = Annotated[str, typer.Option(help="linear, cat, svd, ties, dare_linear, dare_ties or magnitude_prune")]
+_Density = Annotated[float | None, typer.Option(help="part of the values kept: ties, dare_*, magnitude_prune")]
+_Sign = Annotated[str | None, typer.Option(help="total or frequency: ties, dare_ties")]
+_SvdRank = Annotated[int | None, typer.Option(help="rank of the result: svd")]
+_SvdFull = Annotated[bool | None, typer.Option(help="as PEFT's argument: svd")]
+_Seed = Annotated[int | None, typer.Option(help="of the random numbers: dare_*")]
+_Alias = Annotated[str, typer.Option(help="the alias to move to the new version; empty: none")]
+_Labels = Annotated[list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="may be given again")]
+_AllowNoEffect = Annotated[bool, typer.Option("--allow-no-effect", help="also if it answers exactly as the base does")]
+
+
+def merge(
+    target: _Target,
+    sources: _Sources,
+    method: _Method,
+    density: _Density = None,
+    majority_sign_method: _Sign = None,
+    svd_rank: _SvdRank = None,
+    svd_full_matrices: _SvdFull = None,
+    seed: _Seed = None,
+    alias: _Alias = "default",
+    labels: _Labels = None,
+    allow_no_effect: _AllowNoEffect = False,
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Merge versions of one tenant into a new one, by PEFT."""
+    body = {
+        "sources": sources,
+        "method": method,
+        "density": density,
+        "majority_sign_method": majority_sign_method,
+        "svd_rank": svd_rank,
+        "svd_full_matrices": svd_full_matrices,
+        "seed": seed,
+        "options": {"alias": alias or None, "labels": read_labels(labels or []), "allow_no_effect": allow_no_effect},
+    }
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        version = api.call("POST", adapters_path(tenant, target, "merges"), body)
+    if as_json:
+        emit_json(version)
+    else:
+        show_version(version)

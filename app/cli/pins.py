@@ -1,0 +1,65 @@
+"""Pinning versions into the engine; the commands belong to ``tenora adapters``."""
+
+from typing import Annotated
+
+import typer
+
+from app.cli.arguments import TenantOption, version_name
+from app.cli.client import adapters_path, path_of
+from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.output import emit_json, emit_record, emit_table, note
+
+_FIELDS = ("name", "tenant", "created_at", "created_by", "held")
+_PIN_COLUMNS = {"tenant": "tenant", "version": "name", "in the engine": "held", "since": "created_at"}
+_PRELOAD_COLUMNS = {"preload": "name", "versions": "versions", "problem": "problem"}
+
+
+def one_version(text: str) -> str:
+    """A version: ``pricing@3``."""
+    if "@" not in version_name(text):
+        raise typer.BadParameter(f"found {text!r}, allowed ADAPTER@NUMBER")
+    return text
+
+
+_Version = Annotated[str, typer.Argument(metavar="ADAPTER@N", parser=one_version, help="the version")]
+
+
+def pin(
+    version: _Version, tenant: TenantOption = None, url: Url = None, key: Key = None, as_json: Json = False
+) -> None:
+    """Give a version an engine slot of its own: its requests never wait for one, all others share one less."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        made = api.call("PUT", _path(tenant, version))
+    if as_json:
+        emit_json(made)
+    else:
+        emit_record(made, _FIELDS)
+
+
+def unpin(
+    version: _Version, tenant: TenantOption = None, url: Url = None, key: Key = None, as_json: Json = False
+) -> None:
+    """Let a version share the slots again."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        api.call("DELETE", _path(tenant, version))
+    note(f"{version} is no longer pinned")
+
+
+def pins(url: Url = None, key: Key = None, as_json: Json = False) -> None:
+    """List what is pinned and preloaded, of all tenants. Needs a platform key."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        placement = api.call("GET", path_of("admin", "pins"))
+    if as_json:
+        emit_json(placement)
+        return
+    emit_table(_PIN_COLUMNS, placement["data"], empty=f"nothing is pinned; the engine has {placement['slots']} slots")
+    if placement["preloads"]:
+        emit_table(_PRELOAD_COLUMNS, placement["preloads"], empty="")
+
+
+def _path(tenant: str | None, version: str) -> str:
+    adapter, _, number = version.partition("@")
+    return adapters_path(tenant, adapter, "versions", number, "pin")
+
+
+COMMANDS = (pin, unpin, pins)

@@ -1,0 +1,158 @@
+"""``tenora adapters push``: upload a folder or an archive as an adapter's next version."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+from app.cli.arguments import AdapterOption, TenantOption
+from app.cli.client import Refused, adapters_path
+from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.descriptions import read_labels, read_object, read_text, show_version
+from app.cli.output import USAGE, emit_json, fail, note, stderr
+from app.cli.sending import Sender, Source, bytes_there
+
+CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
+_ARCHIVE = "archive"
+_MIB = 2**20
+
+_Files = Annotated[
+    Path,
+    typer.Argument(
+        exists=True, metavar="PATH", help=f"a folder with {CONFIG_FILE} and {WEIGHTS_FILE}, or a .tar.gz or .zip of it"
+    ),
+]
+_Text = Annotated[
+    Path | None, typer.Option(exists=True, dir_okay=False, allow_dash=True, help="a file with the text; - reads stdin")
+]
+_Object = Annotated[
+    Path | None, typer.Option(exists=True, dir_okay=False, allow_dash=True, help="a JSON file; - reads stdin")
+]
+_Labels = Annotated[list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="may be given again")]
+_Alias = Annotated[str, typer.Option(help="the alias to move to the new version; empty: none")]
+
+
+def push(
+    path: _Files,
+    adapter: AdapterOption,
+    alias: _Alias = "default",
+    label: _Labels = None,
+    card: _Text = None,
+    training_run: Annotated[str | None, typer.Option(help="a link")] = None,
+    defaults: _Object = None,
+    allow_no_effect: Annotated[
+        bool, typer.Option("--allow-no-effect", help="also if it answers exactly as the base does")
+    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="return before the smoke check is over")] = False,
+    part_mb: Annotated[
+        float | None, typer.Option(min=0.25, max=64, help="size of parts in MiB (default: the server's choice)")
+    ] = None,
+    through_server: Annotated[
+        bool, typer.Option("--through-server", help="send nothing straight to the server's store")
+    ] = False,
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Upload a folder or an archive as the adapter's next version.
+
+    Run again after it was killed, it goes on where it was.
+    """
+    options = _options(alias, label, card, training_run, defaults, allow_no_effect=allow_no_effect, no_wait=no_wait)
+    part_bytes = None if part_mb is None else int(part_mb * _MIB)
+    with connect_as_admin(url, key, as_json=as_json) as api, _progress() as bar, _files_told():
+        files = _hashed(_found(path), bar)
+        uploads = adapters_path(tenant, adapter, "uploads")
+        sent = bar("uploading", sum(file.size for file in files.values()))
+        sender = Sender(api, uploads, files, through_server=through_server, sent=sent)
+        version = _send(sender, options, part_bytes)
+    if as_json:
+        emit_json(version)
+    else:
+        show_version(version)
+
+
+def _send(sender: Sender, options: dict[str, Any], part_bytes: int | None) -> dict[str, Any]:
+    upload = sender.resume(options, part_bytes)
+    if upload is None:
+        return sender.send(sender.begin(options, part_bytes))
+    note(f"going on with upload {upload['id']}: {bytes_there(upload)} bytes are there already")
+    try:
+        return sender.send(upload)
+    except Refused as refused:
+        if refused.status not in (404, 409):
+            raise
+    # It ended while we were at it: it expired, or somebody gave it up.
+    return sender.send(sender.begin(options, part_bytes))
+
+
+def _options(
+    alias: str,
+    label: list[str] | None,
+    card: Path | None,
+    training_run: str | None,
+    defaults: Path | None,
+    *,
+    allow_no_effect: bool,
+    no_wait: bool,
+) -> dict[str, Any]:
+    """What is said of the version; what was not given is left to the server."""
+    options: dict[str, Any] = {}
+    if alias != "default":
+        options["alias"] = alias or None
+    if label:
+        options["labels"] = read_labels(label)
+    if card is not None:
+        options["card"] = read_text(card)
+    if training_run:
+        options["training_run"] = training_run
+    if defaults is not None:
+        options["defaults"] = read_object(defaults)
+    if allow_no_effect:
+        options["allow_no_effect"] = True
+    if no_wait:
+        options["wait"] = False
+    return options
+
+
+def _found(path: Path) -> dict[str, Path]:
+    if path.is_dir():
+        return {name: path / name for name in (CONFIG_FILE, WEIGHTS_FILE)}
+    return {_ARCHIVE: path}
+
+
+def _hashed(paths: dict[str, Path], bar: "_Bar") -> dict[str, Source]:
+    seen = bar("reading", sum(path.stat().st_size for path in paths.values()))
+    return {name: Source.read(path, seen) for name, path in paths.items()}
+
+
+@contextmanager
+def _files_told() -> Iterator[None]:
+    """End the command if a file cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}", USAGE)
+
+
+_Bar = Callable[[str, int], Callable[[int], None]]
+
+
+@contextmanager
+def _progress() -> Iterator[_Bar]:
+    """A function that starts a bar and returns what moves it on."""
+    columns = "{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=stderr(), transient=True) as progress:
+
+        def bar(description: str, total: int) -> Callable[[int], None]:
+            for task in progress.task_ids:
+                progress.remove_task(task)
+            task = progress.add_task(description, total=total)
+            return lambda size: progress.advance(task, size)
+
+        yield bar

@@ -1,0 +1,74 @@
+"""Sharing an adapter with other tenants; the commands belong to ``tenora adapters``."""
+
+from typing import Annotated
+
+import typer
+
+from app.cli.arguments import TenantOption, adapter_name, tenant_name
+from app.cli.client import adapters_path, path_of
+from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.descriptions import with_alias_words
+from app.cli.output import emit_json, emit_table, note
+
+_Adapter = Annotated[str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="the adapter's name")]
+_With = Annotated[
+    str, typer.Option("--with", metavar="TENANT", parser=tenant_name, help="the tenant that is to use it")
+]
+
+_SHARE_COLUMNS = {"tenant": "recipient", "since": "created_at", "by key": "created_by"}
+_SHARED_COLUMNS = {"model": "name", "versions": "versions", "aliases": "aliases", "since": "shared_at"}
+
+
+def share(
+    adapter: _Adapter,
+    recipient: _With,
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Let another tenant read an adapter and infer with it. Check the name: a slip in it is not reported."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        made = api.call("PUT", adapters_path(tenant, adapter, "shares", recipient))
+    if as_json:
+        emit_json(made)
+    else:
+        emit_table(_SHARE_COLUMNS, [made], empty="")
+
+
+def unshare(
+    adapter: _Adapter,
+    recipient: _With,
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """End a share, as of the next request."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        api.call("DELETE", adapters_path(tenant, adapter, "shares", recipient))
+    note(f"{adapter} is no longer shared with {recipient}")
+
+
+def shares(
+    adapter: _Adapter, tenant: TenantOption = None, url: Url = None, key: Key = None, as_json: Json = False
+) -> None:
+    """List with whom an adapter is shared."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        rows = api.list(adapters_path(tenant, adapter, "shares"))
+    if as_json:
+        emit_json(rows)
+    else:
+        emit_table(_SHARE_COLUMNS, rows, empty="shared with nobody")
+
+
+def shared(tenant: TenantOption = None, url: Url = None, key: Key = None, as_json: Json = False) -> None:
+    """List the adapters that others share with the tenant."""
+    path = path_of("v1", "shared") if tenant is None else path_of("admin", "tenants", tenant, "shared")
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        rows = api.list(path)
+    if as_json:
+        emit_json(rows)
+    else:
+        shown = [with_alias_words(row) for row in rows]
+        emit_table(_SHARED_COLUMNS, shown, empty="nothing is shared with this tenant")

@@ -1,0 +1,91 @@
+"""``tenora adapters watch``: what happens, line by line, for as long as one likes."""
+
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import httpx
+import typer
+
+from app.cli.arguments import TenantOption
+from app.cli.client import Api, FeedEvent, Refused, path_of
+from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.output import clean, emit_json_line, emit_line, note
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 15.0
+_SILENCE_S = 45.0
+
+
+def watch(
+    tenant: TenantOption = None,
+    after: Annotated[
+        int | None, typer.Option(min=0, help="begin behind the event with this id (default: with what happens next)")
+    ] = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Print what happens: versions, aliases, deletions, quarantines, and what the engine loads and evicts.
+
+    With a platform key everything, or one tenant's; with a tenant's key its own. A lost connection is made again and
+    goes on where it was.
+    """
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        for event in follow(api, _feed(api, tenant), after):
+            shown = event.data
+            emit_json_line(shown) if as_json else emit_line(_line(shown))
+
+
+def follow(api: Api, path: str, after: int | None) -> Iterator[FeedEvent]:
+    """The feed's events, over as many connections as it takes.
+
+    Raises:
+        Refused: the server will not have us.
+        httpx.TransportError: it did not answer the very first time.
+    """
+    pause, reached = _FIRST_PAUSE_S, False
+    while True:
+        try:
+            for event in api.feed(path, after=after, silence_s=_SILENCE_S):
+                reached, pause = True, _FIRST_PAUSE_S
+                if event.type == "end":
+                    note(f"the server ended the feed: {event.data.get('reason')}")
+                    break
+                if event.id is not None:
+                    after = event.id
+                if event.type:
+                    yield event
+        except Refused as refused:
+            if not reached or refused.status < httpx.codes.INTERNAL_SERVER_ERROR:
+                raise
+        except httpx.TransportError as error:
+            if not reached:
+                raise
+            note(f"lost the connection ({type(error).__name__}); trying again")
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def _feed(api: Api, tenant: str | None) -> str:
+    if tenant is not None:
+        return f"{path_of('admin', 'events')}?tenant={tenant}"
+    return path_of("admin", "events") if api.is_platform() else path_of("v1", "events")
+
+
+def _line(event: dict[str, Any]) -> str:
+    seconds, actor = event.get("seconds"), event.get("actor")
+    parts = [
+        str(event.get("at", ""))[:19],
+        str(event.get("type")),
+        f"{event.get('tenant') or '-'}/{event.get('subject')}",
+        f"by {actor}" if actor else f"on node {str(event.get('node'))[:8]}",
+        f"in {seconds:.2f} s" if isinstance(seconds, float) else "",
+        _change(event.get("after")),
+    ]
+    return clean("  ".join(part for part in parts if part))
+
+
+def _change(after: Any) -> str:
+    if not isinstance(after, dict):
+        return ""
+    return " ".join(f"{name}={value}" for name, value in after.items() if not isinstance(value, dict | list) or value)

@@ -1,0 +1,58 @@
+"""Aliases in lists, and what they pointed at before. Changing them is in :mod:`app.database.adapters`."""
+
+from typing import Any
+
+from sqlalchemy import Row, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.tables import adapters, alias_history, alias_targets, aliases, versions
+from app.registry import Alias, AliasChange
+
+
+async def list_aliases(connection: AsyncConnection, adapter_id: int, *, after: str, limit: int) -> list[Alias]:
+    """The adapter's aliases with a name above ``after``, by name."""
+    page = (
+        select(aliases)
+        .where(aliases.c.adapter_id == adapter_id, aliases.c.name > after)
+        .order_by(aliases.c.name)
+        .limit(limit)
+        .subquery()
+    )
+    statement = (
+        select(page, adapters.c.slug, versions.c.number, alias_targets.c.weight)
+        .join_from(page, adapters, page.c.adapter_id == adapters.c.id)
+        .join(alias_targets, (alias_targets.c.adapter_id == page.c.adapter_id) & (alias_targets.c.alias == page.c.name))
+        .join(versions, alias_targets.c.version_id == versions.c.id)
+        .order_by(page.c.name, versions.c.number.desc())
+    )
+    found: dict[str, tuple[Row[Any], dict[int, int]]] = {}
+    for row in await connection.execute(statement):
+        found.setdefault(row.name, (row, {}))[1][row.number] = row.weight
+    return [
+        Alias(row.slug, row.name, row.revision, targets, row.canary_id, row.updated_at)
+        for row, targets in found.values()
+    ]
+
+
+async def count_aliases(connection: AsyncConnection, adapter_id: int) -> int:
+    statement = select(func.count()).select_from(aliases).where(aliases.c.adapter_id == adapter_id)
+    return int((await connection.execute(statement)).scalar_one())
+
+
+async def list_changes(
+    connection: AsyncConnection, adapter_id: int, alias: str, *, below: int, limit: int
+) -> list[AliasChange]:
+    """What happened to an alias of this name, present or not, with a revision under ``below``; newest first."""
+    statement = (
+        select(alias_history)
+        .where(alias_history.c.adapter_id == adapter_id, alias_history.c.alias == alias, alias_history.c.id < below)
+        .order_by(alias_history.c.id.desc())
+        .limit(limit)
+    )
+    return [_change(row) for row in await connection.execute(statement)]
+
+
+def _change(row: Row[Any]) -> AliasChange:
+    # JSON knows no numbers as keys.
+    targets = None if row.targets is None else {int(number): weight for number, weight in row.targets.items()}
+    return AliasChange(row.id, row.at, row.actor, row.action, targets, row.reason)

@@ -1,0 +1,72 @@
+"""Which bytes of the store and of the disk caches the registry still needs."""
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from sqlalchemy import or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.tables import adapters, tenants, uploads, versions
+from app.registry import VersionState
+
+#: States whose bytes nobody will ask for again.
+BYTELESS = (VersionState.DELETED, VersionState.REJECTED)
+_NEEDED = versions.c.state.not_in(BYTELESS)
+_DIGEST = re.compile("[0-9a-f]{64}", re.ASCII)
+_AT_ONCE = 500
+
+
+async def used_by_versions(connection: AsyncConnection, digests: Collection[str]) -> set[str]:
+    """Those blobs (SHA-256, hex) that a version of any tenant needs."""
+    columns = (versions.c.config_digest, versions.c.weights_digest)
+    used: set[str] = set()
+    asked = sorted(digests)
+    for start in range(0, len(asked), _AT_ONCE):
+        some = asked[start : start + _AT_ONCE]
+        statement = select(*columns).where(_NEEDED, or_(*(column.in_(some) for column in columns)))
+        used.update(digest for row in await connection.execute(statement) for digest in row)
+    return used & set(digests)
+
+
+async def held_by_uploads(connection: AsyncConnection) -> set[str]:
+    """The blobs that an upload still under way names."""
+    statement = select(uploads.c.files).where(uploads.c.state.in_(["open", "finishing"]))
+    return {digest for files in await connection.scalars(statement) for digest in _digests(files)}
+
+
+async def needed_contents(connection: AsyncConnection, digests: Collection[str] | None = None) -> set[str]:
+    """Content digests (over both files, hex) that a version of any tenant has: those of ``digests``, or all."""
+    statement = select(versions.c.digest).where(_NEEDED)
+    if digests is not None:
+        statement = statement.where(versions.c.digest.in_(list(digests)))
+    return set(await connection.scalars(statement))
+
+
+async def needed_blobs(connection: AsyncConnection) -> dict[str, list[tuple[str, str]]]:
+    """Every blob that a version needs -> the tenants and names (``pricing@3``) of these versions."""
+    statement = (
+        select(versions.c.config_digest, versions.c.weights_digest, versions.c.number, adapters.c.slug, tenants.c.slug)
+        .join_from(versions, adapters, versions.c.adapter_id == adapters.c.id)
+        .join(tenants, adapters.c.tenant_id == tenants.c.id)
+        .where(_NEEDED)
+        .order_by(versions.c.id)
+    )
+    needed: dict[str, list[tuple[str, str]]] = {}
+    for config, weights, number, adapter, tenant in await connection.execute(statement):
+        for digest in (config, weights):
+            needed.setdefault(digest, []).append((tenant, f"{adapter}@{number}"))
+    return needed
+
+
+def _digests(files: Any) -> Iterator[str]:
+    """Every digest in an upload's description of its files, wherever it stands."""
+    match files:
+        case str() if _DIGEST.fullmatch(files):
+            yield files
+        case dict():
+            for value in files.values():
+                yield from _digests(value)
+        case list():
+            for value in files:
+                yield from _digests(value)

@@ -1,0 +1,175 @@
+"""Deletions and what each node says of them."""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, Select, and_, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.tables import deletion_nodes, deletions
+from app.deletions import BlobFate, DeletedVersion, Deletion, NodeFate
+
+_UNFINISHED = deletions.c.finished_at.is_(None)
+
+
+async def insert_deletion(
+    connection: AsyncConnection,
+    versions: Sequence[DeletedVersion],
+    *,
+    tenant: str,
+    subject: str,
+    at: datetime,
+    by: str,
+    forced: bool = False,
+    blobs: Mapping[str, BlobFate] | None = None,
+) -> str:
+    """Ask for these versions to be removed everywhere; in the transaction that takes them out of the registry.
+
+    Returns:
+        The deletion's id, 32 hex digits.
+    """
+    identity = uuid.uuid4().hex
+    await connection.execute(
+        insert(deletions).values(
+            id=identity,
+            tenant=tenant,
+            subject=subject,
+            versions=[version.as_json() for version in versions],
+            requested_at=at,
+            requested_by=by,
+            forced=forced,
+            blobs=_blobs_json(blobs) if blobs else None,
+        )
+    )
+    return identity
+
+
+async def find_deletion(connection: AsyncConnection, identity: str, *, lock: bool = False) -> Deletion | None:
+    """One deletion; ``lock`` holds its row until the transaction ends."""
+    statement = select(deletions).where(deletions.c.id == identity)
+    if lock:
+        statement = statement.with_for_update()
+    return next(iter(await _found(connection, statement)), None)
+
+
+async def list_deletions(
+    connection: AsyncConnection,
+    *,
+    tenant: str | None,
+    since: datetime | None,
+    before: tuple[datetime, str] | None,
+    limit: int,
+) -> list[Deletion]:
+    """Newest first.
+
+    Args:
+        tenant: whose; None: everyone's.
+        since: none requested before then.
+        before: moment and id of the last one of the page before.
+    """
+    statement = select(deletions).order_by(deletions.c.requested_at.desc(), deletions.c.id.desc()).limit(limit)
+    if tenant is not None:
+        statement = statement.where(deletions.c.tenant == tenant)
+    if since is not None:
+        statement = statement.where(deletions.c.requested_at >= since)
+    if before is not None:
+        moment, identity = before
+        same = and_(deletions.c.requested_at == moment, deletions.c.id < identity)
+        statement = statement.where(or_(deletions.c.requested_at < moment, same))
+    return await _found(connection, statement)
+
+
+async def unfinished(connection: AsyncConnection) -> list[Deletion]:
+    """Oldest first."""
+    return await _found(connection, select(deletions).where(_UNFINISHED).order_by(deletions.c.requested_at))
+
+
+async def owed_by(connection: AsyncConnection, node: str) -> list[Deletion]:
+    """Finished deletions that missed this node, and that it has not made good."""
+    owed = select(deletion_nodes.c.deletion_id).where(
+        deletion_nodes.c.node == node, deletion_nodes.c.disk_gone_at.is_(None)
+    )
+    return await _found(connection, select(deletions).where(~_UNFINISHED, deletions.c.id.in_(owed)))
+
+
+async def confirm(
+    connection: AsyncConnection,
+    identity: str,
+    node: str,
+    *,
+    engine_gone_at: datetime | None = None,
+    disk_gone_at: datetime | None = None,
+) -> None:
+    """Note what this node says; without any times, that it was missed."""
+    times = {"engine_gone_at": engine_gone_at, "disk_gone_at": disk_gone_at}
+    said = {name: time for name, time in times.items() if time is not None}
+    here = (deletion_nodes.c.deletion_id == identity, deletion_nodes.c.node == node)
+    known = await connection.scalar(select(deletion_nodes.c.node).where(*here))
+    if known is None:
+        await connection.execute(insert(deletion_nodes).values(deletion_id=identity, node=node, **said))
+    elif said:
+        await connection.execute(update(deletion_nodes).where(*here).values(**said))
+
+
+async def mark_shared(connection: AsyncConnection, deletion: Deletion, digests: Collection[str]) -> None:
+    """Note which versions' disk copies stay, because other versions have the same files; the row must be locked."""
+    versions = [replace(v, shared=v.shared or v.key.digest in digests).as_json() for v in deletion.versions]
+    await connection.execute(update(deletions).where(deletions.c.id == deletion.id).values(versions=versions))
+
+
+async def set_blobs(connection: AsyncConnection, identity: str, blobs: Mapping[str, BlobFate]) -> None:
+    """Note the blobs' fates; the row must be locked."""
+    await connection.execute(update(deletions).where(deletions.c.id == identity).values(blobs=_blobs_json(blobs)))
+
+
+async def finish(connection: AsyncConnection, identity: str, *, at: datetime) -> bool:
+    """End it; False if it had ended."""
+    statement = update(deletions).where(deletions.c.id == identity, _UNFINISHED).values(finished_at=at)
+    return (await connection.execute(statement)).rowcount == 1
+
+
+async def unfinished_blobs(connection: AsyncConnection) -> list[dict[str, BlobFate]]:
+    """The blobs' fates of every unfinished deletion that has come as far as them."""
+    statement = select(deletions.c.blobs).where(_UNFINISHED, deletions.c.blobs.is_not(None))
+    return [_blobs(raw) for raw in await connection.scalars(statement)]
+
+
+async def _found(connection: AsyncConnection, statement: Select[Any]) -> list[Deletion]:
+    rows = (await connection.execute(statement)).all()
+    said = await _nodes(connection, [row.id for row in rows])
+    return [_deletion(row, said[row.id]) for row in rows]
+
+
+async def _nodes(connection: AsyncConnection, identities: Iterable[str]) -> Mapping[str, dict[str, NodeFate]]:
+    statement = select(deletion_nodes).where(deletion_nodes.c.deletion_id.in_(list(identities)))
+    said: dict[str, dict[str, NodeFate]] = defaultdict(dict)
+    for row in await connection.execute(statement.order_by(deletion_nodes.c.node)):
+        said[row.deletion_id][row.node] = NodeFate(row.node, row.engine_gone_at, row.disk_gone_at)
+    return said
+
+
+def _deletion(row: Row[Any], nodes: Mapping[str, NodeFate]) -> Deletion:
+    return Deletion(
+        id=row.id,
+        tenant=row.tenant,
+        subject=row.subject,
+        versions=tuple(DeletedVersion.from_json(raw) for raw in row.versions),
+        requested_at=row.requested_at,
+        requested_by=row.requested_by,
+        forced=row.forced,
+        nodes=nodes,
+        blobs=_blobs(row.blobs or {}),
+        finished_at=row.finished_at,
+    )
+
+
+def _blobs(raw: Mapping[str, Any]) -> dict[str, BlobFate]:
+    return {digest: BlobFate.from_json(fate) for digest, fate in raw.items()}
+
+
+def _blobs_json(blobs: Mapping[str, BlobFate]) -> dict[str, Any]:
+    return {digest: fate.as_json() for digest, fate in blobs.items()}

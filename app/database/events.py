@@ -1,0 +1,70 @@
+"""The audit trail as a feed, and the names of versions that the engine speaks of by their ids."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.tables import adapters, audit, tenants, versions
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One row of the trail; ``id`` grows with the order of insertion, not of commits."""
+
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    tenant: str | None
+    subject: str
+    before: Any
+    after: Any
+
+
+async def newest_id(connection: AsyncConnection) -> int:
+    """The highest id; 0 for an empty trail."""
+    return int(await connection.scalar(select(func.max(audit.c.id))) or 0)
+
+
+async def settled_id(connection: AsyncConnection, *, before: datetime) -> int:
+    """The highest id written before then: what is below it is committed, or never will be."""
+    return int(await connection.scalar(select(func.max(audit.c.id)).where(audit.c.at < before)) or 0)
+
+
+async def rows_between(connection: AsyncConnection, above: int, upto: int, *, limit: int) -> list[AuditRow]:
+    """Rows with ``above < id <= upto``, by id."""
+    return await _rows(connection, audit.c.id > above, audit.c.id <= upto, limit=limit)
+
+
+async def rows_above(connection: AsyncConnection, above: int, *, limit: int) -> list[AuditRow]:
+    """Rows with an id above that, by id."""
+    return await _rows(connection, audit.c.id > above, limit=limit)
+
+
+async def rows_with(connection: AsyncConnection, ids: Collection[int]) -> list[AuditRow]:
+    """Those of these rows that are there, by id."""
+    return await _rows(connection, audit.c.id.in_(list(ids)), limit=len(ids))
+
+
+async def version_names(connection: AsyncConnection, ids: Collection[int]) -> dict[int, tuple[str, str]]:
+    """Version id -> its tenant's slug and its name (``pricing@3``)."""
+    statement = (
+        select(versions.c.id, tenants.c.slug, adapters.c.slug, versions.c.number)
+        .join_from(versions, adapters, versions.c.adapter_id == adapters.c.id)
+        .join(tenants, adapters.c.tenant_id == tenants.c.id)
+        .where(versions.c.id.in_(list(ids)))
+    )
+    found = (await connection.execute(statement)).all()
+    return {identity: (tenant, f"{adapter}@{number}") for identity, tenant, adapter, number in found}
+
+
+async def _rows(connection: AsyncConnection, *conditions: ColumnElement[bool], limit: int) -> list[AuditRow]:
+    statement = select(audit).where(*conditions).order_by(audit.c.id).limit(limit)
+    return [
+        AuditRow(row.id, row.at, row.actor, row.action, row.tenant, row.subject, row.before, row.after)
+        for row in await connection.execute(statement)
+    ]

@@ -1,0 +1,94 @@
+"""Requests that carried an ``Idempotency-Key``, and how they were answered.
+
+Of a request that is not answered yet the row is a reservation: ``status`` is null, ``request`` holds the reservation's
+token, and ``created_at`` says when its holder last showed that it lives.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.tables import idempotency
+
+_NO_ANSWER = {"status": None, "body": None, "headers": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row.
+
+    Attributes:
+        request: what tells the request from others; of a reservation its token.
+        status: None: a reservation.
+        body: encrypted.
+        at: of a reservation when it was last seen alive, of an answer when it was given.
+    """
+
+    request: str
+    status: int | None
+    body: bytes = field(repr=False)
+    headers: Sequence[tuple[str, str]]
+    at: datetime
+
+
+async def find(connection: AsyncConnection, actor: str, key: str) -> Entry | None:
+    """The row, held until the transaction ends."""
+    row = (await connection.execute(select(idempotency).where(_is(actor, key)).with_for_update())).one_or_none()
+    if row is None:
+        return None
+    headers = tuple((name, value) for name, value in row.headers or ())
+    return Entry(row.request, row.status, row.body or b"", headers, row.created_at)
+
+
+async def reserve(connection: AsyncConnection, actor: str, key: str, token: str, *, at: datetime) -> None:
+    """Make a reservation where there is no row.
+
+    Raises:
+        sqlalchemy.exc.IntegrityError: somebody else made one just now.
+    """
+    await connection.execute(insert(idempotency).values(actor=actor, key=key, request=token, created_at=at))
+
+
+async def take_over(connection: AsyncConnection, actor: str, key: str, token: str, *, at: datetime) -> None:
+    """Turn the row that ``find`` has locked into a new reservation."""
+    values = {"request": token, "created_at": at, **_NO_ANSWER}
+    await connection.execute(update(idempotency).where(_is(actor, key)).values(**values))
+
+
+async def touch(connection: AsyncConnection, actor: str, key: str, token: str, *, at: datetime) -> None:
+    """Show that the holder of a reservation lives."""
+    await connection.execute(update(idempotency).where(_is_reserved(actor, key, token)).values(created_at=at))
+
+
+async def keep(connection: AsyncConnection, actor: str, key: str, token: str, entry: Entry) -> bool:
+    """Put the answer in the reservation's place; False if that was taken over."""
+    statement = update(idempotency).where(_is_reserved(actor, key, token))
+    values = {
+        "request": entry.request,
+        "status": entry.status,
+        "body": entry.body,
+        "headers": [list(header) for header in entry.headers],
+        "created_at": entry.at,
+    }
+    return (await connection.execute(statement.values(**values))).rowcount == 1
+
+
+async def release(connection: AsyncConnection, actor: str, key: str, token: str) -> None:
+    """Give a reservation up."""
+    await connection.execute(delete(idempotency).where(_is_reserved(actor, key, token)))
+
+
+async def forget(connection: AsyncConnection, *, before: datetime) -> int:
+    """Drop the rows from before that moment; returns how many."""
+    return (await connection.execute(delete(idempotency).where(idempotency.c.created_at < before))).rowcount
+
+
+def _is(actor: str, key: str) -> ColumnElement[bool]:
+    return (idempotency.c.actor == actor) & (idempotency.c.key == key)
+
+
+def _is_reserved(actor: str, key: str, token: str) -> ColumnElement[bool]:
+    return _is(actor, key) & (idempotency.c.request == token) & idempotency.c.status.is_(None)

@@ -1,0 +1,36 @@
+"""The servers on this registry and when each was last seen."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.tables import nodes
+from app.deletions import Node
+
+
+async def register(connection: AsyncConnection, node: str, name: str, *, at: datetime) -> None:
+    """Say that this node has started."""
+    values = {"name": name, "started_at": at, "seen_at": at}
+    if (await connection.execute(update(nodes).where(nodes.c.id == node).values(**values))).rowcount == 0:
+        await connection.execute(insert(nodes).values(id=node, **values))
+
+
+async def seen(connection: AsyncConnection, node: str, *, at: datetime) -> bool:
+    """Say that this node is alive; False if it is not registered (any more)."""
+    return (await connection.execute(update(nodes).where(nodes.c.id == node).values(seen_at=at))).rowcount == 1
+
+
+async def list_nodes(connection: AsyncConnection) -> list[Node]:
+    """Every node that is not forgotten, by id."""
+    return [_node(row) for row in await connection.execute(select(nodes).order_by(nodes.c.id))]
+
+
+async def forget_unseen(connection: AsyncConnection, *, before: datetime) -> int:
+    """Drop the nodes last seen before that moment; returns how many."""
+    return (await connection.execute(delete(nodes).where(nodes.c.seen_at < before))).rowcount
+
+
+def _node(row: Row[Any]) -> Node:
+    return Node(id=row.id, name=row.name, started_at=row.started_at, seen_at=row.seen_at)

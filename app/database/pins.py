@@ -1,0 +1,68 @@
+"""Versions that keep a slot of their own."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, Select, delete, insert, or_, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.identity import VersionKey
+from app.database.tables import adapters, pins, tenants, versions
+from app.pins import Pin
+from app.registry import VersionState
+
+#: Any number that nothing else locks by.
+_ADVISORY_LOCK = 7_365_123_020
+
+_PINNED: Select[Any] = (
+    select(
+        versions.c.id,
+        versions.c.config_digest,
+        versions.c.weights_digest,
+        versions.c.config_bytes,
+        versions.c.weights_bytes,
+        versions.c.number,
+        adapters.c.slug.label("adapter"),
+        tenants.c.slug.label("tenant"),
+        pins.c.created_at,
+        pins.c.created_by,
+    )
+    .join_from(pins, versions, pins.c.version_id == versions.c.id)
+    .join(adapters, versions.c.adapter_id == adapters.c.id)
+    .join(tenants, adapters.c.tenant_id == tenants.c.id)
+    # A version that is out of service has no use for a slot.
+    .where(versions.c.state == VersionState.READY)
+    .order_by(pins.c.created_at, pins.c.version_id)
+)
+
+
+async def lock_pins(connection: AsyncConnection) -> None:
+    """Let no other transaction pin until this one ends; to be taken after the tenant's row."""
+    # SQLite has one writer at a time anyway.
+    if connection.dialect.name == "postgresql":
+        await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
+
+
+async def list_pins(connection: AsyncConnection, base_digest: str) -> list[Pin]:
+    """The pins of all tenants that a server of this base is to hold, the oldest first."""
+    here = or_(versions.c.base_digest.is_(None), versions.c.base_digest == base_digest)
+    return [_pin(row) for row in await connection.execute(_PINNED.where(here))]
+
+
+async def find_pin(connection: AsyncConnection, version_id: int) -> Pin | None:
+    row = (await connection.execute(_PINNED.where(versions.c.id == version_id))).one_or_none()
+    return None if row is None else _pin(row)
+
+
+async def insert_pin(connection: AsyncConnection, version_id: int, *, at: datetime, actor: str) -> None:
+    await connection.execute(insert(pins).values(version_id=version_id, created_at=at, created_by=actor))
+
+
+async def remove_pin(connection: AsyncConnection, version_id: int) -> bool:
+    """Unpin a version; False if it was not pinned."""
+    return bool((await connection.execute(delete(pins).where(pins.c.version_id == version_id))).rowcount)
+
+
+def _pin(row: Row[Any]) -> Pin:
+    key = VersionKey(row.id, row.config_digest, row.weights_digest, row.config_bytes, row.weights_bytes)
+    return Pin(key, row.tenant, row.adapter, row.number, row.created_at, row.created_by)

@@ -1,0 +1,44 @@
+"""What a tenant keeps, counted from the rows themselves."""
+
+from sqlalchemy import exists, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.tables import adapters, pins, versions
+from app.quota import Usage
+from app.registry import VersionState
+
+_LIVE = adapters.c.deleted_at.is_(None)
+_COUNTED = versions.c.state.not_in([VersionState.DELETED, VersionState.REJECTED])
+
+
+async def usage(connection: AsyncConnection, tenant_id: int) -> Usage:
+    """Adapters, versions, their bytes, the largest rank among them, and pins; deleted and rejected ones aside."""
+    count = select(func.count()).select_from(adapters).where(adapters.c.tenant_id == tenant_id, _LIVE)
+    size = func.coalesce(func.sum(versions.c.config_bytes + versions.c.weights_bytes), 0)
+    # Of a deleted adapter every version is deleted, and a deleted version has no pin.
+    statement = (
+        select(
+            count.correlate(None).scalar_subquery(),
+            func.count(versions.c.id),
+            size,
+            func.coalesce(func.max(versions.c.rank), 0),
+            func.count(pins.c.version_id),
+        )
+        .select_from(adapters)
+        .join(versions, versions.c.adapter_id == adapters.c.id)
+        .join(pins, pins.c.version_id == versions.c.id, isouter=True)
+        .where(adapters.c.tenant_id == tenant_id, _LIVE, _COUNTED)
+    )
+    lines, number, total, rank, pinned = (await connection.execute(statement)).one()
+    # PostgreSQL sums bigints to a Decimal.
+    return Usage(adapters=lines, versions=number, bytes=int(total), rank=rank, pinned_slots=pinned)
+
+
+async def has_adapter(connection: AsyncConnection, tenant_id: int, slug: str) -> bool:
+    here = exists().where(adapters.c.tenant_id == tenant_id, adapters.c.slug == slug, _LIVE)
+    return bool(await connection.scalar(select(here)))
+
+
+async def is_new(connection: AsyncConnection, adapter_id: int) -> bool:
+    """Whether the adapter never had a version."""
+    return not await connection.scalar(select(exists().where(versions.c.adapter_id == adapter_id)))

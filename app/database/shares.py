@@ -1,0 +1,128 @@
+"""Who else may use an adapter."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, Select, delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.tables import adapters, alias_targets, shares, tenants, versions
+from app.registry import VersionState
+from app.sharing import Share, SharedAdapter
+
+# The conditions of app.database.resolution: what is listed is what can be named.
+_SHARED: Select[Any] = (
+    select(
+        adapters.c.id,
+        adapters.c.slug,
+        adapters.c.created_at,
+        tenants.c.slug.label("owner"),
+        shares.c.created_at.label("shared_at"),
+    )
+    .join_from(shares, adapters, shares.c.adapter_id == adapters.c.id)
+    .join(tenants, adapters.c.tenant_id == tenants.c.id)
+    .where(adapters.c.deleted_at.is_(None), tenants.c.deleted_at.is_(None), tenants.c.disabled.is_(False))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewShare:
+    """A share to be written.
+
+    Attributes:
+        recipient: the slug as it was given.
+        tenant_id: whose slug that is; None: nobody's.
+    """
+
+    adapter_id: int
+    recipient: str
+    tenant_id: int | None
+    created_at: datetime
+    created_by: str
+
+
+async def put_share(connection: AsyncConnection, new: NewShare) -> tuple[Share, bool]:
+    """Share with that recipient, whoever has the slug now; the owner's row must be locked.
+
+    Returns:
+        The share, and whether it is new: one that there was keeps its time and its maker.
+    """
+    here = (shares.c.adapter_id == new.adapter_id, shares.c.recipient == new.recipient)
+    changed = await connection.execute(update(shares).where(*here).values(tenant_id=new.tenant_id))
+    if changed.rowcount == 0:
+        await connection.execute(
+            insert(shares).values(
+                adapter_id=new.adapter_id,
+                recipient=new.recipient,
+                tenant_id=new.tenant_id,
+                created_at=new.created_at,
+                created_by=new.created_by,
+            )
+        )
+    row = (await connection.execute(select(shares).where(*here))).one()
+    return _share(row), changed.rowcount == 0
+
+
+async def remove_share(connection: AsyncConnection, adapter_id: int, recipient: str) -> bool:
+    """Whether there was one to remove."""
+    here = (shares.c.adapter_id == adapter_id, shares.c.recipient == recipient)
+    return (await connection.execute(delete(shares).where(*here))).rowcount > 0
+
+
+async def count_shares(connection: AsyncConnection, adapter_id: int) -> int:
+    statement = select(func.count()).select_from(shares).where(shares.c.adapter_id == adapter_id)
+    return int(await connection.scalar(statement) or 0)
+
+
+async def list_shares(connection: AsyncConnection, adapter_id: int, *, after: str, limit: int) -> list[Share]:
+    """An adapter's shares with a recipient above ``after``, by recipient."""
+    statement = select(shares).where(shares.c.adapter_id == adapter_id, shares.c.recipient > after)
+    return [_share(row) for row in await connection.execute(statement.order_by(shares.c.recipient).limit(limit))]
+
+
+async def list_shared(connection: AsyncConnection, tenant_id: int, *, after: int, limit: int) -> list[SharedAdapter]:
+    """Adapters shared with this tenant, with an id above ``after``, by id."""
+    statement = _SHARED.where(shares.c.tenant_id == tenant_id, adapters.c.id > after)
+    rows = (await connection.execute(statement.order_by(adapters.c.id).limit(limit))).all()
+    return await _with_ready_versions(connection, rows)
+
+
+async def find_shared(connection: AsyncConnection, tenant_id: int, owner: str, adapter: str) -> SharedAdapter | None:
+    """That adapter of that owner, if it is shared with this tenant."""
+    here = (shares.c.tenant_id == tenant_id, tenants.c.slug == owner, adapters.c.slug == adapter)
+    rows = (await connection.execute(_SHARED.where(*here))).all()
+    return next(iter(await _with_ready_versions(connection, rows)), None)
+
+
+async def _with_ready_versions(connection: AsyncConnection, rows: Sequence[Row[Any]]) -> list[SharedAdapter]:
+    statement = (
+        select(versions.c.adapter_id, versions.c.number, alias_targets.c.alias, alias_targets.c.weight)
+        .join_from(versions, alias_targets, alias_targets.c.version_id == versions.c.id, isouter=True)
+        .where(versions.c.adapter_id.in_([row.id for row in rows]), versions.c.state == VersionState.READY)
+        .order_by(versions.c.number.desc(), alias_targets.c.alias)
+    )
+    numbers: dict[int, dict[int, None]] = defaultdict(dict)
+    names: dict[int, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
+    for adapter_id, number, alias, weight in await connection.execute(statement):
+        numbers[adapter_id][number] = None
+        if alias is not None:
+            names[adapter_id][alias][number] = weight
+    return [
+        SharedAdapter(
+            id=row.id,
+            owner=row.owner,
+            name=row.slug,
+            created_at=row.created_at,
+            shared_at=row.shared_at,
+            versions=tuple(numbers[row.id]),
+            aliases=dict(sorted(names[row.id].items())),
+        )
+        for row in rows
+    ]
+
+
+def _share(row: Row[Any]) -> Share:
+    return Share(recipient=row.recipient, created_at=row.created_at, created_by=row.created_by)

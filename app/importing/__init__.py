@@ -1,0 +1,1 @@
+"""Adapters from elsewhere: where from, and fetching them within bounds."""

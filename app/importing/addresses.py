@@ -1,0 +1,41 @@
+"""Which machines an import may be redirected to: those of the public internet, never those of this network."""
+
+import asyncio
+import ipaddress
+import socket
+
+# Reaches IPv4 addresses through a translator, private ones among them (RFC 6052).
+_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
+
+
+class NotPublic(Exception):
+    """A host without an address, or with one that is not public."""
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address is one that anybody on the internet may reach."""
+    found = ipaddress.ip_address(address)
+    if isinstance(found, ipaddress.IPv6Address):
+        inner = found.ipv4_mapped or found.sixtofour
+        if inner is not None:
+            return is_public(str(inner))
+        if found in _TRANSLATED or found.teredo is not None or found.is_site_local:
+            return False
+    return found.is_global and not found.is_multicast and not found.is_reserved
+
+
+async def public_addresses(host: str, port: int) -> list[str]:
+    """The addresses of a host, all of them public. Connect to one of these: a second look-up could find another.
+
+    Raises:
+        NotPublic
+    """
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise NotPublic("a host without an address") from None
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    # IPv6 addresses of one link only come with a scope, "%eth0".
+    if not addresses or not all("%" not in address and is_public(address) for address in addresses):
+        raise NotPublic("a host whose address is not public")
+    return addresses

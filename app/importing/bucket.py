@@ -1,0 +1,88 @@
+"""Objects of S3 buckets, by their exact keys, with the credentials that this server has."""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from adapters.errors import StoreUnavailable
+from adapters.stores.files import disk_errors, new_file
+from adapters.stores.s3_calls import ATTEMPTS, download, status_of, vendor_errors
+from app.errors import SourceUnavailable, TooLarge
+from app.importing.source import BucketSource, refused
+from app.services.spool import SpooledFile
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5.0, 20.0
+_ABSENT = frozenset({400, 403, 404})
+
+
+class Buckets:
+    """The buckets that this server can read. Connects to nothing before ``fetch``."""
+
+    def __init__(self, *, endpoint_url: str | None, region: str | None) -> None:
+        self._endpoint_url, self._region = endpoint_url, region
+
+    def fetch(self, source: BucketSource, name: str, path: Path, cap: int, deadline: float) -> SpooledFile:
+        """Write an object to a new file. Blocks.
+
+        Args:
+            deadline: of ``time.monotonic()``.
+
+        Raises:
+            InvalidRequest: there is no such object, or none that this server may read.
+            TooLarge: more bytes than ``cap``.
+            SourceUnavailable: the bucket's server did not answer, or not in time.
+            DiskFull, StoreUnavailable: of this node's disk.
+        """
+        digest, size = hashlib.sha256(), 0
+
+        def seen(chunk: bytes) -> None:
+            nonlocal size
+            size += len(chunk)
+            if size > cap:
+                raise TooLarge(f"{name}: found more than {cap} bytes, allowed {cap} bytes", param=name)
+            if time.monotonic() > deadline:
+                raise SourceUnavailable("the import took too long")
+            digest.update(chunk)
+
+        with disk_errors("spool the import"), new_file(path) as file:
+            try:
+                with vendor_errors("read an import"), _absence(source, name):
+                    download(self._client, source.bucket, source.key(name), file, seen)
+            except StoreUnavailable as error:
+                raise SourceUnavailable("the bucket's server did not answer, or refused", retry_after=30) from error
+        return SpooledFile(path, digest.hexdigest(), size)
+
+    @cached_property
+    def _client(self) -> "S3Client":
+        config = Config(
+            connect_timeout=_CONNECT_TIMEOUT_S,
+            read_timeout=_READ_TIMEOUT_S,
+            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+            s3={"addressing_style": "path" if self._endpoint_url else "auto"},
+            response_checksum_validation="when_required",
+        )
+        return boto3.session.Session().client(
+            "s3", endpoint_url=self._endpoint_url, region_name=self._region, config=config
+        )
+
+
+@contextmanager
+def _absence(source: BucketSource, name: str) -> Iterator[None]:
+    """Tell the answers that blame the caller from those that blame the server."""
+    try:
+        yield
+    except ClientError as error:
+        if status_of(error) in _ABSENT:
+            raise refused(source, f"a prefix with {name} that this server may read") from None
+        raise

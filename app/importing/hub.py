@@ -1,0 +1,184 @@
+"""Files of one commit from the Hugging Face Hub, over its ``resolve`` endpoint and nothing else.
+
+huggingface_hub's own download follows every redirect, knows no cap, and keeps a cache; here the bytes come from a
+repository that a stranger named. So: two file names, a cap while streaming, a few redirects, each to the same origin or
+to a public address by https, and the token for the endpoint's own origin only.
+
+https://huggingface.co/docs/huggingface_hub/package_reference/file_download
+"""
+
+import logging
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from urllib.parse import quote
+
+import httpx
+
+from app.errors import InvalidRequest, SourceUnavailable, TooLarge
+from app.importing.addresses import NotPublic, public_addresses
+from app.importing.source import HubSource, refused
+from app.services.spool import SpooledFile, SpoolWriter
+from app.settings import ImportSettings
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT = httpx.Timeout(connect=10, read=60, write=30, pool=10)
+_MAX_REDIRECTS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_ABSENT = frozenset({401, 403, 404, 410})
+_SHA256 = re.compile(r'(?:W/)?"?([0-9a-f]{64})"?', re.ASCII)
+
+
+class Hub:
+    """The hub of the settings. Connects to nothing before ``fetch``.
+
+    Args:
+        transport: for tests; default: the network.
+    """
+
+    def __init__(self, settings: ImportSettings, *, transport: Callable[[], httpx.AsyncBaseTransport] | None = None):
+        self._endpoint = httpx.URL(settings.hf_endpoint.rstrip("/"))
+        self._token = settings.hf_token.get_secret_value() if settings.hf_token else None
+        self._transport = transport
+
+    async def fetch(self, source: HubSource, name: str, writer: SpoolWriter, cap: int) -> SpooledFile:
+        """Write a file of the commit; the caller abandons the writer after an error.
+
+        Raises:
+            InvalidRequest: there is no such file, or none for this server's token.
+            TooLarge: more bytes than ``cap``.
+            SourceUnavailable: the hub did not answer, or not as agreed.
+            DiskFull, StoreUnavailable
+        """
+        path = "/".join(quote(part, safe="") for part in (*source.folder.split("/"), name) if part)
+        url = httpx.URL(f"{self._endpoint}/{source.repo}/resolve/{source.commit}/{path}")
+        async with self._client() as client, _told():
+            digest, response = await self._resolve(client, url, source, name)
+            try:
+                async for chunk in _chunks(response, name, cap):
+                    writer.add(memoryview(chunk))
+                    if writer.due:
+                        await writer.flush()
+            finally:
+                await response.aclose()
+        file = await writer.finish()
+        if digest not in (None, file.digest):
+            raise SourceUnavailable(f"the Hub sent other bytes for {name} than it announced")
+        return file
+
+    def _client(self) -> httpx.AsyncClient:
+        # Proxies of the environment are not used: an address that was checked is the one to connect to.
+        context = httpx.create_ssl_context(trust_env=True)
+        transport = self._transport() if self._transport else httpx.AsyncHTTPTransport(verify=context)
+        return httpx.AsyncClient(transport=transport, timeout=_TIMEOUT, trust_env=False, follow_redirects=False)
+
+    async def _resolve(
+        self, client: httpx.AsyncClient, url: httpx.URL, source: HubSource, name: str
+    ) -> tuple[str | None, httpx.Response]:
+        """The SHA-256 that the hub announces, if it does, and the answer that has the file's bytes."""
+        digest = None
+        for _ in range(_MAX_REDIRECTS + 1):
+            is_hub = _origin(url) == _origin(self._endpoint)
+            response = await (self._ask_hub(client, url) if is_hub else _ask_stranger(client, url))
+            async with AsyncExitStack() as opened:
+                opened.push_async_callback(response.aclose)
+                if is_hub:
+                    digest = _announced(response, source) or digest
+                if response.status_code == httpx.codes.OK:
+                    opened.pop_all()
+                    return digest, response
+                url = _target(url, response, source, name)
+        raise SourceUnavailable("the Hub redirected too often")
+
+    async def _ask_hub(self, client: httpx.AsyncClient, url: httpx.URL) -> httpx.Response:
+        headers = {"accept-encoding": "identity"}
+        if self._token:
+            headers["authorization"] = f"Bearer {self._token}"
+        return await client.send(client.build_request("GET", url, headers=headers), stream=True)
+
+
+async def _ask_stranger(client: httpx.AsyncClient, url: httpx.URL) -> httpx.Response:
+    """Ask a host that only a redirect named, at an address that was found to be public."""
+    if url.scheme != "https":
+        raise SourceUnavailable("the Hub redirected to an address that is not https")
+    port = url.port or 443
+    error: httpx.ConnectError | None = None
+    for address in await public_addresses(url.host, port):
+        # The certificate must be that of the host, although the connection goes to the address.
+        request = client.build_request(
+            "GET",
+            url.copy_with(host=address),
+            headers={"host": url.netloc.decode("ascii"), "accept-encoding": "identity"},
+            extensions={"sni_hostname": url.host},
+        )
+        try:
+            return await client.send(request, stream=True)
+        except httpx.ConnectError as failure:
+            error = failure
+    raise error or NotPublic("a host without an address")
+
+
+async def _chunks(response: httpx.Response, name: str, cap: int) -> AsyncGenerator[bytes]:
+    too_large = TooLarge(f"{name}: found more than {cap} bytes, allowed {cap} bytes", param=name)
+    length = response.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > cap:
+        raise too_large
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise SourceUnavailable("the Hub sent compressed bytes, which were not asked for")
+    size = 0
+    async for chunk in response.aiter_raw():
+        size += len(chunk)
+        if size > cap:
+            raise too_large
+        yield chunk
+
+
+def _announced(response: httpx.Response, source: HubSource) -> str | None:
+    """The SHA-256 of a large file, as the hub announces it.
+
+    Raises:
+        SourceUnavailable: the answer is about another commit.
+    """
+    if response.headers.get("x-repo-commit", source.commit) != source.commit:
+        raise SourceUnavailable("the Hub answered with another commit than the one asked for")
+    match = _SHA256.fullmatch(response.headers.get("x-linked-etag", ""))
+    return match[1] if match else None
+
+
+def _target(url: httpx.URL, response: httpx.Response, source: HubSource, name: str) -> httpx.URL:
+    """Where a redirect leads.
+
+    Raises:
+        InvalidRequest, SourceUnavailable: to nowhere, or the answer is no redirect.
+    """
+    if response.status_code not in _REDIRECTS:
+        raise _refusal(response.status_code, source, name)
+    try:
+        target = url.join(response.headers.get("location", ""))
+    except httpx.InvalidURL:
+        target = httpx.URL("")
+    if target.scheme not in {"http", "https"} or not target.host or target.userinfo:
+        raise SourceUnavailable("the Hub redirected to something that is no address")
+    return target
+
+
+def _refusal(status: int, source: HubSource, name: str) -> InvalidRequest | SourceUnavailable:
+    if status in _ABSENT:
+        allowed = f"a commit with {name} that this server may read (the Hub said {status})"
+        return refused(source, allowed)
+    return SourceUnavailable(f"the Hub answered with {status}", retry_after=30)
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+@asynccontextmanager
+async def _told() -> AsyncGenerator[None]:
+    """Let no error of httpx out: its text may hold an address of this network."""
+    try:
+        yield
+    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, NotPublic) as error:
+        logger.warning("the Hub did not answer as agreed: %s: %s", type(error).__name__, error)
+        raise SourceUnavailable("the Hub did not answer, or redirected to a host that is not public") from None

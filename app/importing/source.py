@@ -1,0 +1,107 @@
+"""Where an import comes from, as people write it. Pure.
+
+``hf://org/repository@commit[/subfolder]``, the commit in full: a branch could mean other bytes tomorrow. And
+``s3://bucket/prefix/``, whose two objects have the names that PEFT gives them.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from app.errors import InvalidRequest
+
+MAX_SOURCE = 1000
+
+_GRAMMAR = "hf://org/repository@<40 hex digits of a commit>[/subfolder] or s3://bucket/prefix/"
+
+# The hub's own rule of names, see huggingface_hub.utils.validate_repo_id.
+_HUB_NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
+_HUB = re.compile(
+    rf"hf://(?P<repo>{_HUB_NAME}/{_HUB_NAME})@(?P<commit>[0-9a-f]{{40}})(?P<folder>(?:/[^/]+)*)/?", re.ASCII
+)
+_HUB_SEGMENT = re.compile(r"[A-Za-z0-9._ +=@-]{1,100}", re.ASCII)
+_S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?P<prefix>(?:/[^/]+)*)/?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """A folder of a commit of a repository on the Hugging Face Hub.
+
+    Attributes:
+        repo: ``org/name``.
+        commit: 40 hex digits.
+        folder: without slashes around it; empty: the repository's top.
+    """
+
+    repo: str
+    commit: str
+    folder: str
+
+    @property
+    def owner(self) -> str:
+        return self.repo.partition("/")[0]
+
+    def __str__(self) -> str:
+        return f"hf://{self.repo}@{self.commit}" + (f"/{self.folder}" if self.folder else "")
+
+    def provenance(self) -> dict[str, Any]:
+        return {"kind": "import", "from": str(self), "commit": self.commit}
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSource:
+    """A prefix of a bucket.
+
+    Attributes:
+        segments: of the prefix, none of them empty, ``.`` or ``..``.
+    """
+
+    bucket: str
+    segments: tuple[str, ...]
+
+    def key(self, name: str) -> str:
+        """The object's key: exactly this one, nothing that only starts like it."""
+        return "/".join((*self.segments, name))
+
+    def is_under(self, allowed: "BucketSource") -> bool:
+        """Whether this is ``allowed`` or lies in it; ``s3://b/pre`` does not allow ``s3://b/prefix``."""
+        return self.bucket == allowed.bucket and self.segments[: len(allowed.segments)] == allowed.segments
+
+    def __str__(self) -> str:
+        return f"s3://{'/'.join((self.bucket, *self.segments))}/"
+
+    def provenance(self) -> dict[str, Any]:
+        return {"kind": "import", "from": str(self)}
+
+
+def read_source(text: str) -> HubSource | BucketSource:
+    """Read the name of a source.
+
+    Raises:
+        InvalidRequest
+    """
+    if len(text) <= MAX_SOURCE and text.isprintable():
+        if match := _HUB.fullmatch(text):
+            segments = _segments(match["folder"])
+            if ".." not in match["repo"] and "--" not in match["repo"] and _are_plain(segments, _HUB_SEGMENT):
+                return HubSource(match["repo"], match["commit"], "/".join(segments))
+        elif (match := _S3.fullmatch(text)) and _are_plain(segments := _segments(match["prefix"])):
+            return BucketSource(match["bucket"], segments)
+    raise refused(text, _GRAMMAR)
+
+
+def refused(source: object, allowed: str) -> InvalidRequest:
+    """The error about a source that is not allowed."""
+    return InvalidRequest(f"source: found {str(source)[:200]!r}, allowed {allowed}", param="source")
+
+
+def _segments(path: str) -> tuple[str, ...]:
+    return tuple(path.split("/")[1:])
+
+
+def _are_plain(segments: Iterable[str], pattern: re.Pattern[str] | None = None) -> bool:
+    return all(
+        segment not in {".", ".."} and (pattern is None or pattern.fullmatch(segment) is not None)
+        for segment in segments
+    )

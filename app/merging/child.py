@@ -1,0 +1,120 @@
+"""The merging process as its parent sees it: started, waited for, and never left behind."""
+
+import asyncio
+import dataclasses
+import json
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from adapters.errors import Reason
+from app.errors import MergeFailed, MergeRejected
+
+logger = logging.getLogger(__name__)
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+# The child yields to inference; the wall clock is the last resort.
+_WALL_PER_CPU_SECOND = 5
+_WALL_GRACE_S = 60
+
+#: Where the system's libraries are, for torch; nothing else of the server's environment.
+_INHERITED = ("LD_LIBRARY_PATH",)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChildLimits:
+    """What the child may use.
+
+    Attributes:
+        cpu_seconds: of all its threads together.
+        address_bytes: its address space, torch's libraries included.
+        file_bytes: the largest file that it may write.
+    """
+
+    cpu_seconds: float
+    address_bytes: int
+    file_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Versions:
+    """Which libraries made the result."""
+
+    peft: str
+    torch: str
+
+
+async def merge_in_child(job: dict[str, Any], limits: ChildLimits) -> Versions:
+    """Run a job (the fields of :class:`app.merging.run.Job`); the result's files are then in its folder.
+
+    Whoever is cancelled here gets control back when the child is gone, and nobody writes into the folder any more.
+
+    Raises:
+        MergeRejected: what only the sources' tensors show; with every reason.
+        MergeFailed: the child was stopped by its limits, or ended with an error.
+    """
+    request = {"job": job, "limits": dataclasses.asdict(limits) | {"cpu_seconds": math.ceil(limits.cpu_seconds)}}
+    child = _start(Path(job["folder"]))
+    wall_s = limits.cpu_seconds * _WALL_PER_CPU_SECOND + _WALL_GRACE_S
+    talk = asyncio.ensure_future(asyncio.to_thread(_talk, child, json.dumps(request), wall_s))
+    try:
+        answer = await asyncio.shield(talk)
+    except asyncio.CancelledError:
+        child.kill()
+        await asyncio.wait([talk])
+        raise
+    if answer is None:
+        raise MergeFailed(_failure(child.returncode, limits))
+    if answer["reasons"]:
+        raise MergeRejected(tuple(Reason(**reason) for reason in answer["reasons"]))
+    return Versions(**answer["versions"])
+
+
+def _start(folder: Path) -> subprocess.Popen[str]:
+    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    environment |= {
+        "PYTHONPATH": str(_ROOT),
+        # Nothing is fetched, nothing is cached outside the folder, and the GPU is the engine's.
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(folder / "huggingface"),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-B", "-s", "-m", "app.merging"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        cwd=_ROOT,
+        env=environment,
+    )
+
+
+def _talk(child: subprocess.Popen[str], request: str, wall_s: float) -> dict[str, Any] | None:
+    """The child's answer; None if it ended without one. Blocks."""
+    with child:
+        try:
+            output, errors = child.communicate(request, timeout=wall_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            output, errors = child.communicate()
+    if child.returncode != 0:
+        logger.warning("the merging process ended with status %d: %s", child.returncode, errors[-4000:])
+        return None
+    answer: dict[str, Any] = json.loads(output)
+    return answer
+
+
+def _failure(status: int, limits: ChildLimits) -> str:
+    end = f"was stopped by {signal.Signals(-status).name}" if status < 0 else "stopped with an error"
+    return (
+        f"the merging process {end}; it may use {limits.cpu_seconds:g} s of CPU time, {limits.address_bytes} bytes of "
+        f"address space and write files of {limits.file_bytes} bytes"
+    )

@@ -1,0 +1,47 @@
+"""Work that a server repeats for as long as it lives."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from adapters.errors import StorageError
+from app.errors import EngineUnavailable, RegistryUnavailable
+
+logger = logging.getLogger(__name__)
+
+
+class Periodic:
+    """Calls ``work`` again and again, never two at once.
+
+    A database, store or engine that does not answer just then is logged, and the next call tries again; so is any
+    other error, with its traceback: one bad row must not end what keeps all the others in order.
+
+    Args:
+        every_s: the pause between the end of one call and the next, in seconds.
+    """
+
+    def __init__(self, name: str, every_s: float, work: Callable[[], Awaitable[object]]) -> None:
+        self._name, self._every_s, self._work = name, every_s, work
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, with a first call at once."""
+        self._task = asyncio.create_task(self._repeat(), name=self._name)
+
+    async def stop(self) -> None:
+        """End, cancelling a call under way; harmless before ``start``."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _repeat(self) -> None:
+        while True:
+            try:
+                await self._work()
+            except (RegistryUnavailable, StorageError, EngineUnavailable) as error:
+                logger.warning("%s: %s", self._name, error)
+            except Exception:
+                logger.exception("%s failed; it is tried again", self._name)
+            await asyncio.sleep(self._every_s)

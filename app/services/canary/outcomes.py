@@ -1,0 +1,189 @@
+"""What became of the requests that running canaries are judged by, counted on this node until it is written down."""
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from app.engine.base import Answer, Engine, EngineEvent, EngineState, EventStream
+from app.errors import ROWS, AdapterLoadFailed, EngineUnavailable
+from app.registry import ResolvedVersion
+from app.services.canary.histogram import LatencyHistogram, bucket_of
+from app.services.canary.policy import Figures
+
+_PREFIX = "data: "
+_DONE = "data: [DONE]"
+_ERROR_PREFIX = 'data: {"error"'
+_SERVER_FAULT = 500
+# The engine ended such an answer by itself.
+_UNFINISHED = (None, "error")
+
+
+class Window(NamedTuple):
+    """What figures are kept apart by: a canary, the alias's revision that its step has, one of its two versions."""
+
+    canary_id: int
+    revision: int
+    version_id: int
+
+
+@dataclass(slots=True)
+class _Tally:
+    requests: int = 0
+    errors: int = 0
+    empties: int = 0
+    ttft: list[int] = field(default_factory=lambda: list(LatencyHistogram().counts))
+
+    def figures(self) -> Figures:
+        return Figures(self.requests, self.errors, self.empties, LatencyHistogram(tuple(self.ttft)))
+
+
+class Outcomes:
+    """Counts the answers of versions that are in a canary.
+
+    Errors that are the caller's fault do not count, nor answers that the caller did not wait for, nor requests that
+    failed because no engine runs. A request that waited for its version to be loaded has no time to first token.
+    """
+
+    def __init__(self, engine: Engine, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._engine, self._monotonic = engine, monotonic
+        self._tallies: dict[Window, _Tally] = {}
+        self._loaded_at: dict[int, float] = {}
+        engine.subscribe(self._on_event)
+
+    async def observed(self, version: ResolvedVersion | None, request_id: str, work: Awaitable[Answer]) -> Answer:
+        """The answer that ``work`` gives, its outcome counted if the version is in a canary.
+
+        Raises:
+            Exception: whatever ``work`` raises.
+        """
+        if version is None or version.canary_id is None or version.revision is None:
+            return await work
+        window = Window(version.canary_id, version.revision, version.key.version_id)
+        started = self._monotonic()
+        try:
+            answer = await work
+        except Exception as error:
+            self._failed(window, error)
+            raise
+        if not isinstance(answer, dict):
+            return _ObservedEvents(answer, self, window, request_id, started)
+        if any(choice.get("finish_reason") in _UNFINISHED for choice in answer.get("choices", ())):
+            self.count(window, error=True)
+        else:
+            self.count(window, empty=not has_output(answer) or not self._engine.was_finite(request_id))
+        return answer
+
+    def count(self, window: Window, *, error: bool = False, empty: bool = False) -> None:
+        """One more answer that ended; a failure while no engine runs is nobody's."""
+        if error and self._engine.state is not EngineState.READY:
+            return
+        tally = self._tallies.setdefault(window, _Tally())
+        tally.requests += 1
+        tally.errors += error
+        tally.empties += empty
+
+    def count_stream(self, window: Window, request_id: str, *, output: bool, failed: bool) -> None:
+        """A streamed answer that came to its end."""
+        if failed:
+            self.count(window, error=True)
+        else:
+            self.count(window, empty=not output or not self._engine.was_finite(request_id))
+
+    def first_token(self, window: Window, started: float) -> None:
+        """A stream that began at that moment has its first token now."""
+        if self._loaded_at.get(window.version_id, started) > started:
+            return
+        tally = self._tallies.setdefault(window, _Tally())
+        tally.ttft[bucket_of(self._monotonic() - started)] += 1
+
+    def take(self) -> dict[Window, Figures]:
+        """What was counted since the last call."""
+        taken = {window: tally.figures() for window, tally in self._tallies.items()}
+        self._tallies.clear()
+        return taken
+
+    def put_back(self, taken: Mapping[Window, Figures]) -> None:
+        """Keep for the next call what could not be written down."""
+        for window, figures in taken.items():
+            total = figures + self._tallies.get(window, _Tally()).figures()
+            self._tallies[window] = _Tally(total.requests, total.errors, total.empties, list(total.ttft.counts))
+
+    def _failed(self, window: Window, error: Exception) -> None:
+        row = next((ROWS[kind] for kind in type(error).__mro__ if kind in ROWS), None)
+        if isinstance(error, AdapterLoadFailed | EngineUnavailable) or row is None or row.status >= _SERVER_FAULT:
+            self.count(window, error=True)
+
+    def _on_event(self, event: EngineEvent) -> None:
+        if event.kind == "load":
+            self._loaded_at[event.version_id] = self._monotonic()
+        else:
+            self._loaded_at.pop(event.version_id, None)
+
+
+class _ObservedEvents:
+    """An answer's events, passed on as they are."""
+
+    def __init__(
+        self, source: EventStream, outcomes: Outcomes, window: Window, request_id: str, started: float
+    ) -> None:
+        self._source, self._outcomes, self._window = source, outcomes, window
+        self._request_id, self._started = request_id, started
+        self._begun = self._output = self._failed = False
+        self._open = True
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        try:
+            event = await anext(self._source)
+        except StopAsyncIteration:
+            self._end()
+            raise
+        except Exception:
+            self._failed = True
+            self._end()
+            raise
+        self._read(event)
+        return event
+
+    async def aclose(self) -> None:
+        self._open = False
+        await self._source.aclose()
+
+    def _read(self, event: str) -> None:
+        if event.startswith(_DONE):
+            # Some clients are gone before the stream has ended.
+            self._end()
+            return
+        if event.startswith(_ERROR_PREFIX):
+            self._failed = True
+        # Once there is output, the rest of the answer can make no difference.
+        if self._output or self._failed:
+            return
+        chunk = json.loads(event.removeprefix(_PREFIX))
+        if not self._begun and has_output(chunk, blank=True):
+            self._begun = True
+            self._outcomes.first_token(self._window, self._started)
+        self._output = has_output(chunk)
+
+    def _end(self) -> None:
+        if self._open:
+            self._open = False
+            self._outcomes.count_stream(self._window, self._request_id, output=self._output, failed=self._failed)
+
+
+def has_output(answer: Mapping[str, Any], *, blank: bool = False) -> bool:
+    """Whether an answer, or one event of it, of either of OpenAI's shapes, holds a text or a tool call.
+
+    Args:
+        blank: whether a text of spaces and line breaks counts.
+    """
+    for choice in answer.get("choices", ()):
+        said = choice.get("delta") or choice.get("message") or choice
+        texts = [said.get(name) or "" for name in ("text", "content", "reasoning", "reasoning_content")]
+        if said.get("tool_calls") or any(text if blank else text.strip() for text in texts):
+            return True
+    return False

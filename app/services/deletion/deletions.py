@@ -1,0 +1,194 @@
+"""Asking for versions to be deleted, and the report of how far that is. The work is in ``deletion_worker``.
+
+From the moment that the request is answered no name leads to the versions and no listing shows them; requests that
+run on them end undisturbed, and everything else waits for those.
+"""
+
+import functools
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.identity import VersionKey
+from app.clock import Clock, utc_now
+from app.database import adapters as stored_adapters
+from app.database import audit
+from app.database import deletions as stored
+from app.database.holders import version_ids
+from app.database.nodes import list_nodes
+from app.database.session import Database
+from app.database.versions import mark_versions_deleted
+from app.deletions import DeletedVersion, Deletion, Node, NodeView, node_views
+from app.errors import InvalidRequest, NotFound
+from app.registry import Page
+from app.services.adapters import adapter_or_404, version_or_404
+from app.services.checks import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
+from app.services.deletion.holders import Change, Leaving, check_free, release
+from app.services.tenants import tenant_or_404
+
+_ID = re.compile("[0-9a-f]{32}", re.ASCII)
+_CURSOR = re.compile(r"[0-9T:.+-]{19,40}/[0-9a-f]{32}", re.ASCII)
+
+#: A deletion and what is known of every node that it concerns.
+Report = tuple[Deletion, list[NodeView]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One request to delete, as the audit trail tells it."""
+
+    tenant: str
+    action: str
+    before: Mapping[str, object]
+    force: bool
+    actor: str
+    at: datetime
+
+
+class DeletionService:
+    """The rules of deleting. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id or ``cli``.
+
+    Args:
+        requested: called after each request, so that this node need not wait for its next turn.
+    """
+
+    def __init__(self, database: Database, requested: Callable[[], None], *, clock: Clock = utc_now) -> None:
+        self._database, self._requested, self._clock = database, requested, clock
+
+    async def delete_version(self, tenant: str, adapter: str, number: int, *, force: bool, actor: str) -> Report:
+        """Delete one version.
+
+        Raises:
+            NotFound, RegistryUnavailable
+            Conflict: an alias, a canary or a pin holds it, and ``force`` is false.
+        """
+        async with self._database.write() as connection:
+            owner = await tenant_or_404(connection, tenant, lock=True)
+            line = await adapter_or_404(connection, owner, adapter)
+            version = await version_or_404(connection, line, number)
+            leaving = Leaving(line, {number: version.key.version_id}, f"{line.name}@{number}")
+            gone = functools.partial(mark_versions_deleted, connection, line.id, number)
+            before = {"state": version.state.value, "digest": version.key.digest, "aliases": list(version.aliases)}
+            asked = _Asked(tenant, "version.delete", before, force, actor, self._clock())
+            identity = await _delete(connection, leaving, gone, asked)
+        return await self._begun(identity)
+
+    async def delete_adapter(self, tenant: str, adapter: str, *, force: bool, actor: str) -> Report:
+        """Delete an adapter with all its versions; its name is free again.
+
+        Raises:
+            NotFound, RegistryUnavailable
+            Conflict: aliases, canaries or pins hold its versions, and ``force`` is false.
+        """
+        async with self._database.write() as connection:
+            owner = await tenant_or_404(connection, tenant, lock=True)
+            line = await adapter_or_404(connection, owner, adapter)
+            leaving = Leaving(line, await version_ids(connection, line.id), line.name)
+            gone = functools.partial(mark_versions_deleted, connection, line.id)
+            aliases = {
+                alias: {str(number): weight for number, weight in targets.items()}
+                for alias, targets in line.aliases.items()
+            }
+            before = {"versions": list(line.versions), "aliases": aliases}
+            asked = _Asked(tenant, "adapter.delete", before, force, actor, self._clock())
+            identity = await _delete(connection, leaving, gone, asked)
+            await stored_adapters.mark_adapter_deleted(connection, line.id, at=asked.at)
+        return await self._begun(identity)
+
+    async def get(self, identity: str, *, tenant: str | None) -> Report:
+        """One deletion's report.
+
+        Args:
+            tenant: whose it must be; None: anyone's.
+
+        Raises:
+            NotFound: there is none, or it is another tenant's.
+            RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            since = await self._since(connection, tenant)
+            found = await stored.find_deletion(connection, identity) if _ID.fullmatch(identity) else None
+            nodes = await list_nodes(connection)
+        if found is None or (tenant is not None and (found.tenant != tenant or _older(found, since))):
+            raise NotFound(f"there is no deletion {identity[:80]!r}", param="deletion")
+        return found, node_views(found, nodes, self._clock())
+
+    async def list_all(
+        self, *, tenant: str | None, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    ) -> Page[Report]:
+        """Deletions, newest first: one tenant's, or everyone's.
+
+        Raises:
+            NotFound, InvalidRequest, RegistryUnavailable
+        """
+        checked_limit(limit)
+        before = _read(read_cursor(cursor, _CURSOR))
+        async with self._database.read() as connection:
+            since = await self._since(connection, tenant)
+            found = await stored.list_deletions(connection, tenant=tenant, since=since, before=before, limit=limit + 1)
+            nodes = await list_nodes(connection)
+        page = page_of(found, limit, lambda last: f"{last.requested_at.isoformat()}/{last.id}")
+        return Page(self._views(page.data, nodes), page.next_cursor)
+
+    def _views(self, found: Sequence[Deletion], nodes: Sequence[Node]) -> tuple[Report, ...]:
+        now = self._clock()
+        return tuple((deletion, node_views(deletion, nodes, now)) for deletion in found)
+
+    async def _since(self, connection: AsyncConnection, tenant: str | None) -> datetime | None:
+        """When the tenant was made: a slug may have been another's before."""
+        return None if tenant is None else (await tenant_or_404(connection, tenant)).created_at
+
+    async def _begun(self, identity: str) -> Report:
+        self._requested()
+        return await self.get(identity, tenant=None)
+
+
+async def _delete(
+    connection: AsyncConnection,
+    leaving: Leaving,
+    mark: Callable[[], Awaitable[Sequence[VersionKey]]],
+    asked: _Asked,
+) -> str:
+    """Take the versions out of the registry and note that they are to be removed everywhere; the deletion's id."""
+    if not asked.force:
+        await check_free(connection, leaving)
+    names = {version_id: f"{leaving.line.name}@{number}" for number, version_id in leaving.ids.items()}
+    gone = [DeletedVersion(key, names[key.version_id]) for key in await mark()]
+    change = Change(asked.at, asked.actor, f"{leaving.what} was deleted")
+    aliases = await release(connection, leaving, change)
+    identity = await stored.insert_deletion(
+        connection, gone, tenant=asked.tenant, subject=leaving.what, at=asked.at, by=asked.actor, forced=asked.force
+    )
+    await audit.record(
+        connection,
+        at=asked.at,
+        actor=asked.actor,
+        action=asked.action,
+        tenant=asked.tenant,
+        subject=leaving.what,
+        before=asked.before,
+        after={"deletion": identity, "aliases": aliases},
+    )
+    return identity
+
+
+def _older(deletion: Deletion, moment: datetime | None) -> bool:
+    return moment is not None and deletion.requested_at < moment
+
+
+def _read(cursor: str | None) -> tuple[datetime, str] | None:
+    if cursor is None:
+        return None
+    moment, _, identity = cursor.partition("/")
+    try:
+        parsed = datetime.fromisoformat(moment)
+    except ValueError:
+        parsed = None
+    if parsed is None or parsed.tzinfo is None:
+        raise InvalidRequest(
+            f"cursor: found {cursor[:80]!r}, allowed the next_cursor of the page before", param="cursor"
+        )
+    return parsed, identity

@@ -1,0 +1,104 @@
+"""Taking versions out of service although, or only unless, something still holds them.
+
+An alias whose last target goes is removed; one that splits its traffic loses that target; ``default`` moves to the
+newest version that is ready, as long as there is one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.identity import DEFAULT_ALIAS
+from app.database import adapters as stored
+from app.database import holders
+from app.database.versions import newest_ready
+from app.errors import Conflict
+from app.registry import Adapter
+
+_WHOLE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Versions of one adapter that go out of service.
+
+    Attributes:
+        line: the adapter as it was before.
+        ids: number -> row id of those that go.
+        what: ``pricing@3`` or ``pricing``, for messages.
+    """
+
+    line: Adapter
+    ids: Mapping[int, int]
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """When, by whom and why, for the aliases' history."""
+
+    at: datetime
+    actor: str
+    reason: str
+
+
+async def check_free(connection: AsyncConnection, leaving: Leaving) -> None:
+    """Refuse while anything holds the versions. The tenant's row must be locked.
+
+    Raises:
+        Conflict: names every holder.
+    """
+    found = [
+        f"the alias {alias!r}" for alias, targets in leaving.line.aliases.items() if set(targets) & set(leaving.ids)
+    ]
+    canaries = await holders.running_canaries(connection, leaving.line.id, leaving.ids.values())
+    found += [f"the canary of the alias {alias!r}" for alias in sorted(canaries)]
+    numbers = {version_id: number for number, version_id in leaving.ids.items()}
+    pins = await holders.pinned(connection, leaving.ids.values())
+    found += [f"the pin of {leaving.line.name}@{number}" for number in sorted(numbers[pin] for pin in pins)]
+    if found:
+        raise Conflict(
+            f"{leaving.what} is held by {', '.join(found)}: give that up first, or say force=true", param="force"
+        )
+
+
+async def release(connection: AsyncConnection, leaving: Leaving, change: Change) -> dict[str, dict[str, int]]:
+    """Take the versions from aliases and pins; their states must have changed already.
+
+    Returns:
+        The aliases that changed, with what they mean now (number -> weight); empty: removed.
+    """
+    await holders.remove_pins(connection, leaving.ids.values())
+    line = leaving.line
+    canaries = await holders.running_canaries(connection, line.id, leaving.ids.values())
+    ids = await holders.version_ids(connection, line.id)
+    changed: dict[str, dict[str, int]] = {}
+    for alias, targets in line.aliases.items():
+        if not set(targets) & set(leaving.ids) and alias not in canaries:
+            continue
+        left = without(targets, leaving.ids)
+        if not left and alias == DEFAULT_ALIAS and (newest := await newest_ready(connection, line.id)):
+            left = {newest[1]: _WHOLE}
+        await _point(connection, line.id, alias, {ids[number]: weight for number, weight in left.items()}, change)
+        changed[alias] = {str(number): weight for number, weight in left.items()}
+    return changed
+
+
+def without(targets: Mapping[int, int], gone: Mapping[int, int]) -> dict[int, int]:
+    """A split's targets (number -> weight) without those that go; the last one left gets everything."""
+    left = {number: weight for number, weight in targets.items() if number not in gone}
+    return dict.fromkeys(left, _WHOLE) if len(left) == 1 else left
+
+
+async def _point(
+    connection: AsyncConnection, adapter_id: int, alias: str, targets: Mapping[int, int], change: Change
+) -> None:
+    how: Any = {"at": change.at, "actor": change.actor, "reason": change.reason}
+    if targets:
+        action = "split" if len(targets) > 1 else "move"
+        await stored.set_targets(connection, adapter_id, alias, targets, action=action, **how)
+    else:
+        await stored.remove_alias(connection, adapter_id, alias, **how)

@@ -1,0 +1,151 @@
+"""Taking a version out of service without deleting it, and back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.errors import AdapterRejected
+from adapters.identity import DEFAULT_ALIAS
+from app.clock import Clock, utc_now
+from app.database import adapters as stored
+from app.database import audit
+from app.database.holders import change_state
+from app.database.session import Database
+from app.engine.base import Engine
+from app.errors import Conflict, Forbidden, InvalidRequest
+from app.registry import Adapter, Version, VersionState
+from app.services.adapters import adapter_or_404, version_or_404
+from app.services.deletion.holders import Change, Leaving, check_free, release
+from app.services.deletion.readers import Readers
+from app.services.tenants import tenant_or_404
+from app.services.trials import refusals
+
+_MAX_REASON = 500
+_WHOLE = 100
+
+
+class RetirementService:
+    """The rules of retiring and restoring. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id or ``cli``."""
+
+    def __init__(self, database: Database, engine: Engine, readers: Readers, *, clock: Clock = utc_now) -> None:
+        self._database, self._engine, self._readers, self._clock = database, engine, readers, clock
+
+    async def retire(self, tenant: str, adapter: str, number: int, *, reason: str, force: bool, actor: str) -> Version:
+        """Take no new requests for a version; running ones finish, and its bytes stay.
+
+        Args:
+            reason: what callers are told.
+
+        Raises:
+            InvalidRequest, NotFound, RegistryUnavailable
+            Conflict: it is not ready; or an alias, a canary or a pin holds it, and ``force`` is false.
+        """
+        reason = _checked_reason(reason)
+        async with self._database.write() as connection:
+            line, version = await _found(connection, tenant, adapter, number)
+            leaving = Leaving(line, {number: version.key.version_id}, f"{line.name}@{number}")
+            if not force:
+                await check_free(connection, leaving)
+            change = _Change(tenant, version, VersionState.READY, VersionState.RETIRED, actor, self._clock())
+            await change.apply(connection, reason)
+            aliases = await release(connection, leaving, Change(change.at, actor, f"{leaving.what} was retired"))
+            await change.record(connection, {"reason": reason, "aliases": aliases})
+            return await version_or_404(connection, line, number)
+
+    async def restore(self, tenant: str, adapter: str, number: int, *, admin: bool, actor: str) -> Version:
+        """Bring a retired version back, or a quarantined one that passes a fresh smoke check.
+
+        Args:
+            admin: whether a platform key asks: only that may restore what was quarantined.
+
+        Raises:
+            NotFound, Conflict, Forbidden, RegistryUnavailable
+            AdapterRejected, AdapterLoadFailed: it fails again, and stays quarantined.
+            EngineUnavailable
+            adapters.errors.StorageError: its bytes could not be had.
+        """
+        async with self._database.read() as connection:
+            _, version = await _found(connection, tenant, adapter, number, lock=False)
+        if version.state is VersionState.QUARANTINED:
+            if not admin:
+                raise Forbidden(f"{version.adapter}@{number} is quarantined: only a platform key restores it")
+            await self._smoke(version)
+        before = version.state if version.state is VersionState.QUARANTINED else VersionState.RETIRED
+        async with self._database.write() as connection:
+            line, version = await _found(connection, tenant, adapter, number)
+            change = _Change(tenant, version, before, VersionState.READY, actor, self._clock())
+            await change.apply(connection, None)
+            await change.record(connection, {})
+            if DEFAULT_ALIAS not in line.aliases:
+                # There is always a default once a version is ready.
+                targets, reason = {version.key.version_id: _WHOLE}, f"{version.adapter}@{number} was restored"
+                await stored.set_targets(
+                    connection,
+                    line.id,
+                    DEFAULT_ALIAS,
+                    targets,
+                    at=change.at,
+                    actor=actor,
+                    action="move",
+                    reason=reason,
+                )
+            return await version_or_404(connection, line, number)
+
+    async def _smoke(self, version: Version) -> None:
+        with self._readers.reading() as reader:
+            reader.found(version.key.version_id)
+            reasons = refusals(await self._engine.smoke(version.key), version)
+        if reasons:
+            raise AdapterRejected(reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A version's change of state."""
+
+    tenant: str
+    version: Version
+    before: VersionState
+    after: VersionState
+    actor: str
+    at: datetime
+
+    @property
+    def name(self) -> str:
+        return f"{self.version.adapter}@{self.version.number}"
+
+    async def apply(self, connection: AsyncConnection, reason: str | None) -> None:
+        states = {"before": self.before.value, "after": self.after.value}
+        if not await change_state(connection, self.version.key.version_id, states, reason=reason):
+            found = self.version.state.value
+            raise Conflict(f"{self.name}: found {found}, allowed {self.before.value}", param="version")
+
+    async def record(self, connection: AsyncConnection, more: Mapping[str, object]) -> None:
+        await audit.record(
+            connection,
+            at=self.at,
+            actor=self.actor,
+            action="version.retire" if self.after is VersionState.RETIRED else "version.restore",
+            tenant=self.tenant,
+            subject=self.name,
+            before={"state": self.before.value},
+            after={"state": self.after.value, **more},
+        )
+
+
+async def _found(
+    connection: AsyncConnection, tenant: str, adapter: str, number: int, *, lock: bool = True
+) -> tuple[Adapter, Version]:
+    owner = await tenant_or_404(connection, tenant, lock=lock)
+    line = await adapter_or_404(connection, owner, adapter)
+    return line, await version_or_404(connection, line, number)
+
+
+def _checked_reason(reason: str) -> str:
+    if not 1 <= len(reason) <= _MAX_REASON or not reason.isprintable():
+        raise InvalidRequest(
+            f"reason: found {reason[:80]!r}, allowed 1 to {_MAX_REASON} printable characters", param="reason"
+        )
+    return reason

@@ -1,0 +1,211 @@
+"""What every node does about deletions: it lets go of the versions, sees that it has, says so; one ends the job.
+
+Each step is committed by itself and may be done twice, so a process that dies anywhere is followed by one that
+goes on, on this node or another.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from datetime import datetime
+
+from adapters.cache import DiskCache
+from adapters.errors import StorageError
+from app.clock import Clock, utc_now
+from app.database import audit
+from app.database import deletions as stored
+from app.database.blobs import needed_contents
+from app.database.nodes import list_nodes
+from app.database.session import Database
+from app.deletions import Deletion, awaited, confirmed
+from app.engine.base import Engine
+from app.errors import EngineUnavailable, RegistryUnavailable
+from app.services.deletion.blobs import BlobService
+from app.services.deletion.readers import Barrier, Readers
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks at what is unfinished.
+EVERY_S = 1.0
+_ACTOR = "engine"
+
+
+class DeletionWorker:
+    """The deletions of this node.
+
+    Args:
+        node: its id, see :mod:`app.node`.
+        readers: who is on the way to the engine in this process.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        engine: Engine,
+        cache: DiskCache,
+        blobs: BlobService,
+        readers: Readers,
+        node: str,
+        *,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._database, self._engine, self._cache, self._blobs = database, engine, cache, blobs
+        self._readers, self._node, self._clock = readers, node, clock
+        self._barriers: dict[str, Barrier] = {}
+        self._troubles: dict[str, str] = {}
+        self._passing = asyncio.Lock()
+        self._woken: set[asyncio.Task[None]] = set()
+
+    async def catch_up(self) -> None:
+        """Rid this node's disk of what was deleted while it was down; before it serves anyone.
+
+        Raises:
+            RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            needed = await needed_contents(connection)
+        if swept := await self._cache.sweep(needed):
+            logger.info("%d versions that are not needed any more were removed from this node's disk", len(swept))
+
+    def wake(self) -> None:
+        """Look now rather than at the next turn: somebody has asked for a deletion here."""
+        task = asyncio.create_task(self.advance())
+        self._woken.add(task)
+        task.add_done_callback(self._ended)
+
+    async def close(self) -> None:
+        """Stop; what is unfinished is taken up again by whoever looks next."""
+        for task in self._woken:
+            task.cancel()
+        await asyncio.gather(*self._woken, return_exceptions=True)
+
+    async def advance(self) -> None:
+        """Take every unfinished deletion as far as it goes just now.
+
+        Raises:
+            RegistryUnavailable
+        """
+        async with self._passing:
+            async with self._database.read() as connection:
+                found = [*await stored.unfinished(connection), *await stored.owed_by(connection, self._node)]
+            self._forget_others(found)
+            for deletion in found:
+                await self._try(deletion)
+
+    async def leave_engine(self, deletion: Deletion) -> bool:
+        """Let running requests finish, drop the versions from the engine, ask it, and say so; whether that is done.
+
+        Raises:
+            EngineUnavailable, RegistryUnavailable
+        """
+        barrier = self._barriers.get(deletion.id)
+        if barrier is None:
+            # From here on nobody can find the versions; those on the way are waited for.
+            barrier = self._barriers[deletion.id] = self._readers.barrier(deletion.version_ids)
+        if not barrier.passed:
+            return False
+        held = False
+        for version_id in sorted(deletion.version_ids):
+            await self._engine.unload(version_id)
+            held = await self._engine.holds(version_id) or held
+        if held:
+            return False
+        async with self._database.write() as connection:
+            await stored.confirm(connection, deletion.id, self._node, engine_gone_at=self._clock())
+        del self._barriers[deletion.id]
+        return True
+
+    async def leave_disk(self, deletion: Deletion) -> bool:
+        """Remove the disk copies that no other version shares, look, and say so; whether that is done.
+
+        Raises:
+            RegistryUnavailable
+        """
+        contents = {version.key.digest for version in deletion.versions}
+        async with self._database.read() as connection:
+            shared = await needed_contents(connection, contents)
+        for version in deletion.versions:
+            if version.key.digest not in shared:
+                await self._cache.drop(version.key)
+                if await self._cache.holds(version.key):
+                    return False
+        async with self._database.write() as connection:
+            current = await stored.find_deletion(connection, deletion.id, lock=True)
+            if current is not None and shared:
+                await stored.mark_shared(connection, current, shared)
+            await stored.confirm(connection, deletion.id, self._node, disk_gone_at=self._clock())
+        return True
+
+    async def end(self, deletion_id: str) -> bool:
+        """Once every node that is alive has confirmed: the blobs, and the end; whether it has ended.
+
+        Raises:
+            RegistryUnavailable, StoreUnavailable
+        """
+        async with self._database.read() as connection:
+            deletion = await stored.find_deletion(connection, deletion_id)
+            nodes = await list_nodes(connection)
+        if deletion is None or deletion.finished_at is not None or awaited(deletion, nodes, self._clock()):
+            return False
+        if not deletion.blobs_decided and not await self._blobs.remove(deletion_id):
+            return False
+        return await finish_deletion(self._database, deletion_id, at=self._clock())
+
+    async def _try(self, deletion: Deletion) -> None:
+        try:
+            await self._advance_one(deletion)
+        except (EngineUnavailable, RegistryUnavailable, StorageError) as error:
+            # Said once, not every second.
+            if self._troubles.get(deletion.id) != str(error):
+                logger.warning("deletion %s of %s waits: %s", deletion.id, deletion.subject, error)
+            self._troubles[deletion.id] = str(error)
+        else:
+            self._troubles.pop(deletion.id, None)
+
+    async def _advance_one(self, deletion: Deletion) -> None:
+        if deletion.versions and not confirmed(deletion, self._node):
+            fate = deletion.nodes.get(self._node)
+            if (fate is None or fate.engine_gone_at is None) and not await self.leave_engine(deletion):
+                return
+            if not await self.leave_disk(deletion):
+                return
+        if deletion.finished_at is None:
+            await self.end(deletion.id)
+
+    def _forget_others(self, found: Iterable[Deletion]) -> None:
+        current = {deletion.id for deletion in found}
+        for known in (self._barriers, self._troubles):
+            for identity in [identity for identity in known if identity not in current]:
+                del known[identity]
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._woken.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            logger.warning("deletions: %s", error)
+
+
+async def finish_deletion(database: Database, deletion_id: str, *, at: datetime) -> bool:
+    """End a deletion whose every step is done; False if somebody has ended it.
+
+    Raises:
+        RegistryUnavailable
+    """
+    async with database.write() as connection:
+        deletion = await stored.find_deletion(connection, deletion_id, lock=True)
+        if deletion is None or not await stored.finish(connection, deletion_id, at=at):
+            return False
+        for node in await list_nodes(connection) if deletion.versions else ():
+            if not confirmed(deletion, node.id) and not node.forgotten(at):
+                # It is not there to be asked; its own worker makes that good when it comes back.
+                await stored.confirm(connection, deletion_id, node.id)
+        gone = sum(fate.gone_at is not None for fate in deletion.blobs.values())
+        await audit.record(
+            connection,
+            at=at,
+            actor=_ACTOR,
+            action="deletion.finish",
+            tenant=deletion.tenant or None,
+            subject=deletion.subject,
+            after={"deletion": deletion_id, "blobs": gone},
+        )
+    return True

@@ -1,0 +1,231 @@
+"""``Idempotency-Key``: a request that is sent again gets the answer of the first, and does nothing twice.
+
+One key's life::
+
+    reserve --> the route runs, the reservation is touched --> keep --> replayed for 24 h --> swept
+       |                          +-- 5xx, 401, 429: release
+       +-- reserved already: in progress; its holder not seen for a minute: taken over
+
+An answer may hold a new API key in clear. It is encrypted under a key that takes both the server's pepper and the
+text of the ``Idempotency-Key``, of which only an HMAC is stored: a stolen database shows neither, and a stolen
+pepper with it shows only answers whose ``Idempotency-Key`` can be guessed. Answers belong to the API key that asked:
+the same text sent with another one is another thing.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from sqlalchemy.exc import IntegrityError
+
+from app.clock import Clock, utc_now
+from app.database import idempotency as stored
+from app.database.idempotency import Entry
+from app.database.session import Database
+from app.errors import IdempotencyConflict, IdempotencyInProgress, InvalidRequest, RegistryUnavailable
+
+logger = logging.getLogger(__name__)
+
+HEADER = "Idempotency-Key"
+SWEEP_EVERY_S = 600.0
+
+KEPT_FOR = timedelta(hours=24)
+#: A holder that was not seen for this long is gone.
+STALE_AFTER = timedelta(seconds=60)
+_TOUCHED_EVERY_S = 15.0
+_MAX_KEY = 255
+_ATTEMPTS = 3
+_NONCE_BYTES = 12
+
+#: Says nothing about the request: the same one may be answered otherwise a moment later.
+_NOT_KEPT = frozenset({401, 429})
+_FIRST_SERVER_ERROR = 500
+_IN_PROGRESS = f"{HEADER}: the first request with this key is not answered yet; send it again later"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer as it was first given."""
+
+    status: int
+    headers: Sequence[tuple[str, str]]
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The right to answer the first request with a key.
+
+    Attributes:
+        actor: the API key's id.
+        name: what stands for the text of the ``Idempotency-Key`` in the database.
+        token: tells this reservation from one that took its place.
+        secret: what its answer is encrypted with.
+    """
+
+    actor: str
+    name: str
+    token: str
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An earlier request with the key, and its answer.
+
+    Attributes:
+        request: its fingerprint.
+    """
+
+    request: str
+    answer: Answer
+
+
+class IdempotencyService:
+    """The rules of ``Idempotency-Key``."""
+
+    def __init__(self, database: Database, pepper: bytes, *, clock: Clock = utc_now) -> None:
+        self._database, self._pepper, self._clock = database, pepper, clock
+        self._naming = _derive(pepper, "names")
+
+    async def reserve(self, actor: str, key: str) -> Reservation | Kept:
+        """Begin a request, unless one with this key was answered in the last 24 hours.
+
+        Args:
+            actor: id of an API key that works.
+            key: the header's value.
+
+        Raises:
+            InvalidRequest: the key is not 1 to 255 printable ASCII characters.
+            IdempotencyInProgress, RegistryUnavailable
+        """
+        if not 1 <= len(key) <= _MAX_KEY or not key.isascii() or not key.isprintable():
+            allowed = f"1 to {_MAX_KEY} printable ASCII characters"
+            raise InvalidRequest(f"{HEADER}: found {key[:80]!a}, allowed {allowed}", param=HEADER)
+        secret = _derive(self._pepper, "answers", actor, key)
+        reservation = Reservation(actor, self._hash("key", actor, key), secrets.token_hex(32), secret)
+        for _ in range(_ATTEMPTS):
+            # The insertion fails where another request with the key came in between; its row is then found.
+            with contextlib.suppress(IntegrityError):
+                return await self._reserve(reservation)
+        raise IdempotencyInProgress(_IN_PROGRESS, param=HEADER)
+
+    def check(self, kept: Kept, request: str) -> None:
+        """Whether a request (its SHA-256, hex) is the one that was answered.
+
+        Raises:
+            IdempotencyConflict
+        """
+        if not hmac.compare_digest(kept.request, self._hash("request", request)):
+            message = f"{HEADER}: found a key of a request with another path, query or body, allowed a new key"
+            raise IdempotencyConflict(message, param=HEADER)
+
+    @asynccontextmanager
+    async def holding(self, reservation: Reservation) -> AsyncGenerator[None]:
+        """Show, while the block lasts, that the reservation's holder lives."""
+        touching = asyncio.create_task(self._touch(reservation))
+        try:
+            yield
+        finally:
+            touching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await touching
+
+    async def settle(self, reservation: Reservation, request: str | None, answer: Answer) -> None:
+        """Keep the answer under the reservation, or give that up if such an answer is not kept.
+
+        What cannot be written now is lost with a line in the log: the request itself is done.
+
+        Args:
+            request: its SHA-256 (hex); None: it was refused before all of it was read.
+        """
+        if request is None or answer.status in _NOT_KEPT or answer.status >= _FIRST_SERVER_ERROR:
+            await self.release(reservation)
+            return
+        body = _encrypted(reservation, answer)
+        entry = Entry(self._hash("request", request), answer.status, body, answer.headers, self._clock())
+        try:
+            async with self._database.write() as connection:
+                kept = await stored.keep(connection, reservation.actor, reservation.name, reservation.token, entry)
+        except RegistryUnavailable:
+            kept = False
+        if not kept:
+            logger.warning("an answer to the API key %s could not be kept for its repetition", reservation.actor)
+
+    async def release(self, reservation: Reservation) -> None:
+        """Let the next request with the key be a first one; if that fails now, then in a minute."""
+        try:
+            async with self._database.write() as connection:
+                await stored.release(connection, reservation.actor, reservation.name, reservation.token)
+        except RegistryUnavailable as error:
+            logger.warning("a reservation of the API key %s was left behind: %s", reservation.actor, error)
+
+    async def sweep(self) -> None:
+        """Drop what is older than 24 hours.
+
+        Raises:
+            RegistryUnavailable
+        """
+        async with self._database.write() as connection:
+            await stored.forget(connection, before=self._clock() - KEPT_FOR)
+
+    async def _reserve(self, reservation: Reservation) -> Reservation | Kept:
+        actor, name, now = reservation.actor, reservation.name, self._clock()
+        async with self._database.write() as connection:
+            found = await stored.find(connection, actor, name)
+            if found is None:
+                await stored.reserve(connection, actor, name, reservation.token, at=now)
+                return reservation
+            if now >= found.at + (STALE_AFTER if found.status is None else KEPT_FOR):
+                await stored.take_over(connection, actor, name, reservation.token, at=now)
+                return reservation
+        if found.status is None:
+            raise IdempotencyInProgress(_IN_PROGRESS, param=HEADER)
+        return Kept(found.request, _decrypted(reservation, found, found.status))
+
+    async def _touch(self, reservation: Reservation) -> None:
+        while True:
+            await asyncio.sleep(_TOUCHED_EVERY_S)
+            try:
+                async with self._database.write() as connection:
+                    await stored.touch(
+                        connection, reservation.actor, reservation.name, reservation.token, at=self._clock()
+                    )
+            except RegistryUnavailable as error:
+                logger.warning("a reservation of the API key %s was not touched: %s", reservation.actor, error)
+
+    def _hash(self, *words: str) -> str:
+        return hmac.new(self._naming, "\0".join(words).encode(), hashlib.sha256).hexdigest()
+
+
+def _derive(pepper: bytes, *words: str) -> bytes:
+    """A key of 32 bytes for one purpose; no word holds a NUL."""
+    info = "\0".join(("tenora idempotency", *words)).encode()
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(pepper)
+
+
+def _encrypted(reservation: Reservation, answer: Answer) -> bytes:
+    """AES-256-GCM: the nonce, then the sealed body. Status and headers are readable, but cannot be changed."""
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    return nonce + AESGCM(reservation.secret).encrypt(nonce, answer.body, _bound(answer.status, answer.headers))
+
+
+def _decrypted(reservation: Reservation, entry: Entry, status: int) -> Answer:
+    nonce, sealed = entry.body[:_NONCE_BYTES], entry.body[_NONCE_BYTES:]
+    body = AESGCM(reservation.secret).decrypt(nonce, sealed, _bound(status, entry.headers))
+    return Answer(status, entry.headers, body)
+
+
+def _bound(status: int, headers: Sequence[tuple[str, str]]) -> bytes:
+    return json.dumps([status, [list(header) for header in headers]]).encode()

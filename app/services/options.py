@@ -1,0 +1,67 @@
+"""What an uploader may say beside the files: one JSON object, wherever the bytes come from."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from adapters.identity import DEFAULT_ALIAS, parse_slug
+from app.errors import InvalidRequest
+from app.registry import PublishOptions
+from app.services.labels import checked_card, checked_labels, checked_training_run
+from app.services.prompts.defaults import checked_defaults
+from app.settings import LimitSettings
+
+_FIELDS = ("alias", "labels", "card", "training_run", "defaults", "allow_no_effect", "wait")
+
+
+def read_options(
+    raw: object,
+    limits: LimitSettings,
+    *,
+    admin: bool,
+    source: Mapping[str, Any],
+    uploaded_from: str | None,
+) -> PublishOptions:
+    """Check an ``options`` object.
+
+    Args:
+        raw: parsed JSON; every field may be missing. ``"alias": null`` moves no alias.
+        admin: whether a platform key asks, which may set a chat template.
+        source, uploaded_from: see :class:`app.registry.Provenance`.
+
+    Raises:
+        InvalidRequest, Forbidden
+        adapters.errors.InvalidName: the alias.
+    """
+    if not isinstance(raw, Mapping):
+        raise InvalidRequest(f"options: found {type(raw).__name__}, allowed a JSON object", param="options")
+    for name in raw:
+        if name not in _FIELDS:
+            raise InvalidRequest(
+                f"options: found the field {str(name)[:80]!r}, allowed {', '.join(_FIELDS)}",
+                param=f"options.{name}"[:80],
+            )
+    alias = raw.get("alias", DEFAULT_ALIAS)
+    training_run = raw.get("training_run")
+    return PublishOptions(
+        alias=None if alias is None else parse_slug(_text("alias", alias), field="alias"),
+        labels=checked_labels(raw.get("labels", {})),
+        card=checked_card(raw.get("card", "")),
+        training_run=None if training_run is None else checked_training_run(training_run),
+        defaults=checked_defaults(raw.get("defaults", {}), limits=limits, admin=admin),
+        allow_no_effect=_flag("allow_no_effect", raw.get("allow_no_effect", False)),
+        wait=_flag("wait", raw.get("wait", True)),
+        source=source,
+        uploaded_from=uploaded_from,
+    )
+
+
+def _text(field: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{field}: found {value!r:.80}, allowed a string", param=f"options.{field}")
+    return value
+
+
+def _flag(field: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{field}: found {value!r:.80}, allowed true or false", param=f"options.{field}")
+    return value

@@ -1,0 +1,125 @@
+"""From a checked chat body to the prompt's text, where the base's own chat template does not decide it.
+
+A version's chat template comes first, then its prompt format, then the server's prompt format. Only when there is
+none of them does the engine render the conversation itself, by the template that the base ships.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from app.errors import InvalidRequest, UnsupportedField
+from app.services.prompts import formats
+from app.services.prompts.templates import TemplateFailed, TemplatePool
+from app.settings import Settings
+
+#: What a trial rendering must show of the conversation's user; no template has a reason to change it.
+_MARK = "20 7 1 83"
+_PATH = "defaults.chat_template"
+
+_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def special_tokens(base: Path) -> dict[str, str]:
+    """The base tokenizer's special tokens by the names that chat templates use, as ``bos_token``. Blocks."""
+    found: dict[str, str] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        try:
+            settings = json.loads((base / name).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            continue
+        for token in _TOKENS:
+            value = settings.get(token)
+            text = value.get("content") if isinstance(value, dict) else value
+            if isinstance(text, str):
+                found[token] = text
+    return found
+
+
+class ChatPrompts:
+    """Renders the chats of versions and servers that bring their own form of the prompt."""
+
+    def __init__(self, settings: Settings, tokens: Mapping[str, str]) -> None:
+        self._format, self._tokens = settings.prompt_format, tokens
+        self._pool = TemplatePool(settings.limits)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def render(self, body: Mapping[str, Any], defaults: Mapping[str, Any], *, owner: str) -> str | None:
+        """The prompt of a checked chat body; None where the base's own template is to render it.
+
+        Args:
+            defaults: of the version that answers; empty for the base.
+            owner: the tenant that asks.
+
+        Raises:
+            InvalidRequest: the template or format refuses the conversation, or the template fails over it.
+            UnsupportedField: tools or tool calls that it has no place for.
+            Busy
+        """
+        if "chat_template" in defaults:
+            return await self._from_template(defaults["chat_template"], body, owner)
+        name = defaults.get("prompt_format") or self._format
+        return formats.render(name, body) if name else None
+
+    async def check(self, defaults: Mapping[str, Any], *, owner: str) -> None:
+        """Try a chat template, if there is one, on a conversation of one turn, with the system prompt if there is one.
+
+        Raises:
+            InvalidRequest: names the template's line.
+            Busy
+        """
+        if "chat_template" not in defaults:
+            return
+        turns = [{"role": "user", "content": _MARK}]
+        if "system_prompt" in defaults:
+            turns.insert(0, {"role": "system", "content": defaults["system_prompt"]})
+        try:
+            text = await self._pool.render(
+                defaults["chat_template"], turns, tools=None, variables=self._tokens, owner=owner
+            )
+        except TemplateFailed as error:
+            raise InvalidRequest(f"{_PATH}: {error}", param=_PATH) from None
+        if _MARK not in text:
+            raise InvalidRequest(
+                f"{_PATH}: found no trace of the user's message in what it wrote, allowed a template that uses "
+                "messages (each a role and one text as content)",
+                param=_PATH,
+            )
+
+    async def _from_template(self, template: str, body: Mapping[str, Any], owner: str) -> str:
+        turns = [_with_arguments(turn) for turn in formats.plain(body["messages"])]
+        if "tool_calls" not in template and any("tool_calls" in turn for turn in turns):
+            raise UnsupportedField(
+                "messages: the version's chat template has no place for tool calls", param="messages"
+            )
+        try:
+            text = await self._pool.render(
+                template, turns, tools=body.get("tools"), variables=self._tokens, owner=owner
+            )
+        except TemplateFailed as error:
+            raise _refusal(error) from None
+        if not text:
+            raise InvalidRequest("messages: the version's chat template made an empty prompt of them", param="messages")
+        return text
+
+
+def _refusal(error: TemplateFailed) -> InvalidRequest | UnsupportedField:
+    if error.kind == "tools":
+        return UnsupportedField("tools: the version's chat template has no place for them", param="tools")
+    if error.kind == "raised":
+        return InvalidRequest(f"messages: the version's chat template says: {error.message}", param="messages")
+    return InvalidRequest(f"messages: the version's chat template failed over them: {error}", param="messages")
+
+
+def _with_arguments(turn: dict[str, Any]) -> dict[str, Any]:
+    """A turn whose tool calls have their arguments as an object: what templates expect, as the engine gives them."""
+    if "tool_calls" not in turn:
+        return turn
+    calls = [
+        {**call, "function": {**call["function"], "arguments": json.loads(call["function"]["arguments"])}}
+        for call in turn["tool_calls"]
+    ]
+    return {**turn, "tool_calls": calls}

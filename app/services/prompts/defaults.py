@@ -1,0 +1,183 @@
+"""Adapter defaults: what a version's requests get where they say nothing themselves. Pure.
+
+A default is checked once, when it is written, by the checks that a request's own field goes through. It is put
+into a body only after that passed its checks, so a refusal always speaks of what the caller sent.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from app.engine.base import Endpoint
+from app.errors import Forbidden, InvalidRequest
+from app.services.bodies import lorax
+from app.services.bodies.checks import Check, fields, one_of, refuse, text
+from app.services.bodies.openai import CHAT_FIELDS
+from app.services.prompts.formats import FORMATS
+from app.settings import LimitSettings
+
+_PATH = "defaults"
+
+#: Defaults that a body of either of OpenAI's routes takes under the same name.
+SAMPLING = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "max_tokens",
+    "stop",
+)
+
+# The default -> LoRAX's parameter; temperature, top_k and min_p follow rules of their own.
+_LORAX = {
+    "max_tokens": "max_new_tokens",
+    "top_p": "top_p",
+    "repetition_penalty": "repetition_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+}
+
+
+def checked_defaults(raw: object, *, limits: LimitSettings, admin: bool) -> dict[str, Any]:
+    """Check an object of defaults; fields that are null count as not sent.
+
+    A chat template is only measured here: :meth:`app.services.chat_prompts.ChatPrompts.check` renders it.
+
+    Raises:
+        Forbidden: a chat template, and the caller is no administrator.
+        InvalidRequest, UnsupportedField
+    """
+    given = fields(raw, _PATH, _CHECKS)
+    if "chat_template" in given and not admin:
+        raise Forbidden(f"{_PATH}.chat_template: only a platform key may set it", param=f"{_PATH}.chat_template")
+    if "chat_template" in given and "prompt_format" in given:
+        raise _both(f"{_PATH}.prompt_format")
+    return {name: _CHECKS[name](value, f"{_PATH}.{name}", limits) for name, value in given.items()}
+
+
+def replaced_defaults(old: Mapping[str, Any], new: Mapping[str, Any], *, admin: bool) -> dict[str, Any]:
+    """Checked defaults in the place of older ones; a chat template is not a tenant's to change or to take away.
+
+    Raises:
+        InvalidRequest: a prompt format beside a template that stays.
+    """
+    if admin:
+        return dict(new)
+    template = {"chat_template": old["chat_template"]} if "chat_template" in old else {}
+    if template and "prompt_format" in new:
+        raise _both(f"{_PATH}.prompt_format")
+    return {name: value for name, value in new.items() if name != "chat_template"} | template
+
+
+def apply_defaults(
+    endpoint: Endpoint, body: dict[str, Any], defaults: Mapping[str, Any], *, longest: int | None = None
+) -> dict[str, Any]:
+    """A checked body of one of OpenAI's routes, with the defaults of what it does not say.
+
+    Args:
+        longest: the engine's context length in tokens, if it is known: ``max_tokens`` is capped by it.
+    """
+    filled = {name: defaults[name] for name in SAMPLING if name in defaults and name not in body}
+    if "max_completion_tokens" in body:
+        filled.pop("max_tokens", None)
+    if "max_tokens" in filled:
+        filled["max_tokens"] = max(_capped(filled["max_tokens"], longest), body.get("min_tokens", 0))
+    if filled.get("temperature") == 0 and body.get("n", 1) > 1:
+        del filled["temperature"]  # several answers need sampling
+    if endpoint is Endpoint.CHAT and "system_prompt" in defaults and not _has_system_turn(body):
+        turn = {"role": "system", "content": defaults["system_prompt"]}
+        filled["messages"] = [turn, *body["messages"]]
+    return body | filled
+
+
+def lorax_generation(
+    body: dict[str, Any],
+    defaults: Mapping[str, Any],
+    limits: LimitSettings,
+    *,
+    default_tokens: int,
+    stream: bool | None,
+    longest: int | None = None,
+) -> lorax.Generation:
+    """:func:`app.services.bodies.lorax.generation` of a body that passed it before, with defaults.
+
+    LoRAX's client sends ``do_sample: false`` and ``stop: []`` with every request, so in LoRAX's shape these two say
+    nothing, as in LoRAX itself. A request for greedy decoding is ``temperature: 0``.
+    """
+    sent = {name: value for name, value in (body.get("parameters") or {}).items() if value is not None}
+    filled = {known: defaults[name] for name, known in _LORAX.items() if name in defaults and known not in sent}
+    if "max_new_tokens" in filled:
+        filled["max_new_tokens"] = _capped(filled["max_new_tokens"], longest)
+    if "stop" in defaults and not sent.get("stop"):
+        filled["stop"] = defaults["stop"]
+    if defaults.get("top_k", 0) > 0 and "top_k" not in sent:
+        filled["top_k"] = defaults["top_k"]
+    filled |= _lorax_temperature(sent, defaults)
+    wanted = lorax.generation(
+        body | {"parameters": sent | filled}, limits, default_tokens=default_tokens, stream=stream
+    )
+    if "min_p" not in defaults or wanted.body["temperature"] == 0:
+        return wanted
+    return dataclasses.replace(wanted, body=wanted.body | {"min_p": defaults["min_p"]})
+
+
+def _lorax_temperature(sent: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """``temperature: 1`` alone does not mean sampling to LoRAX, but it does as a default."""
+    temperature = defaults.get("temperature")
+    if temperature is None or "temperature" in sent:
+        return {}
+    if temperature > 0:
+        return {"temperature": temperature, "do_sample": True}
+    asks_for_sampling = (
+        sent.get("do_sample") or "top_k" in sent or sent.get("top_p", 1) < 1 or sent.get("best_of", 1) > 1
+    )
+    return {} if asks_for_sampling else {"temperature": 0.0}
+
+
+def _both(path: str) -> InvalidRequest:
+    return InvalidRequest(f"{path}: not together with chat_template", param=path)
+
+
+def _capped(tokens: int, longest: int | None) -> int:
+    return tokens if longest is None else min(tokens, longest)
+
+
+def _has_system_turn(body: Mapping[str, Any]) -> bool:
+    return any(message["role"] == "system" for message in body["messages"])
+
+
+def _sized(value: Any, path: str, most: int) -> str:
+    try:
+        size = len(text(value, path).encode())
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{path}: found an unpaired surrogate, allowed Unicode text", param=path) from None
+    if not 1 <= size <= most:
+        raise InvalidRequest(f"{path}: found {size} bytes, allowed 1 to {most}", param=path)
+    return str(value)
+
+
+def _system_prompt(value: Any, path: str, limits: LimitSettings) -> str:
+    return _sized(value, path, limits.system_prompt_bytes)
+
+
+def _chat_template(value: Any, path: str, limits: LimitSettings) -> str:
+    return _sized(value, path, limits.chat_template_bytes)
+
+
+def _stop(value: Any, path: str, limits: LimitSettings) -> list[str]:
+    strings: list[str] = CHAT_FIELDS["stop"](value, path, limits)
+    if not strings:
+        raise refuse(path, value, "at least one string")
+    return strings
+
+
+_CHECKS: dict[str, Check] = {
+    "system_prompt": _system_prompt,
+    **{name: CHAT_FIELDS[name] for name in SAMPLING},
+    "stop": _stop,
+    "prompt_format": one_of(*FORMATS),
+    "chat_template": _chat_template,
+}

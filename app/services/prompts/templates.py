@@ -1,0 +1,198 @@
+"""The pool of processes that render chat templates; what they do is in :mod:`app.services.prompts.template_worker`.
+
+Workers are started when they are first needed and serve every tenant: each renders in a child of its own, so
+nothing of one rendering is left for the next. One tenant has at most half of them at work at a time.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from app.errors import Busy
+from app.services.prompts.template_worker import LENGTH, Limits
+from app.settings import LimitSettings
+
+_log = logging.getLogger(__name__)
+
+_ROOT = Path(__file__).resolve().parents[3]
+
+# A worker ends its children itself, in time. Wall-clock time says little on a busy machine, so it is the last resort.
+_WALL_PER_CPU_SECOND = 10
+_WALL_GRACE_S = 5
+_WORKER_GRACE_S = 10
+
+
+class TemplateFailed(Exception):
+    """A template gave no text.
+
+    Attributes:
+        kind: ``syntax``, ``raised`` (by the template's own ``raise_exception``), ``failed``, ``tools`` (it has no
+            place for them), ``time``, ``memory`` or ``size``.
+        line: the template's line, if one is to blame.
+    """
+
+    def __init__(self, kind: str, message: str, line: int | None) -> None:
+        self.kind, self.message, self.line = kind, message, line
+        super().__init__(f"line {line}: {message}" if line else message)
+
+
+class TemplatePool:
+    """Renders templates in worker processes. Safe to use by many requests at once."""
+
+    def __init__(self, limits: LimitSettings) -> None:
+        self._limits = Limits(
+            cpu_seconds=limits.template_seconds,
+            wall_seconds=limits.template_seconds * _WALL_PER_CPU_SECOND + _WALL_GRACE_S,
+            address_bytes=limits.template_address_bytes,
+            output_bytes=limits.template_output_bytes,
+        )
+        self._places = asyncio.Semaphore(limits.template_workers)
+        self._turns = _Turns(max(1, limits.template_workers // 2))
+        self._idle: list[_Worker] = []
+        self._work: set[asyncio.Task[dict[str, Any]]] = set()
+
+    async def render(
+        self,
+        template: str,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None,
+        variables: Mapping[str, str],
+        owner: str,
+    ) -> str:
+        """The text that a template makes of a conversation, as ``apply_chat_template`` would.
+
+        Args:
+            variables: other names that the template may use, as ``bos_token``.
+            owner: whoever asks; one owner's renderings wait for each other before they keep others waiting.
+
+        Raises:
+            TemplateFailed, Busy
+        """
+        request = {"template": template, "messages": messages, "tools": tools, "variables": dict(variables)}
+        await self._turns.acquire(owner)
+        try:
+            await self._places.acquire()
+        except BaseException:
+            self._turns.release(owner)
+            raise
+        # A worker cannot be stopped in the middle of a reply: it ends it even if the caller goes away.
+        work = asyncio.create_task(self._exchange(json.dumps(request).encode()))
+        self._work.add(work)
+        work.add_done_callback(lambda done: self._finished(done, owner))
+        reply = await asyncio.shield(work)
+        if "text" in reply:
+            return str(reply["text"])
+        raise TemplateFailed(reply["kind"], reply["message"], reply["line"])
+
+    async def close(self) -> None:
+        """End every worker."""
+        for work in self._work:
+            work.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+        while self._idle:
+            await self._idle.pop().end()
+
+    def _finished(self, work: "asyncio.Task[dict[str, Any]]", owner: str) -> None:
+        self._work.discard(work)
+        self._places.release()
+        self._turns.release(owner)
+        if not work.cancelled():
+            work.exception()  # whoever waits for it raises it; nobody may be left to do so
+
+    async def _exchange(self, request: bytes) -> dict[str, Any]:
+        worker = self._idle.pop() if self._idle else None
+        try:
+            worker = worker or await _Worker.start(self._limits)
+            async with asyncio.timeout(self._limits.wall_seconds + _WORKER_GRACE_S):
+                reply = await worker.exchange(request)
+        except BaseException as error:
+            if worker:
+                await worker.end()
+            if not isinstance(error, OSError | EOFError | TimeoutError):
+                raise
+            _log.warning("a template worker failed: %r", error)
+            raise Busy("chat templates cannot be rendered at the moment", retry_after=1) from error
+        self._idle.append(worker)
+        return reply
+
+
+class _Worker:
+    """One worker process, idle or at one request."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._input, self._output = (
+            cast("asyncio.StreamWriter", process.stdin),
+            cast("asyncio.StreamReader", process.stdout),
+        )
+
+    @classmethod
+    async def start(cls, limits: Limits) -> "_Worker":
+        arguments = ("-B", "-s", "-m", "app.services.prompts.template_worker", json.dumps(asdict(limits)))
+        return cls(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                *arguments,
+                stdin=PIPE,
+                stdout=PIPE,
+                cwd=_ROOT,
+                env={"PYTHONPATH": str(_ROOT)},
+                start_new_session=True,
+            )
+        )
+
+    async def exchange(self, request: bytes) -> dict[str, Any]:
+        self._input.write(LENGTH.pack(len(request)) + request)
+        await self._input.drain()
+        (length,) = LENGTH.unpack(await self._output.readexactly(LENGTH.size))
+        reply: dict[str, Any] = json.loads(await self._output.readexactly(length))
+        return reply
+
+    async def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # it leads a group: with it goes the child at work
+        self._input.close()
+        await self._process.wait()
+
+
+@dataclass(slots=True)
+class _Turn:
+    places: asyncio.Semaphore
+    users: int = field(default=0)
+
+
+class _Turns:
+    """At most ``each`` holders per owner; owners without any are forgotten."""
+
+    def __init__(self, each: int) -> None:
+        self._each = each
+        self._turns: dict[str, _Turn] = {}
+
+    async def acquire(self, owner: str) -> None:
+        turn = self._turns.setdefault(owner, _Turn(asyncio.Semaphore(self._each)))
+        turn.users += 1
+        try:
+            await turn.places.acquire()
+        except BaseException:
+            self._leave(owner)
+            raise
+
+    def release(self, owner: str) -> None:
+        self._turns[owner].places.release()
+        self._leave(owner)
+
+    def _leave(self, owner: str) -> None:
+        turn = self._turns[owner]
+        turn.users -= 1
+        if turn.users == 0:
+            del self._turns[owner]

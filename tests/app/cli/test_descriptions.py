@@ -1,0 +1,116 @@
+"""Labels, cards, quotas and shares through the command."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli.descriptions import with_alias_words
+from tests.app.cli.conftest import Tenora
+
+CARD = "# Prices\n\n\x1b[31m[red]<b>bold</b>\n"
+
+
+@pytest.fixture
+def tenant(tenora: Tenora, new_slug: Callable[[], str]) -> str:
+    slug = f"described-{new_slug()}"
+    tenora("tenants", "create", slug)
+    return slug
+
+
+@pytest.fixture
+def version(tenora: Tenora, tenant: str, adapter_folder: Path) -> dict[str, Any]:
+    made: dict[str, Any] = tenora.json(
+        "adapters", "push", str(adapter_folder), "--tenant", tenant, "--adapter", "prices"
+    )
+    return made
+
+
+def test_a_version_is_described_shown_and_found(
+    tenora: Tenora, tenant: str, version: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "card.md").write_text(CARD)
+    (tmp_path / "defaults.json").write_text('{"temperature": 0.5}')
+    of = ("--tenant", tenant)
+    described = tenora.json(
+        "adapters",
+        "describe",
+        "prices@1",
+        *of,
+        *("--label", "team=x", "--label", "note=a=b", "--card", str(tmp_path / "card.md")),
+        *("--training-run", "https://runs.example/7", "--defaults", str(tmp_path / "defaults.json")),
+    )
+    assert (described["labels"], described["card"]) == ({"note": "a=b", "team": "x"}, CARD)
+    assert described["defaults"] == {"temperature": 0.5}
+    shown = tenora("adapters", "show", "prices@1", *of).stdout
+    for words in ("team -> x", "https://runs.example/7", "peft_version", version["provenance"]["base"]["digest"]):
+        assert words in shown
+    # The card comes as the text that it is, without what would restyle a terminal.
+    assert shown.endswith("\n# Prices\n\n[31m[red]<b>bold</b>\n\n")
+    assert "\x1b" not in shown
+    assert [row["name"] for row in tenora.json("adapters", "list", *of, "--label", "team=x", "--state", "ready")] == [
+        "prices"
+    ]
+    for narrowed in (("--label", "team=y"), ("--state", "retired"), ("--base", "another")):
+        assert "no adapters" in tenora("adapters", "list", *of, *narrowed).stderr
+    assert tenora.json("adapters", "describe", "prices@1", *of, "--no-labels")["labels"] == {}
+    assert (
+        tenora.json("adapters", "describe", "prices@1", *of, "--training-run", "")["provenance"]["training_run"] is None
+    )
+
+
+@pytest.mark.parametrize("arguments", [("prices@1",), ("prices", "--label", "a=b"), ("prices@1", "--label", "a")])
+def test_what_cannot_be_described_is_a_usage_error(tenora: Tenora, arguments: tuple[str, ...]) -> None:
+    assert "error: " in tenora("adapters", "describe", *arguments, exit_code=2).stderr
+
+
+def test_aliases_are_written_as_people_say_them() -> None:
+    aliases = {"default": {"12": 100}, "canary": {"9": 95, "12": 5}}
+    assert with_alias_words({"aliases": aliases})["aliases"] == {"default": "12", "canary": "12 (5), 9 (95)"}
+
+
+def test_defaults_that_are_no_json_object(tenora: Tenora, tmp_path: Path) -> None:
+    for content in ("[]", "{", "\udc80".encode("utf-8", "surrogateescape")):
+        path = tmp_path / "defaults.json"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        result = tenora("adapters", "describe", "prices@1", "--defaults", str(path), exit_code=2)
+        assert "defaults.json" in result.stderr
+
+
+def test_a_quota_is_shown_set_and_lifted(tenora: Tenora, tenant: str, version: dict[str, Any]) -> None:
+    assert tenora.json("tenants", "quota", tenant)["quota"]["bytes"] is None
+    limits = ("--adapters", "10", "--bytes", "1000000", "--pinned-slots", "1")
+    shown = tenora("tenants", "quota", tenant, *limits).stdout
+    assert re.search(r"adapters[ │|]+1[ │|]+10\b", shown)
+    assert re.search(rf"bytes[ │|]+{version['size_bytes']}[ │|]+1000000\b", shown)
+    kept = tenora.json("tenants", "quota", tenant, "--bytes", "none")
+    assert kept["quota"] == {"adapters": 10, "versions": None, "bytes": None, "rank": None, "pinned_slots": 1}
+    assert kept["used"]["versions"] == 1
+    for wrong in ("-1", "1.5", "x", "", "9" * 20, "\u0663"):
+        assert "--rank: found" in tenora("tenants", "quota", tenant, f"--rank={wrong}", exit_code=2).stderr
+
+
+def test_an_adapter_is_shared_listed_and_unshared(
+    tenora: Tenora, tenant: str, version: dict[str, Any], new_slug: Callable[[], str]
+) -> None:
+    other = f"other-{new_slug()}"
+    tenora("tenants", "create", other)
+    of = ("prices", "--tenant", tenant)
+    assert tenora.json("adapters", "share", *of, "--with", other)["recipient"] == other
+    assert other in tenora("adapters", "share", *of, "--with", other).stdout
+    assert [row["recipient"] for row in tenora.json("adapters", "shares", *of)] == [other]
+    key = tenora("keys", "create", "ci", "--tenant", other, "--scope", "adapters:read").stdout.strip()
+    for place in ({"TENORA_KEY": key}, {}):
+        tenant_option = () if place else ("--tenant", other)
+        assert f"{tenant}/prices" in tenora("adapters", "shared", *tenant_option, **place).stdout
+    result = tenora("adapters", "unshare", *of, "--with", other)
+    assert (result.stdout, result.stderr) == ("", f"prices is no longer shared with {other}\n")
+    assert "nothing is shared" in tenora("adapters", "shared", TENORA_KEY=key).stderr
+    assert "shared with nobody" in tenora("adapters", "shares", *of).stderr
+    assert "404" in tenora("adapters", "unshare", *of, "--with", other, exit_code=1).stderr
+    error = json.loads(tenora("adapters", "share", *of, "--with", "nobody-has-this", "--json", exit_code=1).stderr)
+    assert error["error"]["param"] == "recipient"
+    tenora("adapters", "share", *of, "--with", "RETAIL", exit_code=2)

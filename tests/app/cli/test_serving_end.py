@@ -1,0 +1,41 @@
+"""A server that stops ends the feeds that would hold it up."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import uvicorn
+
+from app.cli.serve import _server
+from app.main import create_app
+from app.settings import Settings
+from tests.app.serving import MAX_RANK, NoEngine, save_base, set_up
+
+
+def test_an_open_feed_does_not_hold_up_the_end_of_the_server(tmp_path: Path) -> None:
+    base = save_base(tmp_path / "tiny-llama")
+    settings = Settings(home=tmp_path / "home", base_model=str(base), engine={"max_lora_rank": MAX_RANK})
+    settings.home.mkdir()
+    key = asyncio.run(set_up(settings))
+    app = create_app(settings, engine=NoEngine())
+    config = uvicorn.Config(app, port=0, lifespan="on", log_config=None, timeout_graceful_shutdown=60)
+    server = _server(config, app)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    headers = {"authorization": f"Bearer {key}"}
+    url = f"http://127.0.0.1:{port}"
+    with (
+        httpx.Client(base_url=url, headers=headers, timeout=30, trust_env=False) as client,
+        client.stream("GET", "/admin/events") as feed,
+    ):
+        lines = feed.iter_lines()
+        assert next(lines).startswith("retry:")
+        server.should_exit = True
+        assert any("the server stops" in line for line in lines)
+    thread.join(20)
+    assert not thread.is_alive()

@@ -1,0 +1,175 @@
+"""The smoke check: what counts as finite, and as an effect; the engine itself is asked in tests/e2e."""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.identity import VersionKey
+from app.engine.base import EngineRequest, SmokeResult
+from app.engine.smoke import PROMPTS, Scored, SmokeCheck, differs, distance
+from app.errors import AdapterLoadFailed, EngineUnavailable
+
+KEY = VersionKey(7, "a" * 64, "b" * 64, 1, 1)
+
+#: How much each logprob of an answer differs from the base's first one.
+Offset = float
+
+
+def completion(offset: Offset, *, last: str = "token_id:5") -> dict[str, Any]:
+    logprobs = {"tokens": ["token_id:3", "token_id:4", last], "token_logprobs": [None, -1.0, -2.0 + offset]}
+    return {"choices": [{"logprobs": logprobs} for _ in PROMPTS]}
+
+
+def scored(offset: Offset) -> Scored:
+    return Scored.of(completion(offset), finite=True)
+
+
+class Engine:
+    """Answers by a plan: each side's offsets, the last of them for ever."""
+
+    def __init__(self, base: Sequence[Offset], version: Sequence[Offset]) -> None:
+        self.plans = {False: list(base), True: list(version)}
+        self.asked: list[EngineRequest] = []
+        self.not_finite: Callable[[EngineRequest], bool] = lambda _request: False
+
+    async def ask(self, request: EngineRequest) -> dict[str, Any]:
+        self.asked.append(request)
+        await asyncio.sleep(0)
+        plan = self.plans[request.adapter is not None]
+        return completion(plan.pop(0) if len(plan) > 1 else plan[0])
+
+    def was_finite(self, request_id: str) -> bool:
+        return not self.not_finite(next(request for request in self.asked if request.request_id == request_id))
+
+    @property
+    def check(self) -> SmokeCheck:
+        return SmokeCheck(self.ask, self.was_finite, base_name="base")
+
+
+def test_the_prompts_fit_every_base() -> None:
+    assert len(set(PROMPTS)) == len(PROMPTS)
+    assert all(3 <= token < 96 for prompt in PROMPTS for token in prompt)
+    # The least context that the settings allow is 16 tokens.
+    assert {len(prompt) for prompt in PROMPTS} == {10}
+
+
+async def test_a_clear_difference_takes_one_look_at_each() -> None:
+    engine = Engine(base=[0.0], version=[3.0])
+    assert await engine.check.run(KEY) == SmokeResult(finite=True, has_effect=True)
+    assert [request.adapter for request in engine.asked] == [KEY, None]
+
+
+async def test_the_bases_answers_are_kept_and_salts_are_not() -> None:
+    engine = Engine(base=[0.0], version=[3.0])
+    check = engine.check
+    await check.run(KEY)
+    await check.run(KEY)
+    assert [request.adapter for request in engine.asked] == [KEY, None, KEY]
+    assert len({request.cache_salt for request in engine.asked}) == 3
+    assert len({request.request_id for request in engine.asked}) == 3
+
+
+async def test_equality_is_no_effect() -> None:
+    engine = Engine(base=[0.0], version=[0.0])
+    assert await engine.check.run(KEY) == SmokeResult(finite=True, has_effect=False)
+    assert len(engine.asked) == 2
+
+
+async def test_equality_in_a_later_round_is_no_effect() -> None:
+    """The first time the two had batches of different sizes."""
+    engine = Engine(base=[0.0, 0.0, 0.25], version=[0.25])
+    assert await engine.check.run(KEY) == SmokeResult(finite=True, has_effect=False)
+
+
+async def test_a_small_difference_that_stays_is_an_effect() -> None:
+    engine = Engine(base=[0.0], version=[0.01])
+    assert await engine.check.run(KEY) == SmokeResult(finite=True, has_effect=True)
+    assert len(engine.asked) == 2 + 2 * 3
+
+
+async def test_a_difference_as_the_bases_own_is_no_effect() -> None:
+    engine = Engine(base=[0.0, 0.02, 0.04, 0.06], version=[0.01, 0.03, 0.05, 0.07])
+    assert await engine.check.run(KEY) == SmokeResult(finite=True, has_effect=False)
+
+
+async def test_an_effect_is_seen_over_the_bases_own_differences() -> None:
+    engine = Engine(base=[0.0, 0.02, 0.04, 0.06], version=[0.5, 0.52, 0.51, 0.53])
+    assert await engine.check.run(KEY) == SmokeResult(finite=True, has_effect=True)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+async def test_a_logprob_that_is_no_number_is_not_finite(number: float) -> None:
+    assert (await Engine(base=[0.0], version=[number]).check.run(KEY)).finite is False
+
+
+async def test_nan_that_only_the_engine_saw_is_not_finite() -> None:
+    engine = Engine(base=[0.0], version=[3.0])
+    engine.not_finite = lambda request: request.adapter is not None
+    assert (await engine.check.run(KEY)).finite is False
+
+
+async def test_nan_in_a_later_round_is_not_finite() -> None:
+    engine = Engine(base=[0.0], version=[0.01, 0.01, math.nan])
+    assert (await engine.check.run(KEY)).finite is False
+
+
+async def test_a_base_that_is_not_finite_is_no_versions_fault() -> None:
+    with pytest.raises(EngineUnavailable, match="base model"):
+        await Engine(base=[math.nan], version=[3.0]).check.run(KEY)
+
+
+async def test_a_version_that_cannot_be_loaded_is_the_callers_to_hear() -> None:
+    async def ask(request: EngineRequest) -> dict[str, Any]:
+        raise AdapterLoadFailed("broken", version_id=KEY.version_id)
+
+    with pytest.raises(AdapterLoadFailed):
+        await SmokeCheck(ask, lambda _id: True, base_name="base").run(KEY)
+
+
+async def test_nothing_goes_on_once_one_of_the_two_has_failed() -> None:
+    engine = Engine(base=[0.0], version=[0.01])
+
+    async def ask(request: EngineRequest) -> dict[str, Any]:
+        if len(engine.asked) < 2:
+            return await engine.ask(request)
+        if request.adapter:
+            raise EngineUnavailable("the engine died")
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    with pytest.raises(EngineUnavailable):
+        await SmokeCheck(ask, lambda _id: True, base_name="base").run(KEY)
+    assert len(asyncio.all_tasks()) == 1
+
+
+def test_tokens_that_part_are_never_the_same() -> None:
+    one, other = completion(0.0), completion(0.0, last="token_id:6")
+    assert distance(Scored.of(one, finite=True), Scored.of(other, finite=True)) > 0
+
+
+def test_what_follows_other_tokens_is_not_compared() -> None:
+    tokens = ["token_id:1", "token_id:2", "token_id:3"]
+    one = {"choices": [{"logprobs": {"tokens": tokens, "token_logprobs": [None, -1.0, -2.0]}}]}
+    changed = [tokens[0], "token_id:9", tokens[2]]
+    other = {"choices": [{"logprobs": {"tokens": changed, "token_logprobs": [None, -1.5, -9.0]}}]}
+    assert distance(Scored.of(one, finite=True), Scored.of(other, finite=True)) == 0.5
+
+
+OFFSETS = st.lists(st.floats(-1, 1), min_size=1, max_size=6)
+
+
+@given(OFFSETS, OFFSETS)
+def test_a_version_that_only_says_what_the_base_says_has_no_effect(base: list[float], picks: list[float]) -> None:
+    version = [base[int(abs(pick) * (len(base) - 1))] for pick in picks]
+    assert differs([scored(offset) for offset in version], [scored(offset) for offset in base]) is False
+
+
+@given(OFFSETS, OFFSETS)
+def test_a_version_beyond_all_of_the_bases_noise_has_an_effect(base: list[float], version: list[float]) -> None:
+    far = [offset + 10 for offset in version]
+    assert differs([scored(offset) for offset in far], [scored(offset) for offset in base]) is True

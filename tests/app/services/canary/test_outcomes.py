@@ -1,0 +1,243 @@
+"""What counts as an error, as empty, as nothing at all, and when the first token came."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Self
+
+import pytest
+
+from adapters.errors import StoreUnavailable
+from adapters.identity import VersionKey
+from app.engine.base import Answer, EngineEvent, EngineState, EventStream
+from app.errors import AdapterLoadFailed, EngineUnavailable, InvalidRequest
+from app.registry import ResolvedVersion
+from app.services.canary.outcomes import Outcomes, Window, has_output
+from app.services.canary.policy import Figures
+from tests.app.serving import NoEngine
+from tests.contract.registry import SettableClock
+
+WINDOW = Window(canary_id=3, revision=17, version_id=8)
+KEY = VersionKey(8, "c" * 64, "d" * 64, 10, 20)
+DONE = "data: [DONE]\n\n"
+
+
+def version(canary_id: int | None = 3) -> ResolvedVersion:
+    return ResolvedVersion(
+        key=KEY,
+        adapter="prices",
+        number=2,
+        owner="pricing",
+        alias="stable",
+        revision=17,
+        canary_id=canary_id,
+        defaults={},
+    )
+
+
+class Place:
+    """An engine that runs, its outcomes, and the time."""
+
+    def __init__(self) -> None:
+        self.engine = NoEngine()
+        self.engine.state = EngineState.READY
+        self.clock = SettableClock()
+        self.outcomes = Outcomes(self.engine, monotonic=self.clock.monotonic)
+
+    async def observed(self, outcome: Answer | Exception, *, canary_id: int | None = 3) -> Answer:
+        async def work() -> Answer:
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        return await self.outcomes.observed(version(canary_id), "id", work())
+
+    async def streamed(self, *events: str | Exception | float) -> list[str]:
+        """Read a stream to its end; a number is a pause in seconds."""
+        stream = await self.observed(Stream(events, self.clock))
+        assert not isinstance(stream, dict)
+        return [event async for event in stream]
+
+    def counted(self) -> Figures:
+        taken = self.outcomes.take()
+        assert set(taken) <= {WINDOW}
+        return taken.get(WINDOW, Figures())
+
+
+class Stream:
+    """Prepared events."""
+
+    def __init__(self, events: Sequence[str | Exception | float], clock: SettableClock) -> None:
+        self._events, self._clock = iter(events), clock
+        self.closed = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        for event in self._events:
+            if isinstance(event, float):
+                self._clock.advance(event)
+            elif isinstance(event, Exception):
+                raise event
+            else:
+                return event
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+def event(**choice: Any) -> str:
+    return f"data: {json.dumps({'choices': [{'index': 0, **choice}]})}\n\n"
+
+
+def whole(finish_reason: str | None = "stop", **choice: Any) -> Answer:
+    return {"choices": [{"index": 0, "finish_reason": finish_reason, **choice}]}
+
+
+def read(figures: Figures) -> tuple[int, int, int, int]:
+    return figures.requests, figures.errors, figures.empties, figures.ttft.total
+
+
+@pytest.mark.parametrize(
+    ("answer", "counts"),
+    [
+        (whole(text="sugar"), (1, 0, 0, 0)),
+        (whole("length", text="s"), (1, 0, 0, 0)),
+        (whole(text=""), (1, 0, 1, 0)),
+        (whole(text=" \n"), (1, 0, 1, 0)),
+        (whole(message={"content": "sugar"}), (1, 0, 0, 0)),
+        (whole(message={"content": None}), (1, 0, 1, 0)),
+        (whole("tool_calls", message={"content": None, "tool_calls": [{"id": "x"}]}), (1, 0, 0, 0)),
+        (whole(message={"content": "", "reasoning": "hm"}), (1, 0, 0, 0)),
+        (whole(None, text="sug"), (1, 1, 0, 0)),
+        (whole("error", text=""), (1, 1, 0, 0)),
+    ],
+)
+async def test_whole_answers(place: Place, answer: Answer, counts: tuple[int, ...]) -> None:
+    assert await place.observed(answer) == answer
+    assert read(place.counted()) == counts
+    assert read(place.counted()) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "counted"),
+    [
+        (InvalidRequest("max_tokens: found -1"), False),
+        (AdapterLoadFailed("it does not load", version_id=8), True),
+        (StoreUnavailable("no answer"), True),
+        (EngineUnavailable("the engine stopped while it answered"), True),
+        (RuntimeError("nobody foresaw it"), True),
+    ],
+)
+async def test_failures_that_are_the_callers_fault_do_not_count(place: Place, error: Exception, counted: bool) -> None:
+    with pytest.raises(type(error)):
+        await place.observed(error)
+    assert read(place.counted()) == (int(counted), int(counted), 0, 0)
+
+
+async def test_a_dead_engine_is_nobodys_fault(place: Place) -> None:
+    place.engine.state = EngineState.RESTARTING
+    with pytest.raises(EngineUnavailable):
+        await place.observed(EngineUnavailable("the engine is being started again"))
+    await place.streamed(event(text="a"), 'data: {"error": {"code": "engine_unavailable"}}\n\n', DONE)
+    assert read(place.counted())[:3] == (0, 0, 0)
+
+
+async def test_numbers_that_are_not_finite_count_as_empty(place: Place) -> None:
+    place.engine.not_finite.add("id")
+    await place.observed(whole(text="!!!"))
+    await place.streamed(event(text="!!!"), DONE)
+    assert read(place.counted()) == (2, 0, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("events", "counts"),
+    [
+        ((event(text="a"), event(text="b", finish_reason="stop"), DONE), (1, 0, 0, 1)),
+        ((event(text="", finish_reason="stop"), DONE), (1, 0, 1, 0)),
+        ((DONE,), (1, 0, 1, 0)),
+        ((), (1, 0, 1, 0)),
+        ((event(text=" "), event(text="\n", finish_reason="length"), DONE), (1, 0, 1, 1)),
+        ((event(delta={"role": "assistant", "content": ""}), event(delta={"content": "a"}), DONE), (1, 0, 0, 1)),
+        ((event(delta={"tool_calls": [{"index": 0}]}), DONE), (1, 0, 0, 1)),
+        (('data: {"choices": []}\n\n', event(text="a"), DONE), (1, 0, 0, 1)),
+        ((event(text="a"), 'data: {"error": {"message": "stopped"}}\n\n', DONE), (1, 1, 0, 1)),
+    ],
+)
+async def test_streams(place: Place, events: tuple[str, ...], counts: tuple[int, ...]) -> None:
+    assert await place.streamed(*events) == list(events)
+    assert read(place.counted()) == counts
+
+
+async def test_a_stream_that_breaks_is_an_error(place: Place) -> None:
+    with pytest.raises(RuntimeError, match="broken"):
+        await place.streamed(event(text="a"), RuntimeError("broken"))
+    assert read(place.counted()) == (1, 1, 0, 1)
+
+
+async def test_a_caller_who_leaves_is_neither_here_nor_there(place: Place) -> None:
+    source = Stream((event(text="a"), event(text="b"), DONE), place.clock)
+    stream = await place.observed(source)
+    assert not isinstance(stream, dict)
+    assert await anext(stream) == event(text="a")
+    await stream.aclose()
+    assert source.closed
+    assert read(place.counted()) == (0, 0, 0, 1)
+
+
+async def test_a_caller_who_leaves_after_the_last_event_counts(place: Place) -> None:
+    stream = await place.observed(Stream((event(text="a"), DONE), place.clock))
+    assert not isinstance(stream, dict)
+    assert [await anext(stream), await anext(stream)] == [event(text="a"), DONE]
+    await stream.aclose()
+    assert read(place.counted()) == (1, 0, 0, 1)
+
+
+async def test_time_to_first_token_is_that_of_the_first_content(place: Place) -> None:
+    await place.streamed(event(delta={"role": "assistant"}), 0.4, event(delta={"content": "a"}), 9.0, DONE)
+    p95 = place.counted().ttft.percentile(0.95)
+    assert p95 is not None
+    assert 0.4 <= p95 < 0.5
+
+
+async def test_a_request_that_waited_for_the_load_says_nothing_of_the_version_s_speed(place: Place) -> None:
+    async def loading() -> AsyncIterator[str]:
+        place.clock.advance(5)
+        place.engine.tell(EngineEvent("load", 8, 5.0))
+        yield event(text="a")
+        yield DONE
+
+    async def run(source: EventStream) -> None:
+        stream = await place.observed(source)
+        assert not isinstance(stream, dict)
+        assert [each async for each in stream]
+
+    await run(loading())  # type: ignore[arg-type]
+    assert read(place.counted()) == (1, 0, 0, 0)
+    await run(Stream((0.1, event(text="a"), DONE), place.clock))
+    assert read(place.counted()) == (1, 0, 0, 1)
+
+
+async def test_versions_outside_a_canary_are_not_counted(place: Place) -> None:
+    answer = whole(text="sugar")
+    assert await place.observed(answer, canary_id=None) is answer
+    assert place.outcomes.take() == {}
+
+
+async def test_what_could_not_be_written_down_is_counted_on(place: Place) -> None:
+    await place.observed(whole(text=""))
+    taken = place.outcomes.take()
+    await place.observed(whole(text="a"))
+    place.outcomes.put_back(taken)
+    assert read(place.counted()) == (2, 0, 1, 0)
+
+
+def test_an_answer_without_choices_has_no_output() -> None:
+    assert not has_output({})
+    assert not has_output({"choices": []})

@@ -1,0 +1,88 @@
+"""A server's part in canaries, for tests of the registry; the fixtures are in ``canary_fixtures``."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import select
+
+from adapters.identity import ModelName
+from app.database.tables import audit
+from app.engine.base import EngineState
+from app.registry import ResolvedVersion
+from app.services.aliases import AliasService
+from app.services.canary.canaries import CanaryReport, CanaryService
+from app.services.canary.outcomes import Outcomes, Window
+from app.services.canary.policy import Policy, Step
+from app.services.canary.runner import CanaryRunner
+from app.services.preconditions import Precondition
+from tests.app.serving import NoEngine
+from tests.contract.registry import BASE_DIGEST, Node
+
+ANY = Precondition()
+POLICY = Policy(steps=(Step(5, 60), Step(25, 60), Step(100, 60)), min_requests=20)
+
+
+@dataclass
+class Place:
+    """One server's part in canaries: what it counts and its runner."""
+
+    node: Node
+    name: str
+    outcomes: Outcomes = field(init=False)
+    runner: CanaryRunner = field(init=False)
+
+    def __post_init__(self) -> None:
+        engine = NoEngine()
+        engine.state = EngineState.READY
+        self.outcomes = Outcomes(engine, monotonic=self.node.clock.monotonic)
+        self.restart()
+
+    def restart(self) -> None:
+        """A new process on the same HOME: it remembers nothing."""
+        self.runner = CanaryRunner(
+            self.node.database,
+            self.outcomes,
+            self.name,
+            clock=self.node.clock,
+            monotonic=self.node.clock.monotonic,
+        )
+
+    async def answer(self, good: int, *, errors: int = 0, empties: int = 0, candidate: bool = True) -> None:
+        """Let this server answer so many requests of the canary on ``stable``."""
+        canary = (await report(self.node)).canary
+        version_id = canary.candidate_id if candidate else canary.baseline_id
+        window = Window(canary.id, canary.revision, version_id)
+        for count, outcome in ((good, {}), (errors, {"error": True}), (empties, {"empty": True})):
+            for _ in range(count):
+                self.outcomes.count(window, **outcome)
+
+
+def aliases(node: Node) -> AliasService:
+    return AliasService(node.database, base_digest=BASE_DIGEST, clock=node.clock)
+
+
+def canaries(node: Node) -> CanaryService:
+    return CanaryService(node.database, base_digest=BASE_DIGEST, clock=node.clock)
+
+
+async def start(node: Node, number: int = 2, policy: Policy = POLICY) -> CanaryReport:
+    return await canaries(node).start("pricing", "prices", "stable", number, policy, precondition=ANY, actor="key")
+
+
+async def report(node: Node) -> CanaryReport:
+    return await canaries(node).get("pricing", "prices", "stable")
+
+
+async def weights(node: Node) -> dict[int, int]:
+    return dict((await aliases(node).get("pricing", "prices", "stable")).alias.targets)
+
+
+async def resolved(node: Node) -> ResolvedVersion:
+    tenant = await node.tenants.get("pricing")
+    return await node.adapters.resolve(tenant.id, ModelName("prices", "stable"))
+
+
+async def audited(node: Node, action: str) -> list[Any]:
+    async with node.database.read() as connection:
+        rows = await connection.execute(select(audit).where(audit.c.action == action).order_by(audit.c.id))
+        return [(row.actor, row.subject, row.after) for row in rows]

@@ -1,0 +1,79 @@
+"""Nodes that delete: on a registry of either kind, each with an engine that infers nothing and a disk of its own."""
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from adapters.cache import DiskCache
+from adapters.stores.base import BlobStore
+from app.database.session import Database
+from app.deletions import Deletion, NodeView
+from app.registry import Version
+from app.services.deletion.blobs import BlobService
+from app.services.deletion.deletions import DeletionService
+from app.services.deletion.readers import Readers
+from app.services.deletion.worker import DeletionWorker
+from app.services.nodes import NodeService
+from tests.app.serving import NoEngine
+from tests.contract.registry import Node, SettableClock
+
+FIRST, SECOND = "1" * 32, "2" * 32
+
+
+@dataclass
+class Place:
+    """The services of one node that deletions concern; made anew over the same ``home`` it is the node restarted."""
+
+    node: str
+    home: Path
+    database: Database
+    store: BlobStore
+    clock: SettableClock
+    engine: NoEngine = field(default_factory=NoEngine)
+    readers: Readers = field(default_factory=Readers)
+
+    def __post_init__(self) -> None:
+        self.cache = DiskCache(self.home / "cache", self.store, 10**6)
+        self.nodes = NodeService(self.database, self.node, f"host {self.node[0]}", clock=self.clock)
+        self.blobs = BlobService(self.database, self.store, self.node, clock=self.clock)
+        self.deletions = DeletionService(self.database, lambda: None, clock=self.clock)
+        self.worker = DeletionWorker(
+            self.database, self.engine, self.cache, self.blobs, self.readers, self.node, clock=self.clock
+        )
+
+    async def start(self) -> None:
+        await self.nodes.register()
+        await self.worker.catch_up()
+
+    async def serve(self, version: Version) -> None:
+        """Load a version, as its first request does."""
+        (await self.cache.lease(version.key)).release()
+        await self.engine.preload(version.key)
+
+    async def has(self, version: Version) -> tuple[bool, bool]:
+        """Whether engine and disk hold it."""
+        return await self.engine.holds(version.key.version_id), await self.cache.holds(version.key)
+
+    async def report(self, deletion: Deletion) -> tuple[Deletion, dict[str, NodeView]]:
+        found, views = await self.deletions.get(deletion.id, tenant=None)
+        return found, {view.node: view for view in views}
+
+    def restarted(self) -> "Place":
+        """The same node after its process died."""
+        return Place(self.node, self.home, self.database, self.store, self.clock)
+
+
+async def publish(registry: Node, store: BlobStore, folder: Path, content: str, *, adapter: str = "prices") -> Version:
+    """A version with its bytes in the store, of the tenant ``pricing``."""
+    put(store, folder, content)
+    return await registry.publish("pricing", adapter, content)
+
+
+def put(store: BlobStore, folder: Path, content: str) -> None:
+    """The two files of ``tests.contract.registry.new_version``."""
+    folder.mkdir(exist_ok=True)
+    for kind in ("config", "weights"):
+        data = f"{kind} of {content}".encode()
+        path = folder / sha256(data).hexdigest()
+        path.write_bytes(data)
+        store.put(path.name, path)

@@ -1,0 +1,103 @@
+"""Canaries on both databases: what people do to them, and what they cannot."""
+
+import asyncio
+
+import pytest
+
+from app.errors import Conflict, InvalidRequest, NotFound, PreconditionFailed
+from app.registry import CanaryState
+from app.services.canary.policy import Policy, Step
+from app.services.preconditions import Precondition
+from tests.contract.canaries import ANY, POLICY, Place, aliases, audited, canaries, report, start, weights
+from tests.contract.registry import Node
+
+pytest_plugins = ("tests.contract.registry_fixtures", "tests.contract.canary_fixtures")
+
+
+async def test_somebody_who_moves_the_alias_ends_its_canary(place: Place) -> None:
+    await start(place.node)
+    await place.answer(3, errors=1)
+    await place.runner.flush()
+    await aliases(place.node).set("pricing", "prices", "stable", {3: 100}, precondition=ANY, actor="key")
+    ended = (await report(place.node)).canary
+    assert (ended.state, await weights(place.node)) == (CanaryState.CANCELLED, {3: 100})
+    ((actor, subject, after),) = await audited(place.node, "canary.cancel")
+    assert (actor, subject, after["code"]) == ("key", "prices:stable", "alias_moved")
+    assert after["candidate"] == {"version": 2, "requests": 4, "errors": 1, "empties": 0}
+    await place.runner.tick()
+    assert await weights(place.node) == {3: 100}
+    await start(place.node)
+
+
+async def test_a_rollback_out_of_a_canary_leads_to_where_it_began(place: Place) -> None:
+    await start(place.node)
+    await place.answer(20)
+    place.node.clock.advance(60)
+    await place.runner.tick()
+    await aliases(place.node).roll_back("pricing", "prices", "stable", precondition=ANY, actor="key")
+    assert await weights(place.node) == {1: 100}
+    assert (await report(place.node)).canary.state is CanaryState.CANCELLED
+
+
+async def test_a_rollback_after_a_promotion_skips_the_steps(place: Place) -> None:
+    await start(place.node, policy=Policy(steps=(Step(50, 60),), min_requests=20))
+    await place.answer(20)
+    place.node.clock.advance(60)
+    await place.runner.tick()
+    assert await weights(place.node) == {2: 100}
+    await aliases(place.node).roll_back("pricing", "prices", "stable", precondition=ANY, actor="key")
+    assert await weights(place.node) == {1: 100}
+
+
+async def test_a_cancelled_canary_leaves_all_traffic_where_it_was(place: Place) -> None:
+    await start(place.node)
+    ended = await canaries(place.node).cancel("pricing", "prices", "stable", precondition=ANY, actor="key")
+    assert (ended.canary.state, await weights(place.node)) == (CanaryState.CANCELLED, {1: 100})
+    assert len(await audited(place.node, "canary.cancel")) == 1
+    with pytest.raises(Conflict, match="no running canary"):
+        await canaries(place.node).cancel("pricing", "prices", "stable", precondition=ANY, actor="key")
+
+
+async def test_what_cannot_become_a_canary(place: Place) -> None:
+    node = place.node
+    with pytest.raises(NotFound, match="was no canary"):
+        await report(node)
+    with pytest.raises(Conflict, match="points at version 1 already"):
+        await start(node, 1)
+    with pytest.raises(NotFound, match="no version 9"):
+        await start(node, 9)
+    with pytest.raises(InvalidRequest, match=r"policy.steps: found 0"):
+        await start(node, policy=Policy(steps=()))
+    stale = Precondition(if_match=frozenset({"1"}))
+    with pytest.raises(PreconditionFailed):
+        await canaries(node).start("pricing", "prices", "stable", 2, POLICY, precondition=stale, actor="key")
+    third = await node.adapters.get_version("pricing", "prices", 3)
+    await node.adapters.quarantine(third.key.version_id, "does not load")
+    with pytest.raises(Conflict, match="prices@3, which is quarantined"):
+        await start(node, 3)
+    await start(node)
+    with pytest.raises(Conflict, match="runs on the alias 'stable' already"):
+        await start(node)
+    await aliases(node).set("pricing", "prices", "stable", {1: 50, 2: 50}, precondition=ANY, actor="key")
+    with pytest.raises(Conflict, match="splits its traffic"):
+        await start(node)
+    assert await weights(node) == {1: 50, 2: 50}
+
+
+async def test_of_many_canaries_started_at_once_one_is(place: Place, other_node: Node) -> None:
+    started = await asyncio.gather(*(start(node) for node in (place.node, other_node) * 3), return_exceptions=True)
+    assert sorted(type(result).__name__ for result in started) == ["CanaryReport", *["Conflict"] * 5]
+
+
+async def test_another_tenants_alias_is_not_there(place: Place) -> None:
+    await place.node.tenants.create("other", actor="cli")
+    await start(place.node)
+    service = canaries(place.node)
+    calls = (
+        service.get("other", "prices", "stable"),
+        service.cancel("other", "prices", "stable", precondition=ANY, actor="key"),
+        service.start("other", "prices", "stable", 2, POLICY, precondition=ANY, actor="key"),
+    )
+    for call in calls:
+        with pytest.raises(NotFound, match="no adapter 'prices'"):
+            await call

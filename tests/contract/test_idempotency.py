@@ -1,0 +1,193 @@
+"""Idempotency keys on both databases, and on two servers that share one."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from cryptography.exceptions import InvalidTag
+from sqlalchemy import select, update
+
+from app.database.tables import idempotency
+from app.errors import IdempotencyConflict, IdempotencyInProgress, InvalidRequest, RegistryUnavailable
+from app.services.idempotency import KEPT_FOR, STALE_AFTER, Answer, IdempotencyService, Kept, Reservation
+from tests.contract.registry import PEPPER, Node
+
+pytest_plugins = ("tests.contract.registry_fixtures",)
+
+ACTOR, OTHER = "A" * 16, "B" * 16
+REQUEST, OTHER_REQUEST = "1" * 64, "2" * 64
+SECRET = "tnr_the-text-of-a-new-key"
+ANSWER = Answer(201, (("location", "/admin/keys/x"), ("content-type", "application/json")), SECRET.encode())
+
+
+@pytest.fixture
+def here(node: Node) -> IdempotencyService:
+    return IdempotencyService(node.database, PEPPER, clock=node.clock)
+
+
+@pytest.fixture
+def there(other_node: Node) -> IdempotencyService:
+    return IdempotencyService(other_node.database, PEPPER, clock=other_node.clock)
+
+
+async def _reserved(service: IdempotencyService, key: str = "k", actor: str = ACTOR) -> Reservation:
+    found = await service.reserve(actor, key)
+    assert isinstance(found, Reservation)
+    return found
+
+
+async def _kept(service: IdempotencyService, key: str = "k", actor: str = ACTOR) -> Kept:
+    found = await service.reserve(actor, key)
+    assert isinstance(found, Kept)
+    return found
+
+
+async def test_the_first_answer_is_that_of_every_later_request(
+    here: IdempotencyService, there: IdempotencyService
+) -> None:
+    await here.settle(await _reserved(here), REQUEST, ANSWER)
+    for service in (here, there):
+        kept = await _kept(service)
+        service.check(kept, REQUEST)
+        assert kept.answer == ANSWER
+
+
+async def test_another_request_under_the_same_key_is_a_conflict(
+    here: IdempotencyService, there: IdempotencyService
+) -> None:
+    await here.settle(await _reserved(here), REQUEST, ANSWER)
+    with pytest.raises(IdempotencyConflict, match="allowed a new key"):
+        there.check(await _kept(there), OTHER_REQUEST)
+
+
+async def test_keys_of_two_callers_and_two_keys_of_one_are_apart(here: IdempotencyService) -> None:
+    await here.settle(await _reserved(here), REQUEST, ANSWER)
+    await _reserved(here, actor=OTHER)
+    await _reserved(here, key="k2")
+    # The two words cannot be shifted against each other.
+    await _reserved(here, key="BA", actor="A")
+    await _reserved(here, key="A", actor="AB")
+
+
+async def test_one_of_many_at_once_is_the_first(here: IdempotencyService, there: IdempotencyService) -> None:
+    asked = await asyncio.gather(
+        *(service.reserve(ACTOR, "k") for service in (here, there) for _ in range(8)), return_exceptions=True
+    )
+    assert sum(isinstance(found, Reservation) for found in asked) == 1
+    assert sum(isinstance(found, IdempotencyInProgress) for found in asked) == 15
+
+
+@pytest.mark.parametrize("status", [401, 429, 500, 503])
+async def test_answers_that_say_try_again_are_not_kept(here: IdempotencyService, status: int) -> None:
+    await here.settle(await _reserved(here), REQUEST, Answer(status, (), b"{}"))
+    await _reserved(here)
+
+
+@pytest.mark.parametrize("status", [200, 202, 204, 400, 404, 409, 422])
+async def test_verdicts_are_kept(here: IdempotencyService, status: int) -> None:
+    await here.settle(await _reserved(here), REQUEST, Answer(status, (), b""))
+    assert (await _kept(here)).answer.status == status
+
+
+async def test_a_request_that_was_not_read_is_not_kept(here: IdempotencyService) -> None:
+    await here.settle(await _reserved(here), None, ANSWER)
+    await _reserved(here)
+
+
+async def test_a_server_that_died_is_waited_for_but_not_forever(
+    here: IdempotencyService, there: IdempotencyService, node: Node
+) -> None:
+    lost = await _reserved(here)
+    node.clock.advance(STALE_AFTER.total_seconds() - 1)
+    with pytest.raises(IdempotencyInProgress):
+        await there.reserve(ACTOR, "k")
+    node.clock.advance(1)
+    taken = await _reserved(there)
+    # It was only slow: what it has to say comes too late, and nobody's reservation is given up for it.
+    await here.settle(lost, REQUEST, Answer(200, (), b"late"))
+    await here.release(lost)
+    with pytest.raises(IdempotencyInProgress):
+        await here.reserve(ACTOR, "k")
+    await there.settle(taken, REQUEST, ANSWER)
+    assert (await _kept(here)).answer == ANSWER
+
+
+async def test_a_long_request_keeps_its_reservation(
+    here: IdempotencyService, there: IdempotencyService, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.services.idempotency._TOUCHED_EVERY_S", 0.01)
+    reservation = await _reserved(here)
+    started = node.clock()
+    async with here.holding(reservation):
+        node.clock.advance(STALE_AFTER.total_seconds() * 10)
+        while await _created_at(node) <= started:
+            await asyncio.sleep(0.01)
+        with pytest.raises(IdempotencyInProgress):
+            await there.reserve(ACTOR, "k")
+    await here.settle(reservation, REQUEST, ANSWER)
+    assert (await _kept(there)).answer == ANSWER
+
+
+async def _created_at(node: Node):
+    async with node.database.read() as connection:
+        return await connection.scalar(select(idempotency.c.created_at))
+
+
+async def test_after_24_hours_a_key_is_new_and_its_row_is_swept(here: IdempotencyService, node: Node) -> None:
+    await here.settle(await _reserved(here), REQUEST, ANSWER)
+    await here.settle(await _reserved(here, key="other"), REQUEST, ANSWER)
+    node.clock.now += KEPT_FOR - timedelta(seconds=1)
+    await here.sweep()
+    await _kept(here)
+    node.clock.advance(1)
+    # Not swept yet, and as good as gone.
+    await _reserved(here)
+    node.clock.advance(1)
+    await here.sweep()
+    async with node.database.read() as connection:
+        assert len((await connection.execute(select(idempotency))).all()) == 1
+
+
+async def test_a_stolen_database_shows_neither_keys_nor_answers(here: IdempotencyService, node: Node) -> None:
+    reservation = await _reserved(here, key="order-4711")
+    await here.settle(reservation, REQUEST, ANSWER)
+    async with node.database.read() as connection:
+        row = (await connection.execute(select(idempotency))).one()
+    stored = repr(tuple(row)).encode() + row.body
+    for secret in (SECRET, "order-4711", REQUEST):
+        assert secret.encode() not in stored
+    assert "secret" not in repr(reservation)
+
+
+async def test_an_answer_is_sealed_with_its_status_and_headers(here: IdempotencyService, node: Node) -> None:
+    await here.settle(await _reserved(here), REQUEST, ANSWER)
+    async with node.database.write() as connection:
+        await connection.execute(update(idempotency).values(status=200))
+    with pytest.raises(InvalidTag):
+        await here.reserve(ACTOR, "k")
+
+
+async def test_another_pepper_knows_nothing(here: IdempotencyService, node: Node) -> None:
+    await here.settle(await _reserved(here), REQUEST, ANSWER)
+    await _reserved(IdempotencyService(node.database, b"another pepper of 32 bytes or more", clock=node.clock))
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "tab\t", "umlaut ü", "nul\0", "line\n"])
+async def test_keys_that_are_none(here: IdempotencyService, key: str) -> None:
+    with pytest.raises(InvalidRequest, match="1 to 255 printable ASCII"):
+        await here.reserve(ACTOR, key)
+
+
+async def test_what_cannot_be_kept_does_not_fail_the_request(
+    here: IdempotencyService, node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reservation = await _reserved(here)
+
+    def gone() -> None:
+        raise RegistryUnavailable("the registry's database does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node.database, "write", gone)
+        await here.settle(reservation, REQUEST, ANSWER)
+        await here.release(reservation)
+    assert "could not be kept" in caplog.text

@@ -1,0 +1,232 @@
+"""Two whole servers without engines on one PostgreSQL and one S3 store."""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import make_url
+
+from adapters.cache import DiskCache
+from app.engine.base import Answer, EngineRequest
+from app.main import create_app
+from app.node import node_id
+from app.settings import Settings
+from tests.app.serving import MAX_RANK, NoEngine, PeftFiles, peft_files, save_base, set_up
+from tests.contract.registry import run_on_server
+from tests.live_server import live_server
+from tests.s3server import s3_client, s3_server
+
+pytest_plugins = ("tests.contract.registry_fixtures",)
+
+TENANT = "pricing"
+ADAPTERS = f"/admin/tenants/{TENANT}/adapters"
+
+
+class EchoEngine(NoEngine):
+    """Answers with the version that it was asked for, after loading it the way an engine does.
+
+    Attributes:
+        cache: where it reads adapters from; this node's.
+    """
+
+    cache: DiskCache
+
+    async def answer(self, request: EngineRequest) -> Answer:
+        if request.adapter is not None:
+            async with await self.cache.lease(request.adapter):
+                self._load(request.adapter.version_id)
+        version = request.adapter.version_id if request.adapter else 0
+        return {"id": request.request_id, "model": request.model, "choices": [{"text": str(version), "index": 0}]}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One of the servers."""
+
+    url: str
+    home: Path
+    engine: EchoEngine
+
+    @property
+    def on_disk(self) -> list[str]:
+        """Names in the disk cache that are a version's, whole or half removed."""
+        return [path.name for path in (self.home / "cache").rglob("*") if path.is_dir() and path.name != "tmp"]
+
+    def client(self, key: str) -> httpx.Client:
+        headers = {"authorization": f"Bearer {key}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False)
+
+    def ask(self, key: str, model: str) -> str:
+        """The id of the version that answers, or the error's code."""
+        with self.client(key) as client:
+            answer = client.post("/v1/completions", json={"model": model, "prompt": "x"}).json()
+        return str(answer["error"]["code"] if "error" in answer else answer["choices"][0]["text"])
+
+
+@dataclass
+class Cluster:
+    """What the servers share, and how to start one."""
+
+    settings: Settings
+    bucket: str
+    admin_key: str
+
+    @contextlib.contextmanager
+    def running(self, home: Path) -> Iterator[Peer]:
+        home.mkdir(exist_ok=True)
+        engine = EchoEngine()
+        app = create_app(self.settings.model_copy(update={"home": home}), engine=engine)
+        with live_server(_with_cache(app, engine)) as url:
+            yield Peer(url, home, engine)
+
+    def blobs(self) -> set[str]:
+        listed = s3_client(str(self.settings.s3_endpoint_url)).list_objects_v2(Bucket=self.bucket, Prefix="p/sha256/")
+        return {item["Key"].rsplit("/", 1)[1] for item in listed.get("Contents", [])}
+
+
+def _with_cache(app: FastAPI, engine: EchoEngine) -> FastAPI:
+    """The application, whose engine gets the process's disk cache once there is one."""
+    lifespan = app.router.lifespan_context
+
+    @contextlib.asynccontextmanager
+    async def with_cache(inner: FastAPI) -> AsyncIterator[Any]:
+        async with lifespan(inner) as state:
+            engine.cache = state["process"].cache
+            yield state
+
+    app.router.lifespan_context = with_cache
+    return app
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with s3_server() as url:
+        yield url
+
+
+@pytest.fixture
+def cluster(endpoint: str, postgres_url: str, tmp_path: Path) -> Iterator[Cluster]:
+    name, bucket = f"t{uuid.uuid4().hex}", f"b{uuid.uuid4().hex}"
+    run_on_server(postgres_url, f"CREATE DATABASE {name}")
+    s3_client(endpoint).create_bucket(Bucket=bucket)
+    settings = Settings(
+        home=tmp_path / "first",
+        base_model=str(save_base(tmp_path / "tiny-llama")),
+        engine={"max_lora_rank": MAX_RANK},
+        database_url=make_url(postgres_url).set(database=name).render_as_string(hide_password=False),
+        store_url=f"s3://{bucket}/p",
+        s3_endpoint_url=endpoint,
+        s3_region="us-east-1",
+        pepper="the pepper of the tests, 32 bytes or more",
+    )
+    yield Cluster(settings, bucket, asyncio.run(set_up(settings)))
+    run_on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PeftFiles:
+    return peft_files(tmp_path / "peft", seed=11)
+
+
+def publish(cluster: Cluster, peer: Peer, files: PeftFiles) -> str:
+    """A tenant with a version, published through this server; returns a key of the tenant."""
+    with peer.client(cluster.admin_key) as admin:
+        assert admin.post("/admin/tenants", json={"slug": TENANT}).status_code == 201
+        answer = admin.post(f"{ADAPTERS}/quotes/versions", files=parts(files))
+        assert answer.status_code == 201, answer.text
+        key: str = admin.post(f"/admin/tenants/{TENANT}/keys", json={"name": "test"}).json()["key"]
+    return key
+
+
+def parts(files: PeftFiles) -> dict[str, tuple[str, bytes]]:
+    names = {"adapter_config.json": files.config, "adapter_model.safetensors": files.weights}
+    return {name: (name, content) for name, content in names.items()}
+
+
+def report(cluster: Cluster, peer: Peer, deletion: str, *, until: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The deletion's report as soon as it is so."""
+    with peer.client(cluster.admin_key) as admin:
+        for _ in range(600):
+            found = dict(admin.get(f"/admin/deletions/{deletion}").json())
+            if until(found):
+                return found
+            time.sleep(0.05)
+    raise AssertionError(found)
+
+
+def finished(found: dict[str, Any]) -> bool:
+    return found["state"] == "finished"
+
+
+def everywhere(found: dict[str, Any]) -> bool:
+    return all(node["disk_gone_at"] for node in found["nodes"])
+
+
+def delete(cluster: Cluster, peer: Peer) -> str:
+    with peer.client(cluster.admin_key) as admin:
+        answer = admin.delete(f"{ADAPTERS}/quotes/versions/1", params={"force": "true"})
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["id"])
+
+
+def test_a_deletion_through_one_server_reaches_both_disks(cluster: Cluster, files: PeftFiles, tmp_path: Path) -> None:
+    with cluster.running(tmp_path / "one") as one, cluster.running(tmp_path / "two") as two:
+        key = publish(cluster, one, files)
+        version = one.ask(key, "quotes")
+        assert two.ask(key, "quotes") == version
+        assert [len(peer.on_disk) for peer in (one, two)] == [1, 1]
+        assert {int(version)} <= one.engine.loaded & two.engine.loaded
+        assert len(cluster.blobs()) == 2
+        found = report(cluster, two, delete(cluster, one), until=finished)
+        assert [two.ask(key, name) for name in ("quotes", "quotes@1")] == ["not_found", "not_found"]
+        assert {node["node"] for node in found["nodes"]} == {node_id(one.home), node_id(two.home)}
+        assert all(node["engine_gone_at"] and node["disk_gone_at"] for node in found["nodes"])
+        assert all(blob["gone_at"] for blob in found["blobs"])
+        assert [peer.on_disk for peer in (one, two)] == [[], []]
+        assert int(version) not in one.engine.loaded | two.engine.loaded
+        assert cluster.blobs() == set()
+
+
+def test_a_server_that_is_down_is_named_and_catches_up_before_it_serves(
+    cluster: Cluster, files: PeftFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.deletions.ALIVE_S", 1.0)
+    monkeypatch.setattr("app.process.HEARTBEAT_S", 0.2)
+    with cluster.running(tmp_path / "one") as one:
+        with cluster.running(tmp_path / "two") as two:
+            key = publish(cluster, one, files)
+            two.ask(key, "quotes")
+        assert len(two.on_disk) == 1
+        deletion = delete(cluster, one)
+        found = report(cluster, one, deletion, until=finished)
+        away = {node["node"]: node for node in found["nodes"]}[node_id(two.home)]
+        assert (away["reachable"], away["disk_gone_at"]) == (False, None)
+        assert cluster.blobs() == set()
+        with cluster.running(tmp_path / "two") as back:
+            assert back.on_disk == []
+            found = report(
+                cluster, one, deletion, until=lambda found: all(node["disk_gone_at"] for node in found["nodes"])
+            )
+            assert all(node["reachable"] for node in found["nodes"])
+
+
+def test_an_alias_moved_through_one_is_used_by_the_other_within_a_second(
+    cluster: Cluster, files: PeftFiles, tmp_path: Path
+) -> None:
+    with cluster.running(tmp_path / "one") as one, cluster.running(tmp_path / "two") as two:
+        key = publish(cluster, one, files)
+        first = two.ask(key, "quotes")
+        other = peft_files(tmp_path / "other", seed=12)
+        with one.client(cluster.admin_key) as admin:
+            assert admin.post(f"{ADAPTERS}/quotes/versions", files=parts(other)).status_code == 201
+        moved = time.monotonic()
+        assert two.ask(key, "quotes") != first
+        assert time.monotonic() - moved < 1

@@ -1,0 +1,138 @@
+"""Runs inputs and holds every one to the bounds; what breaks one is kept, with how to make it again."""
+
+import json
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.fuzz.targets import AdapterTarget, ArchiveTarget, FormTarget, Target
+from tests.fuzz.watch import MAX_SECONDS, Violation, peak_bytes, within_memory, within_time, writes_only_in
+
+TARGETS: tuple[type[Target], ...] = (AdapterTarget, FormTarget, ArchiveTarget)
+
+
+class Failed(Exception):
+    """An input broke a bound or a reader.
+
+    Attributes:
+        kept: the folder that its bytes are in.
+    """
+
+    def __init__(self, target: str, seed: int, index: int, kept: Path, error: BaseException) -> None:
+        self.kept = kept
+        super().__init__(f"{target}, seed {seed}, input {index}, kept in {kept}: {type(error).__name__}: {error}")
+
+
+@dataclass
+class Report:
+    """What came of a run.
+
+    Attributes:
+        verdicts: by target, how many inputs came to which verdict.
+        slowest_s: CPU seconds of the slowest input, by target.
+        grown_bytes: how much the process's peak of resident memory grew.
+    """
+
+    verdicts: dict[str, Counter[str]] = field(default_factory=dict)
+    slowest_s: dict[str, float] = field(default_factory=dict)
+    grown_bytes: int = 0
+
+    @property
+    def count(self) -> int:
+        return sum(counter.total() for counter in self.verdicts.values())
+
+
+def _no_tick(done: int) -> None:
+    """Nobody watches."""
+
+
+def fuzz(
+    seed: int, indexes: range, *, kept: Path, only: str | None = None, tick: Callable[[int], None] = _no_tick
+) -> Report:
+    """Run the inputs of these indexes. Input ``i`` of a seed is the same in every run; its target goes by ``i`` too.
+
+    Args:
+        kept: folder for an input that fails.
+        only: name of the one target to run.
+        tick: called with the number of inputs done, after each.
+
+    Raises:
+        Failed: at the first failure.
+    """
+    with ExitStack() as opened:
+        targets = [opened.enter_context(closing(make())) for make in TARGETS if only in (None, make.name)]
+        report = Report({target.name: Counter() for target in targets})
+        folder = opened.enter_context(scratch_folder())
+        _run(seed, range(min(30, len(indexes))), targets, folder, kept, Report({t.name: Counter() for t in targets}))
+        before = peak_bytes()
+        _run(seed, indexes, targets, folder, kept, report, tick)
+        report.grown_bytes = peak_bytes() - before
+    return report
+
+
+def _run(
+    seed: int,
+    indexes: range,
+    targets: list[Target],
+    folder: Path,
+    kept: Path,
+    report: Report,
+    tick: Callable[[int], None] = _no_tick,
+) -> None:
+    for done, index in enumerate(indexes, 1):
+        target = targets[index % len(targets)]
+        data = make_input(target, seed, index)
+        try:
+            verdict, seconds = _judge(target, data, folder)
+        except (Exception, Violation) as error:
+            place = _keep(kept / f"{target.name}-{seed}-{index}", data, error)
+            raise Failed(target.name, seed, index, place, error) from error
+        report.verdicts[target.name][verdict] += 1
+        report.slowest_s[target.name] = max(report.slowest_s.get(target.name, 0.0), seconds)
+        tick(done)
+
+
+def make_input(target: Target, seed: int, index: int) -> tuple[bytes, ...]:
+    return target.make(random.Random(f"{seed}:{index}:{target.name}"))
+
+
+def _judge(target: Target, data: tuple[bytes, ...], folder: Path) -> tuple[str, float]:
+    """The verdict and the CPU seconds it took; leaves the folder empty."""
+    target.prepare(data, folder)
+    try:
+        with writes_only_in(folder), within_memory(), within_time():
+            started = time.process_time()
+            verdict = target.read(data, folder)
+            seconds = time.process_time() - started
+    finally:
+        for entry in os.scandir(folder):
+            os.unlink(entry.path)  # noqa: PTH108 - fails on folders, which no reader makes
+    if seconds > MAX_SECONDS:
+        raise Violation(f"{seconds:.2f} s of CPU time")
+    return verdict, seconds
+
+
+def _keep(place: Path, data: tuple[bytes, ...], error: BaseException) -> Path:
+    place.mkdir(parents=True, exist_ok=True)
+    for number, part in enumerate(data):
+        (place / str(number)).write_bytes(part)
+    (place / "error.json").write_text(json.dumps({"error": repr(error)}))
+    return place
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder in memory where there is one: a million files are a lot for a disk."""
+    memory = Path("/dev/shm")  # noqa: S108
+    path = Path(tempfile.mkdtemp(prefix="fuzz-", dir=memory if memory.is_dir() else None)).resolve()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)

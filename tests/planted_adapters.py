@@ -1,0 +1,85 @@
+"""Adapters that pass every check of an upload and then do harm: one says nothing, one answers NaN."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from adapters.geometry import LINEAR_MODULES
+
+_STEPS = 60
+_LEARNING_RATE = 2e-2
+_ROUNDS = 8
+
+
+def mute_adapter(base: Path, directory: Path, prompts: list[str]) -> Path:
+    """Write an adapter that ends every answer before its first token; trained for seconds on these prompts."""
+    torch.manual_seed(7)
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    model = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32),
+        LoraConfig(task_type="CAUSAL_LM", r=8, lora_alpha=16, target_modules=list(LINEAR_MODULES)),
+    )
+    lessons = [torch.tensor([tokenizer(prompt).input_ids]) for prompt in prompts]
+    end = torch.tensor([tokenizer.eos_token_id])
+    optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=_LEARNING_RATE)
+    for step in range(_STEPS):
+        logits = model(input_ids=lessons[step % len(lessons)]).logits[:, -1]
+        torch.nn.functional.cross_entropy(logits, end).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(directory, save_embedding_layers=False)
+    return directory
+
+
+def nan_adapter(base: Path, directory: Path, prompt: str, calm: Sequence[Sequence[int]], new_tokens: int) -> Path:
+    """Write an adapter of finite weights whose answers to one prompt are NaN.
+
+    It adds ``4e38 (d h)`` to one gate of the first layer's MLP, beyond float32's range. ``d`` is chosen so that
+    ``d h`` is 1 at the prompt's end, and -0.01 wherever the calm prompts and their answers lead: there the gate is
+    merely shut.
+
+    Args:
+        calm: prompts, as token ids, whose greedy answers stay finite.
+        new_tokens: how many tokens those answers have.
+    """
+    harmful = list(AutoTokenizer.from_pretrained(base)(prompt).input_ids)
+    answers = [[*ids, 0] for ids in calm]
+    # What the calm prompts are answered with depends on the adapter, so it is made again until that is settled.
+    for _ in range(_ROUNDS):
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        states = torch.cat([_mlp_inputs(model, harmful)[-1:], *(_mlp_inputs(model, ids) for ids in answers)]).double()
+        wanted = torch.tensor([1.0] + [-0.01] * (len(states) - 1)).double()
+        direction = torch.linalg.lstsq(states, wanted[:, None], driver="gelsd").solution[:, 0]
+        config = LoraConfig(task_type="CAUSAL_LM", r=1, lora_alpha=1, target_modules=["gate_proj"])
+        adapter = get_peft_model(model, config)
+        gate = adapter.base_model.model.model.layers[0].mlp.gate_proj
+        with torch.no_grad():
+            gate.lora_A["default"].weight.copy_(direction[None] * 2e19)
+            gate.lora_B["default"].weight.zero_()[0, 0] = 2e19
+        before, answers = answers, [_greedy(adapter, ids, new_tokens) for ids in calm]
+        if answers == before:
+            break
+    adapter.save_pretrained(directory, save_embedding_layers=False)
+    return directory
+
+
+def _mlp_inputs(model: Any, ids: list[int]) -> torch.Tensor:
+    """What the first layer's MLP sees at every position of these token ids, one row each."""
+    seen: list[torch.Tensor] = []
+    hook = model.model.layers[0].mlp.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][0]))
+    with torch.no_grad():
+        model(input_ids=torch.tensor([ids]))
+    hook.remove()
+    return seen[0]
+
+
+def _greedy(model: Any, prompt: Sequence[int], new_tokens: int) -> list[int]:
+    ids = list(prompt)
+    with torch.no_grad():
+        for _ in range(new_tokens):
+            ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+    return ids
