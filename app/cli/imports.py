@@ -18,7 +18,7 @@ _Source = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="hf://org/repository@COMMIT[/subfolder] or s3://bucket/prefix/, which the server fetches; "
+        help="hf://ORG/REPOSITORY@COMMIT (or .../SUBFOLDER) or s3://bucket/prefix/, which the server fetches; "
         "or a folder or an archive, which is pushed from here",
     ),
 ]

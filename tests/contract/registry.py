@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
 import psycopg
-from sqlalchemy import event
+from sqlalchemy import Connection, event, make_url
 from sqlalchemy.engine import Engine
 
 from adapters.identity import DEFAULT_ALIAS
@@ -97,12 +97,14 @@ def new_version(content: str, at: datetime) -> NewVersion:
 
 
 @contextmanager
-def recorded_statements() -> Iterator[list[str]]:
-    """The SQL that any engine runs inside this context."""
+def recorded_statements(registry_url: str) -> Iterator[list[str]]:
+    """The SQL that runs in this database inside this context; other tests' servers go on with their own."""
     statements: list[str] = []
+    database = make_url(registry_url).database
 
-    def record(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
-        statements.append(statement)
+    def record(connection: Connection, _cursor: object, statement: str, *_rest: object) -> None:
+        if connection.engine.url.database == database:
+            statements.append(statement)
 
     event.listen(Engine, "before_cursor_execute", record)
     try:

@@ -229,26 +229,28 @@ async def test_ids_are_not_used_again_even_when_the_row_itself_is_gone(node: Nod
         ModelName("nothing"),
     ],
 )
-async def test_another_tenants_adapter_is_like_one_that_never_was(node: Node, name: ModelName) -> None:
+async def test_another_tenants_adapter_is_like_one_that_never_was(
+    node: Node, name: ModelName, registry_url: str
+) -> None:
     owner = await node.tenants.create("pricing", actor="cli")
     stranger = await node.tenants.create("supply-chain", actor="cli")
     await node.publish("pricing", "prices", "a")
-    with recorded_statements() as of_foreign, pytest.raises(NotFound) as foreign:
+    with recorded_statements(registry_url) as of_foreign, pytest.raises(NotFound) as foreign:
         await node.adapters.resolve(stranger.id, name)
     await node.deletions.delete_adapter("pricing", "prices", force=True, actor="cli")
-    with recorded_statements() as of_absent, pytest.raises(NotFound) as absent:
+    with recorded_statements(registry_url) as of_absent, pytest.raises(NotFound) as absent:
         await node.adapters.resolve(owner.id, name)
     assert (foreign.value.message, foreign.value.param) == (absent.value.message, absent.value.param)
     assert of_foreign == of_absent
     assert len(of_foreign) == 1
 
 
-async def test_a_hit_and_a_miss_run_the_same_single_query(node: Node) -> None:
+async def test_a_hit_and_a_miss_run_the_same_single_query(node: Node, registry_url: str) -> None:
     tenant = await node.tenants.create("pricing", actor="cli")
     await node.publish("pricing", "prices", "a")
-    with recorded_statements() as of_hit:
+    with recorded_statements(registry_url) as of_hit:
         await node.adapters.resolve(tenant.id, ModelName("prices"))
-    with recorded_statements() as of_miss, pytest.raises(NotFound):
+    with recorded_statements(registry_url) as of_miss, pytest.raises(NotFound):
         await node.adapters.resolve(tenant.id, ModelName("nothing"))
     assert of_hit == of_miss
     assert len(of_hit) == 1

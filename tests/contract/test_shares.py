@@ -59,13 +59,13 @@ async def test_a_share_works_from_the_next_request_to_the_next_request(node: Nod
         await sharing(node).unshare("pricing", "prices", "retail", actor="k")
 
 
-async def test_shared_and_not_shared_are_asked_by_the_same_query(node: Node) -> None:
+async def test_shared_and_not_shared_are_asked_by_the_same_query(node: Node, registry_url: str) -> None:
     _, retail = await made(node)
     await sharing(node).share("pricing", "prices", "retail", actor="k", must_exist=False)
-    with recorded_statements() as of_hit:
+    with recorded_statements(registry_url) as of_hit:
         await node.adapters.resolve(retail.id, FORMS[0])
     for name in (ModelName("nothing", owner="pricing"), ModelName("prices", owner="nobody")):
-        with recorded_statements() as of_miss, pytest.raises(NotFound):
+        with recorded_statements(registry_url) as of_miss, pytest.raises(NotFound):
             await node.adapters.resolve(retail.id, name)
         assert of_miss == of_hit
     assert len(of_hit) == 1
@@ -132,7 +132,7 @@ async def test_a_disabled_or_deleted_owner_shares_nothing(node: Node) -> None:
     assert (await node.adapters.resolve(retail.id, FORMS[0])).number == 1
 
 
-async def test_a_slug_that_nobody_has_is_answered_like_one_that_somebody_has(node: Node) -> None:
+async def test_a_slug_that_nobody_has_is_answered_like_one_that_somebody_has(node: Node, registry_url: str) -> None:
     """And whoever takes it later, has no part in the share until it is given again."""
     await made(node)
     service = sharing(node)
@@ -141,9 +141,9 @@ async def test_a_slug_that_nobody_has_is_answered_like_one_that_somebody_has(nod
         share, created = await service.share("pricing", "prices", recipient, actor="k", must_exist=False)
         return share.created_at, share.created_by, created
 
-    with recorded_statements() as of_somebody:
+    with recorded_statements(registry_url) as of_somebody:
         to_somebody = await given("retail")
-    with recorded_statements() as of_nobody:
+    with recorded_statements(registry_url) as of_nobody:
         to_nobody = await given("future")
     assert to_somebody == to_nobody
     assert of_somebody == of_nobody

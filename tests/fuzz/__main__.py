@@ -57,7 +57,7 @@ def _ticker(total: int) -> Callable[[int], None]:
 def _show(reports: list[Report], seed: int, seconds: float) -> None:
     count = sum(report.count for report in reports)
     grown = max(report.grown_bytes for report in reports) / 2**20
-    sys.stdout.write(f"{count} inputs, seed {seed}, {seconds:.0f} s; memory grew by {grown:.1f} MiB\n")
+    sys.stdout.write(f"{count} inputs, seed {seed}, {seconds:.0f} s; at most {grown:.1f} MiB of memory for one\n")
     for name in reports[0].verdicts:
         verdicts = sum((report.verdicts[name] for report in reports), start=type(reports[0].verdicts[name])())
         slowest = max(report.slowest_s[name] for report in reports)

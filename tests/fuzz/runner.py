@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fuzz.targets import AdapterTarget, ArchiveTarget, FormTarget, Target
-from tests.fuzz.watch import MAX_SECONDS, Violation, peak_bytes, within_memory, within_time, writes_only_in
+from tests.fuzz.watch import (
+    MAX_BYTES,
+    MAX_SECONDS,
+    Violation,
+    peak_bytes,
+    reset_peak,
+    within_memory,
+    within_time,
+    writes_only_in,
+)
 
 TARGETS: tuple[type[Target], ...] = (AdapterTarget, FormTarget, ArchiveTarget)
 
@@ -37,7 +46,7 @@ class Report:
     Attributes:
         verdicts: by target, how many inputs came to which verdict.
         slowest_s: CPU seconds of the slowest input, by target.
-        grown_bytes: how much the process's peak of resident memory grew.
+        grown_bytes: resident memory that the reading of one input took, at most.
     """
 
     verdicts: dict[str, Counter[str]] = field(default_factory=dict)
@@ -71,9 +80,7 @@ def fuzz(
         report = Report({target.name: Counter() for target in targets})
         folder = opened.enter_context(scratch_folder())
         _run(seed, range(min(30, len(indexes))), targets, folder, kept, Report({t.name: Counter() for t in targets}))
-        before = peak_bytes()
         _run(seed, indexes, targets, folder, kept, report, tick)
-        report.grown_bytes = peak_bytes() - before
     return report
 
 
@@ -90,12 +97,13 @@ def _run(
         target = targets[index % len(targets)]
         data = make_input(target, seed, index)
         try:
-            verdict, seconds = _judge(target, data, folder)
+            verdict, seconds, grown = _judge(target, data, folder)
         except (Exception, Violation) as error:
             place = _keep(kept / f"{target.name}-{seed}-{index}", data, error)
             raise Failed(target.name, seed, index, place, error) from error
         report.verdicts[target.name][verdict] += 1
         report.slowest_s[target.name] = max(report.slowest_s.get(target.name, 0.0), seconds)
+        report.grown_bytes = max(report.grown_bytes, grown)
         tick(done)
 
 
@@ -103,9 +111,10 @@ def make_input(target: Target, seed: int, index: int) -> tuple[bytes, ...]:
     return target.make(random.Random(f"{seed}:{index}:{target.name}"))
 
 
-def _judge(target: Target, data: tuple[bytes, ...], folder: Path) -> tuple[str, float]:
-    """The verdict and the CPU seconds it took; leaves the folder empty."""
+def _judge(target: Target, data: tuple[bytes, ...], folder: Path) -> tuple[str, float, int]:
+    """The verdict, the CPU seconds and the bytes of memory it took; leaves the folder empty."""
     target.prepare(data, folder)
+    before = reset_peak()
     try:
         with writes_only_in(folder), within_memory(), within_time():
             started = time.process_time()
@@ -116,7 +125,10 @@ def _judge(target: Target, data: tuple[bytes, ...], folder: Path) -> tuple[str, 
             os.unlink(entry.path)  # noqa: PTH108 - fails on folders, which no reader makes
     if seconds > MAX_SECONDS:
         raise Violation(f"{seconds:.2f} s of CPU time")
-    return verdict, seconds
+    grown = peak_bytes() - before
+    if grown > MAX_BYTES:
+        raise Violation(f"{grown} bytes of memory")
+    return verdict, seconds, grown
 
 
 def _keep(place: Path, data: tuple[bytes, ...], error: BaseException) -> Path:

@@ -2,8 +2,12 @@
 
 import json
 import socket
+from collections.abc import Iterator
 
 import pytest
+import typer
+
+from app.cli.root import app
 
 DEAD = "http://127.0.0.1:9"
 
@@ -99,6 +103,18 @@ def test_help_documents_the_exit_codes(alone):
     for command in ("init", "serve", "migrate", "tenants", "keys", "adapters", "generate", "bench"):
         assert command in text
         assert "Usage" in alone(command, "--help").stdout
+
+
+def commands(of: typer.Typer, *path: str) -> Iterator[tuple[str, ...]]:
+    for command in of.registered_commands:
+        yield (*path, command.name or command.callback.__name__.replace("_", "-"))
+    for group in of.registered_groups:
+        yield from commands(group.typer_instance, *path, group.name)
+
+
+@pytest.mark.parametrize("command", [path for path in commands(app) if path[0] != "bench"], ids=" ".join)
+def test_every_command_explains_itself(alone, command):
+    assert "Usage" in alone(*command, "--help").stdout
 
 
 def test_bench_hands_options_to_the_benchmark(alone):

@@ -90,8 +90,8 @@ async def test_the_text_of_a_key_is_stored_nowhere(node: Node) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "tnr_", "Bearer", KEY[:-1], KEY + "0", KEY.upper(), "tnr_\0", "é" * 70])
-async def test_malformed_keys_are_refused_without_a_query(node: Node, text: str | None) -> None:
-    with recorded_statements() as statements, pytest.raises(Unauthenticated):
+async def test_malformed_keys_are_refused_without_a_query(node: Node, text: str | None, registry_url: str) -> None:
+    with recorded_statements(registry_url) as statements, pytest.raises(Unauthenticated):
         await node.keys.authenticate(text)
     assert statements == []
 
@@ -119,14 +119,16 @@ async def test_every_refusal_reads_the_same(node: Node, clock: SettableClock) ->
     assert len(messages) == 1
 
 
-async def test_the_right_id_with_another_secret_is_refused_after_the_query_of_a_hit(node: Node) -> None:
+async def test_the_right_id_with_another_secret_is_refused_after_the_query_of_a_hit(
+    node: Node, registry_url: str
+) -> None:
     made = await node.keys.create(None, name="first", actor="cli")
     other = KeyService(node.database, KeyHasher(b"another"), CallerCache())
-    with recorded_statements() as of_wrong, pytest.raises(Unauthenticated):
+    with recorded_statements(registry_url) as of_wrong, pytest.raises(Unauthenticated):
         await other.authenticate(made.text)
-    with recorded_statements() as of_unknown, pytest.raises(Unauthenticated):
+    with recorded_statements(registry_url) as of_unknown, pytest.raises(Unauthenticated):
         await node.keys.authenticate(KEY)
-    with recorded_statements() as of_hit:
+    with recorded_statements(registry_url) as of_hit:
         await node.keys.authenticate(made.text)
     assert of_wrong == of_unknown == of_hit
     assert len(of_hit) == 1
@@ -174,14 +176,14 @@ async def test_disabling_a_tenant_stops_its_keys_and_enabling_starts_them_again(
         await place.keys.authenticate(made.text)
 
 
-async def test_a_remembered_key_costs_no_query(node: Node, clock: SettableClock) -> None:
+async def test_a_remembered_key_costs_no_query(node: Node, clock: SettableClock, registry_url: str) -> None:
     made = await node.keys.create(None, name="first", actor="cli")
     first = await node.keys.authenticate(made.text)
-    with recorded_statements() as statements:
+    with recorded_statements(registry_url) as statements:
         assert await node.keys.authenticate(made.text) == first
     assert statements == []
     clock.advance(1)
-    with recorded_statements() as statements:
+    with recorded_statements(registry_url) as statements:
         await node.keys.authenticate(made.text)
     assert len(statements) == 1
 
