@@ -43,5 +43,5 @@ def test_every_command_of_the_page_works(day: subprocess.CompletedProcess[str], 
         deleted = admin.get("/admin/tenants/retail/adapters/quotes/versions/2")
     assert (adapter["versions"], adapter["aliases"]) == ([3, 1], {"default": {"3": 100}})
     assert deleted.status_code == 404
-    assert {path.name for path in (tmp_path / "backup").iterdir()} == {CONFIG_NAME, WEIGHTS_NAME}
-    assert "version.ready" in (tmp_path / "events.log").read_text()
+    assert {path.name for path in (tmp_path / ".tenora" / "backup").iterdir()} == {CONFIG_NAME, WEIGHTS_NAME}
+    assert "version.ready" in (tmp_path / ".tenora" / "events.log").read_text()
