@@ -53,9 +53,13 @@ _SHARED = (
     tenants.c.deleted_at.is_(None),
     tenants.c.disabled.is_(False),
     (adapters.c.tenant_id == bindparam("tenant_id"))
-    | select(shares.c.adapter_id)
-    .where(shares.c.adapter_id == adapters.c.id, shares.c.tenant_id == bindparam("tenant_id"))
-    .exists(),
+    | (
+        select(shares.c.adapter_id)
+        .where(shares.c.adapter_id == adapters.c.id, shares.c.tenant_id == bindparam("tenant_id"))
+        .exists()
+        # What has not become ready yet, or never did, and why, is its owner's business alone.
+        & versions.c.state.not_in([VersionState.VALIDATING, VersionState.REJECTED])
+    ),
     *_ADAPTER,
 )
 _BY_NUMBER: Select[Any] = (

@@ -5,11 +5,11 @@ from sqlalchemy import select
 
 from adapters.errors import InvalidName
 from adapters.identity import ModelName
-from app.database.adapters import mark_adapter_deleted
+from app.database.adapters import find_adapter, mark_adapter_deleted
 from app.database.tables import audit
-from app.database.versions import insert_version, mark_versions_deleted
-from app.errors import InvalidRequest, NotFound
-from app.registry import Tenant
+from app.database.versions import insert_version, mark_versions_deleted, settle_version
+from app.errors import AdapterNotReady, InvalidRequest, NotFound
+from app.registry import Tenant, VersionState
 from app.services import sharing as module
 from app.services.sharing import SharingService
 from tests.contract.registry import Node, new_version, recorded_statements
@@ -69,6 +69,24 @@ async def test_shared_and_not_shared_are_asked_by_the_same_query(node: Node, reg
             await node.adapters.resolve(retail.id, name)
         assert of_miss == of_hit
     assert len(of_hit) == 1
+
+
+@pytest.mark.parametrize("state", [None, VersionState.REJECTED])
+async def test_what_is_not_ready_yet_or_was_rejected_is_the_owner_s_business(
+    node: Node, state: VersionState | None
+) -> None:
+    owner, retail = await made(node)
+    await sharing(node).share("pricing", "prices", "retail", actor="k", must_exist=False)
+    async with node.database.write() as connection:
+        line = await find_adapter(connection, owner, "prices")
+        assert line is not None
+        version = await insert_version(connection, line.id, new_version("b", node.clock()))
+        if state is not None:
+            await settle_version(connection, version.key.version_id, state, "the owner's secret")
+    second = ModelName("prices", alias=None, number=2, owner="pricing")
+    await may_not(node, retail, second)
+    with pytest.raises(AdapterNotReady):
+        await node.adapters.resolve(owner.id, second)
 
 
 async def test_what_the_recipient_sees(node: Node) -> None:
