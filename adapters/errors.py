@@ -87,7 +87,15 @@ class ValidationFailed(AdapterError):
 
 
 class StorageError(AdapterError):
-    """Base of everything that can go wrong with blobs and the disk cache."""
+    """Base of everything that can go wrong with blobs and the disk cache.
+
+    Attributes:
+        retry_after: whole seconds after which the same call may succeed, where that is known.
+    """
+
+    def __init__(self, message: str, *, retry_after: int | None = None) -> None:
+        self.retry_after = retry_after
+        super().__init__(message)
 
 
 class BlobNotFound(StorageError):

@@ -1,14 +1,20 @@
-"""Who may have a place in the engine: planning only, no I/O, no clock, no asyncio.
+"""Who has a place in a tier of memory: planning only, no I/O, no clock, no asyncio.
 
-vLLM keeps adapters in a CPU cache of ``max_cpu_loras`` places and copies those that run into ``max_loras``
-slots. Left alone it evicts adapters that are in use, reads their files again in the middle of a step, and
-lets a busy adapter starve a cold one. So it is never left a choice: :class:`SlotGate` lets no more distinct
-adapters run than there are slots, and :class:`Residency` plans no more residents than there are places.
+A tier is what adapters are copied into: host memory, counted in bytes, or the engine's slots, one each. Left to
+itself an engine evicts adapters that are in use and reads their files again in the middle of a step. So it is never
+left a choice: :class:`Residency` plans what a tier holds, who may be evicted from it and who goes first.
 """
 
-from collections import Counter, OrderedDict
-from dataclasses import dataclass, field
+import heapq
+import math
+from dataclasses import dataclass
 from enum import Enum
+
+#: What a load costs at least, so that an unknown cost can be compared.
+_LEAST_COST_S = 1e-3
+
+#: Outdated heap entries that are not worth a clean-up.
+_LEAST_HEAP = 64
 
 
 class Admission(Enum):
@@ -17,7 +23,7 @@ class Admission(Enum):
     RESIDENT = "resident"  # loaded: run
     LOADING = "loading"  # somebody else's load is under way: wait for it
     LOAD = "load"  # evict what the decision names, then load; end with `loaded` or `failed`
-    WAIT = "wait"  # every place is leased or loading: ask again after a `release` or `failed`
+    WAIT = "wait"  # too much is leased or loading: ask again after a `release` or `failed`
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,210 +32,262 @@ class Decision:
 
     Attributes:
         admission: what to do.
-        evict: version id to take out of the engine before the load; its place is given away already.
+        evict: version ids to take out of the tier before the load; their room is given away already.
     """
 
     admission: Admission
-    evict: int | None = None
+    evict: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class _Place:
+    """One version in the tier.
+
+    Attributes:
+        uses: binary logarithm of its uses, each counted ``2 ** (seconds / half-life)`` times.
+        idle: number of its entry in the heap of who may be evicted; None while it is leased or loading.
+    """
+
+    size: int
+    cost_s: float
+    uses: float
+    loading: bool = True
+    doomed: bool = False
+    idle: int | None = None
 
 
 class Residency:
-    """The plan of the engine's CPU cache. Residents, those being loaded included, never exceed the capacity.
+    """The plan of one tier. The sizes of its residents, those being loaded included, never exceed the capacity.
 
     Each admission that is not WAIT takes a lease, given back by one ``release``, also when the load fails.
     A version that is leased or being loaded is never evicted; a pin is a lease that its holder keeps.
 
-    Args:
-        capacity: ``max_cpu_loras``.
+    Whoever is worth the least goes first: uses x seconds of a reload / size, as in GreedyDual-Size with frequency
+    (Cherkasova 1998, after Cao and Irani 1997). In place of its clock, a use counts half as much after each half-life
+    (as in LRFU, Lee et al. 2001), so that yesterday's favourite goes. All decay at the same pace, hence their order
+    does not change while nobody uses them (forward decay, Cormode et al. 2009), and a heap of the idle ones finds
+    the first in O(log n).
 
-    Raises:
-        ValueError: a capacity below 1.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        if capacity < 1:
-            raise ValueError(f"capacity: found {capacity}, allowed 1 or more")
-        self._capacity = capacity
-        self._loading: set[int] = set()
-        #: Loaded version ids, the least recently used first.
-        self._loaded: OrderedDict[int, None] = OrderedDict()
-        self._leases: Counter[int] = Counter()
-        self._doomed: set[int] = set()
-
-    @property
-    def residents(self) -> frozenset[int]:
-        """Version ids that have a place, those being loaded included."""
-        return frozenset(self._loaded) | self._loading
-
-    def admit(self, version_id: int) -> Decision:
-        """Lease a version for one request, and say what must happen before it can run."""
-        decision = self._decide(version_id)
-        if decision.admission is Admission.WAIT:
-            return decision
-        self._leases[version_id] += 1
-        if decision.admission is Admission.RESIDENT:
-            self._loaded.move_to_end(version_id)
-        elif decision.admission is Admission.LOAD:
-            if decision.evict is not None:
-                del self._loaded[decision.evict]
-            self._loading.add(version_id)
-        return decision
-
-    def loaded(self, version_id: int) -> bool:
-        """The load is done. True: it was removed meanwhile and nobody waits, so take it out of the engine."""
-        self._loading.remove(version_id)
-        self._loaded[version_id] = None
-        return self._take_out(version_id)
-
-    def failed(self, version_id: int) -> None:
-        """The load failed, and the engine has been made to forget the version: its place is free again."""
-        self._loading.remove(version_id)
-        self._doomed.discard(version_id)
-
-    def release(self, version_id: int) -> bool:
-        """Give one lease back. True: it was the last of a removed version, so take it out of the engine.
-
-        Raises:
-            ValueError: there is no lease.
-        """
-        if not self._leases[version_id]:
-            raise ValueError(f"version {version_id} has no lease to release")
-        self._leases[version_id] -= 1
-        if not self._leases[version_id]:
-            del self._leases[version_id]
-        if version_id in self._loaded:
-            self._loaded.move_to_end(version_id)
-        return self._take_out(version_id)
-
-    def remove(self, version_id: int) -> bool:
-        """A version was deleted. True: take it out of the engine now; else a later call says so, if it is resident."""
-        if version_id in self._loaded or version_id in self._loading:
-            self._doomed.add(version_id)
-        return self._take_out(version_id)
-
-    def _decide(self, version_id: int) -> Decision:
-        if version_id in self._loaded:
-            return Decision(Admission.RESIDENT)
-        if version_id in self._loading:
-            return Decision(Admission.LOADING)
-        if len(self._loaded) + len(self._loading) < self._capacity:
-            return Decision(Admission.LOAD)
-        for candidate in self._loaded:
-            if not self._leases[candidate]:
-                return Decision(Admission.LOAD, evict=candidate)
-        return Decision(Admission.WAIT)
-
-    def _take_out(self, version_id: int) -> bool:
-        if version_id not in self._doomed or version_id not in self._loaded or self._leases[version_id]:
-            return False
-        del self._loaded[version_id]
-        self._doomed.remove(version_id)
-        return True
-
-
-@dataclass(slots=True)
-class _Queue:
-    """Requests that wait for one adapter.
-
-    Attributes:
-        since: when the first of them came, in the caller's seconds.
-        requests: their ids, in order.
-    """
-
-    since: float
-    requests: dict[str, None] = field(default_factory=dict)
-
-
-class SlotGate:
-    """Fair admission to the slots: distinct adapters with requests in flight never exceed them.
-
-    Adapters wait first in, first out. A request whose adapter is active joins it, except when the oldest waiting
-    adapter has waited longer than ``max_age_s``: then nobody joins any more until that one has its slot. An
-    adapter that gets a slot brings in all who wait for it. Every request is entered once and left once, whether
-    it ran, failed or gave up waiting. Requests for the base model need no slot and never come here.
-
-    A pinned adapter keeps its slot by a request that does not leave; since it takes the slot from nobody, all
-    who want it run at once, however long others wait.
+    Two exceptions to the capacity. A version larger than all of it is loaded when it would be alone, so that it is
+    not stuck for ever; and one that turned out larger than planned counts with its true size: later loads make good.
 
     Times are seconds of any one clock that does not go backwards, such as ``time.monotonic``.
 
     Args:
-        slots: distinct adapters that may run at once.
-        max_age_s: how long joining may delay the oldest waiting adapter.
+        capacity: in units of size: slots, each version of size 1, or bytes.
+        half_life_s: seconds after which a use counts half. With the default, and memory for 500 of 100,000 adapters of
+            power-law popularity, 46% of the uses are hits; with a second, which is all but LRU, 42%.
+
+    Attributes:
+        hits: admissions of a version that was there.
+        misses: admissions that started a load, or had to wait for one.
+        evictions: versions that made room for others, or that the caller dropped.
 
     Raises:
-        ValueError: fewer than 1 slot.
+        ValueError: a capacity below 1, or a half-life of 0 or less.
     """
 
-    def __init__(self, slots: int, *, max_age_s: float = 2.0) -> None:
-        if slots < 1:
-            raise ValueError(f"slots: found {slots}, allowed 1 or more")
-        self._slots, self._max_age_s = slots, max_age_s
-        #: Request ids to their versions: those in flight, then those waiting.
-        self._running: dict[str, int] = {}
-        self._waiting: dict[str, int] = {}
-        self._active: Counter[int] = Counter()
-        self._pinned: set[int] = set()
-        #: By version, in the order of arrival.
-        self._queues: dict[int, _Queue] = {}
+    def __init__(self, capacity: int, *, half_life_s: float = 600.0) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity: found {capacity}, allowed 1 or more")
+        if not half_life_s > 0:
+            raise ValueError(f"half_life_s: found {half_life_s}, allowed more than 0")
+        self.hits = self.misses = self.evictions = 0
+        self._capacity, self._half_life_s = capacity, half_life_s
+        self._used = self._idle_used = self._count = 0
+        self._places: dict[int, _Place] = {}
+        self._leases: dict[int, int] = {}
+        #: (worth, number, version id); an entry whose number is not its place's is outdated.
+        self._idle: list[tuple[float, int, int]] = []
 
-    def enter(self, request_id: str, version_id: int, now: float) -> bool:
-        """Ask for a slot. True: run now; False: wait until ``leave`` of another request returns this id.
+    def __contains__(self, version_id: int) -> bool:
+        """Whether the version has a place, were it only being loaded."""
+        return version_id in self._places
+
+    def __len__(self) -> int:
+        """Versions that have a place."""
+        return len(self._places)
+
+    @property
+    def capacity(self) -> int:
+        return self._capacity
+
+    @property
+    def used(self) -> int:
+        """Sizes of all residents together; of those being loaded, as planned."""
+        return self._used
+
+    @property
+    def residents(self) -> frozenset[int]:
+        """Version ids that have a place, those being loaded included."""
+        return frozenset(self._places)
+
+    @property
+    def loaded_ids(self) -> frozenset[int]:
+        """Version ids that have a place and are loaded."""
+        return frozenset(version_id for version_id, place in self._places.items() if not place.loading)
+
+    def leases(self, version_id: int) -> int:
+        """How many leases are out; those of a failed load count until they are given back."""
+        return self._leases.get(version_id, 0)
+
+    def size(self, version_id: int) -> int:
+        """What the version takes of the capacity; 0 if it has no place."""
+        place = self._places.get(version_id)
+        return place.size if place else 0
+
+    def would_fit(self, size: int) -> bool:
+        """Whether there is room for so much without evicting anybody."""
+        return self._used + size <= self._capacity
+
+    def admit(self, version_id: int, size: int = 1, *, now: float, cost_s: float = 0.0) -> Decision:
+        """Lease a version for one request, and say what must happen before it can run.
+
+        Args:
+            size: what it is planned to take; a version that has a place keeps the size it has.
+            cost_s: seconds that it would take to load it again; 0: as known, or next to nothing.
 
         Raises:
-            ValueError: the request has entered already.
+            ValueError: a size below 1.
         """
-        if request_id in self._running or request_id in self._waiting:
-            raise ValueError(f"request {request_id!r} has entered already")
-        self._queues.setdefault(version_id, _Queue(now)).requests[request_id] = None
-        self._waiting[request_id] = version_id
-        return request_id in self._advance(now)
+        _checked(size)
+        evicted: tuple[int, ...] = ()
+        if place := self._places.get(version_id):
+            admission = Admission.LOADING if place.loading else Admission.RESIDENT
+            self._use(place, now, cost_s)
+        elif not self._has_room(size):
+            return Decision(Admission.WAIT)
+        else:
+            admission, evicted = Admission.LOAD, self._make_room(size)
+            self._places[version_id] = _Place(size, max(cost_s, _LEAST_COST_S), now / self._half_life_s)
+            self._used += size
+        self._leases[version_id] = self._leases.get(version_id, 0) + 1
+        if admission is Admission.RESIDENT:
+            self.hits += 1
+        else:
+            self.misses += 1
+        return Decision(admission, evicted)
 
-    def leave(self, request_id: str, now: float) -> tuple[str, ...]:
-        """End a request, running or waiting, and return those that may run now; unknown ids change nothing."""
-        if request_id in self._waiting:
-            version_id = self._waiting.pop(request_id)
-            del self._queues[version_id].requests[request_id]
-            if not self._queues[version_id].requests:
-                del self._queues[version_id]
-        elif request_id in self._running:
-            version_id = self._running.pop(request_id)
-            self._active[version_id] -= 1
-            if not self._active[version_id]:
-                del self._active[version_id]
-        return self._advance(now)
+    def loaded(self, version_id: int, size: int | None = None) -> bool:
+        """The load is done. True: it was removed meanwhile and nobody waits, so take it out of the tier.
 
-    def pin(self, version_id: int, now: float) -> tuple[str, ...]:
-        """Let everybody join the adapter from now on; returns those that may run now.
+        Args:
+            size: what it really takes; None: as planned.
 
         Raises:
-            ValueError: no request of it runs, so it has no slot to keep.
+            ValueError: no load of it is under way, or a size below 1.
         """
-        if version_id not in self._active:
-            raise ValueError(f"version {version_id} has no slot to keep")
-        self._pinned.add(version_id)
-        return self._advance(now)
+        place = self._loading(version_id)
+        size = place.size if size is None else _checked(size)
+        self._used += size - place.size
+        place.loading, place.size = False, size
+        self._rest(version_id, place)
+        return self._take_out(version_id)
 
-    def unpin(self, version_id: int) -> None:
-        """Make the adapter one like all others; the request that kept its slot still has to leave."""
-        self._pinned.discard(version_id)
+    def failed(self, version_id: int) -> None:
+        """The load failed, and the tier holds nothing of the version: its room is free again.
 
-    def _advance(self, now: float) -> tuple[str, ...]:
-        admitted: list[str] = []
-        joinable = True
-        for version_id, queue in list(self._queues.items()):
-            has_slot = version_id in self._active
-            may_join = has_slot and (joinable or version_id in self._pinned)
-            if may_join or (not has_slot and len(self._active) < self._slots):
-                admitted += self._admit(version_id)
-            elif now - queue.since > self._max_age_s:
-                # The first queue left waiting is the oldest: those behind it may not join in front of it.
-                joinable = False
-        return tuple(admitted)
+        Raises:
+            ValueError: no load of it is under way.
+        """
+        self._used -= self._loading(version_id).size
+        del self._places[version_id]
 
-    def _admit(self, version_id: int) -> list[str]:
-        requests = list(self._queues.pop(version_id).requests)
-        for request_id in requests:
-            self._running[request_id] = self._waiting.pop(request_id)
-        self._active[version_id] += len(requests)
-        return requests
+    def release(self, version_id: int, *, now: float) -> bool:
+        """Give one lease back. True: it was the last of a removed version, so take it out of the tier.
+
+        Raises:
+            ValueError: there is no lease.
+        """
+        leases = self._leases.get(version_id, 0)
+        if not leases:
+            raise ValueError(f"version {version_id} has no lease to release")
+        if leases > 1:
+            self._leases[version_id] = leases - 1
+        else:
+            del self._leases[version_id]
+        if place := self._places.get(version_id):
+            # A request that ran for long was a use up to its end.
+            place.uses = max(place.uses, now / self._half_life_s)
+            self._rest(version_id, place)
+        return self._take_out(version_id)
+
+    def remove(self, version_id: int) -> bool:
+        """A version was deleted. True: take it out of the tier now; else a later call says so, if it is resident."""
+        if place := self._places.get(version_id):
+            place.doomed = True
+        return self._take_out(version_id)
+
+    def evict(self, version_id: int) -> bool:
+        """The caller drops a version by itself. True: it was idle and its room is free; False: nothing changed."""
+        place = self._places.get(version_id)
+        if place is None or place.idle is None:
+            return False
+        self._drop(version_id)
+        self.evictions += 1
+        return True
+
+    def _loading(self, version_id: int) -> _Place:
+        place = self._places.get(version_id)
+        if place is None or not place.loading:
+            raise ValueError(f"version {version_id} is not being loaded")
+        return place
+
+    def _use(self, place: _Place, now: float, cost_s: float) -> None:
+        place.cost_s = cost_s or place.cost_s
+        if place.idle is not None:
+            place.idle = None
+            self._idle_used -= place.size
+        # log2(2**uses + 2**this), where the powers themselves would overflow after days.
+        this = now / self._half_life_s
+        more, less = max(place.uses, this), min(place.uses, this)
+        place.uses = more + math.log2(1 + 2 ** (less - more))
+
+    def _rest(self, version_id: int, place: _Place) -> None:
+        """Let a version be evicted, if it is loaded and without a lease."""
+        if place.loading or version_id in self._leases:
+            return
+        self._count += 1
+        place.idle = self._count
+        self._idle_used += place.size
+        worth = place.uses + math.log2(max(place.cost_s, _LEAST_COST_S) / place.size)
+        heapq.heappush(self._idle, (worth, self._count, version_id))
+        if len(self._idle) > 2 * len(self._places) + _LEAST_HEAP:
+            self._idle = [entry for entry in self._idle if self._is_current(entry)]
+            heapq.heapify(self._idle)
+
+    def _is_current(self, entry: tuple[float, int, int]) -> bool:
+        place = self._places.get(entry[2])
+        return place is not None and place.idle == entry[1]
+
+    def _has_room(self, size: int) -> bool:
+        busy = self._used - self._idle_used
+        return busy + size <= self._capacity or not busy
+
+    def _make_room(self, size: int) -> tuple[int, ...]:
+        evicted = []
+        while not self.would_fit(size) and self._idle_used:
+            entry = heapq.heappop(self._idle)
+            if self._is_current(entry):
+                self._drop(entry[2])
+                evicted.append(entry[2])
+        self.evictions += len(evicted)
+        return tuple(evicted)
+
+    def _drop(self, version_id: int) -> None:
+        place = self._places.pop(version_id)
+        self._used -= place.size
+        self._idle_used -= place.size
+
+    def _take_out(self, version_id: int) -> bool:
+        place = self._places.get(version_id)
+        if place is None or not place.doomed or place.idle is None:
+            return False
+        self._drop(version_id)
+        return True
+
+
+def _checked(size: int) -> int:
+    if size < 1:
+        raise ValueError(f"size: found {size}, allowed 1 or more")
+    return size

@@ -8,7 +8,7 @@ The tree::
     ├── AdapterQuarantined ├── AdapterLoadFailed ├── AdapterRetired  ├── AdapterNotReady
     ├── WrongBase          ├── PreconditionFailed ├── QuotaExceeded
     ├── MergeRejected      ├── MergeFailed      ├── SourceUnavailable
-    ├── IdempotencyConflict ├── IdempotencyInProgress
+    ├── IdempotencyConflict ├── IdempotencyInProgress ├── QueueFull
     └── EngineUnavailable  └── RegistryUnavailable  └── Busy
 
 The leaves of :mod:`adapters.errors` have their rows here too.
@@ -141,6 +141,10 @@ class Busy(TenoraError):
     """As much of this is going on as the settings allow."""
 
 
+class QueueFull(TenoraError):
+    """As many of the caller's own requests wait as may."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """What a client sees: HTTP status, OpenAI's error type, a stable code."""
@@ -170,6 +174,7 @@ ROWS: dict[type[Exception], Row] = {
     TooLarge: Row(413, "invalid_request_error", "too_large"),
     InvalidRequest: Row(400, "invalid_request_error", "invalid_value"),
     UnsupportedField: Row(400, "invalid_request_error", "unsupported_field"),
+    QueueFull: Row(429, "rate_limit_error", "queue_full"),
     SourceUnavailable: Row(503, "service_unavailable_error", "source_unavailable"),
     EngineUnavailable: Row(503, "service_unavailable_error", "engine_unavailable"),
     RegistryUnavailable: Row(503, "service_unavailable_error", "registry_unavailable"),

@@ -12,6 +12,7 @@ from app.api import (
     adapters,
     aliases,
     deletions,
+    engine,
     errors,
     events,
     files,
@@ -76,8 +77,8 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
 
 def _include_routers(app: FastAPI) -> None:
     # Routes are tried in this order: inference comes first.
-    app.include_router(openai.router, responses=answers(400, 404, 409, 410, 413))
-    app.include_router(lorax.router, responses=answers(400, 404, 409, 410, 413, model=LoraxErrorOut))
+    app.include_router(openai.router, responses=answers(400, 404, 409, 410, 413, 429))
+    app.include_router(lorax.router, responses=answers(400, 404, 409, 410, 413, 429, model=LoraxErrorOut))
     app.include_router(models.router, responses=answers(404, 409))
     app.include_router(tenants.router)
     app.include_router(tenants.own)
@@ -105,6 +106,7 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(deletions.everyones)
     app.include_router(events.router)
     app.include_router(pins.router)
+    app.include_router(engine.router)
     app.include_router(shares.shared, prefix="/admin/tenants/{tenant}/shared", dependencies=in_tenant)
     app.include_router(shares.shared, prefix="/v1/shared")
     app.include_router(health.router)
@@ -135,6 +137,8 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
         started.push_async_callback(process.engine.stop)
         await process.engine.start()
         await process.placement.prepare()
+        started.push_async_callback(process.prefetching.close)
+        await process.prefetching.prepare()
         started.push_async_callback(process.trials.close)
         async with AsyncExitStack() as repeated:
             for work in process.periodic:

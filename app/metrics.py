@@ -1,69 +1,131 @@
 """Everything that ``/metrics`` shows.
 
-Labels never name a tenant, an adapter or a path that a caller made up: their number stays bounded,
-and nobody learns who else is served here.
+Labels never name a tenant, an adapter or a path that a caller made up: their number stays bounded, and nobody learns
+who else is served here. Only where ``/metrics`` asks for a platform key, the adapters with the most requests have
+rows of their own, and the others have one together.
 """
 
+import asyncio
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from adapters.cache import DiskCache
-from app.engine.base import Engine
+from app.engine.base import Engine, EngineEvent, EngineStats
+from app.engine.overview import EngineOverview
+from app.traffic import Share, Traffic
 
 _DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+#: Adapters with rows of their own.
+TOP = 50
 
 #: The engine's own metric that lists the adapters it runs.
 _HIDDEN = frozenset({"vllm:lora_requests_info"})
 
 
 class Metrics:
-    """This process's own metrics, in a registry of their own: of HTTP requests, the engine and the disk cache."""
+    """This process's own metrics, in a registry of their own: of HTTP requests, the engine and the disk cache.
 
-    def __init__(self, engine: Engine, cache: DiskCache) -> None:
+    Args:
+        traffic: which adapters were asked for; None: adapters have no rows.
+    """
+
+    def __init__(self, engine: Engine, cache: DiskCache, traffic: Traffic | None = None) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_Parts(engine, cache))
+        self._engine, self._cache, self._traffic = engine, cache, traffic
         self._requests = Counter(
             "tenora_http_requests",
             "Answered HTTP requests; status 499: the client went away first",
             ("method", "route", "status"),
             registry=self.registry,
         )
-        self._duration = Histogram(
+        self._duration = self._seconds(
             "tenora_http_request_duration_seconds",
             "From a request's headers to the last byte of its answer, streams included",
-            ("method", "route"),
-            buckets=_DURATION_BUCKETS_S,
-            registry=self.registry,
+            "method",
+            "route",
         )
+        self._load = self._seconds(
+            "tenora_load_seconds",
+            "What loading an adapter takes: fetch from the store, stage in host memory, wait for a slot, copy into it",
+            "phase",
+        )
+        self._admission = self._seconds(
+            "tenora_engine_admission_wait_seconds", "From a request's arrival in the queue to its entry into the engine"
+        )
+        engine.subscribe(self._on_event)
+        engine.watch_waits(self.admitted)
 
     def observe(self, method: str, route: str, status: int, duration_s: float) -> None:
         """Count one answered request; ``route`` is a template, never a path."""
         self._requests.labels(method, route, str(status)).inc()
         self._duration.labels(method, route).observe(duration_s)
 
-    def exposition(self) -> bytes:
-        """Prometheus text: these metrics, then those of the process and of the engine. Blocks for milliseconds."""
-        return generate_latest(self.registry) + generate_latest(_Shared())
+    def admitted(self, wait_s: float) -> None:
+        """Count one request that entered the engine after it had waited so many seconds."""
+        self._admission.observe(wait_s)
+
+    async def exposition(self) -> bytes:
+        """Prometheus text: these metrics, then those of the process and of the engine.
+
+        The parts are asked here, in the event loop that changes them; writing it all down takes milliseconds, so it
+        happens in a thread.
+        """
+        cache = self._cache
+        now = _Now(
+            self._engine.stats(),
+            self._engine.overview(),
+            (cache.hits, cache.misses, cache.evictions),
+            tuple(self._traffic.most(TOP)) if self._traffic else (),
+            len(asyncio.all_tasks()),
+        )
+        return await asyncio.to_thread(self._written, now)
+
+    def _written(self, now: "_Now") -> bytes:
+        return generate_latest(self.registry) + generate_latest(_Parts(now)) + generate_latest(_Shared())
+
+    def _seconds(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(name, text, labels, buckets=_DURATION_BUCKETS_S, registry=self.registry)
+
+    def _on_event(self, event: EngineEvent) -> None:
+        if event.phases:
+            for phase, seconds in asdict(event.phases).items():
+                self._load.labels(phase.removesuffix("_s")).observe(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """Numbers that the parts keep themselves, at one moment; ``cache``: hits, misses, evictions."""
+
+    stats: EngineStats
+    overview: EngineOverview
+    cache: tuple[int, int, int]
+    shares: tuple[Share, ...]
+    tasks: int
 
 
 class _Parts(Collector):
-    """Numbers that the parts keep themselves, read when somebody asks."""
-
-    def __init__(self, engine: Engine, cache: DiskCache) -> None:
-        self._engine, self._cache = engine, cache
+    def __init__(self, now: _Now) -> None:
+        self._now = now
 
     def collect(self) -> Iterable[Metric]:
-        stats, cache = self._engine.stats(), self._cache
-        yield GaugeMetricFamily("tenora_engine_requests_running", "Requests in the engine", stats.running)
-        yield GaugeMetricFamily("tenora_engine_requests_waiting", "Requests that wait for a LoRA slot", stats.waiting)
-        yield GaugeMetricFamily("tenora_engine_adapters_resident", "Adapters in the engine's memory", stats.resident)
+        stats, (hits, misses, evictions) = self._now.stats, self._now.cache
+        yield _gauge("tenora_engine_requests_running", "Requests in the engine", stats.running)
+        yield _gauge("tenora_engine_requests_waiting", "Requests that wait to enter the engine", stats.waiting)
+        yield _gauge("tenora_engine_adapters_resident", "Adapters in the engine's memory", stats.resident)
         yield CounterMetricFamily("tenora_engine_restarts", "Times that a dead engine was replaced", stats.restarts)
-        yield CounterMetricFamily("tenora_cache_hits", "Adapters found on this node's disk", cache.hits)
-        yield CounterMetricFamily("tenora_cache_misses", "Adapters fetched from the store", cache.misses)
-        yield CounterMetricFamily("tenora_cache_evictions", "Adapters removed to make room", cache.evictions)
+        yield CounterMetricFamily("tenora_cache_hits", "Adapters found on this node's disk", hits)
+        yield CounterMetricFamily("tenora_cache_misses", "Adapters fetched from the store", misses)
+        yield CounterMetricFamily("tenora_cache_evictions", "Adapters removed to make room", evictions)
+        yield _gauge("tenora_process_tasks", "Pieces of work under way in this process's event loop", self._now.tasks)
+        yield from _places(self._now.overview)
+        yield from _tiers(self._now.overview)
+        if self._now.shares:
+            yield from _adapters(self._now.overview, self._now.shares)
 
 
 class _Shared(Collector):
@@ -71,3 +133,57 @@ class _Shared(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return (metric for metric in REGISTRY.collect() if metric.name not in _HIDDEN)
+
+
+def _places(overview: EngineOverview) -> Iterable[Metric]:
+    used = sum(version.tier == "slot" for version in overview.versions)
+    yield _gauge("tenora_engine_slots", "LoRA slots", overview.slots)
+    yield _gauge("tenora_engine_slots_used", "LoRA slots that hold an adapter", used)
+    yield _gauge("tenora_engine_slots_pinned", "LoRA slots that a pinned adapter has for itself", len(overview.pinned))
+    yield _gauge("tenora_engine_window", "Sequences that may be in the engine at the same time", overview.window)
+    yield _gauge("tenora_engine_window_used", "Requests that the queue has let into the engine", overview.running)
+
+
+def _tiers(overview: EngineOverview) -> Iterable[Metric]:
+    """Counts by tier: the node's disk, host memory, the engine's slots; bytes of the first two."""
+    counts = {
+        "hits": "Adapters found in a tier",
+        "misses": "Adapters that had to be brought into a tier",
+        "evictions": "Adapters taken out of a tier to make room",
+        "failures": "Adapters that could not be brought into a tier",
+    }
+    for name, text in counts.items():
+        family = CounterMetricFamily(f"tenora_tier_{name}", text, labels=("tier",))
+        for tier in overview.tiers:
+            family.add_metric((tier.tier,), getattr(tier, name))
+        yield family
+    used = {"disk": overview.disk_used_bytes, "host": overview.host_used_bytes}
+    yield _gauges("tenora_tier_used_bytes", "Bytes of the adapters in a tier", "tier", used)
+    limits = {"disk": overview.disk_bytes, "host": overview.host_bytes}
+    yield _gauges("tenora_tier_limit_bytes", "Bytes that a tier may hold", "tier", limits)
+
+
+def _adapters(overview: EngineOverview, shares: tuple[Share, ...]) -> Iterable[Metric]:
+    """Numbers of the adapters with the most requests, and ``other``: what all the rest has together."""
+    names = {share.version_id: share.name for share in shares}
+    rest = names[0]
+    running, waiting = dict.fromkeys(names.values(), 0), dict.fromkeys(names.values(), 0)
+    for version in overview.versions:
+        name = names.get(version.version_id, rest)
+        running[name] += version.running
+        waiting[name] += version.waiting
+    requests = {share.name: share.requests for share in shares}
+    yield _gauges("tenora_adapter_requests_recent", "Requests of the last five minutes", "adapter", requests)
+    yield _gauges("tenora_adapter_requests_running", "Requests in the engine", "adapter", running)
+    yield _gauges("tenora_adapter_requests_waiting", "Requests that wait to enter the engine", "adapter", waiting)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value)
+
+
+def _gauges(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=(label,))
+    for value, number in values.items():
+        family.add_metric((value,), number)
+    return family

@@ -18,6 +18,7 @@ from app.importing.hub import Hub
 from app.metrics import Metrics
 from app.node import node_id, node_name
 from app.periodic import Periodic
+from app.planning.machine import resolve_slots
 from app.secrets import load_pepper
 from app.services.adapters import AdapterService
 from app.services.aliases import AliasService
@@ -32,6 +33,7 @@ from app.services.deletion.retirement import RetirementService
 from app.services.deletion.worker import EVERY_S as DELETIONS_EVERY_S
 from app.services.deletion.worker import DeletionWorker
 from app.services.descriptions import DescriptionService
+from app.services.engine_view import EngineViewService
 from app.services.events import EVERY_S as EVENTS_EVERY_S
 from app.services.events import EventFeed
 from app.services.export import ExportService
@@ -47,6 +49,8 @@ from app.services.nodes import HEARTBEAT_S, NodeService
 from app.services.pins import PinService
 from app.services.placement import EVERY_S as PLACEMENT_EVERY_S
 from app.services.placement import PlacementService
+from app.services.prefetch.prefetching import EVERY_S as PREFETCHING_EVERY_S
+from app.services.prefetch.prefetching import Prefetcher
 from app.services.prompts.chat import ChatPrompts, special_tokens
 from app.services.publishing import PublishingService
 from app.services.readiness import Readiness
@@ -61,6 +65,7 @@ from app.services.uploads.sweeper import EVERY_S as UPLOADS_EVERY_S
 from app.services.uploads.sweeper import UploadSweeper
 from app.settings import Settings
 from app.store import configured_store
+from app.traffic import Traffic
 
 _TRIALS_EVERY_S = 60
 _CANARIES_EVERY_S = 0.5
@@ -86,16 +91,23 @@ class Process:
         self.base = base = open_base(settings)
         self.database = Database(database_url(settings))
         self.store = configured_store(settings)
-        self.cache = DiskCache(settings.home / "cache", self.store, settings.cache_bytes)
-        self.engine = engine or VllmEngine(settings, base=base.path, base_name=base.name, cache=self.cache)
-        self.metrics = Metrics(self.engine, self.cache)
+        self.cache = DiskCache(
+            settings.home / "cache", self.store, settings.cache_bytes, fetch_s=settings.fetch_seconds
+        )
+        self._slots = resolve_slots(settings, base.path)
+        self.engine = engine or VllmEngine(
+            settings, base=base.path, base_name=base.name, cache=self.cache, slots=self._slots
+        )
+        # Only who has a platform key may learn which adapters are asked for.
+        self._traffic = Traffic() if settings.metrics_key_required else None
+        self.metrics = Metrics(self.engine, self.cache, self._traffic)
+        self.engine_view = EngineViewService(self.database, self.engine, node=node_name())
         self.spool = Spool(
             settings.home / "spool", places=settings.limits.uploads, patience_s=settings.limits.upload_idle_seconds
         )
         self.prompts = ChatPrompts(settings, special_tokens(base.path))
         self._pepper = load_pepper(settings)
         self._node = node_id(settings.home)
-        self._slots = settings.engine.max_loras
         self._callers, self._readers = CallerCache(), Readers()
 
     @cached_property
@@ -199,7 +211,10 @@ class Process:
 
     @cached_property
     def deleting(self) -> DeletionWorker:
-        return DeletionWorker(self.database, self.engine, self.cache, self._blobs, self._readers, self._node)
+        forget = self.prefetching.forget
+        return DeletionWorker(
+            self.database, self.engine, self.cache, self._blobs, self._readers, self._node, forget=forget
+        )
 
     @cached_property
     def deletions(self) -> DeletionService:
@@ -221,6 +236,8 @@ class Process:
             base_name=self.base.name,
             outcomes=self._outcomes,
             readers=self._readers,
+            traffic=self._traffic,
+            prefetcher=self.prefetching,
         )
 
     @cached_property
@@ -248,6 +265,11 @@ class Process:
             base_digest=self.base.digest,
         )
 
+    @cached_property
+    def prefetching(self) -> Prefetcher:
+        path = self.settings.home / "working-set.json"
+        return Prefetcher(self.database, self.engine, self._readers, path, base_digest=self.base.digest)
+
     # How several servers go together, and who watches.
 
     @cached_property
@@ -268,6 +290,7 @@ class Process:
             Periodic("canaries", _CANARIES_EVERY_S, canaries.tick),
             Periodic("pins", PLACEMENT_EVERY_S, self.placement.follow),
             Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, self.idempotency.sweep),
+            Periodic("prefetching", PREFETCHING_EVERY_S, self.prefetching.advance),
             Periodic("heartbeat", HEARTBEAT_S, self.nodes.beat),
             Periodic("deletions", DELETIONS_EVERY_S, self.deleting.advance),
             Periodic("events", EVENTS_EVERY_S, self.events.poll),

@@ -57,6 +57,7 @@ class Caller:
     Attributes:
         tenant_id, tenant_slug: None for a platform key.
         salt: the tenant's secret for the engine's prefix cache; empty for a platform key, which never infers.
+        weight: the tenant's share of the engine against that of others.
     """
 
     key_id: str
@@ -64,11 +65,12 @@ class Caller:
     tenant_slug: str | None
     scopes: frozenset[Scope]
     salt: str = field(repr=False)
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A business unit."""
+    """A business unit; of the engine, one of weight 2 gets twice the tokens of one of weight 1, while both wait."""
 
     id: int
     slug: str
@@ -76,6 +78,7 @@ class Tenant:
     disabled: bool
     created_at: datetime
     quota: Quota = UNLIMITED
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,12 @@ class EngineSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_loras: int = Field(4, ge=1, le=1024, description="LoRA slots: distinct adapters that run at the same time")
-    max_cpu_loras: int = Field(16, ge=1, le=65536, description="adapters kept in the engine's host memory")
+    max_loras: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
+        "auto", description="LoRA slots: distinct adapters that run at the same time; auto: sized from memory"
+    )
+    host_bytes: int = Field(
+        4 * 2**30, ge=2**20, description="host memory in bytes for adapters that are staged for a slot"
+    )
     max_lora_rank: int = Field(64, description="largest rank served; every slot is padded to it")
     max_model_len: int | None = Field(
         None, ge=16, description="context length in tokens; default: the base model's own"
@@ -37,6 +41,22 @@ class EngineSettings(BaseModel):
     restart_backoff_s: float = Field(
         1.0, gt=0, description="first pause before a dead engine is started again; doubles up to 60 s"
     )
+
+
+class QueueSettings(BaseModel):
+    """Who enters the engine when, and how long the queue may grow (``TENORA_QUEUE__*``)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    window: int | None = Field(
+        None, ge=1, description="sequences in the engine at the same time; default: the engine's max_num_seqs"
+    )
+    max_age_s: float = Field(
+        2.0, gt=0, description="seconds that a waiting adapter may be passed over by requests for adapters in slots"
+    )
+    requests: int = Field(10_000, ge=1, description="requests that may wait, of all tenants together")
+    tenant_requests: int = Field(1_000, ge=1, description="requests of one tenant that may wait")
+    seconds: float = Field(600, gt=0, description="longest estimated wait of a request that is let into the queue")
 
 
 class LimitSettings(BaseModel):
@@ -140,8 +160,12 @@ class Settings(BaseSettings):
         description='versions loaded before the server says that it is ready, as JSON: ["tenant/adapter", '
         '"tenant/adapter:alias", "tenant/adapter@3"]',
     )
+    fetch_seconds: float = Field(
+        30, gt=0, description="seconds that a request waits for an adapter's bytes from the store"
+    )
     cache_bytes: int = Field(20 * 2**30, ge=2**20, description="budget of this node's disk cache in bytes")
     engine: EngineSettings = Field(default_factory=EngineSettings)
+    queue: QueueSettings = Field(default_factory=QueueSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     imports: ImportSettings = Field(default_factory=ImportSettings)
 

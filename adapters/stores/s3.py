@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 #: Larger objects go in parts of this many bytes, one in memory at a time.
 PART_BYTES = 16 * 2**20
 _CONNECT_TIMEOUT_S = 5.0
+_CONNECTIONS = 64
 
 Style = Literal["auto", "virtual", "path"]
 _CONFLICT_PAUSES_S = (0.1, 0.4, 1.6)
@@ -196,6 +197,8 @@ def _client(endpoint_url: str | None, region: str | None, timeout_s: float, *, s
     config = Config(
         connect_timeout=min(timeout_s, _CONNECT_TIMEOUT_S),
         read_timeout=timeout_s,
+        # Uploads and fetches have more threads than botocore keeps connections by default (10).
+        max_pool_connections=_CONNECTIONS,
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
         s3={"addressing_style": style},
         # Whoever fetches verifies the digest: hashing twice would gain nothing.

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from adapters import errors as adapter_errors
-from adapters.errors import AdapterError, AdapterRejected, InvalidName, Reason
+from adapters.errors import AdapterError, AdapterRejected, InvalidName, Reason, StorageError
 from app.errors import ROWS, InvalidRequest, MergeRejected, MethodNotAllowed, NotFound, Row, TenoraError
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,8 @@ def problem_of(error: Exception) -> Problem:
         return Problem(row, _summary("this base cannot serve the upload", error.reasons), reasons=error.reasons)
     if isinstance(error, InvalidName):
         return Problem(row, str(error), param=error.field)
-    return Problem(row, _NEUTRAL[type(error)])
+    retry_after = error.retry_after if isinstance(error, StorageError) else None
+    return Problem(row, _NEUTRAL[type(error)], retry_after=retry_after)
 
 
 def openai_body(problem: Problem) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """``GET /metrics``."""
 
-import asyncio
-
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -18,4 +16,4 @@ async def metrics(request: Request) -> Response:
     process = await process_of(request)
     if process.settings.metrics_key_required:
         await _require_admin(request)
-    return Response(await asyncio.to_thread(process.metrics.exposition), media_type=CONTENT_TYPE_LATEST)
+    return Response(await process.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)

@@ -32,6 +32,10 @@ _PART_PATH = re.compile(r"/(?:v1|admin/tenants/[^/]+)/adapters/[^/]+/uploads/[^/
 #: Of an upload's body, beside its two files: boundaries and headers, and the options.
 _MULTIPART_BYTES = 64 * 1024 + OPTIONS_BYTES
 
+#: Where a request's state keeps the way out for a body: the layers from here to the route only look at headers, and
+#: a stream of events would pass each of them for every token.
+SEND_BODY = "send_body"
+
 _MAX_CLIENT_ID = 128
 _UNPRINTABLE = re.compile(rb"[^\x20-\x7e]")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -81,6 +85,7 @@ class _Exchange:
         self.status = 0
         self.request_id = uuid.uuid4().hex
         scope["state"]["request_id"] = self.request_id
+        scope["state"][SEND_BODY] = send
         self._headers = [(b"x-request-id", self.request_id.encode())]
 
     def read_headers(self) -> TooLarge | None:

@@ -16,6 +16,8 @@ from app.services.keys import DEFAULT_GRACE_S
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most items of one page")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]
 
+_WEIGHT = "share of the engine against other tenants' while they wait for it, 0.001 to 1000; default: 1"
+
 Shown = TypeVar("Shown")
 
 
@@ -28,12 +30,14 @@ class _Body(BaseModel):
 class TenantCreate(_Body):
     slug: str
     name: str | None = Field(None, description="for people; default: the slug")
+    weight: float | None = Field(None, description=_WEIGHT)
 
 
 class TenantPatch(_Body):
     name: str | None = None
     disabled: bool | None = Field(None, description="whether the tenant's keys are refused")
     quota: QuotaPatch | None = Field(None, description="null lifts every limit")
+    weight: float | None = Field(None, description=_WEIGHT)
 
 
 class KeyCreate(_Body):
@@ -54,6 +58,7 @@ class TenantOut(BaseModel):
     disabled: bool
     created_at: datetime
     quota: QuotaOut
+    weight: float = Field(description=_WEIGHT)
 
     @classmethod
     def of(cls, tenant: Tenant) -> Self:
@@ -199,6 +204,7 @@ _ERRORS = {
     412: "it was changed since the caller read it; the message has its ETag",
     413: "a body or a file beyond its cap",
     422: "a body, a name or an adapter that is not allowed; with every reason",
+    429: "too many requests of this tenant wait already",
     503: "the engine, the registry or the store does not answer just now",
 }
 
@@ -210,6 +216,7 @@ def _shown_tenant(tenant: Tenant) -> dict[str, Any]:
         "disabled": tenant.disabled,
         "created_at": tenant.created_at,
         "quota": QuotaOut.of(tenant.quota),
+        "weight": tenant.weight,
     }
 
 

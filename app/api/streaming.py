@@ -9,6 +9,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from app.api.inference_headers import load_headers
+from app.api.middleware import SEND_BODY
 from app.engine.base import EventStream
 from app.services.inference import Served
 
@@ -18,26 +20,56 @@ Result = TypeVar("Result")
 async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
     """Run ``work``, but cancel it as soon as the client is gone. The request's body must have been read.
 
+    It runs in the caller's own task, which is cancelled the way :func:`asyncio.timeout` does it: a task of its own
+    would cost a request as much as its authentication.
+
     Raises:
         ClientDisconnect: after ``work`` has ended.
         Exception: whatever ``work`` raises.
     """
-    working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_disconnected(receive))
+    watch = _Watch(receive)
     try:
-        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-    finally:
-        for task in (working, watching):
-            task.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
-    raise ClientDisconnect
+        result = await work
+    except BaseException:
+        if watch.close():
+            raise ClientDisconnect from None
+        raise
+    if watch.close():
+        raise ClientDisconnect
+    return result
+
+
+class _Watch:
+    """Cancels the task that made it if the client goes away before :meth:`close`."""
+
+    def __init__(self, receive: Receive) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("requests are answered in tasks")
+        self._task, self._cancelled_before = task, task.cancelling()
+        self._open, self._gone = True, False
+        self._watching = asyncio.ensure_future(_disconnected(receive))
+        self._watching.add_done_callback(self._end)
+
+    def close(self) -> bool:
+        """Stop waiting; true if the client went away, and nobody else wants the task to end."""
+        self._open = False
+        self._watching.cancel()
+        return self._gone and self._task.uncancel() <= self._cancelled_before
+
+    def _end(self, watching: "asyncio.Future[None]") -> None:
+        if watching.cancelled():
+            return
+        watching.exception()  # a connection that fails is gone too
+        # Called a moment after that: the work may have ended in between.
+        if self._open:
+            self._gone = True
+            self._task.cancel()
 
 
 def answer_response(served: Served, *, in_list: bool = False) -> Response:
     """The answer as it goes out; ``in_list`` wraps a whole one in an array."""
-    headers = {"x-tenora-adapter": served.version} if served.version else {}
+    headers = ({"x-tenora-adapter": served.version} if served.version else {}) | load_headers(served.load)
     if isinstance(served.answer, dict):
         return JSONResponse([served.answer] if in_list else served.answer, headers=headers)
     return EventResponse(served.answer, headers)
@@ -54,18 +86,19 @@ class EventResponse(Response):
         del self.headers["content-length"]
         self._events = events
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with contextlib.suppress(ClientDisconnect):
-                await until_disconnect(receive, self._send_events(send))
+                send_body = scope.get("state", {}).get(SEND_BODY, send)
+                await until_disconnect(receive, self._send_events(send, send_body))
         finally:
             await self._events.aclose()
 
-    async def _send_events(self, send: Send) -> None:
+    async def _send_events(self, send: Send, send_body: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async for event in self._events:
-            await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send_body({"type": "http.response.body", "body": event.encode(), "more_body": True})
+        await send_body({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -17,7 +17,8 @@ router = APIRouter(prefix="/admin/tenants", tags=["tenants"], dependencies=[Depe
 
 @router.post("", status_code=201, summary="Add a tenant", responses=answers(400, 409))
 async def create(body: TenantCreate, caller: Admin, process: ProcessDep, response: Response) -> TenantOut:
-    tenant = await process.tenants.create(body.slug, name=body.name, actor=caller.key_id)
+    weight = 1.0 if body.weight is None else body.weight
+    tenant = await process.tenants.create(body.slug, name=body.name, weight=weight, actor=caller.key_id)
     response.headers["location"] = f"/admin/tenants/{tenant.slug}"
     return TenantOut.of(tenant)
 
@@ -33,12 +34,12 @@ async def show(tenant: str, process: ProcessDep) -> TenantUsageOut:
     return TenantUsageOut.using(*await process.tenants.usage(tenant))
 
 
-@router.patch("/{tenant}", summary="Rename, disable or enable a tenant; set its quota", responses=answers(400, 404))
+@router.patch("/{tenant}", summary="Rename, disable or enable a tenant; set quota, weight", responses=answers(400, 404))
 async def change(tenant: str, body: TenantPatch, caller: Admin, process: ProcessDep) -> TenantOut:
     # A field that is null is not one that was not sent: it lifts limits.
     quota = body.model_dump(exclude_unset=True).get("quota", KEEP)
     changed = await process.tenants.update(
-        tenant, name=body.name, disabled=body.disabled, quota=quota, actor=caller.key_id
+        tenant, name=body.name, disabled=body.disabled, quota=quota, weight=body.weight, actor=caller.key_id
     )
     return TenantOut.of(changed)
 

@@ -7,7 +7,7 @@ smoke check, as there is nothing to smoke.
 import json
 import multiprocessing
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from adapters.identity import VersionKey
 from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.urls import database_url
-from app.engine.base import Answer, EngineRequest, EngineState, EngineStats, Listener, SmokeResult
+from app.engine.base import Answer, EngineRequest, EngineStats, Listener, SmokeResult
+from app.engine.overview import EngineOverview, EngineState, LoadPhases
 from app.errors import EngineUnavailable
 from app.main import create_app
 from app.secrets import load_pepper
@@ -55,6 +56,22 @@ class NoEngine:
 
     def stats(self) -> EngineStats:
         return EngineStats(running=0, waiting=0, resident=0, restarts=0)
+
+    def overview(self) -> EngineOverview:
+        nothing = dict.fromkeys(("running", "waiting", "restarts"), 0)
+        memory = dict.fromkeys(("host_bytes", "host_used_bytes", "disk_bytes", "disk_used_bytes"), 0)
+        return EngineOverview(
+            self.state, slots=0, window=0, pinned=self.pinned, versions=(), tenants=(), tiers=(), **nothing, **memory
+        )
+
+    def load_of(self, _request_id: str) -> LoadPhases | None:
+        return None
+
+    def watch_waits(self, _listener: Callable[[float], None]) -> None:
+        """Nobody waits here."""
+
+    def prefetch(self, _key: VersionKey) -> None:
+        """There is nothing to prefetch for."""
 
     async def start(self) -> None:
         """There is nothing to start."""

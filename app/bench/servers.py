@@ -13,6 +13,9 @@ from pathlib import Path
 
 import httpx
 
+#: What every server calls its base model.
+BASE_NAME = "base"
+
 _ROOT = Path(__file__).resolve().parents[2]
 _START_S = 600
 _STOP_S = 60
@@ -28,26 +31,68 @@ class Server:
     """A running server.
 
     Attributes:
-        name: ``tenora`` or ``vllm``.
+        name: ``tenora``, ``vllm``, ``peft`` or ``base``.
         port: on 127.0.0.1.
         pid: of the API process; engines are its children.
-        headers: what a request needs.
+        headers: what a request needs whose adapter has none of its own.
+        adapter_headers: adapter name -> what its requests need: the key of the tenant that it belongs to.
+        admin_headers: what a call to the admin API needs; empty where there is none.
+        only_base: whether requests name the base model, whatever adapter they are meant for.
     """
 
     name: str
     port: int
     pid: int
     headers: dict[str, str] = field(default_factory=dict)
+    adapter_headers: dict[str, dict[str, str]] = field(default_factory=dict)
+    admin_headers: dict[str, str] = field(default_factory=dict)
+    only_base: bool = False
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def headers_for(self, adapter: str | None) -> dict[str, str]:
+        """The headers of a request for an adapter, or for the base model (None)."""
+        return self.headers if adapter is None else self.adapter_headers.get(adapter, self.headers)
+
+    def model_for(self, adapter: str | None) -> str:
+        """What a request for an adapter names, or one for the base model (None)."""
+        return BASE_NAME if adapter is None or self.only_base else adapter
+
     def cpu_s(self) -> float:
-        """User and system seconds of the API process so far, without its children."""
+        """User and system seconds of the API process so far, without its children.
+
+        Raises:
+            ServerFailed: it has ended.
+        """
+        try:
+            status = Path(f"/proc/{self.pid}/stat").read_text()
+        except FileNotFoundError:
+            raise ServerFailed(f"{self.name} has ended") from None
         # proc(5): utime and stime are fields 14 and 15; the second, the name, may hold spaces but ends the last ")".
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = status.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def peak_bytes(self) -> int:
+        """Largest resident memory so far of the server's processes, pages that they share counted in each."""
+        # Each server is the leader of a session of its own; VmHWM is the peak, in KiB.
+        folders = (folder for folder in Path("/proc").iterdir() if folder.name.isdecimal())
+        return sum(_peak_bytes(folder) for folder in folders if _session(folder) == self.pid)
+
+
+def _session(folder: Path) -> int | None:
+    # proc(5): the session is field 6. A process may end while it is looked at.
+    with suppress(OSError):
+        return int((folder / "stat").read_text().rpartition(")")[2].split()[3])
+    return None
+
+
+def _peak_bytes(folder: Path) -> int:
+    with suppress(OSError):
+        lines = (folder / "status").read_text().splitlines()
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    return 0
 
 
 def free_port() -> int:

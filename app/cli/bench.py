@@ -2,38 +2,154 @@
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import httpx
 import typer
 
 from app.cli.client import Refused
 from app.cli.connection import home
-from app.cli.output import fail, note, stderr
+from app.cli.output import USAGE, fail, note, stderr
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 app = typer.Typer(no_args_is_help=True, help="Measure Tenora on this machine.")
 
 #: The modules read their own options, --help too.
 _PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
+Quick = Annotated[bool, typer.Option("--quick", help="one short round: a smoke test, not a result")]
+Rounds = Annotated[int | None, typer.Option(min=1, help="rounds for each server (default: 5)")]
+Out = Annotated[Path | None, typer.Option(help="where the JSON goes (default: below HOME/bench)")]
+Base = Annotated[Path | None, typer.Option(exists=True, file_okay=False, help="another base model than the usual one")]
+Rank = Annotated[int | None, typer.Option(min=1, help="rank of the adapters")]
+Side = Annotated[list[str] | None, typer.Option(help="only this server: tenora or vllm")]
+Seconds = Annotated[float | None, typer.Option(min=1, help="length of each part")]
+
+Counts = Annotated[str, typer.Option("--n", help="numbers of adapters")]
+Alphas = Annotated[str, typer.Option(help="of the power law: 1 is uniform, smaller is more skewed")]
+Loads = Annotated[str, typer.Option(help="requests per second, in percent of vLLM's capacity with one adapter")]
+HostAdapters = Annotated[
+    int | None, typer.Option(min=1, help="adapters in vLLM's host memory (default: 2 to 4 times the slots)")
+]
+
+_Number = TypeVar("_Number", int, float)
+_Size = TypeVar("_Size", bound="DataclassInstance")
+
 
 @app.command()
 def overhead(
-    quick: Annotated[bool, typer.Option("--quick", help="one short round: a smoke test, not a result")] = False,
-    out: Annotated[Path | None, typer.Option(help="where the JSON goes (default: below HOME/bench)")] = None,
+    quick: Quick = False,
+    out: Out = None,
+    base: Base = None,
 ) -> None:
-    """Tenora against vLLM's own server: same weights, same engine arguments, one warm adapter, streamed."""
+    """Tenora against vLLM's own server: same weights, same engine arguments, one warm adapter."""
     # torch and vLLM come with it.
-    from app.bench.client import LoadError
     from app.bench.overhead import run
-    from app.bench.servers import ServerFailed
+
+    with _failures_told():
+        path = run(home() / "bench", out=out, quick=quick, console=stderr(), base=base)
+    note(f"written to {path}")
+
+
+@app.command()
+def adapters(
+    n: Counts = "1,8,32,200",
+    alpha: Alphas = "0.3,1",
+    load: Loads = "70,120",
+    slots: Annotated[str, typer.Option(help="LoRA slots of both sides; auto: as many as Tenora finds")] = "4",
+    seconds: Annotated[float, typer.Option(min=1, help="for which the requests of a cell arrive")] = 60,
+    rounds: Annotated[int, typer.Option(min=1, help="each on fresh servers")] = 5,
+    ranks: Annotated[str, typer.Option(help="of the adapters, round robin")] = "8",
+    rivals: Annotated[str, typer.Option(help="beside vllm: peft, base")] = "vllm",
+    host_adapters: HostAdapters = None,
+    cv: Annotated[float, typer.Option(min=0.1, help="coefficient of variation of the gaps between requests")] = 1,
+    setting: Annotated[list[str] | None, typer.Option(help="TENORA_NAME=VALUE, for Tenora's server")] = None,
+    seed: Annotated[int, typer.Option(help="of adapters, requests and orders")] = 2026,
+    quick: Quick = False,
+    out: Out = None,
+    base: Base = None,
+) -> None:
+    """Many adapters on few slots: throughput, attainment and the longest wait over a grid of loads."""
+    from app.bench.adapters import Options, run
 
     try:
-        path = run(home() / "bench", out=out, quick=quick, console=stderr())
-    except (LoadError, ServerFailed, Refused, httpx.TransportError) as error:
-        fail(str(error))
-    note(f"written to {path}")
+        options = Options(
+            adapters=_numbers("--n", n, int),
+            alphas=_numbers("--alpha", alpha, float),
+            loads=_numbers("--load", load, int),
+            ranks=_numbers("--ranks", ranks, int),
+            rivals=tuple(rivals.split(",")),
+            settings=dict(_pair(one) for one in setting or ()),
+            slots=slots,
+            seconds=seconds,
+            rounds=rounds,
+            host_adapters=host_adapters,
+            cv=cv,
+            seed=seed,
+        )
+    except ValueError as error:
+        fail(str(error), USAGE)
+    with _failures_told():
+        size = options.quick() if quick else options
+        path = run(home() / "bench", size, out=out, console=stderr(), base=base)
+    note(f"written to {path} and {path.with_suffix('.png').name}")
+
+
+@app.command()
+def coldload(
+    quick: Quick = False,
+    rounds: Rounds = None,
+    out: Out = None,
+    base: Base = None,
+    adapter_rank: Rank = None,
+    side: Side = None,
+) -> None:
+    """What a running stream notices of adapters that are loaded meanwhile, and how long a cold one takes."""
+    from app.bench import coldload as workload
+
+    size = _resized(workload.QUICK if quick else workload.FULL, rounds)
+    _run_pair(workload.run, size, out=out, base=base, rank=adapter_rank or workload.RANK, side=side)
+
+
+@app.command()
+def starvation(
+    quick: Quick = False,
+    rounds: Rounds = None,
+    out: Out = None,
+    base: Base = None,
+    adapter_rank: Rank = None,
+    side: Side = None,
+    seconds: Seconds = None,
+) -> None:
+    """How long a cold adapter waits for the only slot, which a saturated one holds."""
+    from app.bench import starvation as workload
+
+    size = _resized(workload.QUICK if quick else workload.FULL, rounds, seconds=seconds)
+    _run_pair(workload.run, size, out=out, base=base, rank=adapter_rank or workload.RANK, side=side)
+
+
+@app.command()
+def fairness(
+    quick: Quick = False,
+    rounds: Rounds = None,
+    out: Out = None,
+    base: Base = None,
+    adapter_rank: Rank = None,
+    side: Side = None,
+    seconds: Seconds = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="LoRA slots (default: one for each tenant)")] = None,
+) -> None:
+    """What seven tenants feel of one that sends ten times its share; how evenly all are served, and by weight."""
+    from app.bench import fairness as workload
+
+    size = _resized(workload.QUICK if quick else workload.FULL, rounds, seconds=seconds, slots=slots)
+    _run_pair(workload.run, size, out=out, base=base, rank=adapter_rank or workload.RANK, side=side)
 
 
 @app.command(context_settings=_PASS_THROUGH, add_help_option=False)
@@ -52,6 +168,54 @@ def upload(context: typer.Context) -> None:
 def resume(context: typer.Context) -> None:
     """What an upload sends twice that is killed again and again."""
     _run("app.bench.resume", context.args)
+
+
+@app.command(context_settings=_PASS_THROUGH, add_help_option=False)
+def simulate(context: typer.Context) -> None:
+    """The scheduler over a simulated engine: millions of requests, and whether any adapter waited too long."""
+    _run("app.simulator", context.args)
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """End the command with the reason of a measurement that failed."""
+    from app.bench.servers import ServerFailed
+    from app.bench.wire import LoadError
+
+    try:
+        yield
+    except (LoadError, ServerFailed, Refused, httpx.HTTPError) as error:
+        fail(str(error))
+
+
+def _numbers(option: str, text: str, kind: Callable[[str], _Number]) -> tuple[_Number, ...]:
+    try:
+        return tuple(kind(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"{option}: found {text!r}, allowed numbers with commas between them") from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (equals and name.startswith("TENORA_")):
+        raise ValueError(f"--setting: found {text!r}, allowed TENORA_NAME=VALUE")
+    return name, value
+
+
+def _resized(size: _Size, rounds: int | None, **others: float | None) -> _Size:
+    given = {name: value for name, value in {"rounds": rounds, **others}.items() if value is not None}
+    return replace(size, **given)
+
+
+def _run_pair(run: Callable[..., Path], size: object, *, side: list[str] | None, **options: object) -> None:
+    from app.bench.pairs import SIDES
+
+    sides = [name for name in SIDES if name in (side or SIDES)]
+    if not sides:
+        fail(f"--side: found {', '.join(side or [])}, allowed {', '.join(SIDES)}")
+    with _failures_told():
+        path = run(home() / "bench", size=size, sides=sides, console=stderr(), **options)
+    note(f"written to {path} and {path.with_suffix('.png').name}")
 
 
 def _run(module: str, arguments: list[str]) -> None:

@@ -95,8 +95,12 @@ def emit_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], *,
     if not rows:
         note(empty)
         return
-    cells = [[_cell(row.get(key)) for key in columns.values()] for row in rows]
-    _print_whole(_table(list(columns), cells), stdout())
+    _print_whole(table_of(columns, rows), stdout())
+
+
+def table_of(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The table that ``emit_table`` prints, for a screen that is drawn again and again."""
+    return _table(list(columns), [[_cell(row.get(key)) for key in columns.values()] for row in rows])
 
 
 def emit_record(record: Mapping[str, Any], keys: Sequence[str]) -> None:

@@ -11,8 +11,9 @@ from app.cli.output import USAGE, emit_json, emit_record, emit_table, fail, note
 
 app = typer.Typer(no_args_is_help=True, help="The business units that own adapters and keys. Needs a platform key.")
 
-_COLUMNS = {"tenant": "slug", "name": "name", "disabled": "disabled", "created": "created_at"}
+_COLUMNS = {"tenant": "slug", "name": "name", "disabled": "disabled", "weight": "weight", "created": "created_at"}
 
+_WEIGHT = "share of the engine against other tenants', 0.001 to 1000 (default: 1)"
 _NO_LIMIT, _MAX_DIGITS = "none", 19
 _LIMIT = f"NUMBER|{_NO_LIMIT}"
 Limit = Annotated[str | None, typer.Option(metavar=_LIMIT)]
@@ -22,12 +23,14 @@ Limit = Annotated[str | None, typer.Option(metavar=_LIMIT)]
 def create(
     tenant: TenantArgument,
     name: Annotated[str | None, typer.Option(help="a name for people (default: TENANT)")] = None,
+    weight: Annotated[float | None, typer.Option(help=_WEIGHT)] = None,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
 ) -> None:
     """Create a tenant."""
-    body = {"slug": tenant} | ({"name": name} if name is not None else {})
+    given = {"slug": tenant, "name": name, "weight": weight}
+    body = {field: value for field, value in given.items() if value is not None}
     with connect_as_admin(url, key, as_json=as_json) as api:
         _show(api.call("POST", path_of("admin", "tenants"), body), as_json=as_json)
 
@@ -62,6 +65,19 @@ def enable(tenant: TenantArgument, url: Url = None, key: Key = None, as_json: Js
     """Accept the tenant's keys again."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         _show(api.call("PATCH", path_of("admin", "tenants", tenant), {"disabled": False}), as_json=as_json)
+
+
+@app.command()
+def weight(
+    tenant: TenantArgument,
+    weight: Annotated[float, typer.Argument(help=_WEIGHT)],
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Set the tenant's share of the engine: one of weight 2 gets twice the tokens of one of weight 1."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        _show(api.call("PATCH", path_of("admin", "tenants", tenant), {"weight": weight}), as_json=as_json)
 
 
 @app.command()

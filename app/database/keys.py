@@ -31,6 +31,7 @@ _CREDENTIAL = (
         keys.c.tenant_id,
         tenants.c.slug,
         tenants.c.salt,
+        tenants.c.weight,
         tenants.c.disabled,
         tenants.c.deleted_at,
     )
@@ -46,6 +47,7 @@ class Credential:
     Attributes:
         hmac: 64 hex digits.
         tenant_works: False if the tenant is disabled or deleted.
+        weight: the tenant's; 1 for a platform key.
     """
 
     hmac: str = field(repr=False)
@@ -56,6 +58,7 @@ class Credential:
     tenant_slug: str | None
     tenant_works: bool
     salt: str = field(repr=False)
+    weight: float
 
 
 def find_credential(connection: Connection, key_id: str) -> Credential | None:
@@ -72,6 +75,7 @@ def find_credential(connection: Connection, key_id: str) -> Credential | None:
         tenant_slug=row.slug,
         tenant_works=row.tenant_id is None or (not row.disabled and row.deleted_at is None),
         salt=row.salt or "",
+        weight=1.0 if row.weight is None else row.weight,
     )
 
 

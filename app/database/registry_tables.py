@@ -35,6 +35,7 @@ tenants = Table(
     Column("disabled", Boolean, nullable=False),
     Column("salt", String(64), nullable=False),
     Column("quota", JSON, nullable=False, server_default=text("'{}'")),
+    Column("weight", Float, nullable=False, server_default=text("1")),
     Column("created_at", UtcDateTime, nullable=False),
     Column("deleted_at", UtcDateTime),
     sqlite_autoincrement=True,

@@ -19,6 +19,7 @@ _COLUMNS = (
     tenants.c.disabled,
     tenants.c.created_at,
     tenants.c.quota,
+    tenants.c.weight,
 )
 _LIVE = tenants.c.deleted_at.is_(None)
 
@@ -31,16 +32,19 @@ def _tenant(row: Row[*tuple[Any, ...]]) -> Tenant:
         disabled=row.disabled,
         created_at=row.created_at,
         quota=Quota(**{field.name: row.quota.get(field.name) for field in fields(Quota)}),
+        weight=row.weight,
     )
 
 
-async def insert_tenant(connection: AsyncConnection, *, slug: str, name: str, salt: str, at: datetime) -> Tenant:
+async def insert_tenant(
+    connection: AsyncConnection, *, slug: str, name: str, weight: float, salt: str, at: datetime
+) -> Tenant:
     """Add a tenant.
 
     Raises:
         sqlalchemy.exc.IntegrityError: a living tenant has that slug.
     """
-    statement = insert(tenants).values(slug=slug, name=name, disabled=False, salt=salt, created_at=at)
+    statement = insert(tenants).values(slug=slug, name=name, disabled=False, weight=weight, salt=salt, created_at=at)
     row = (await connection.execute(statement.returning(*_COLUMNS))).one()
     return _tenant(row)
 
@@ -67,11 +71,17 @@ async def list_tenants(connection: AsyncConnection, *, after: int, limit: int) -
 
 
 async def update_tenant(
-    connection: AsyncConnection, tenant_id: int, *, name: str, disabled: bool, quota: Mapping[str, int | None]
+    connection: AsyncConnection,
+    tenant_id: int,
+    *,
+    name: str,
+    disabled: bool,
+    quota: Mapping[str, int | None],
+    weight: float,
 ) -> None:
     limits = {field: limit for field, limit in quota.items() if limit is not None}
     statement = update(tenants).where(tenants.c.id == tenant_id)
-    await connection.execute(statement.values(name=name, disabled=disabled, quota=limits))
+    await connection.execute(statement.values(name=name, disabled=disabled, quota=limits, weight=weight))
 
 
 async def mark_tenant_deleted(connection: AsyncConnection, tenant_id: int, *, at: datetime) -> None:

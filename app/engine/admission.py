@@ -1,48 +1,83 @@
-"""Waiting for a slot: the asyncio side of :class:`adapters.residency.SlotGate`."""
+"""Waiting for a turn: the asyncio side of :class:`app.scheduling.admission.Admission`."""
 
 import asyncio
+import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from adapters.residency import SlotGate
-from app.errors import EngineUnavailable
+from app.errors import Busy, EngineUnavailable, QueueFull
+from app.scheduling.admission import Admission
+from app.scheduling.snapshot import QueueSnapshot
+from app.scheduling.ticket import Bounds, Refused, Ticket
 
 
-class SlotQueue:
-    """Lets requests of at most ``slots`` distinct adapters into the engine."""
+class AdmissionQueue:
+    """Lets requests into one life of the engine, in the order that the scheduler says."""
 
-    def __init__(self, slots: int) -> None:
-        self._gate = SlotGate(slots)
+    def __init__(self, *, slots: int, window: int, max_age_s: float, bounds: Bounds) -> None:
+        self._admission = Admission(slots=slots, window=window, max_age_s=max_age_s, bounds=bounds)
         self._turns: dict[str, asyncio.Future[None]] = {}
+        self._versions: dict[int, set[str]] = {}
         self._closed = False
 
-    async def enter(self, request_id: str, version_id: int) -> None:
-        """Return when the request may run; end it with :meth:`leave`, also after an error here.
-
-        Raises:
-            EngineUnavailable: the queue was closed.
+    def check_open(self) -> None:
+        """Raises:
+        EngineUnavailable: the queue was closed.
         """
         if self._closed:
             raise _restarting()
-        if self._gate.enter(request_id, version_id, time.monotonic()):
-            return
-        turn = self._turns[request_id] = asyncio.get_running_loop().create_future()
-        try:
-            await turn
-        finally:
-            self._turns.pop(request_id, None)
 
-    def leave(self, request_id: str) -> None:
-        """End a request, whether it ran, failed or gave up waiting."""
-        self._let_in(self._gate.leave(request_id, time.monotonic()))
+    async def enter(self, ticket: Ticket) -> None:
+        """Return when the request may run; end it with :meth:`leave`, also after an error here.
+
+        Raises:
+            QueueFull: the tenant has as many requests waiting as it may.
+            Busy: everybody has, or the first token would come too late.
+            EngineUnavailable: the queue was closed.
+        """
+        self.check_open()
+        try:
+            admitted = self._admission.enter(ticket, time.monotonic())
+        except Refused as refusal:
+            raise _refusal(refusal) from None
+        self._let_in(admitted)
+        if ticket.request_id in admitted:
+            return
+        await self._turn(ticket)
+
+    def leave(self, request_id: str, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
+        """End a request, whether it ran, failed or gave up waiting; the true counts of tokens, if they are known."""
+        now = time.monotonic()
+        self._let_in(self._admission.leave(request_id, now, prompt_tokens=prompt_tokens, output_tokens=output_tokens))
+
+    def staged(self, version_id: int) -> None:
+        """The version can be copied into a slot, or has one."""
+        self._let_in(self._admission.staged(version_id, time.monotonic()))
+
+    def unstaged(self, version_id: int) -> None:
+        """It no longer can."""
+        self._admission.unstaged(version_id)
+
+    def wanted(self) -> Iterator[int]:
+        """Versions that requests wait for and that are not staged, the longest waiting first."""
+        return self._admission.wanted()
+
+    def fail(self, version_id: int, error: BaseException) -> None:
+        """Tell all who wait for a version that it cannot be had."""
+        for request_id in self._versions.get(version_id, ()):
+            if not (turn := self._turns[request_id]).done():
+                turn.set_exception(error)
 
     def pin(self, version_id: int) -> None:
         """Keep nobody of the version waiting, as long as a request of it holds its slot."""
-        self._let_in(self._gate.pin(version_id, time.monotonic()))
+        self._let_in(self._admission.pin(version_id, time.monotonic()))
 
     def unpin(self, version_id: int) -> None:
         """Make the version one like all others."""
-        self._gate.unpin(version_id)
+        self._admission.unpin(version_id)
+
+    def snapshot(self) -> QueueSnapshot:
+        return self._admission.snapshot(time.monotonic())
 
     def close(self) -> None:
         """Refuse all who wait and all who come."""
@@ -53,14 +88,43 @@ class SlotQueue:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a slot."""
-        return len(self._turns)
+        """Requests that wait for their turn."""
+        return self._admission.waiting
+
+    async def _turn(self, ticket: Ticket) -> None:
+        turn = self._turns[ticket.request_id] = asyncio.get_running_loop().create_future()
+        if ticket.version_id is not None:
+            self._versions.setdefault(ticket.version_id, set()).add(ticket.request_id)
+        try:
+            async with asyncio.timeout(None if ticket.deadline is None else ticket.deadline - time.monotonic()):
+                await turn
+        except TimeoutError:
+            raise Busy("x-request-timeout: it passed while the request waited for its turn", retry_after=1) from None
+        finally:
+            del self._turns[ticket.request_id]
+            if ticket.version_id is not None:
+                self._versions[ticket.version_id].discard(ticket.request_id)
+                if not self._versions[ticket.version_id]:
+                    del self._versions[ticket.version_id]
 
     def _let_in(self, admitted: Iterable[str]) -> None:
         for request_id in admitted:
             # A request admitted as it is being cancelled has no turn to take: its own `leave` follows.
             if (turn := self._turns.get(request_id)) and not turn.done():
                 turn.set_result(None)
+
+
+def _refusal(refusal: Refused) -> Busy | QueueFull:
+    retry_after = max(1, math.ceil(refusal.retry_after_s))
+    if refusal.scope == "tenant":
+        return QueueFull(
+            f"queue: found {refusal.found:.0f} waiting requests of this tenant, allowed {refusal.allowed:.0f}",
+            retry_after=retry_after,
+        )
+    if refusal.scope == "deadline":
+        text = f"x-request-timeout: found {refusal.allowed:.1f} s, the first token is expected in {refusal.found:.1f} s"
+        return Busy(text, param="x-request-timeout", retry_after=retry_after)
+    return Busy("the server has as many requests waiting as it can serve in time", retry_after=retry_after)
 
 
 def _restarting() -> EngineUnavailable:

@@ -4,14 +4,8 @@ import json
 from pathlib import Path
 
 from adapters.geometry import LINEAR_MODULES
+from app.planning.budget import CPU_KV_CACHE_BYTES
 from app.settings import EngineSettings, Settings
-
-#: vLLM on a CPU takes the last LoRA slot for tokens without an adapter (vllm#48421). One slot more
-#: than the settings ask for stays zero and is never given to an adapter.
-CPU_ZERO_SLOTS = 1
-
-#: vLLM would take nearly all of a CPU machine's memory.
-_CPU_KV_CACHE_BYTES = 2**30
 
 #: Small models write blanks for ever where a grammar lets them. llguidance builds its automaton as it goes,
 #: so a hostile schema costs no compile time up front.
@@ -24,20 +18,23 @@ class InvalidEngineArgument(ValueError):
     """TENORA_ENGINE__EXTRA_ARGS names an argument that Tenora sets itself."""
 
 
-def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: bool) -> list[str]:
+def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: bool, slots: int) -> list[str]:
     """vLLM's arguments for this base on a CPU or a GPU.
+
+    Args:
+        slots: LoRA slots, where the setting may say ``auto``.
 
     Raises:
         InvalidEngineArgument
     """
     engine = settings.engine
-    zero_slots = CPU_ZERO_SLOTS if cpu else 0
     values: dict[str, object] = {
         "model": str(base),
         "served_model_name": served_name,
         "enable_lora": True,
-        "max_loras": engine.max_loras + zero_slots,
-        "max_cpu_loras": max(engine.max_cpu_loras, engine.max_loras) + zero_slots,
+        "max_loras": slots,
+        # Host memory is planned and filled by Tenora: vLLM is to know of what has a slot and of nothing else.
+        "max_cpu_loras": slots,
         "max_lora_rank": engine.max_lora_rank,
         # What validation admits. Left to itself vLLM wraps the head too, whose kernel on a CPU takes the engine down
         # when two requests of one step want logprobs of their prompts.
@@ -54,7 +51,7 @@ def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: b
         "revision": settings.base_model_revision,
         "max_model_len": engine.max_model_len,
         "quantization": engine.quantization,
-        "kv_cache_memory_bytes": engine.kv_cache_bytes or (_CPU_KV_CACHE_BYTES if cpu else None),
+        "kv_cache_memory_bytes": engine.kv_cache_bytes or (CPU_KV_CACHE_BYTES if cpu else None),
     }
     return [*_flags(values), *_extra_flags(engine, taken=set(values))]
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Literal, Protocol, Self
 
 from adapters.identity import VersionKey
+from app.engine.overview import EngineOverview, EngineState, LoadPhases
 
 
 class Endpoint(StrEnum):
@@ -16,13 +17,6 @@ class Endpoint(StrEnum):
 
     COMPLETIONS = "completions"
     CHAT = "chat"
-
-
-class EngineState(StrEnum):
-    STARTING = "starting"
-    READY = "ready"
-    RESTARTING = "restarting"
-    STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +48,9 @@ class EngineRequest:
         adapter: the version to apply, or None for the base model.
         cache_salt: the tenant's; keeps its prefix-cache entries apart from everyone else's.
         prompt: of a chat, the prompt's text where it is rendered already; None for the base's own chat template.
+        tenant: the caller's slug, whose share of the engine the request uses; "" for the server's own.
+        weight: the tenant's share against that of others.
+        deadline_s: seconds from now until its first token must be there; None: whenever it comes.
     """
 
     request_id: str
@@ -63,6 +60,9 @@ class EngineRequest:
     adapter: VersionKey | None
     cache_salt: str
     prompt: str | None = None
+    tenant: str = ""
+    weight: float = 1.0
+    deadline_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,13 @@ class EngineEvent:
     Attributes:
         kind: ``evict``: it made room for another; ``unload``: it was told to go.
         seconds: how long it took, for ``load`` and ``load_failed``.
+        phases: what those seconds went to, for ``load``.
     """
 
     kind: Literal["load", "evict", "unload", "load_failed"]
     version_id: int
     seconds: float | None = None
+    phases: LoadPhases | None = None
 
 
 #: Called in the event loop; must neither block nor raise.
@@ -125,6 +127,15 @@ class Engine(Protocol):
 
     def stats(self) -> EngineStats:
         """Numbers for metrics; zeros while no engine runs."""
+
+    def overview(self) -> EngineOverview:
+        """What an operator sees; the tiers below the engine also while no engine runs."""
+
+    def load_of(self, request_id: str) -> LoadPhases | None:
+        """What a request waited for, once its first token is there; None if its adapter had a slot already."""
+
+    def prefetch(self, key: VersionKey) -> None:
+        """Bring a version towards the engine if there is room to spare; returns at once and never fails."""
 
     async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         """The text of each token by itself, in order, as the engine's logprobs show it."""
@@ -198,6 +209,9 @@ class Engine(Protocol):
 
     def subscribe(self, listener: Listener) -> None:
         """Tell the listener of every event from now on, as long as the process lives."""
+
+    def watch_waits(self, listener: Callable[[float], None]) -> None:
+        """Tell the listener for how many seconds each request waited before it entered; see :meth:`subscribe`."""
 
     async def unload(self, version_id: int) -> None:
         """Drop a version, pinned or not, once its last request has ended; unknown ids are no error."""

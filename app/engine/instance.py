@@ -10,7 +10,6 @@ import logging
 import multiprocessing
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -33,15 +32,15 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from adapters.identity import VersionKey
 from app.engine import answers
 from app.engine.base import Endpoint, EngineRequest
-from app.engine.finite import NanLog
-from app.errors import AdapterLoadFailed, EngineUnavailable, InvalidRequest
+from app.engine.outputs import OutputLog
+from app.errors import EngineUnavailable, InvalidRequest
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 #: Longer than one token: see the AMX note in app/engine/worker.py.
-_WARM_UP: dict[str, Any] = {"prompt": [1] * 8, "max_tokens": 2, "temperature": 0}
+_WARM_UP: dict[str, Any] = {"prompt": [1] * 8, "max_tokens": 2, "temperature": 0, "logprobs": 1}
 #: A chat template for prompts that are rendered already.
 AS_IT_IS = "{{ prompt }}"
 _NO_TEMPLATE = "messages: this model's base has no chat template; an operator sets TENORA_PROMPT_FORMAT, or defaults"
@@ -62,10 +61,10 @@ def on_cpu() -> bool:
 class EngineInstance:
     """A running engine. ``dead`` is set once it can answer no more."""
 
-    def __init__(self, llm: AsyncLLM, state: State, base_name: str, nans: NanLog) -> None:
+    def __init__(self, llm: AsyncLLM, state: State, base_name: str, log: OutputLog) -> None:
         self.dead = asyncio.Event()
-        self._llm, self._nans = llm, nans
-        nans.watch(llm.output_processor)
+        self._llm, self._log = llm, log
+        log.watch(llm.output_processor)
         self._models = state.openai_serving_models
         self._base_name = base_name
         self._endpoints: dict[Endpoint, tuple[type[BaseModel], Callable[[Any], Awaitable[Any]], str]] = {
@@ -75,10 +74,8 @@ class EngineInstance:
         self._watcher = asyncio.create_task(self._watch())
 
     @classmethod
-    async def launch(
-        cls, arguments: list[str], *, base_name: str, reserve_zero_slot: bool, nans: NanLog
-    ) -> "EngineInstance":
-        """Start an engine and return once it has answered a request; ``nans`` gets what it says of NaN in logits.
+    async def launch(cls, arguments: list[str], *, base_name: str, log: OutputLog) -> "EngineInstance":
+        """Start an engine and return once it has answered a request; ``log`` gets what its steps say.
 
         Raises:
             Exception: whatever vLLM raises when it cannot start; nothing is left running.
@@ -91,10 +88,10 @@ class EngineInstance:
                 child.terminate()
             raise
         try:
-            await llm.collective_rpc("tenora_prepare", kwargs={"reserve_zero_slot": reserve_zero_slot})
+            await llm.collective_rpc("tenora_prepare")
             state = State()
             await init_app_state(llm, state, args, await llm.get_supported_tasks())
-            instance = cls(llm, state, base_name, nans)
+            instance = cls(llm, state, base_name, log)
         except BaseException:
             await asyncio.to_thread(llm.shutdown)
             raise
@@ -105,6 +102,7 @@ class EngineInstance:
         except BaseException:
             await instance.shutdown()
             raise
+        log.take("warm-up")
         return instance
 
     async def shutdown(self) -> None:
@@ -123,49 +121,6 @@ class EngineInstance:
             await asyncio.wait_for(self._until_dead(self._llm.list_loras()), timeout_s)
         except TimeoutError:
             raise EngineUnavailable("the engine does not answer", retry_after=_RETRY_AFTER_S) from None
-
-    async def add_adapter(self, key: VersionKey, path: Path) -> None:
-        """Load a version into the engine's host memory and a slot.
-
-        Raises:
-            AdapterLoadFailed: and nothing of the version is left in the engine.
-            EngineUnavailable
-        """
-        request = LoRARequest(lora_name=key.lora_name, lora_int_id=key.version_id, lora_path=str(path))
-        try:
-            loaded = await self._until_dead(self._llm.add_lora(request))
-        except EngineUnavailable:
-            raise
-        except Exception as error:  # noqa: BLE001 - vLLM raises a bare Exception for whatever failed in the worker
-            # A half-copied slot would answer with what it held before: take the id out before anyone uses it.
-            await self.remove_adapter(key.version_id)
-            logger.error("version %s could not be loaded: %s", key.lora_name, error)  # noqa: TRY400 - vLLM logged it
-            raise AdapterLoadFailed("the engine could not load this version", version_id=key.version_id) from None
-        if not loaded:
-            await self.remove_adapter(key.version_id)
-            raise AdapterLoadFailed("the engine could not load this version", version_id=key.version_id)
-        self._models.lora_requests[key.lora_name] = request
-
-    async def remove_adapter(self, version_id: int) -> None:
-        """Drop a version; unknown ids are no error."""
-        self._models.lora_requests.pop(self._name_of(version_id), None)
-        await self._until_dead(self._llm.remove_lora(version_id))
-
-    async def pin_adapter(self, version_id: int) -> None:
-        """Keep a loaded version in its slot, idle or not, until it is removed or unpinned.
-
-        Raises:
-            EngineUnavailable
-        """
-        await self._until_dead(self._llm.pin_lora(version_id))
-
-    async def unpin_adapter(self, version_id: int) -> None:
-        """Let the engine copy others over a version's slot again; one that is not pinned is no error.
-
-        Raises:
-            EngineUnavailable
-        """
-        await self._until_dead(self._llm.collective_rpc("tenora_unpin", args=(version_id,)))
 
     async def adapters(self) -> frozenset[int]:
         """The versions that the engine itself says it holds.
@@ -205,7 +160,7 @@ class EngineInstance:
         if isinstance(answer, ErrorResponse):
             raise answers.from_error(answer.error.model_dump(), name, request.model)
         whole = answer.model_dump()
-        if not self._nans.was_finite(request.request_id):
+        if not self._log.was_finite(request.request_id):
             whole = answers.without_nan(whole)
         return {**whole, "model": request.model}
 
@@ -218,6 +173,30 @@ class EngineInstance:
         ids = [prefix] if request.endpoint is Endpoint.CHAT else [f"{prefix}-{index}" for index in range(many)]
         with contextlib.suppress(EngineDeadError):
             await self._llm.abort(ids)
+
+    async def call_workers(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of every worker between two steps; see :mod:`app.engine.worker`.
+
+        Raises:
+            EngineUnavailable
+            Exception: vLLM's bare one for whatever failed in a worker.
+        """
+        return await self._until_dead(self._llm.collective_rpc(method, args=args))
+
+    def name_adapter(self, key: VersionKey) -> None:
+        """Let requests name a version that has a slot."""
+        # The path is part of vLLM's prefix-cache keys; nothing is read from it, as the version is loaded already.
+        request = LoRARequest(lora_name=key.lora_name, lora_int_id=key.version_id, lora_path=key.digest)
+        self._models.lora_requests[key.lora_name] = request
+
+    def forget_adapter(self, key: VersionKey) -> None:
+        """Take its name back; one without a name is no error."""
+        self._models.lora_requests.pop(key.lora_name, None)
+
+    @property
+    def window(self) -> int:
+        """Sequences that fit into one step of the engine."""
+        return int(self._llm.vllm_config.scheduler_config.max_num_seqs)
 
     @property
     def special_token_ids(self) -> frozenset[int]:
@@ -232,11 +211,6 @@ class EngineInstance:
     def running(self) -> int:
         """Requests that the engine has not finished."""
         return int(self._llm.get_num_unfinished_requests())
-
-    def _name_of(self, version_id: int) -> str:
-        return next(
-            (name for name, request in self._models.lora_requests.items() if request.lora_int_id == version_id), ""
-        )
 
     async def _watch(self) -> None:
         while not self._llm.errored:  # noqa: ASYNC110 - vLLM offers a flag, no event

@@ -1,105 +1,113 @@
-"""How an adapter gets into the engine: blob store -> node disk -> slot admission -> engine, a lease around it all."""
+"""How a request gets its adapter: host memory and the queue side by side, then a slot, a lease around it all."""
 
 import asyncio
 import itertools
-import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Protocol
 
-from adapters.cache import DiskCache, Lease
+from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from adapters.residency import Admission, Residency
-from app.engine.admission import SlotQueue
+from app.engine.admission import AdmissionQueue
 from app.engine.base import EngineEvent, Listener
+from app.engine.host_tier import HostTier
+from app.engine.overview import LoadPhases
+from app.engine.transfer import Transfers
 from app.errors import AdapterLoadFailed, EngineUnavailable
-
-logger = logging.getLogger(__name__)
-
-
-class AdapterHost(Protocol):
-    """What loading needs of a running engine; see :class:`app.engine.instance.EngineInstance`."""
-
-    async def add_adapter(self, key: VersionKey, path: Path) -> None: ...
-
-    async def remove_adapter(self, version_id: int) -> None: ...
+from app.scheduling.ticket import Ticket
 
 
 class LoadedLease:
-    """The right of one request to use a loaded version."""
+    """The right of one request to run, with its version in a slot.
 
-    def __init__(self, release: Callable[[], None]) -> None:
-        self._release: Callable[[], None] | None = release
+    Attributes:
+        phases: what the request waited for; None if its version had a slot when it came, or it needs none.
+    """
 
-    def release(self) -> None:
-        """Give the right back; a second call does nothing."""
+    def __init__(self, release: Callable[[int | None, int | None], None], phases: LoadPhases | None = None) -> None:
+        self.phases = phases
+        self._release: Callable[[int | None, int | None], None] | None = release
+
+    def release(self, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
+        """Give the right back, with the true counts of tokens if they are known; a second call does nothing."""
         release, self._release = self._release, None
         if release:
-            release()
+            release(prompt_tokens, output_tokens)
 
 
 class AdapterLoader:
     """The adapters of one life of an engine.
 
-    vLLM is never left to evict or to read a file by itself: what it holds is planned here, and what it holds
-    keeps its files leased on this node's disk.
+    vLLM is never left to evict or to read a file by itself: what it holds is planned here.
 
     Args:
-        slots: distinct adapters that may run at once.
-        places: adapters that the engine's host memory keeps, at least ``slots``.
+        slots: of the engine.
         notify: told of every load and removal.
     """
 
-    def __init__(self, host: AdapterHost, cache: DiskCache, *, slots: int, places: int, notify: Listener) -> None:
-        self._host, self._cache, self._notify = host, cache, notify
-        self._queue = SlotQueue(slots)
-        self._residency = Residency(places)
+    def __init__(
+        self,
+        transfers: Transfers,
+        cache: DiskCache,
+        queue: AdmissionQueue,
+        *,
+        slots: int,
+        host_bytes: int,
+        notify: Listener,
+    ) -> None:
+        self._transfers, self._queue, self._notify = transfers, queue, notify
+        self.host = HostTier(transfers, cache, queue, capacity=host_bytes)
+        self.slots = Residency(slots)
+        self.failures = 0
+        self._keys: dict[int, VersionKey] = {}
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._removals: set[asyncio.Task[None]] = set()
-        self._files: dict[int, Lease] = {}
-        #: One change of the engine at a time: an evicted version may be wanted again before it is out.
-        self.changes = asyncio.Lock()
+        #: One change of the slots at a time: an evicted version may be wanted again before it is out.
+        self._changes = asyncio.Lock()
         self._closed = False
         self._numbers = itertools.count(1)
 
-    @property
-    def resident(self) -> int:
-        """Adapters in the engine, those being loaded included."""
-        return len(self._residency.residents)
-
-    @property
-    def waiting(self) -> int:
-        """Requests that wait for a slot."""
-        return self._queue.waiting
-
-    async def lease(self, request_id: str, key: VersionKey) -> LoadedLease:
-        """Return once the version is loaded and the request may run.
-
-        The bytes are fetched before the request queues for a slot, so that a slow store holds no slot.
+    async def enter(self, ticket: Ticket) -> LoadedLease:
+        """Return once a request for the base model may run.
 
         Raises:
-            AdapterLoadFailed, EngineUnavailable
+            QueueFull, Busy, EngineUnavailable
+        """
+        await self._enter(ticket)
+        return LoadedLease(lambda prompt, output: self._leave(ticket, prompt, output))
+
+    async def lease(self, ticket: Ticket, key: VersionKey) -> LoadedLease:
+        """Return once the request may run and its version has a slot.
+
+        The request queues from the beginning, and its version is fetched and staged meanwhile: a slot is only ever
+        given to a version that can be copied into it at once.
+
+        Raises:
+            QueueFull, Busy, AdapterLoadFailed, EngineUnavailable
             adapters.errors.StorageError: the version's bytes could not be had.
         """
-        files = None if key.version_id in self._residency.residents else await self._cache.lease(key)
+        self._queue.check_open()
+        came, cold = time.monotonic(), key.version_id not in self.slots
+        self.host.hold(key, ticket.tenant)
         try:
-            await self._queue.enter(request_id, key.version_id)
-            await self._ensure_loaded(key)
-        except BaseException:
-            self._queue.leave(request_id)
-            raise
+            await self._enter(ticket)
+            turn = time.monotonic()
+            await self._placed(ticket, key, came, turn)
+            phases = self._phases(key, came, turn) if cold else None
         finally:
-            if files:
-                files.release()
-        return LoadedLease(lambda: self._release(request_id, key.version_id))
+            self.host.let_go(key.version_id)
+        return LoadedLease(lambda prompt, output: self._release(ticket, prompt, output), phases)
 
     async def load(self, key: VersionKey) -> None:
-        """Load a version; it stays until its place is needed.
+        """Load a version into a slot; it stays until its place is needed.
 
         Raises: as :meth:`lease`.
         """
-        (await self.lease(f"load {next(self._numbers)}", key)).release()
+        (await self.lease(self.ticket("load", key), key)).release()
+
+    def ticket(self, purpose: str, key: VersionKey) -> Ticket:
+        """The server's own request for a version, which takes no place in the batch."""
+        return Ticket(f"{purpose} {next(self._numbers)}", "", 1.0, key.version_id, 0, 0, sequences=0)
 
     def keep_slot(self, version_id: int) -> None:
         """Let every request of a leased version in at once, until :meth:`share_slot`."""
@@ -109,34 +117,54 @@ class AdapterLoader:
         self._queue.unpin(version_id)
 
     def holds(self, version_id: int) -> bool:
-        """Whether the version has a place or files here, were it only to be taken out."""
-        return version_id in self._residency.residents or version_id in self._files
+        """Whether the version is in a slot or in host memory, or on its way, were it only to be taken out."""
+        return version_id in self._keys or version_id in self.slots or self.host.holds(version_id)
 
     async def unload(self, version_id: int) -> None:
         """Drop a version, now or when its last request has ended."""
-        if self._residency.remove(version_id):
+        await self.host.remove(version_id)
+        if self.slots.remove(version_id):
             await self._remove(version_id)
 
     async def close(self) -> None:
         """The engine is gone: refuse who waits, give back every file."""
         self._closed = True
         self._queue.close()
-        for task in [*self._loads.values(), *self._removals]:
+        tasks = [*self._loads.values(), *self._removals]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._loads.values(), *self._removals, return_exceptions=True)
-        for files in self._files.values():
-            files.release()
-        self._files.clear()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.host.close()
 
-    async def _ensure_loaded(self, key: VersionKey) -> None:
-        """Take a lease on a place in the engine, loading the version first if need be; one load at a time."""
+    async def _enter(self, ticket: Ticket) -> None:
+        try:
+            await self._queue.enter(ticket)
+        except BaseException:
+            self._queue.leave(ticket.request_id)
+            raise
+
+    async def _placed(self, ticket: Ticket, key: VersionKey, came: float, turn: float) -> None:
+        """Give a request that has its turn a slot with its version."""
+        try:
+            await self._ensure_placed(key, came, turn)
+        except BaseException:
+            # A copy goes on without whoever began it, and has that slot until it ends.
+            if load := self._loads.get(key.version_id):
+                load.add_done_callback(lambda _: self._queue.leave(ticket.request_id))
+            else:
+                self._queue.leave(ticket.request_id)
+            raise
+
+    async def _ensure_placed(self, key: VersionKey, came: float, turn: float) -> None:
+        """Take a lease on a slot, and copy the version into it first if need be; when the request came and got on."""
         version_id = key.version_id
-        decision = self._residency.admit(version_id)
+        decision = self.slots.admit(version_id, now=time.monotonic())
         if decision.admission is Admission.WAIT:
-            # Slots bound the distinct leased versions, and there are at least as many places as slots.
-            raise EngineUnavailable("every adapter place of the engine is taken", retry_after=1)
+            # The queue lets no more distinct versions in than there are slots.
+            raise EngineUnavailable("every slot of the engine is taken", retry_after=1)
         if decision.admission is Admission.LOAD:
-            load = self._loads[version_id] = asyncio.create_task(self._load(key, decision.evict))
+            leaving = tuple(self._keys[other] for other in decision.evict)
+            load = self._loads[version_id] = asyncio.create_task(self._place(key, leaving, came, turn))
             # Its error is for whoever waits; if all have gone away, it is nobody's.
             load.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
@@ -144,50 +172,69 @@ class AdapterLoader:
                 # Whoever started the load may go away; the others still wait for it.
                 await asyncio.shield(pending)
         except BaseException:
-            self._give_back_place(version_id)
+            self._give_back_slot(version_id)
             raise
 
-    async def _load(self, key: VersionKey, evicted: int | None) -> None:
+    async def _place(self, key: VersionKey, leaving: tuple[VersionKey, ...], came: float, turn: float) -> None:
         version_id, started = key.version_id, time.monotonic()
+        for other in leaving:
+            self.host.slot_lost(other.version_id)
         try:
-            async with self.changes:
-                if evicted is not None:
-                    await self._take_out(evicted)
-                    self._notify(EngineEvent("evict", evicted))
-                self._files[version_id] = await self._cache.lease(key)
-                try:
-                    await self._host.add_adapter(key, self._files[version_id].path)
-                except BaseException:
-                    self._files.pop(version_id).release()
-                    raise
+            async with self._changes:
+                await self._fill_slot(key, leaving)
         except BaseException as error:
-            self._residency.failed(version_id)
+            self.slots.failed(version_id)
             if isinstance(error, AdapterLoadFailed):
+                self.failures += 1
                 self._notify(EngineEvent("load_failed", version_id, time.monotonic() - started))
             raise
         finally:
+            for other in leaving:
+                self._keys.pop(other.version_id, None)
+                self._notify(EngineEvent("evict", other.version_id))
             del self._loads[version_id]
-        self._notify(EngineEvent("load", version_id, time.monotonic() - started))
-        if self._residency.loaded(version_id):
+        self.host.slot_given(version_id)
+        self._notify(EngineEvent("load", version_id, time.monotonic() - started, self._phases(key, came, turn)))
+        if self.slots.loaded(version_id):
             await self._remove(version_id)
 
-    def _release(self, request_id: str, version_id: int) -> None:
-        self._give_back_place(version_id)
-        self._queue.leave(request_id)
+    async def _fill_slot(self, key: VersionKey, leaving: tuple[VersionKey, ...]) -> None:
+        try:
+            await self.host.ready(key)
+        except BaseException:
+            # Their slots are given away already.
+            for other in leaving:
+                await self._transfers.take_out(other)
+            raise
+        await self._transfers.place(key, leaving)
+        self._keys[key.version_id] = key
+        await self.host.used(key.version_id)
 
-    def _give_back_place(self, version_id: int) -> None:
-        if self._residency.release(version_id) and not self._closed:
+    def _phases(self, key: VersionKey, came: float, turn: float) -> LoadPhases:
+        """The seconds from a request's arrival to its turn, and from there until now, by what they were needed for."""
+        arrival = self.host.arrival(key.version_id)
+        fetched = max(came, arrival.fetched) if arrival else came
+        staged = max(fetched, arrival.staged) if arrival else came
+        return LoadPhases(fetched - came, staged - fetched, max(0.0, turn - staged), time.monotonic() - turn)
+
+    def _release(self, ticket: Ticket, prompt_tokens: int | None, output_tokens: int | None) -> None:
+        if ticket.version_id is not None:
+            self._give_back_slot(ticket.version_id)
+        self._leave(ticket, prompt_tokens, output_tokens)
+
+    def _leave(self, ticket: Ticket, prompt_tokens: int | None, output_tokens: int | None) -> None:
+        self._queue.leave(ticket.request_id, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+
+    def _give_back_slot(self, version_id: int) -> None:
+        if self.slots.release(version_id, now=time.monotonic()) and not self._closed:
             removal = asyncio.create_task(self._remove(version_id))
             self._removals.add(removal)
             removal.add_done_callback(self._removals.discard)
 
     async def _remove(self, version_id: int) -> None:
-        async with self.changes:
-            await self._take_out(version_id)
+        async with self._changes:
+            key = self._keys[version_id]
+            self.host.slot_lost(version_id)
+            await self._transfers.take_out(key)
+            del self._keys[version_id]
         self._notify(EngineEvent("unload", version_id))
-
-    async def _take_out(self, version_id: int) -> None:
-        try:
-            await self._host.remove_adapter(version_id)
-        finally:
-            self._files.pop(version_id).release()

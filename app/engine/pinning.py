@@ -1,6 +1,5 @@
 """Versions that keep a slot of their own, and what every life of the engine is to hold from its start."""
 
-import itertools
 import logging
 from typing import Protocol
 
@@ -12,29 +11,24 @@ from app.errors import AdapterLoadFailed, Conflict, EngineUnavailable
 logger = logging.getLogger(__name__)
 
 
-class PinHost(Protocol):
-    """What pinning needs of a running engine; see :class:`app.engine.instance.EngineInstance`."""
-
-    async def pin_adapter(self, version_id: int) -> None: ...
-
-    async def unpin_adapter(self, version_id: int) -> None: ...
-
-
 class Pins:
     """The pinned versions of one life of an engine.
 
-    A pin is a lease that its holder keeps: the version is never evicted and its slot is nobody else's. The engine
-    pins it too, so that it does not copy another adapter over a pinned one that happens to be idle.
+    A pin is a lease that its holder keeps: the version is never evicted and its slot is nobody else's.
 
     Args:
         slots: of the engine; at least one is never pinned.
     """
 
-    def __init__(self, host: PinHost, loader: AdapterLoader, *, slots: int) -> None:
-        self._host, self._loader, self._slots = host, loader, slots
+    def __init__(self, loader: AdapterLoader, *, slots: int) -> None:
+        self._loader, self._slots = loader, slots
         #: None while the version is being loaded.
         self._pins: dict[int, _Pin] = {}
-        self._numbers = itertools.count(1)
+
+    @property
+    def versions(self) -> frozenset[int]:
+        """Those that keep a slot now."""
+        return frozenset(version_id for version_id, pin in self._pins.items() if pin.lease is not None)
 
     async def pin(self, key: VersionKey) -> None:
         """Load a version and keep it; returns once it is loaded, or at once if it is pinned already.
@@ -54,33 +48,19 @@ class Pins:
             )
         pin = self._pins[version_id] = _Pin()
         try:
-            pin.lease = await self._loader.lease(f"pin {next(self._numbers)}", key)
+            pin.lease = await self._loader.lease(self._loader.ticket("pin", key), key)
             self._loader.keep_slot(version_id)
-            async with self._loader.changes:
-                await self._host.pin_adapter(version_id)
         except BaseException:
             self._give_up(version_id, pin)
             raise
         if self._pins.get(version_id) is not pin:
             # Unpinned while it was being loaded.
-            await self._unpin(version_id, pin)
+            self._give_up(version_id, pin)
 
-    async def unpin(self, version_id: int) -> None:
-        """Let the version share the slots again; one that is not pinned is no error.
-
-        Raises:
-            EngineUnavailable: the engine is gone, and the pin with it.
-        """
+    def unpin(self, version_id: int) -> None:
+        """Let the version share the slots again; one that is not pinned is no error."""
         pin = self._pins.pop(version_id, None)
         if pin is not None and pin.lease is not None:
-            await self._unpin(version_id, pin)
-
-    async def _unpin(self, version_id: int, pin: "_Pin") -> None:
-        try:
-            if version_id not in self._pins:
-                async with self._loader.changes:
-                    await self._host.unpin_adapter(version_id)
-        finally:
             self._give_up(version_id, pin)
 
     def _give_up(self, version_id: int, pin: "_Pin") -> None:

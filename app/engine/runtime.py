@@ -1,8 +1,9 @@
 """The engine port on vLLM, in this process: supervision around lives, leases around requests."""
 
 import asyncio
-import contextlib
-from collections.abc import Sequence
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -10,57 +11,37 @@ from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from app.engine.answers import Events
 from app.engine.arguments import engine_arguments
-from app.engine.base import Answer, EngineEvent, EngineRequest, EngineState, EngineStats, Listener, SmokeResult
-from app.engine.finite import NanLog
-from app.engine.instance import EngineInstance, on_cpu
-from app.engine.loading import AdapterLoader, LoadedLease
-from app.engine.pinning import Pins, Standing
-from app.engine.smoke import SmokeCheck
+from app.engine.base import Answer, EngineEvent, EngineRequest, EngineStats, Listener, SmokeResult
+from app.engine.instance import on_cpu
+from app.engine.life import EngineLife
+from app.engine.loading import LoadedLease
+from app.engine.outputs import OutputLog
+from app.engine.overview import EngineOverview, EngineState, LoadPhases
+from app.engine.pinning import Standing
 from app.engine.supervision import Supervisor
-from app.errors import EngineUnavailable
+from app.engine.tickets import ticket
+from app.engine.view import overview
 from app.settings import Settings
 
 _CHECK_TIMEOUT_S = 5.0
-
-
-class EngineLife:
-    """A running engine together with the adapters that are loaded in it."""
-
-    def __init__(self, instance: EngineInstance, loader: AdapterLoader, *, slots: int, smoke: SmokeCheck) -> None:
-        self.instance, self.loader, self.smoke = instance, loader, smoke
-        self.pins = Pins(instance, loader, slots=slots)
-        self.dead = instance.dead
-        self._beginning: asyncio.Task[None] | None = None
-
-    def begin(self, standing: Standing) -> None:
-        """Start to load what every life holds; the engine answers meanwhile."""
-        self._beginning = asyncio.create_task(standing.establish(self.loader, self.pins))
-
-    async def begun(self) -> None:
-        """Return when that has ended."""
-        if self._beginning:
-            await asyncio.wait({self._beginning})
-
-    async def end(self) -> None:
-        if self._beginning:
-            self._beginning.cancel()
-            await asyncio.gather(self._beginning, return_exceptions=True)
-        await self.instance.shutdown()
-        await self.loader.close()
+#: Loads that are remembered for whoever asks after the request's first token.
+_LOADS = 10_000
 
 
 class VllmEngine:
     """:class:`app.engine.base.Engine` on one vLLM engine."""
 
-    def __init__(self, settings: Settings, *, base: Path, base_name: str, cache: DiskCache) -> None:
-        self._cpu = on_cpu()
-        self._arguments = engine_arguments(settings, base, served_name=base_name, cpu=self._cpu)
-        self._settings = settings.engine
+    def __init__(self, settings: Settings, *, base: Path, base_name: str, cache: DiskCache, slots: int) -> None:
+        self._arguments = engine_arguments(settings, base, served_name=base_name, cpu=on_cpu(), slots=slots)
+        self._settings, self._slots = settings, slots
         self._base_name = base_name
         self._cache = cache
         self._special_token_ids: frozenset[int] = frozenset()
-        self._nans, self._standing = NanLog(), Standing()
+        self._log, self._standing = OutputLog(), Standing()
+        #: What the newest cold requests waited for, by request id.
+        self._loads: OrderedDict[str, LoadPhases] = OrderedDict()
         self._listeners: list[Listener] = []
+        self._wait_listeners: list[Callable[[float], None]] = []
         self._supervisor = Supervisor(self._launch, backoff_s=settings.engine.restart_backoff_s)
 
     @property
@@ -75,7 +56,24 @@ class VllmEngine:
         restarts = self._supervisor.restarts
         if (life := self._supervisor.current) is None:
             return EngineStats(running=0, waiting=0, resident=0, restarts=restarts)
-        return EngineStats(life.instance.running, life.loader.waiting, life.loader.resident, restarts)
+        return EngineStats(life.instance.running, life.queue.waiting, len(life.loader.slots), restarts)
+
+    def overview(self) -> EngineOverview:
+        return overview(
+            self._supervisor.current,
+            self._cache,
+            state=self.state,
+            restarts=self._supervisor.restarts,
+            slots=self._slots,
+            host_bytes=self._settings.engine.host_bytes,
+        )
+
+    def load_of(self, request_id: str) -> LoadPhases | None:
+        return self._loads.get(request_id)
+
+    def prefetch(self, key: VersionKey) -> None:
+        if life := self._supervisor.current:
+            life.loader.host.prefetch(key)
 
     async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         return self._supervisor.life.instance.token_texts(token_ids)
@@ -93,7 +91,7 @@ class VllmEngine:
         return await self._supervisor.life.smoke.run(key)
 
     def was_finite(self, request_id: str) -> bool:
-        return self._nans.was_finite(request_id)
+        return self._log.was_finite(request_id)
 
     async def preload(self, key: VersionKey) -> None:
         await self._supervisor.life.loader.load(key)
@@ -106,9 +104,7 @@ class VllmEngine:
     async def unpin(self, version_id: int) -> None:
         self._standing.pins.pop(version_id, None)
         if life := self._supervisor.current:
-            # With an engine that dies just now the pin is gone too.
-            with contextlib.suppress(EngineUnavailable):
-                await life.pins.unpin(version_id)
+            life.pins.unpin(version_id)
 
     @property
     def pinned(self) -> frozenset[int]:
@@ -121,6 +117,9 @@ class VllmEngine:
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
+    def watch_waits(self, listener: Callable[[float], None]) -> None:
+        self._wait_listeners.append(listener)
+
     async def unload(self, version_id: int) -> None:
         self._standing.forget(version_id)
         if life := self._supervisor.current:
@@ -131,34 +130,41 @@ class VllmEngine:
 
     async def answer(self, request: EngineRequest) -> Answer:
         life = self._supervisor.life
-        lease = await life.loader.lease(request.request_id, request.adapter) if request.adapter else None
+        wanted, came = ticket(request), time.monotonic()
+        if request.adapter:
+            lease = await life.loader.lease(wanted, request.adapter)
+        else:
+            lease = await life.loader.enter(wanted)
+        for listener in self._wait_listeners:
+            listener(time.monotonic() - came)
+        if lease.phases:
+            self._loads[request.request_id] = lease.phases
+            if len(self._loads) > _LOADS:
+                self._loads.popitem(last=False)
+        held = _Held(life, request, lease, self._log)
         try:
             answer = await life.instance.answer(request)
         except BaseException:
-            await _finish(life, request, lease)
+            await held.abort()
             raise
         if isinstance(answer, Events):
-            return LeasedEvents(answer, life, request, lease)
-        if lease:
-            lease.release()
+            return LeasedEvents(answer, held)
+        held.release()
         return answer
 
     async def _launch(self) -> EngineLife:
-        instance = await EngineInstance.launch(
-            self._arguments, base_name=self._base_name, reserve_zero_slot=self._cpu, nans=self._nans
-        )
-        self._special_token_ids = instance.special_token_ids
-        slots = self._settings.max_loras
-        loader = AdapterLoader(
-            instance,
+        life = await EngineLife.begin(
+            self._arguments,
             self._cache,
-            slots=slots,
-            places=max(self._settings.max_cpu_loras, slots),
+            self._settings,
+            base_name=self._base_name,
+            slots=self._slots,
+            log=self._log,
             notify=self._tell,
+            answer=self.answer,
+            standing=self._standing,
         )
-        smoke = SmokeCheck(self.answer, self.was_finite, base_name=self._base_name)
-        life = EngineLife(instance, loader, slots=slots, smoke=smoke)
-        life.begin(self._standing)
+        self._special_token_ids = life.instance.special_token_ids
         return life
 
     def _tell(self, event: EngineEvent) -> None:
@@ -166,14 +172,35 @@ class VllmEngine:
             listener(event)
 
 
+class _Held:
+    """The lease of a request that is in the engine."""
+
+    def __init__(self, life: EngineLife, request: EngineRequest, lease: LoadedLease, log: OutputLog) -> None:
+        self._life, self._request, self._lease, self._log = life, request, lease, log
+
+    def release(self) -> None:
+        """The request has ended: settle what it cost."""
+        usage = self._log.take(self._request.request_id)
+        self._lease.release(prompt_tokens=usage.prompt_tokens, output_tokens=usage.output_tokens)
+
+    async def abort(self, events: Events | None = None) -> None:
+        """Abort what still runs, and only then give the slot away: the engine must never see one adapter too many."""
+        try:
+            await asyncio.shield(self._life.instance.abort(self._request))
+            if events:
+                await events.aclose()
+        finally:
+            self.release()
+
+
 class LeasedEvents:
-    """A stream that holds its adapter's lease until it ends or is closed, started or not.
+    """A stream that holds its request's lease until it ends or is closed, started or not.
 
     (The body of a generator function that was never started never reaches its ``finally``.)
     """
 
-    def __init__(self, events: Events, life: EngineLife, request: EngineRequest, lease: LoadedLease | None) -> None:
-        self._events, self._life, self._request, self._lease = events, life, request, lease
+    def __init__(self, events: Events, held: _Held) -> None:
+        self._events, self._held = events, held
         self._open = True
 
     def __aiter__(self) -> Self:
@@ -189,25 +216,11 @@ class LeasedEvents:
             raise
         if event is None:
             self._open = False
-            if self._lease:
-                self._lease.release()
+            self._held.release()
             raise StopAsyncIteration
         return event
 
     async def aclose(self) -> None:
         if self._open:
             self._open = False
-            await _finish(self._life, self._request, self._lease, self._events)
-
-
-async def _finish(
-    life: EngineLife, request: EngineRequest, lease: LoadedLease | None, events: Events | None = None
-) -> None:
-    """Abort what still runs, and only then give the slot away: the engine must never see one adapter too many."""
-    try:
-        await asyncio.shield(life.instance.abort(request))
-        if events:
-            await events.aclose()
-    finally:
-        if lease:
-            lease.release()
+            await self._held.abort(self._events)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
-from app.engine.base import EngineState
+from app.engine.overview import EngineState
 from app.errors import EngineUnavailable
 
 logger = logging.getLogger(__name__)

@@ -9,39 +9,56 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
-#: No version has this id: version rows start at 1.
-_ZERO_ADAPTER = 0
+from app.engine.grouped_lora import GroupedPunicaWrapper
+from app.engine.staging import Stager
 
 
 class WorkerExtension:
     """Mixed into vLLM's worker class. Names start with ``tenora_`` so that none can clash with vLLM's."""
 
-    def tenora_prepare(self, *, reserve_zero_slot: bool) -> None:
+    def tenora_prepare(self) -> None:
         """Make a fresh worker safe for what clients send; call once, before the first request."""
         if torch.cpu._is_amx_tile_supported():
             # A one-token prompt as the very first request would die of SIGILL otherwise.
             torch.cpu._init_amx()
-        if reserve_zero_slot:
-            self._tenora_reserve_zero_slot()
-        if not current_platform.is_cpu():
+        runner = self.model_runner  # type: ignore[attr-defined]  # of vLLM's worker
+        self._tenora_stager = Stager(runner.lora_manager)
+        if current_platform.is_cpu():
+            self._tenora_group_tokens(runner.lora_manager)
+        else:
             # Where the blocks are that the scheduler below has cleared. A CPU worker needs no preparation.
-            self.model_runner._init_kv_zero_meta()  # type: ignore[attr-defined]  # of vLLM's worker
+            runner._init_kv_zero_meta()
 
-    def tenora_unpin(self, version_id: int) -> None:
-        """Undo ``pin_lora``, for which vLLM has no call."""
-        manager = self.model_runner.lora_manager._adapter_manager  # type: ignore[attr-defined]  # of vLLM's worker
-        for cache in (manager._registered_adapters, manager._active_adapters):
-            cache.pinned_items.discard(version_id)
+    def tenora_stage(self, version_id: int, name: str, path: str) -> None:
+        """See :class:`app.engine.staging.Stager`, here and below."""
+        self._tenora_stager.stage(version_id, name, path)
 
-    def _tenora_reserve_zero_slot(self) -> None:
-        """Keep the last LoRA slot zero: CPU kernels read it (index -1) for tokens without an adapter."""
-        manager = self.model_runner.lora_manager._adapter_manager  # type: ignore[attr-defined]  # of vLLM's worker
-        last = manager.lora_slots - 1
+    def tenora_finished(self) -> list[tuple[int, int, str]]:
+        return self._tenora_stager.finished()
+
+    def tenora_unstage(self, version_ids: list[int]) -> None:
+        for version_id in version_ids:
+            self._tenora_stager.unstage(version_id)
+
+    def tenora_place(self, version_id: int, evict: list[int], budget_s: float) -> bool:
+        return self._tenora_stager.place(version_id, evict, budget_s)
+
+    def tenora_take_out(self, version_id: int) -> None:
+        self._tenora_stager.take_out(version_id)
+
+    def _tenora_group_tokens(self, workers: Any) -> None:
+        """Let this CPU worker apply LoRA matrices slot by slot."""
+        manager = workers._adapter_manager
+        wrapper = GroupedPunicaWrapper(
+            manager.max_num_batched_tokens,
+            manager.max_num_seqs,
+            manager.device,
+            rank_of=self._tenora_stager.rank_of,
+        )
+        for key in manager.punica_wrapper_mapping:
+            manager.punica_wrapper_mapping[key] = wrapper
         for module in manager.modules.values():
-            module.reset_lora(last)
-        manager.lora_index_to_id[last] = _ZERO_ADAPTER
-        manager._active_adapters[_ZERO_ADAPTER] = None
-        manager._active_adapters.pin(_ZERO_ADAPTER)
+            module.set_mapping(wrapper)
 
 
 class _Cleared(KVCacheConfig):  # type: ignore[misc]  # vLLM ships no types

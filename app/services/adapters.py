@@ -1,6 +1,7 @@
 """Adapters and versions: resolving, listing, quarantining. Publishing and deleting have modules of their own."""
 
 import re
+from collections.abc import Callable
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -10,12 +11,14 @@ from app.clock import Clock, utc_now
 from app.database import adapters as stored
 from app.database import audit
 from app.database import versions as stored_versions
-from app.database.resolution import Candidate, resolve
+from app.database.resolution import Candidate
+from app.database.revision import Revision
 from app.database.session import Database
 from app.errors import AdapterNotReady, AdapterQuarantined, AdapterRetired, NotFound, TenoraError, WrongBase
 from app.filters import ANY, VersionFilter
 from app.registry import Adapter, Page, ResolvedVersion, Tenant, Version, VersionState
 from app.services.checks import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
+from app.services.resolutions import Resolutions
 from app.services.splits import choose, random_point, sticky_point
 from app.services.tenants import tenant_or_404
 
@@ -24,10 +27,23 @@ _MAX_REASON = 500
 
 
 class AdapterService:
-    """The rules of adapters. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id, ``cli`` or ``engine``."""
+    """The rules of adapters. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id, ``cli`` or ``engine``.
 
-    def __init__(self, database: Database, *, base_name: str, base_digest: str, clock: Clock = utc_now) -> None:
+    Args:
+        revision: tells whether the registry has changed; None: it may have.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        base_name: str,
+        base_digest: str,
+        clock: Clock = utc_now,
+        revision: Callable[[], Revision | None] = lambda: None,
+    ) -> None:
         self._database, self._clock = database, clock
+        self._resolutions = Resolutions(database, revision)
         self._base_name, self._base_digest = base_name, base_digest
 
     async def resolve(self, tenant_id: int, name: ModelName, user: str | None = None) -> ResolvedVersion:
@@ -41,7 +57,7 @@ class AdapterService:
             AdapterQuarantined, AdapterRetired, AdapterNotReady, WrongBase: none of the name's versions can be served.
             RegistryUnavailable
         """
-        found = await self._database.lookup(lambda connection: resolve(connection, tenant_id, name))
+        found = await self._resolutions.find(tenant_id, name)
         if not found:
             raise NotFound(f"there is no model {str(name)!r}", param="model")
         refusals = [self._refusal(candidate) for candidate in found]

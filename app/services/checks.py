@@ -11,6 +11,7 @@ from app.registry import Page
 
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
+MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 _MAX_NAME = 100
 
 Item = TypeVar("Item")
@@ -37,6 +38,18 @@ def checked_seconds(field: str, value: int, *, least: int, most: int) -> int:
     if not least <= value <= most:
         raise _invalid(field, value, f"{least} to {most} seconds")
     return value
+
+
+def checked_weight(weight: float) -> float:
+    """A tenant's share; the bounds keep any two tenants within a million of each other.
+
+    Raises:
+        InvalidRequest
+    """
+    # Not a number is beyond every bound.
+    if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
+        raise _invalid("weight", weight, f"{MIN_WEIGHT:g} to {MAX_WEIGHT:g}")
+    return weight
 
 
 def checked_limit(limit: int) -> int:

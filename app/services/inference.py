@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from adapters.identity import VersionKey
 from app.engine.base import Answer, Endpoint, Engine, EngineRequest
+from app.engine.overview import LoadPhases
 from app.errors import AdapterLoadFailed, AdapterQuarantined, InvalidRequest
 from app.registry import Caller, ResolvedVersion
 from app.services.adapters import AdapterService
@@ -14,9 +15,11 @@ from app.services.bodies.openai import chat_body, completion_body
 from app.services.canary.outcomes import Outcomes
 from app.services.deletion.readers import Readers
 from app.services.models import resolve_name, tenant_of, written
+from app.services.prefetch.prefetching import Prefetcher
 from app.services.prompts.chat import ChatPrompts
 from app.services.prompts.defaults import apply_defaults, lorax_generation
 from app.settings import Settings
+from app.traffic import Traffic
 
 _CHECKS = {Endpoint.COMPLETIONS: completion_body, Endpoint.CHAT: chat_body}
 
@@ -28,10 +31,12 @@ class Served:
     Attributes:
         answer: a whole answer, or its events.
         version: ``pricing@3``, or ``retail/pricing@3`` of another tenant's; None for the base model.
+        load: what it waited for, if its adapter had no slot when it came.
     """
 
     answer: Answer
     version: str | None
+    load: LoadPhases | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +65,35 @@ class InferenceService:
         base_name: str,
         outcomes: Outcomes | None = None,
         readers: Readers | None = None,
+        traffic: Traffic | None = None,
+        prefetcher: Prefetcher | None = None,
     ) -> None:
-        self._readers = readers or Readers()
+        self._readers, self._traffic, self._prefetcher = readers or Readers(), traffic, prefetcher
         self._outcomes = outcomes or Outcomes(engine)
         self._engine, self._adapters, self._prompts, self._base_name = engine, adapters, prompts, base_name
         self._limits = settings.limits
         self._longest = longest = settings.engine.max_model_len
         self._default_tokens = min(self._limits.max_new_tokens, longest or self._limits.max_new_tokens)
 
-    async def complete(self, caller: Caller, request_id: str, endpoint: Endpoint, body: dict[str, Any]) -> Served:
+    async def complete(
+        self,
+        caller: Caller,
+        request_id: str,
+        endpoint: Endpoint,
+        body: dict[str, Any],
+        *,
+        deadline_s: float | None = None,
+    ) -> Served:
         """Answer a body of one of OpenAI's routes; events if it says ``stream``.
+
+        Args:
+            deadline_s: seconds within which its first token must be there.
 
         Raises:
             InvalidRequest, UnsupportedField, NotFound, Forbidden, AdapterQuarantined, RegistryUnavailable,
-            EngineUnavailable, Busy
+            EngineUnavailable
+            Busy: the server has more to do than it can, or the deadline cannot be kept.
+            QueueFull: the tenant has as many requests waiting as it may.
             adapters.errors.StorageError: the version's bytes could not be had.
         """
         checked = _CHECKS[endpoint](body, self._limits)
@@ -82,10 +102,18 @@ class InferenceService:
             reader.found(target.version_id)
             filled = apply_defaults(endpoint, checked, target.defaults, longest=self._longest)
             prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
-            request = EngineRequest(request_id, endpoint, filled, target.name, target.key, caller.salt, prompt)
-            return Served(await self._answer(request, target), target.version)
+            request = _request(caller, request_id, endpoint, filled, target, prompt=prompt, deadline_s=deadline_s)
+            return Served(await self._answer(request, target), target.version, self._engine.load_of(request_id))
 
-    async def generate(self, caller: Caller, request_id: str, body: dict[str, Any], *, stream: bool | None) -> Served:
+    async def generate(
+        self,
+        caller: Caller,
+        request_id: str,
+        body: dict[str, Any],
+        *,
+        stream: bool | None,
+        deadline_s: float | None = None,
+    ) -> Served:
         """Answer a LoRAX body in LoRAX's shape; ``stream`` is None where the body decides.
 
         Raises: as :meth:`complete`.
@@ -96,15 +124,16 @@ class InferenceService:
             reader.found(target.version_id)
             if target.defaults:
                 wanted = self._filled(body, target, stream)
-            request = EngineRequest(request_id, Endpoint.COMPLETIONS, wanted.body, target.name, target.key, caller.salt)
+            request = _request(caller, request_id, Endpoint.COMPLETIONS, wanted.body, target, deadline_s=deadline_s)
             try:
                 answer = await self._answer(request, target)
             except InvalidRequest as error:
                 raise lorax.in_lorax_words(error) from None
         special, texts = self._engine.special_token_ids, self._engine.token_texts
+        load = self._engine.load_of(request_id)
         if isinstance(answer, dict):
-            return Served(await lorax_answers.whole(wanted, answer, special=special, texts=texts), target.version)
-        return Served(lorax_answers.LoraxEvents(wanted, answer, special=special, texts=texts), target.version)
+            return Served(await lorax_answers.whole(wanted, answer, special=special, texts=texts), target.version, load)
+        return Served(lorax_answers.LoraxEvents(wanted, answer, special=special, texts=texts), target.version, load)
 
     def _asked(self, body: dict[str, Any]) -> str | None:
         """The name in ``adapter_id`` or ``model``, which must agree unless ``model`` only names the base."""
@@ -142,6 +171,10 @@ class InferenceService:
         )
 
     async def _answer(self, request: EngineRequest, target: _Target) -> Answer:
+        if self._traffic and target.resolved:
+            self._traffic.requested(target.resolved)
+        if self._prefetcher and target.key:
+            self._prefetcher.seen(target.key, request.tenant)
         try:
             return await self._outcomes.observed(target.resolved, request.request_id, self._engine.answer(request))
         except AdapterLoadFailed as error:
@@ -152,3 +185,27 @@ class InferenceService:
         raise AdapterQuarantined(
             f"the version {target.version} failed to load and is not tried again", param="model"
         ) from error
+
+
+def _request(
+    caller: Caller,
+    request_id: str,
+    endpoint: Endpoint,
+    body: dict[str, Any],
+    target: _Target,
+    *,
+    prompt: str | None = None,
+    deadline_s: float | None,
+) -> EngineRequest:
+    return EngineRequest(
+        request_id,
+        endpoint,
+        body,
+        target.name,
+        target.key,
+        caller.salt,
+        prompt,
+        tenant=caller.tenant_slug or "",
+        weight=caller.weight,
+        deadline_s=deadline_s,
+    )

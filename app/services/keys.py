@@ -69,7 +69,7 @@ class KeyService:
         matches = same_hash(hash_, _DUMMY_HASH if found is None else found.hmac)
         if found is None or not matches or not self._works(found):
             raise Unauthenticated(_REFUSED)
-        caller = Caller(key_id, found.tenant_id, found.tenant_slug, found.scopes, found.salt)
+        caller = Caller(key_id, found.tenant_id, found.tenant_slug, found.scopes, found.salt, found.weight)
         self._cache.put(begun, hash_, caller, found.expires_at)
         return caller
 

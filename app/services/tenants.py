@@ -20,7 +20,7 @@ from app.errors import Conflict, NotFound
 from app.quota import Usage
 from app.registry import Page, Tenant
 from app.services.caller_cache import CallerCache
-from app.services.checks import DEFAULT_LIMIT, checked_limit, checked_name, page_of, read_cursor
+from app.services.checks import DEFAULT_LIMIT, checked_limit, checked_name, checked_weight, page_of, read_cursor
 from app.services.quotas import changed_quota, limits_of
 
 _ID = re.compile("[1-9][0-9]{0,9}", re.ASCII)
@@ -35,7 +35,7 @@ class TenantService:
     def __init__(self, database: Database, cache: CallerCache, *, clock: Clock = utc_now) -> None:
         self._database, self._cache, self._clock = database, cache, clock
 
-    async def create(self, slug: str, *, name: str | None = None, actor: str) -> Tenant:
+    async def create(self, slug: str, *, name: str | None = None, weight: float = 1.0, actor: str) -> Tenant:
         """Make a tenant; its name for people is the slug unless another is given.
 
         Raises:
@@ -43,11 +43,11 @@ class TenantService:
             Conflict: there is one with that slug.
         """
         parse_slug(slug, field="tenant")
-        name = checked_name(slug if name is None else name)
+        name, weight = checked_name(slug if name is None else name), checked_weight(weight)
         now, salt = self._clock(), secrets.token_hex(32)
         try:
             async with self._database.write() as connection:
-                tenant = await stored.insert_tenant(connection, slug=slug, name=name, salt=salt, at=now)
+                tenant = await stored.insert_tenant(connection, slug=slug, name=name, weight=weight, salt=salt, at=now)
                 await _record(connection, now, actor, "tenant.create", slug, None, tenant)
         except IntegrityError as error:
             raise Conflict(f"there is a tenant {slug!r} already", param="slug") from error
@@ -91,9 +91,10 @@ class TenantService:
         name: str | None = None,
         disabled: bool | None = None,
         quota: object = KEEP,
+        weight: float | None = None,
         actor: str,
     ) -> Tenant:
-        """Change what is given; a disabled tenant's keys do not work.
+        """Change what is given; a disabled tenant's keys do not work, and a weight counts from the next request on.
 
         Args:
             quota: a JSON merge patch, see :func:`app.services.quotas.changed_quota`.
@@ -103,6 +104,8 @@ class TenantService:
         """
         if name is not None:
             checked_name(name)
+        if weight is not None:
+            checked_weight(weight)
         async with self._database.write() as connection:
             old = await tenant_or_404(connection, slug, lock=True)
             new = replace(
@@ -110,10 +113,16 @@ class TenantService:
                 name=old.name if name is None else name,
                 disabled=old.disabled if disabled is None else disabled,
                 quota=old.quota if quota is KEEP else changed_quota(old.quota, quota),
+                weight=old.weight if weight is None else weight,
             )
             if new != old:
                 await stored.update_tenant(
-                    connection, old.id, name=new.name, disabled=new.disabled, quota=limits_of(new.quota)
+                    connection,
+                    old.id,
+                    name=new.name,
+                    disabled=new.disabled,
+                    quota=limits_of(new.quota),
+                    weight=new.weight,
                 )
                 await _record(connection, self._clock(), actor, "tenant.update", slug, old, new)
         self._cache.clear()
@@ -168,4 +177,6 @@ def _snapshot(tenant: Tenant | None) -> dict[str, object] | None:
     if tenant is None:
         return None
     limits = {field: limit for field, limit in limits_of(tenant.quota).items() if limit is not None}
-    return {"name": tenant.name, "disabled": tenant.disabled} | ({"quota": limits} if limits else {})
+    shown: dict[str, object] = {"name": tenant.name, "disabled": tenant.disabled}
+    # What nobody set is not in the trail.
+    return shown | ({"quota": limits} if limits else {}) | ({"weight": tenant.weight} if tenant.weight != 1 else {})

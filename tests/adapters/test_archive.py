@@ -18,6 +18,7 @@ from adapters.archive.inflating import Damaged, inflate
 from adapters.archive.members import MAX_MEMBERS, SPARE_BYTES
 from adapters.errors import AdapterRejected, StoreUnavailable, ValidationFailed
 from adapters.sandbox import unpack_in_child
+from adapters.stores.files import file_digest
 from tests.archives import (
     CONFIG,
     GOOD,
@@ -71,9 +72,7 @@ def accepted(raw: bytes, folder: Path) -> None:
     archive.write_bytes(raw)
     files = unpack(archive, folder, **CAPS)
     assert {name: file.path.read_bytes() for name, file in files.items()} == GOOD
-    assert {name: file.digest for name, file in files.items()} == {
-        name: cache.file_digest(folder / name) for name in GOOD
-    }
+    assert {name: file.digest for name, file in files.items()} == {name: file_digest(folder / name) for name in GOOD}
     assert {file.size for file in files.values()} == {len(data) for data in GOOD.values()}
     assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == dict.fromkeys(GOOD, 0o600)
 

@@ -1,378 +1,237 @@
-from collections import Counter
+"""The plan of a tier: what each answer is, and who is evicted."""
+
+import random
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from adapters.residency import Admission, Decision, Residency, SlotGate
-
-VERSIONS = st.integers(1, 6)
+from adapters.residency import Admission, Decision, Residency
 
 
-def loaded(residency: Residency, *versions: int) -> Residency:
-    """Load each version and release it."""
+def loaded(residency: Residency, *versions: int, now: float = 0.0) -> Residency:
+    """Load these one after the other, and leave none leased."""
     for version in versions:
-        assert residency.admit(version).admission is Admission.LOAD
-        assert residency.loaded(version) is False
-        assert residency.release(version) is False
+        use(residency, version, now=now)
     return residency
 
 
-def test_the_least_recently_used_is_evicted() -> None:
+def use(residency: Residency, version: int, *, now: float, size: int = 1, cost_s: float = 0.0) -> Decision:
+    """One request from start to end."""
+    decision = residency.admit(version, size, now=now, cost_s=cost_s)
+    if decision.admission is Admission.LOAD:
+        assert residency.loaded(version) is False
+    assert residency.release(version, now=now) is False
+    return decision
+
+
+def test_of_two_used_as_often_the_one_used_longest_ago_makes_room() -> None:
     residency = loaded(Residency(2), 1, 2)
-    assert residency.admit(1) == Decision(Admission.RESIDENT)
-    residency.release(1)
-    assert residency.admit(3) == Decision(Admission.LOAD, evict=2)
-    assert residency.residents == {1, 3}
+    assert residency.admit(3, now=5.0) == Decision(Admission.LOAD, evict=(1,))
+    assert residency.residents == {2, 3}
+    assert residency.loaded_ids == {2}
 
 
-def test_what_ran_until_just_now_counts_as_used_last() -> None:
-    residency = loaded(Residency(2), 1, 2)
-    residency.admit(1)
-    residency.admit(2)
-    residency.release(2)
-    residency.release(1)
-    assert residency.admit(3) == Decision(Admission.LOAD, evict=2)
+def test_being_used_more_often_counts() -> None:
+    residency = loaded(Residency(2), 1, 1, 2)
+    assert residency.admit(3, now=5.0).evict == (2,)
 
 
-def test_leased_and_loading_versions_stay() -> None:
-    residency = loaded(Residency(3), 1, 2)
-    residency.admit(1)
-    residency.admit(2)
-    residency.admit(3)
-    assert residency.admit(4) == Decision(Admission.WAIT)
-    residency.release(1)
-    assert residency.admit(4) == Decision(Admission.LOAD, evict=1)
-
-
-def test_a_second_request_joins_the_load() -> None:
-    residency = Residency(1)
-    assert residency.admit(1).admission is Admission.LOAD
-    assert residency.admit(1).admission is Admission.LOADING
-    residency.loaded(1)
-    residency.release(1)
-    assert residency.admit(2).admission is Admission.WAIT
-    residency.release(1)
-    assert residency.admit(2) == Decision(Admission.LOAD, evict=1)
-
-
-def test_a_failed_load_frees_its_place_and_its_leases_still_count() -> None:
-    residency = Residency(1)
-    residency.admit(1)
-    residency.failed(1)
-    assert residency.residents == frozenset()
-    assert residency.admit(1).admission is Admission.LOAD
-    residency.loaded(1)
-    residency.release(1)
-    assert residency.admit(2).admission is Admission.WAIT
-    residency.release(1)
-    assert residency.admit(2) == Decision(Admission.LOAD, evict=1)
-
-
-def test_a_removed_version_is_taken_out_with_its_last_lease() -> None:
+def test_the_end_of_a_long_use_counts() -> None:
     residency = loaded(Residency(2), 1)
-    residency.admit(1)
-    assert residency.remove(1) is False
-    assert residency.release(1) is True
-    assert residency.residents == frozenset()
-    assert residency.remove(1) is False
+    residency.admit(1, now=0.0)
+    for _ in range(3):
+        use(residency, 2, now=5000.0)
+    residency.release(1, now=9000.0)
+    assert residency.admit(3, now=9000.0).evict == (2,)
 
 
-def test_a_version_removed_while_it_loads_is_taken_out_when_nobody_waits_any_more() -> None:
+def test_yesterdays_favourite_goes() -> None:
+    residency = loaded(Residency(2, half_life_s=10.0), *[1] * 1000)
+    use(residency, 2, now=90.0)
+    assert residency.admit(3, now=90.0).evict == (2,)
+    residency = loaded(Residency(2, half_life_s=10.0), *[1] * 1000)
+    use(residency, 2, now=110.0)
+    assert residency.admit(3, now=110.0).evict == (1,)
+
+
+def test_what_costs_more_to_load_again_stays() -> None:
     residency = Residency(2)
-    residency.admit(1)
+    use(residency, 1, now=0.0, cost_s=2.0)
+    use(residency, 2, now=1.0, cost_s=0.5)
+    assert residency.admit(3, now=2.0).evict == (2,)
+
+
+def test_a_newly_measured_cost_replaces_the_old_one() -> None:
+    residency = Residency(2)
+    use(residency, 1, now=0.0, cost_s=2.0)
+    use(residency, 1, now=0.0, cost_s=0.1)
+    use(residency, 2, now=1.0, cost_s=0.5)
+    assert residency.admit(3, now=2.0).evict == (1,)
+
+
+def test_a_large_one_makes_room_before_several_small_ones() -> None:
+    residency = Residency(100)
+    use(residency, 1, now=0.0, size=20)
+    use(residency, 2, now=1.0, size=60)
+    use(residency, 3, now=2.0, size=20)
+    assert residency.admit(4, 50, now=3.0).evict == (2,)
+    assert residency.used == 90
+
+
+def test_as_many_make_room_as_it_takes() -> None:
+    residency = Residency(4)
+    for version in (1, 2, 3, 4):
+        use(residency, version, now=float(version))
+    assert residency.admit(5, 3, now=9.0).evict == (1, 2, 3)
+    assert residency.evictions == 3
+
+
+def test_what_is_leased_or_loading_stays_and_waiting_changes_nothing() -> None:
+    residency = loaded(Residency(3), 1, 2)
+    for version in (1, 2, 3):
+        residency.admit(version, now=1.0)
+    before = (residency.residents, residency.used, residency.hits, residency.misses, residency.evictions)
+    assert residency.admit(4, now=1.0) == Decision(Admission.WAIT)
+    assert (residency.residents, residency.used, residency.hits, residency.misses, residency.evictions) == before
+    assert residency.leases(4) == 0
+    residency.release(1, now=2.0)
+    assert residency.admit(4, now=2.0) == Decision(Admission.LOAD, evict=(1,))
+
+
+def test_a_load_is_shared() -> None:
+    residency = Residency(1)
+    assert residency.admit(1, now=0.0).admission is Admission.LOAD
+    assert residency.admit(1, now=0.0).admission is Admission.LOADING
+    residency.loaded(1)
+    residency.release(1, now=1.0)
+    assert residency.leases(1) == 1
+    assert residency.admit(2, now=1.0).admission is Admission.WAIT
+    residency.release(1, now=1.0)
+    assert residency.admit(2, now=1.0) == Decision(Admission.LOAD, evict=(1,))
+
+
+def test_a_failed_load_gives_its_room_back_but_not_the_leases() -> None:
+    residency = Residency(1)
+    residency.admit(1, now=0.0)
+    residency.failed(1)
+    assert 1 not in residency
+    assert residency.used == 0
+    assert residency.admit(1, now=0.0).admission is Admission.LOAD
+    residency.loaded(1)
+    residency.release(1, now=1.0)
+    assert residency.admit(2, now=1.0).admission is Admission.WAIT
+    residency.release(1, now=1.0)
+    assert residency.admit(2, now=1.0) == Decision(Admission.LOAD, evict=(1,))
+
+
+def test_a_removed_version_stays_for_its_leases_and_goes_with_the_last() -> None:
+    residency = loaded(Residency(2), 1)
+    residency.admit(1, now=0.0)
     assert residency.remove(1) is False
-    assert residency.release(1) is False
+    assert residency.release(1, now=0.0) is True
+    assert len(residency) == 0
+    assert residency.remove(1) is False
+
+
+def test_a_version_removed_while_loading_goes_when_nobody_waits_for_it() -> None:
+    residency = Residency(2)
+    residency.admit(1, now=0.0)
+    assert residency.remove(1) is False
+    assert residency.release(1, now=0.0) is False
     assert residency.loaded(1) is True
     assert residency.residents == frozenset()
+    assert residency.used == 0
 
 
-def test_idle_versions_are_taken_out_at_once() -> None:
+def test_an_idle_version_goes_when_it_is_removed() -> None:
     residency = loaded(Residency(2), 1)
     assert residency.remove(1) is True
-    assert loaded(residency, 1, 2).admit(3).evict == 1
+    assert loaded(residency, 1, 2).admit(3, now=1.0).evict == (1,)
+
+
+def test_the_caller_drops_only_what_is_idle() -> None:
+    residency = loaded(Residency(2), 1)
+    assert residency.evict(1) is True
+    assert residency.evict(1) is False
+    residency.admit(2, now=0.0)
+    assert residency.evict(2) is False
+    residency.loaded(2)
+    assert residency.evict(2) is False
+    assert residency.evictions == 1
+
+
+def test_one_larger_than_the_tier_is_loaded_alone() -> None:
+    residency = Residency(10)
+    for version in (1, 2):
+        use(residency, version, now=float(version), size=5)
+    residency.admit(2, now=3.0)
+    assert residency.admit(3, 50, now=3.0).admission is Admission.WAIT
+    residency.release(2, now=4.0)
+    assert residency.admit(3, 50, now=4.0) == Decision(Admission.LOAD, evict=(1, 2))
+    assert residency.admit(1, now=5.0).admission is Admission.WAIT
+    residency.loaded(3)
+    residency.release(3, now=6.0)
+    assert residency.admit(1, now=6.0) == Decision(Admission.LOAD, evict=(3,))
+
+
+def test_the_true_size_counts_once_it_is_known() -> None:
+    residency = Residency(10)
+    residency.admit(1, 4, now=0.0)
+    residency.loaded(1, 6)
+    assert residency.used == 6
+    assert residency.would_fit(4)
+    assert not residency.would_fit(5)
+    residency.admit(2, 4, now=0.0)
+    residency.loaded(2, 8)
+    residency.release(1, now=1.0)
+    assert residency.admit(3, 2, now=1.0) == Decision(Admission.LOAD, evict=(1,))
+
+
+def test_hits_misses_and_evictions_are_counted() -> None:
+    residency = loaded(Residency(1), 1, 1)
+    residency.admit(2, now=1.0)
+    residency.admit(2, now=1.0)
+    assert (residency.hits, residency.misses, residency.evictions) == (1, 3, 1)
+
+
+def test_a_scan_of_versions_used_once_does_not_flush_one_in_use() -> None:
+    residency = Residency(8)
+    draw = random.Random(0)
+    for number in range(2000):
+        use(residency, 1, now=number + draw.random() / 4)
+        if number >= 5:
+            # Ten others for each use: the least recently used would be the favourite, every time.
+            for other in range(10):
+                use(residency, 10 + 10 * number + other, now=number + 0.5)
+    assert residency.hits == 1999
+
+
+def test_the_heap_does_not_grow_with_uses() -> None:
+    residency = loaded(Residency(4), *[1, 2, 3, 4] * 10_000)
+    assert len(residency._idle) < 100
 
 
 def test_a_lease_that_was_never_taken_is_refused() -> None:
     with pytest.raises(ValueError, match="no lease"):
-        Residency(1).release(1)
+        Residency(1).release(1, now=0.0)
 
 
-@pytest.mark.parametrize("capacity", [0, -1])
-def test_capacities_below_one_are_refused(capacity: int) -> None:
-    with pytest.raises(ValueError, match="allowed 1 or more"):
-        Residency(capacity)
-    with pytest.raises(ValueError, match="allowed 1 or more"):
-        SlotGate(capacity)
+def test_the_end_of_a_load_that_never_began_is_refused() -> None:
+    residency = loaded(Residency(1), 1)
+    for end in (residency.loaded, residency.failed):
+        for version in (1, 2):
+            with pytest.raises(ValueError, match="not being loaded"):
+                end(version)
 
 
-class ResidencyMachine(RuleBasedStateMachine):
-    """Residency against a model of what the engine holds."""
-
-    @initialize(capacity=st.integers(1, 4))
-    def start(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.residency = Residency(capacity)
-        self.loading: set[int] = set()
-        self.engine: list[int] = []  # loaded, the least recently used first
-        self.leases: Counter[int] = Counter()
-        self.removed: set[int] = set()
-
-    def use(self, version: int) -> None:
-        if version in self.engine:
-            self.engine.remove(version)
-            self.engine.append(version)
-
-    def take_out(self, version: int, said: bool) -> None:
-        due = version in self.removed and version in self.engine and not self.leases[version]
-        assert said is due
-        if due:
-            self.engine.remove(version)
-            self.removed.remove(version)
-
-    @rule(version=VERSIONS)
-    def admit(self, version: int) -> None:
-        free = [other for other in self.engine if not self.leases[other]]
-        full = len(self.engine) + len(self.loading) == self.capacity
-        decision = self.residency.admit(version)
-        if version in self.engine:
-            assert decision == Decision(Admission.RESIDENT)
-            self.use(version)
-        elif version in self.loading:
-            assert decision == Decision(Admission.LOADING)
-        elif full and not free:
-            assert decision == Decision(Admission.WAIT)
-            return
-        else:
-            assert decision == Decision(Admission.LOAD, evict=free[0] if full else None)
-            if full:
-                self.engine.remove(free[0])
-            self.loading.add(version)
-        self.leases[version] += 1
-
-    @precondition(lambda self: self.loading)
-    @rule(data=st.data(), works=st.booleans())
-    def finish_load(self, data: st.DataObject, works: bool) -> None:
-        version = data.draw(st.sampled_from(sorted(self.loading)))
-        self.loading.remove(version)
-        if works:
-            self.engine.append(version)
-            self.take_out(version, self.residency.loaded(version))
-        else:
-            self.residency.failed(version)
-            self.removed.discard(version)
-
-    @precondition(lambda self: +self.leases)
-    @rule(data=st.data())
-    def release(self, data: st.DataObject) -> None:
-        version = data.draw(st.sampled_from(sorted(+self.leases)))
-        self.leases[version] -= 1
-        self.use(version)
-        self.take_out(version, self.residency.release(version))
-
-    @rule(version=VERSIONS)
-    def remove(self, version: int) -> None:
-        if version in self.engine or version in self.loading:
-            self.removed.add(version)
-        self.take_out(version, self.residency.remove(version))
-
-    @invariant()
-    def residents_are_those_of_the_engine_and_fit(self) -> None:
-        residents = self.residency.residents
-        assert residents == set(self.engine) | self.loading
-        assert len(residents) <= self.capacity
-        assert {version for version in self.engine if self.leases[version]} <= residents
-
-
-TestResidency = ResidencyMachine.TestCase
-TestResidency.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
-
-
-def test_a_slot_is_shared_by_the_requests_of_one_adapter() -> None:
-    gate = SlotGate(1)
-    assert gate.enter("a", 1, 0.0) is True
-    assert gate.enter("b", 1, 0.0) is True
-    assert gate.enter("c", 2, 0.0) is False
-    assert gate.leave("a", 1.0) == ()
-    assert gate.leave("b", 1.0) == ("c",)
-
-
-def test_joining_stops_once_the_oldest_waiter_is_too_old() -> None:
-    gate = SlotGate(1, max_age_s=2.0)
-    gate.enter("a1", 1, 0.0)
-    assert gate.enter("b1", 2, 10.0) is False
-    assert gate.enter("a2", 1, 12.0) is True
-    assert gate.enter("a3", 1, 12.1) is False
-    gate.leave("a1", 12.2)
-    assert gate.leave("a2", 12.3) == ("b1",)
-    assert gate.leave("b1", 13.0) == ("a3",)
-
-
-def test_a_slot_brings_in_all_who_wait_for_its_adapter() -> None:
-    gate = SlotGate(1)
-    gate.enter("a", 1, 0.0)
-    for request in ("b1", "b2", "b3"):
-        gate.enter(request, 2, 0.0)
-    assert gate.leave("a", 1.0) == ("b1", "b2", "b3")
-
-
-def test_those_held_back_join_once_the_old_waiter_gives_up() -> None:
-    gate = SlotGate(1, max_age_s=2.0)
-    gate.enter("a1", 1, 0.0)
-    gate.enter("b1", 2, 0.0)
-    assert gate.enter("a2", 1, 3.0) is False
-    assert gate.leave("b1", 3.5) == ("a2",)
-
-
-def test_those_held_back_join_once_the_old_waiter_has_its_slot() -> None:
-    gate = SlotGate(2, max_age_s=2.0)
-    gate.enter("a1", 1, 0.0)
-    gate.enter("b1", 2, 0.0)
-    gate.enter("c1", 3, 0.0)
-    assert gate.enter("a2", 1, 3.0) is False
-    assert gate.leave("b1", 4.0) == ("c1", "a2")
-
-
-def test_leaving_twice_or_without_entering_changes_nothing() -> None:
-    gate = SlotGate(1)
-    gate.enter("a", 1, 0.0)
-    gate.enter("b", 2, 0.0)
-    assert gate.leave("never", 0.0) == ()
-    assert gate.leave("a", 0.0) == ("b",)
-    assert gate.leave("a", 0.0) == ()
-    assert gate.enter("c", 3, 0.0) is False
-
-
-def test_entering_twice_is_refused() -> None:
-    gate = SlotGate(1)
-    gate.enter("a", 1, 0.0)
-    gate.enter("b", 2, 0.0)
-    for request in ("a", "b"):
-        with pytest.raises(ValueError, match="already"):
-            gate.enter(request, 1, 0.0)
-
-
-def test_a_pinned_adapter_is_joined_however_long_others_wait() -> None:
-    gate = SlotGate(2, max_age_s=2.0)
-    gate.enter("keeper", 1, 0.0)
-    gate.enter("a1", 2, 0.0)
-    gate.enter("b1", 3, 0.0)
-    assert gate.enter("k1", 1, 10.0) is False
-    assert gate.pin(1, 10.0) == ("k1",)
-    assert gate.enter("k2", 1, 10.0) is True
-    assert gate.enter("a2", 2, 10.0) is False
-    gate.unpin(1)
-    assert gate.enter("k3", 1, 10.0) is False
-
-
-def test_only_who_has_a_slot_can_be_pinned() -> None:
-    gate = SlotGate(1)
-    gate.enter("a", 1, 0.0)
-    gate.enter("b", 2, 0.0)
-    with pytest.raises(ValueError, match="no slot"):
-        gate.pin(2, 0.0)
-
-
-class GateMachine(RuleBasedStateMachine):
-    """SlotGate's promises, checked from outside on what it answers."""
-
-    @initialize(slots=st.integers(1, 3), max_age_s=st.sampled_from([0.0, 1.0, 2.0]))
-    def start(self, slots: int, max_age_s: float) -> None:
-        self.slots, self.max_age_s = slots, max_age_s
-        self.gate = SlotGate(slots, max_age_s=max_age_s)
-        self.now = 0.0
-        self.count = 0
-        self.running: dict[str, int] = {}
-        self.waiting: dict[str, int] = {}
-        #: When each waiting adapter took its place in the queue; in that order.
-        self.since: dict[int, float] = {}
-        #: Pinned versions to the requests that keep their slots.
-        self.keepers: dict[int, str] = {}
-
-    def run(self, requests: tuple[str, ...]) -> None:
-        """Check an admission against the rules, adapter by adapter."""
-        assert len(set(requests)) == len(requests)
-        for version in dict.fromkeys(self.waiting[request] for request in requests):
-            mine = {request for request, other in self.waiting.items() if other == version}
-            assert mine <= set(requests), "a visit admits all that wait for its adapter"
-            ahead = list(self.since)[: list(self.since).index(version)]
-            if version in self.keepers:
-                pass  # takes no slot from anybody
-            elif version in self.running.values():
-                overtaken = [self.now - self.since[other] for other in ahead]
-                assert all(age <= self.max_age_s for age in overtaken), "joined in front of one that is too old"
-            else:
-                assert not ahead, "a slot goes to the oldest waiting adapter"
-            for request in mine:
-                self.running[request] = self.waiting.pop(request)
-            del self.since[version]
-
-    @rule(version=VERSIONS)
-    def enter(self, version: int) -> None:
-        self.count += 1
-        request = f"request {self.count}"
-        self.waiting[request] = version
-        self.since.setdefault(version, self.now)
-        if self.gate.enter(request, version, self.now):
-            self.run((request,))
-
-    @precondition(lambda self: self.running.keys() - self.keepers.values())
-    @rule(data=st.data())
-    def finish(self, data: st.DataObject) -> None:
-        request = data.draw(st.sampled_from(sorted(self.running.keys() - self.keepers.values())))
-        del self.running[request]
-        self.run(self.gate.leave(request, self.now))
-
-    @precondition(lambda self: self.waiting)
-    @rule(data=st.data())
-    def give_up(self, data: st.DataObject) -> None:
-        request = data.draw(st.sampled_from(sorted(self.waiting)))
-        version = self.waiting.pop(request)
-        if version not in self.waiting.values():
-            del self.since[version]
-        self.run(self.gate.leave(request, self.now))
-
-    @precondition(lambda self: len(self.keepers) + 1 < self.slots and set(self.running.values()) - set(self.keepers))
-    @rule(data=st.data())
-    def pin(self, data: st.DataObject) -> None:
-        version = data.draw(st.sampled_from(sorted(set(self.running.values()) - set(self.keepers))))
-        self.keepers[version] = next(request for request, other in self.running.items() if other == version)
-        self.run(self.gate.pin(version, self.now))
-
-    @precondition(lambda self: self.keepers)
-    @rule(data=st.data())
-    def unpin(self, data: st.DataObject) -> None:
-        version = data.draw(st.sampled_from(sorted(self.keepers)))
-        self.gate.unpin(version)
-        request = self.keepers.pop(version)
-        del self.running[request]
-        self.run(self.gate.leave(request, self.now))
-
-    @rule(seconds=st.sampled_from([0.1, 0.5, 1.0, 2.0, 5.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.now += seconds
-
-    @invariant()
-    def distinct_adapters_fit_the_slots(self) -> None:
-        assert len(set(self.running.values())) <= self.slots
-
-    @invariant()
-    def no_slot_is_idle_while_somebody_waits(self) -> None:
-        assert not self.waiting or len(set(self.running.values())) == self.slots
-
-    @invariant()
-    def the_pinned_never_wait(self) -> None:
-        assert not self.keepers.keys() & set(self.waiting.values())
-
-    def teardown(self) -> None:
-        """Whoever waits is admitted once those before them end, the pinned aside: nobody is lost."""
-        while left := getattr(self, "running", {}).keys() - getattr(self, "keepers", {}).values():
-            request = min(left)
-            del self.running[request]
-            self.run(self.gate.leave(request, self.now))
-        assert not getattr(self, "waiting", None)
-
-
-TestGate = GateMachine.TestCase
-TestGate.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+@pytest.mark.parametrize("number", [0, -1])
+def test_numbers_that_make_no_sense_are_refused(number: int) -> None:
+    with pytest.raises(ValueError, match=r"capacity: found .* allowed 1 or more"):
+        Residency(number)
+    with pytest.raises(ValueError, match=r"half_life_s: found .* allowed more than 0"):
+        Residency(1, half_life_s=number)
+    residency = Residency(1)
+    with pytest.raises(ValueError, match=r"size: found .* allowed 1 or more"):
+        residency.admit(1, number, now=0.0)
+    residency.admit(1, now=0.0)
+    with pytest.raises(ValueError, match=r"size: found .* allowed 1 or more"):
+        residency.loaded(1, number)

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from adapters.identity import VersionKey
 from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.urls import database_url
-from app.engine.base import Answer, EngineEvent, EngineRequest, EngineState, EngineStats, Listener, SmokeResult
+from app.engine.base import Answer, EngineEvent, EngineRequest, EngineStats, Listener, SmokeResult
+from app.engine.overview import EngineOverview, EngineState, LoadPhases
 from app.errors import EngineUnavailable
 from app.secrets import load_pepper
 from app.services.caller_cache import CallerCache
@@ -22,6 +23,24 @@ from app.settings import Settings
 from tests.peft_adapters import TINY_LLAMA, make_adapter
 
 MAX_RANK = 16
+
+#: The overview of an engine that nobody has asked for anything.
+EMPTY = EngineOverview(
+    state=EngineState.STOPPED,
+    slots=4,
+    window=64,
+    pinned=frozenset(),
+    running=0,
+    waiting=0,
+    restarts=0,
+    host_bytes=2**30,
+    host_used_bytes=0,
+    disk_bytes=2**34,
+    disk_used_bytes=0,
+    versions=(),
+    tenants=(),
+    tiers=(),
+)
 
 
 class NoEngine:
@@ -33,6 +52,9 @@ class NoEngine:
         smoked, preloaded, unloaded: version ids, in order.
         loaded: what it says that it holds.
         not_finite: ids of requests that it calls not finite.
+        shown: what its overview is.
+        loads: request id -> what the request waited for.
+        prefetched: version ids, in order.
     """
 
     state = EngineState.STOPPED
@@ -49,11 +71,26 @@ class NoEngine:
         self.not_finite: set[str] = set()
         self.listeners: list[Listener] = []
         self._pinned: set[int] = set()
+        self.shown = EMPTY
+        self.loads: dict[str, LoadPhases] = {}
+        self.prefetched: list[int] = []
         self.works = True
         self.calls: list[str] = []
 
     def stats(self) -> EngineStats:
         return EngineStats(running=0, waiting=0, resident=0, restarts=0)
+
+    def overview(self) -> EngineOverview:
+        return self.shown
+
+    def load_of(self, request_id: str) -> LoadPhases | None:
+        return self.loads.get(request_id)
+
+    def watch_waits(self, _listener: Callable[[float], None]) -> None:
+        """Nobody waits here."""
+
+    def prefetch(self, key: VersionKey) -> None:
+        self.prefetched.append(key.version_id)
 
     async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         raise EngineUnavailable("there is no engine here")

@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from adapters.identity import ModelName
 from app.database.tables import audit
-from app.engine.base import EngineState
+from app.engine.overview import EngineState
 from app.registry import ResolvedVersion
 from app.services.aliases import AliasService
 from app.services.canary.canaries import CanaryReport, CanaryService

@@ -6,10 +6,10 @@ import sys
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, inspect, select, text
+from sqlalchemy import Connection, inspect, select, text, update
 
 from app.database.migrate import alembic_config, downgrade, migration_connection, upgrade
-from app.database.tables import alias_history, alias_targets, aliases, metadata, versions
+from app.database.tables import alias_history, alias_targets, aliases, metadata, tenants, versions
 from app.errors import RegistryUnavailable
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
@@ -113,6 +113,22 @@ def test_an_alias_of_the_first_release_keeps_its_version_there_and_back(empty_ur
         connection.execute(text("DELETE FROM versions"))
         connection.execute(text(_FIRST_RELEASE_VERSION), {"number": 3, "digest": "3" * 64})
         assert connection.scalar(text("SELECT id FROM versions")) == 3
+
+
+def test_a_tenant_of_before_the_weights_has_one_and_loses_it_again(empty_url: str) -> None:
+    with migration_connection(empty_url) as connection:
+        command.upgrade(config_with(connection), "0003")
+        connection.execute(text(_FIRST_RELEASE_TENANT))
+    upgrade(empty_url)
+    with migration_connection(empty_url) as connection:
+        assert connection.execute(select(tenants.c.slug, tenants.c.weight)).all() == [("pricing", 1.0)]
+        connection.execute(update(tenants).values(weight=2.5))
+        command.downgrade(config_with(connection), "0003")
+        assert "weight" not in {column["name"] for column in inspect(connection).get_columns("tenants")}
+        # Ids are still never given twice.
+        connection.execute(text("DELETE FROM tenants"))
+        connection.execute(text(_FIRST_RELEASE_TENANT))
+        assert connection.scalar(text("SELECT id FROM tenants")) == 2
 
 
 _FIRST_RELEASE_TENANT = """

@@ -30,7 +30,7 @@ async def test_constructing_a_database_does_not_connect(tmp_path: Path) -> None:
 async def test_check_passes_at_head_and_fails_behind_it(node: Node, registry_url: str) -> None:
     await node.database.check()
     await asyncio.to_thread(downgrade, registry_url)
-    with pytest.raises(RegistryUnavailable, match="schema is at None, not 0003"):
+    with pytest.raises(RegistryUnavailable, match="schema is at None, not 0004"):
         await node.database.check()
 
 

@@ -1,4 +1,4 @@
-"""One server with the real engine for all end-to-end tests: two slots, four places, the demo's adapters."""
+"""One server with the real engine for all end-to-end tests: two slots, host memory for few, the demo's adapters."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from tests.reference import PeftReference
 #: float32, so that tokens can be compared one by one with PEFT's.
 SLOTS = {
     "TENORA_ENGINE__MAX_LORAS": "2",
-    "TENORA_ENGINE__MAX_CPU_LORAS": "3",
+    "TENORA_ENGINE__HOST_BYTES": str(2**20),
     "TENORA_ENGINE__MAX_LORA_RANK": "16",
     "TENORA_ENGINE__DTYPE": "float32",
 }

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from app.engine.base import Answer, Engine, EngineEvent, EngineState, EventStream
-from app.errors import ROWS, AdapterLoadFailed, EngineUnavailable
+from app.engine.base import Answer, Engine, EngineEvent, EventStream
+from app.engine.overview import EngineState
+from app.errors import ROWS, AdapterLoadFailed, Busy, EngineUnavailable
 from app.registry import ResolvedVersion
 from app.services.canary.histogram import LatencyHistogram, bucket_of
 from app.services.canary.policy import Figures
@@ -111,6 +112,8 @@ class Outcomes:
             self._tallies[window] = _Tally(total.requests, total.errors, total.empties, list(total.ttft.counts))
 
     def _failed(self, window: Window, error: Exception) -> None:
+        if isinstance(error, Busy):
+            return  # the server's load is no version's fault
         row = next((ROWS[kind] for kind in type(error).__mro__ if kind in ROWS), None)
         if isinstance(error, AdapterLoadFailed | EngineUnavailable) or row is None or row.status >= _SERVER_FAULT:
             self.count(window, error=True)

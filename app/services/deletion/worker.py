@@ -6,7 +6,7 @@ goes on, on this node or another.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from datetime import datetime
 
 from adapters.cache import DiskCache
@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 EVERY_S = 1.0
 _ACTOR = "engine"
 
+#: Removes every trace of versions, by their ids.
+Forget = Callable[[Collection[int]], Awaitable[None]]
+
 
 class DeletionWorker:
     """The deletions of this node.
@@ -36,6 +39,7 @@ class DeletionWorker:
     Args:
         node: its id, see :mod:`app.node`.
         readers: who is on the way to the engine in this process.
+        forget: told of versions that nobody can find any more, before they leave the engine.
     """
 
     def __init__(
@@ -47,10 +51,11 @@ class DeletionWorker:
         readers: Readers,
         node: str,
         *,
+        forget: Forget | None = None,
         clock: Clock = utc_now,
     ) -> None:
         self._database, self._engine, self._cache, self._blobs = database, engine, cache, blobs
-        self._readers, self._node, self._clock = readers, node, clock
+        self._readers, self._node, self._forget, self._clock = readers, node, forget, clock
         self._barriers: dict[str, Barrier] = {}
         self._troubles: dict[str, str] = {}
         self._passing = asyncio.Lock()
@@ -97,6 +102,7 @@ class DeletionWorker:
 
         Raises:
             EngineUnavailable, RegistryUnavailable
+            StorageError: this node's disk still tells of them.
         """
         barrier = self._barriers.get(deletion.id)
         if barrier is None:
@@ -104,6 +110,8 @@ class DeletionWorker:
             barrier = self._barriers[deletion.id] = self._readers.barrier(deletion.version_ids)
         if not barrier.passed:
             return False
+        if self._forget:
+            await self._forget(deletion.version_ids)
         held = False
         for version_id in sorted(deletion.version_ids):
             await self._engine.unload(version_id)

@@ -48,7 +48,9 @@ class Unit:
 
 @contextmanager
 def running_site(home: Path, base: Path, **settings: object) -> Iterator[Site]:
-    configured = Settings(home=home, base_model=str(base), engine={"max_lora_rank": MAX_RANK}, **settings)
+    configured = Settings(
+        home=home, base_model=str(base), engine={"max_lora_rank": MAX_RANK, "max_loras": 4}, **settings
+    )
     admin_key = asyncio.run(set_up(configured))
     engine = NoEngine()
     with live_server(create_app(configured, engine=engine)) as url:

@@ -11,7 +11,8 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from app.engine.base import Answer, EngineRequest, EngineState
+from app.engine.base import Answer, EngineRequest
+from app.engine.overview import EngineState
 from app.main import create_app
 from app.settings import Settings
 from tests.app.api.conftest import Unit, make_unit, parts

@@ -10,7 +10,7 @@ import adapters.errors
 import app.errors
 from adapters.errors import AdapterRejected, BlobNotFound, DiskFull, InvalidName, Reason, StoreUnavailable
 from app.api.errors import error_response, lorax_body, openai_body, problem_of
-from app.errors import ROWS, AdapterQuarantined, Busy, Conflict, EngineUnavailable, InvalidRequest, TooLarge
+from app.errors import ROWS, AdapterQuarantined, Busy, Conflict, EngineUnavailable, InvalidRequest, QueueFull, TooLarge
 from tests.app.api.conftest import Site
 
 
@@ -49,7 +49,9 @@ def test_words_of_stores_and_disks_stay_inside(error: type[Exception]) -> None:
         (AdapterQuarantined("no"), 409, "x-should-retry", "false"),
         (EngineUnavailable("soon", retry_after=7), 503, "retry-after", "7"),
         (Busy("soon"), 503, "retry-after", "5"),
+        (QueueFull("queue: found 9", retry_after=3), 429, "retry-after", "3"),
         (StoreUnavailable("soon"), 503, "retry-after", "5"),
+        (StoreUnavailable("soon", retry_after=9), 503, "retry-after", "9"),
         (TooLarge("no"), 413, "connection", "close"),
         (HTTPException(405, headers={"Allow": "GET"}), 405, "allow", "GET"),
     ],
@@ -79,6 +81,7 @@ def test_a_rejection_lists_its_reasons() -> None:
         (InvalidName("model", "x", "y"), "validation"),
         (TooLarge("no"), "validation"),
         (EngineUnavailable("soon"), "overloaded"),
+        (QueueFull("no"), "overloaded"),
         (RuntimeError("unforeseen"), "generation"),
         (app.errors.NotFound("no"), "not_found"),
         (app.errors.Unauthenticated("no"), "invalid_api_key"),

@@ -133,7 +133,7 @@ def test_pins_and_preloads_are_loaded_before_the_server_is_ready(tmp_path: Path)
             assert admin.post(path, files=parts(peft_files(tmp_path / f"{seed}", seed=seed))).status_code == 201
         assert admin.put(f"{path}/1/pin").status_code == 201
     preload = (f"{unit.slug}/quotes", f"{unit.slug}/quotes:canary", "nobody/quotes")
-    settings = Settings(home=home, base_model=str(base), engine={"max_lora_rank": 16}, preload=preload)
+    settings = Settings(home=home, base_model=str(base), engine={"max_lora_rank": 16, "max_loras": 4}, preload=preload)
     engine = NoEngine()
     key = asyncio.run(set_up(settings))
     with live_server(create_app(settings, engine=engine)) as url:

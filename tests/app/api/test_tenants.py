@@ -20,6 +20,7 @@ def test_a_tenants_life(admin: httpx.Client) -> None:
         "disabled": False,
         "created_at": None,
         "quota": dict.fromkeys(("adapters", "versions", "bytes", "rank", "pinned_slots")),
+        "weight": 1.0,
     }
     used = dict.fromkeys(("adapters", "versions", "bytes", "rank", "pinned_slots"), 0)
     assert admin.get(path).json() == made.json() | {"used": used}
@@ -29,6 +30,22 @@ def test_a_tenants_life(admin: httpx.Client) -> None:
     assert admin.post("/admin/tenants", json={"slug": slug}).status_code == 409
     assert admin.delete(path).status_code == 204
     assert admin.get(path).status_code == admin.delete(path).status_code == 404
+
+
+def test_a_tenants_weight_is_given_shown_and_changed(admin: httpx.Client) -> None:
+    slug = f"heavy-{uuid.uuid4().hex[:8]}"
+    path = f"/admin/tenants/{slug}"
+    assert admin.post("/admin/tenants", json={"slug": slug, "weight": 4}).json()["weight"] == 4.0
+    assert admin.get(path).json()["weight"] == 4.0
+    assert admin.patch(path, json={"weight": 0.25}).json()["weight"] == 0.25
+    assert admin.patch(path, json={"disabled": False}).json()["weight"] == 0.25
+
+
+@pytest.mark.parametrize(("weight", "status"), [("0", 400), ("1001", 400), ("NaN", 400), ("true", 422), ('"2"', 422)])
+def test_weights_are_checked(admin: httpx.Client, unit: Unit, weight: str, status: int) -> None:
+    body, headers = f'{{"weight": {weight}}}', {"content-type": "application/json"}
+    answer = admin.patch(f"/admin/tenants/{unit.slug}", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (status, "weight")
 
 
 def test_a_disabled_tenants_keys_do_not_work(site: Site, admin: httpx.Client, unit: Unit) -> None:

@@ -10,15 +10,22 @@ from fastapi.responses import JSONResponse, StreamingResponse
 KEY = "Bearer right"
 
 
-def completions_app(seen: list[dict[str, Any]], tokens: int) -> FastAPI:
-    """Streams ``tokens`` events and the usage to whoever has the key; notes what it was sent."""
+def completions_app(seen: list[dict[str, Any]], answered: int | None = None) -> FastAPI:
+    """Answers so many tokens (None: as many as asked for) and the usage to whoever has the key, streamed or not.
+
+    It notes in ``seen`` what it was sent.
+    """
     app = FastAPI()
 
     @app.post("/v1/completions")
     async def completions(request: Request) -> Response:
-        seen.append({"body": await request.json(), "client": request.client})
+        body = await request.json()
+        seen.append({"body": body, "client": request.client})
         if request.headers.get("authorization") != KEY:
             return JSONResponse({"error": {"message": "wrong key"}}, 401)
+        tokens = body["max_tokens"] if answered is None else answered
+        if not body.get("stream"):
+            return JSONResponse({"choices": [{"text": "all"}], "usage": {"completion_tokens": tokens}})
         events = [{"choices": [{"text": f"{number} data: "}]} for number in range(tokens)]
         events.append({"choices": [], "usage": {"completion_tokens": tokens}})
         lines = [f"data: {json.dumps(event)}\n\n" for event in events] + ["data: [DONE]\n\n"]

@@ -1,4 +1,4 @@
-"""The load generator against a live HTTP server, and its reading of chunked answers."""
+"""The closed loop against a live HTTP server."""
 
 import asyncio
 import json
@@ -6,10 +6,10 @@ import sys
 from dataclasses import asdict
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from app.bench.client import Body, LoadError, Plan, request_bytes, run
+from app.bench import client
+from app.bench.client import Plan, run
+from app.bench.wire import LoadError
 from tests.app.bench.completions import KEY, completions_app
 from tests.live_server import live_server
 
@@ -44,13 +44,21 @@ async def test_every_prompt_is_answered_once_over_few_connections():
     assert (body["model"], body["max_tokens"], body["temperature"], body["ignore_eos"]) == ("pricing", TOKENS, 0, True)
 
 
+async def test_an_answer_that_is_not_streamed_is_timed_as_a_whole():
+    seen: list[dict] = []
+    with live_server(completions_app(seen, TOKENS)) as url:
+        samples = await run(plan(url, stream=False))
+    assert (len(samples.ttft_s), samples.gaps_s, samples.output_tokens) == (12, [], 12 * TOKENS)
+    assert all("stream" not in request["body"] for request in seen)
+
+
 async def test_a_refused_request_fails_the_round_with_the_servers_words():
     with live_server(completions_app([], TOKENS)) as url, pytest.raises(LoadError, match="wrong key"):
         await run(plan(url, headers={}))
 
 
 async def test_an_answer_of_another_length_fails_the_round():
-    with live_server(completions_app([], TOKENS)) as url, pytest.raises(LoadError, match="asked for 6 tokens"):
+    with live_server(completions_app([], TOKENS)) as url, pytest.raises(LoadError, match="asked for 6 tokens, found 5"):
         await run(plan(url, output_tokens=6))
 
 
@@ -67,6 +75,11 @@ async def test_a_server_that_hangs_up_fails_the_round():
             await run(plan(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", concurrency=1))
 
 
+def test_a_process_that_fails_is_told():
+    with live_server(completions_app([], TOKENS)) as url, pytest.raises(LoadError, match="wrong key"):
+        client.drive(plan(url, headers={}))
+
+
 async def test_runs_as_a_process_of_its_own():
     with live_server(completions_app([], TOKENS)) as url:
         process = await asyncio.create_subprocess_exec(
@@ -75,38 +88,3 @@ async def test_runs_as_a_process_of_its_own():
         output, _ = await process.communicate(json.dumps(asdict(plan(url))).encode())
     assert process.returncode == 0
     assert json.loads(output)["output_tokens"] == 12 * TOKENS
-
-
-def test_the_request_is_well_formed():
-    head, _, body = request_bytes(plan("http://127.0.0.1:80"), [1, 2]).partition(b"\r\n\r\n")
-    assert head.startswith(b"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1:80\r\n")
-    assert f"content-length: {len(body)}".encode() in head
-
-
-@given(
-    st.lists(st.text(max_size=20), min_size=1, max_size=8),
-    st.lists(st.integers(min_value=1, max_value=40), max_size=30),
-    st.integers(min_value=1, max_value=30),
-)
-def test_events_survive_any_split_into_chunks_and_segments(texts, cuts, chunk):
-    events = [b"data: " + json.dumps({"text": text}).encode() for text in texts]
-    content = b"\n\n".join([*events, b"data: [DONE]"]) + b"\n\n"
-    chunks = [content[start : start + chunk] for start in range(0, len(content), chunk)]
-    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    answer += b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in chunks) + b"0\r\n\r\n"
-    body = Body()
-    for cut in cuts:
-        body.feed(answer[:cut])
-        answer = answer[cut:]
-    body.feed(answer)
-    assert body.done
-    assert body.events == [*events, b"data: [DONE]"]
-
-
-@pytest.mark.parametrize(
-    "head",
-    [b"HTTP/1.1 503 Busy\r\ntransfer-encoding: chunked\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"],
-)
-def test_other_answers_are_refused(head):
-    with pytest.raises(LoadError):
-        Body().feed(head)

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from app.bench import servers
+from app.bench.rivals import base_only
 from app.bench.servers import Server, ServerFailed
 
 HTTP = ["http.server", "--bind", "127.0.0.1", "--directory"]
@@ -19,8 +20,11 @@ def test_a_server_runs_while_the_block_lasts(tmp_path):
     with servers.running("files", command, port=port, ready="/", env=os.environ, log=tmp_path / "log") as server:
         assert httpx.get(server.url, trust_env=False).status_code == 200
         assert server.cpu_s() > 0
+        assert server.peak_bytes() >= psutil.Process(server.pid).memory_info().rss * 0.5 > 0
         assert psutil.pid_exists(server.pid)
     assert not psutil.pid_exists(server.pid)
+    with pytest.raises(ServerFailed, match="files has ended"):
+        server.cpu_s()
 
 
 def test_a_server_that_ends_is_told_with_its_log(tmp_path):
@@ -40,6 +44,14 @@ def test_cpu_time_is_this_processs():
         pass
     assert server.cpu_s() - before > 0.15
     assert server.cpu_s() <= sum(os.times()[:2]) + 0.1
+
+
+def test_each_adapter_is_asked_for_with_its_tenants_key():
+    server = Server("tenora", 0, 0, {"a": "base's"}, {"pricing": {"a": "pricing's"}})
+    assert [server.headers_for(name)["a"] for name in ("pricing", "other", None)] == ["pricing's", "base's", "base's"]
+    assert [server.model_for(name) for name in ("pricing", None)] == ["pricing", "base"]
+    assert base_only(server).model_for("pricing") == "base"
+    assert base_only(server).headers_for("pricing") == {"a": "pricing's"}
 
 
 def test_only_the_engines_settings_reach_a_server(monkeypatch):

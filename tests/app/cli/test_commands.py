@@ -34,6 +34,14 @@ def test_tenants_from_creation_to_deletion(tenora, new_slug):
     assert slug in refused.stderr
 
 
+def test_a_tenants_weight(tenora, new_slug):
+    slug = new_slug()
+    assert tenora.json("tenants", "create", slug, "--weight", "4")["weight"] == 4.0
+    assert tenora.json("tenants", "weight", slug, "0.5")["weight"] == 0.5
+    assert re.search(r"weight +0.5", tenora("tenants", "show", slug).stdout)
+    assert "0.001 to 1000" in tenora("tenants", "weight", slug, "0", exit_code=1).stderr
+
+
 def test_deletion_asks_first(tenora, tenant):
     tenora("tenants", "delete", tenant, exit_code=1)
     assert tenora.json("tenants", "show", tenant)["slug"] == tenant

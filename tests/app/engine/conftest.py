@@ -1,71 +1,130 @@
-"""An engine that only remembers what it holds, and versions in a local store."""
+"""Workers that only remember what they hold, and versions in a local store."""
 
 import asyncio
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from adapters.stores.local import LocalStore
+from app.engine.admission import AdmissionQueue
 from app.engine.base import EngineEvent
 from app.engine.loading import AdapterLoader
-from app.errors import AdapterLoadFailed, EngineUnavailable
+from app.engine.transfer import Transfers
+from app.errors import EngineUnavailable
+from app.scheduling.ticket import Bounds, Ticket
 
 SLOTS, PLACES = 2, 3
+#: Bytes of one version's weights, and what the workers say of its copy.
+SIZE = 16
 
 Versions = Callable[..., VersionKey]
 
 
-class Host:
-    """An engine that checks what real ones die of: no file under a load, one adapter more than places.
+class Workers:
+    """One worker that checks what real ones die of: no file under a staging, one adapter more than slots, a copy of
+    what is not staged.
 
     Attributes:
-        pinned: what it was told to keep in a slot.
-        broken: versions that it cannot load.
+        staged: versions in host memory.
+        held: versions in slots.
+        named: versions that requests may name.
+        stagings: versions, as they were asked for.
+        unreadable, uncopyable: versions that fail at either step.
+        may_stage: no staging ends while it is clear.
+        copying: versions half copied, with the pieces that are there.
+        pieces: calls that a copy into a slot takes.
         dead: whether it can do nothing any more.
     """
 
     def __init__(self) -> None:
+        self.staged: set[int] = set()
         self.held: set[int] = set()
-        self.pinned: set[int] = set()
-        self.adds: list[int] = []
-        self.broken: set[int] = set()
-        self.dead = False
-        self.may_load = asyncio.Event()
-        self.may_load.set()
+        self.named: set[int] = set()
+        self.stagings: list[int] = []
+        self.places: list[int] = []
+        self.unreadable: set[int] = set()
+        self.uncopyable: set[int] = set()
+        self.may_stage = asyncio.Event()
+        self.may_stage.set()
+        self.pieces, self.dead = 2, False
+        self._under_way: dict[int, Path] = {}
+        self.copying: dict[int, int] = {}
 
-    async def add_adapter(self, key: VersionKey, path: Path) -> None:
-        self.adds.append(key.version_id)
-        await self.may_load.wait()
-        self._check_alive()
-        assert (path / "adapter_model.safetensors").read_bytes()
-        if key.version_id in self.broken:
-            raise AdapterLoadFailed("broken", version_id=key.version_id)
-        self.held.add(key.version_id)
-        assert len(self.held) <= PLACES
-
-    async def remove_adapter(self, version_id: int) -> None:
+    async def call_workers(self, method: str, *args: Any) -> list[Any]:
         await asyncio.sleep(0)
-        self.held.discard(version_id)
-        self.pinned.discard(version_id)
-
-    async def pin_adapter(self, version_id: int) -> None:
-        await asyncio.sleep(0)
-        self._check_alive()
-        assert version_id in self.held
-        self.pinned.add(version_id)
-
-    async def unpin_adapter(self, version_id: int) -> None:
-        await asyncio.sleep(0)
-        self._check_alive()
-        self.pinned.discard(version_id)
-
-    def _check_alive(self) -> None:
         if self.dead:
             raise EngineUnavailable("dead")
+        return [getattr(self, method.removeprefix("tenora_"))(*args)]
+
+    def name_adapter(self, key: VersionKey) -> None:
+        assert key.version_id in self.held
+        self.named.add(key.version_id)
+
+    def forget_adapter(self, key: VersionKey) -> None:
+        self.named.discard(key.version_id)
+
+    def stage(self, version_id: int, name: str, path: str) -> None:
+        assert name.startswith(f"{version_id}@")
+        assert version_id not in self._under_way
+        self.stagings.append(version_id)
+        self._under_way[version_id] = Path(path)
+
+    def finished(self) -> list[tuple[int, int, str]]:
+        if not self.may_stage.is_set():
+            return []
+        ended = []
+        for version_id, path in self._under_way.items():
+            assert (path / "adapter_model.safetensors").read_bytes()
+            if version_id in self.unreadable:
+                ended.append((version_id, 0, "unreadable"))
+            else:
+                self.staged.add(version_id)
+                ended.append((version_id, SIZE, ""))
+        self._under_way.clear()
+        return ended
+
+    def unstage(self, version_ids: list[int]) -> None:
+        for version_id in version_ids:
+            self._under_way.pop(version_id, None)
+            self.staged.discard(version_id)
+
+    def place(self, version_id: int, evict: list[int], budget_s: float) -> bool:
+        for other in evict:
+            self.take_out(other)
+        assert version_id in self.staged or version_id in self.copying
+        if version_id in self.uncopyable:
+            raise RuntimeError("uncopyable")
+        self.copying[version_id] = self.copying.get(version_id, 0) + 1
+        if self.copying[version_id] < self.pieces:
+            return False
+        del self.copying[version_id]
+        self.places.append(version_id)
+        self.held.add(version_id)
+        assert len(self.held) <= SLOTS
+        return True
+
+    def take_out(self, version_id: int) -> None:
+        assert version_id not in self.named, "a request could still name it"
+        self.copying.pop(version_id, None)
+        self.held.discard(version_id)
+
+
+class Desk:
+    """The loader as tests ask for it: by a request's id."""
+
+    def __init__(self, workers: Workers, cache: DiskCache, events: list[EngineEvent]) -> None:
+        self.queue = AdmissionQueue(slots=SLOTS, window=100, max_age_s=2.0, bounds=Bounds())
+        self.loader = AdapterLoader(
+            Transfers(workers), cache, self.queue, slots=SLOTS, host_bytes=PLACES * SIZE, notify=events.append
+        )
+
+    async def lease(self, request_id: str, key: VersionKey, tenant: str = "one") -> Any:
+        return await self.loader.lease(Ticket(request_id, tenant, 1.0, key.version_id, 1, 1), key)
 
 
 @pytest.fixture
@@ -74,8 +133,8 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 @pytest.fixture
-def host() -> Host:
-    return Host()
+def workers() -> Workers:
+    return Workers()
 
 
 @pytest.fixture
@@ -84,16 +143,25 @@ def events() -> list[EngineEvent]:
 
 
 @pytest.fixture
-def loader(host: Host, store: LocalStore, events: list[EngineEvent], tmp_path: Path) -> AdapterLoader:
-    cache = DiskCache(tmp_path / "cache", store, 2**20)
-    return AdapterLoader(host, cache, slots=SLOTS, places=PLACES, notify=events.append)
+def cache(store: LocalStore, tmp_path: Path) -> DiskCache:
+    return DiskCache(tmp_path / "cache", store, 2**20)
+
+
+@pytest.fixture
+def desk(workers: Workers, cache: DiskCache, events: list[EngineEvent]) -> Desk:
+    return Desk(workers, cache, events)
+
+
+@pytest.fixture
+def loader(desk: Desk) -> AdapterLoader:
+    return desk.loader
 
 
 @pytest.fixture
 def version(store: LocalStore, tmp_path: Path) -> Versions:
     def make(version_id: int, *, stored: bool = True) -> VersionKey:
         digests = []
-        for content in (f"config {version_id}".encode(), f"weights {version_id}".encode()):
+        for content in (f"config {version_id}".encode(), f"weights {version_id:08d}".encode()):
             digest = hashlib.sha256(content).hexdigest()
             (tmp_path / digest).write_bytes(content)
             if stored:

@@ -1,114 +1,173 @@
-"""Leases around loads: what the engine is asked to do, and in which order."""
+"""Leases around loads: what the workers are asked to do, in which order, and what is left of it."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from adapters.cache import DiskCache
 from adapters.errors import BlobNotFound
-from adapters.stores.local import LocalStore
 from app.engine.base import EngineEvent
 from app.engine.loading import AdapterLoader
 from app.errors import AdapterLoadFailed, EngineUnavailable
-from tests.app.engine.conftest import PLACES, SLOTS, Host
+from tests.app.engine.conftest import SLOTS, Desk, Versions, Workers
 
 
-async def test_many_first_requests_load_once(loader: AdapterLoader, host: Host, version) -> None:
-    leases = await asyncio.gather(*[loader.lease(f"r{n}", version(1)) for n in range(20)])
-    assert host.adds == [1]
+async def until(condition) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def test_many_first_requests_load_once(desk: Desk, workers: Workers, version: Versions) -> None:
+    leases = await asyncio.gather(*[desk.lease(f"r{n}", version(1)) for n in range(20)])
+    assert (workers.stagings, workers.places) == ([1], [1])
     for lease in leases:
         lease.release()
         lease.release()
-    assert host.held == {1}, "an adapter stays until its place is needed"
+    assert (workers.held, workers.staged) == ({1}, {1}), "an adapter stays until its place is needed"
 
 
-async def test_whoever_started_the_load_may_go_away(loader: AdapterLoader, host: Host, version) -> None:
-    host.may_load.clear()
-    first = asyncio.create_task(loader.lease("first", version(1)))
-    second = asyncio.create_task(loader.lease("second", version(1)))
-    while not host.adds:
-        await asyncio.sleep(0)
+async def test_whoever_came_first_may_go_away(desk: Desk, workers: Workers, version: Versions) -> None:
+    workers.may_stage.clear()
+    first = asyncio.create_task(desk.lease("first", version(1)))
+    second = asyncio.create_task(desk.lease("second", version(1)))
+    await until(lambda: workers.stagings)
     first.cancel()
-    host.may_load.set()
+    workers.may_stage.set()
     (await second).release()
-    assert host.adds == [1]
+    assert workers.stagings == [1]
     with pytest.raises(asyncio.CancelledError):
         await first
 
 
-async def test_a_failed_load_fails_all_who_wait_and_frees_its_place(loader: AdapterLoader, host: Host, version) -> None:
-    host.broken = {1}
-    results = await asyncio.gather(*[loader.lease(f"r{n}", version(1)) for n in range(3)], return_exceptions=True)
-    assert all(isinstance(result, AdapterLoadFailed) for result in results)
-    assert loader.resident == 0
-    for version_id in range(2, 8):
-        (await loader.lease(f"other {version_id}", version(version_id))).release()
+async def test_a_warm_one_never_waits_for_a_cold_one(desk: Desk, workers: Workers, version: Versions) -> None:
+    (await desk.lease("warm", version(1))).release()
+    workers.may_stage.clear()
+    cold = [asyncio.create_task(desk.lease(f"cold {number}", version(number))) for number in (2, 3, 4)]
+    await until(lambda: len(workers.stagings) == 3)
+    (await desk.lease("warm again", version(1))).release()
+    assert not any(task.done() for task in cold)
+    workers.may_stage.set()
+    for task in asyncio.as_completed(cold):
+        (await task).release()
 
 
-async def test_the_least_recently_used_leaves_and_a_leased_one_never(
-    loader: AdapterLoader, host: Host, version
+async def test_a_request_that_goes_away_leaves_no_lease_behind(
+    desk: Desk, workers: Workers, cache: DiskCache, version: Versions
 ) -> None:
-    held = await loader.lease("held", version(1))
+    workers.may_stage.clear()
+    gone = [asyncio.create_task(desk.lease(f"r{number}", version(number))) for number in range(1, 9)]
+    await until(lambda: workers.stagings)
+    for task in gone:
+        task.cancel()
+    await asyncio.gather(*gone, return_exceptions=True)
+    workers.may_stage.set()
+    for number in range(11, 15):
+        (await desk.lease(f"r{number}", version(number))).release()
+    host = desk.loader.host
+    assert (host.residency.used, desk.queue.waiting) == (host.residency.capacity, 0)
+    assert not any(host.residency.leases(number) for number in range(20))
+    for number in range(20):
+        await cache.drop(version(number))
+    assert cache.used_bytes == 0, "files are leased while they are read, and no longer"
+
+
+@pytest.mark.parametrize("step", ["unreadable", "uncopyable"])
+async def test_a_failed_load_fails_all_who_wait_and_frees_its_place(
+    desk: Desk, workers: Workers, version: Versions, step: str
+) -> None:
+    getattr(workers, step).add(1)
+    results = await asyncio.gather(*[desk.lease(f"r{n}", version(1)) for n in range(3)], return_exceptions=True)
+    assert all(isinstance(result, AdapterLoadFailed) for result in results)
+    assert 1 not in workers.held | workers.named
+    for version_id in range(2, 8):
+        (await desk.lease(f"other {version_id}", version(version_id))).release()
+    assert not desk.loader.host.residency.leases(1)
+
+
+async def test_a_leased_one_is_never_evicted(desk: Desk, workers: Workers, version: Versions) -> None:
+    held = await desk.lease("held", version(1))
     for version_id in (2, 3, 4, 5):
-        (await loader.lease(f"r{version_id}", version(version_id))).release()
-    assert host.held == {1, 4, 5}
+        (await desk.lease(f"r{version_id}", version(version_id))).release()
+        assert 1 in workers.held
     held.release()
 
 
-async def test_no_more_distinct_adapters_run_than_slots(loader: AdapterLoader, host: Host, version) -> None:
-    running = [await loader.lease(f"r{version_id}", version(version_id)) for version_id in range(1, SLOTS + 1)]
-    waiting = asyncio.create_task(loader.lease("third", version(3)))
-    while not loader.waiting:
-        await asyncio.sleep(0)
-    assert 3 not in host.adds
+async def test_what_host_memory_dropped_is_staged_again(desk: Desk, workers: Workers, version: Versions) -> None:
+    for version_id in (1, 2, 3, 4, 5, 1):
+        (await desk.lease(f"r{version_id} {len(workers.places)}", version(version_id))).release()
+    assert workers.stagings.count(1) == 2
+    assert len(workers.staged) <= 3
+
+
+async def test_no_more_distinct_adapters_run_than_slots(desk: Desk, workers: Workers, version: Versions) -> None:
+    running = [await desk.lease(f"r{version_id}", version(version_id)) for version_id in range(1, SLOTS + 1)]
+    waiting = asyncio.create_task(desk.lease("third", version(3)))
+    await until(lambda: 3 in workers.staged)
+    assert 3 not in workers.places
     running[0].release()
     (await waiting).release()
 
 
-async def test_missing_bytes_hold_nothing_back(loader: AdapterLoader, host: Host, version) -> None:
-    for attempt in range(PLACES + 1):
-        with pytest.raises(BlobNotFound):
-            await loader.lease(f"missing {attempt}", version(9, stored=False))
-    assert (loader.resident, loader.waiting, host.adds) == (0, 0, [])
+async def test_a_copy_that_nobody_waits_for_any_more_keeps_its_slot_until_it_ends(
+    desk: Desk, workers: Workers, version: Versions
+) -> None:
+    workers.pieces = 40
+    running = await desk.lease("running", version(9))
+    leaving = asyncio.create_task(desk.lease("leaving", version(1)))
+    await until(lambda: workers.copying)
+    leaving.cancel()
+    others = [asyncio.create_task(desk.lease(f"r{number}", version(number))) for number in (2, 3)]
+    for other in asyncio.as_completed(others):
+        (await other).release()
+    running.release()
+    assert workers.places[:2] == [9, 1]
 
 
-async def test_a_deleted_version_leaves_with_its_last_request(loader: AdapterLoader, host: Host, version) -> None:
-    lease = await loader.lease("running", version(1))
+async def test_missing_bytes_hold_nothing_back(desk: Desk, workers: Workers, version: Versions) -> None:
+    with pytest.raises(BlobNotFound):
+        await desk.lease("missing", version(9, stored=False))
+    assert (len(desk.loader.slots), desk.queue.waiting, workers.stagings) == (0, 0, [])
+    assert not desk.loader.holds(9)
+
+
+async def test_a_deleted_version_leaves_with_its_last_request(
+    desk: Desk, loader: AdapterLoader, workers: Workers, version: Versions
+) -> None:
+    lease = await desk.lease("running", version(1))
     await loader.unload(1)
-    assert host.held == {1}
+    assert workers.held == {1}
     lease.release()
-    while host.held:
-        await asyncio.sleep(0)
-    assert loader.resident == 0
+    await until(lambda: not workers.held)
+    await until(lambda: not loader.holds(1))
+    assert not workers.staged
 
 
 async def test_closing_refuses_those_who_wait_and_gives_the_files_back(
-    host: Host, store: LocalStore, tmp_path: Path, version
+    desk: Desk, workers: Workers, cache: DiskCache, version: Versions
 ) -> None:
-    cache = DiskCache(tmp_path / "cache", store, 2**20)
-    loader = AdapterLoader(host, cache, slots=1, places=1, notify=lambda _event: None)
-    await loader.lease("running", version(1))
-    waiting = asyncio.create_task(loader.lease("waiting", version(2)))
-    while not loader.waiting:
-        await asyncio.sleep(0)
-    await loader.close()
+    await desk.lease("running", version(1))
+    workers.may_stage.clear()
+    waiting = asyncio.create_task(desk.lease("waiting", version(2)))
+    await until(lambda: 2 in workers.stagings)
+    workers.dead = True
+    await desk.loader.close()
     with pytest.raises(EngineUnavailable):
         await waiting
     with pytest.raises(EngineUnavailable):
-        await loader.lease("late", version(3))
+        await desk.lease("late", version(3))
     for version_id in (1, 2, 3):
         await cache.drop(version(version_id))
     assert cache.used_bytes == 0
 
 
 async def test_events_say_what_came_and_went(
-    loader: AdapterLoader, host: Host, events: list[EngineEvent], version
+    desk: Desk, loader: AdapterLoader, workers: Workers, events: list[EngineEvent], version: Versions
 ) -> None:
-    for version_id in (1, 2, 3, 4):
+    for version_id in (1, 2, 3):
         await loader.load(version(version_id))
     await loader.unload(2)
-    host.broken = {9}
+    workers.uncopyable = {9}
     with pytest.raises(AdapterLoadFailed):
         await loader.load(version(9))
     with pytest.raises(BlobNotFound):
@@ -116,28 +175,89 @@ async def test_events_say_what_came_and_went(
     assert [(event.kind, event.version_id) for event in events] == [
         ("load", 1),
         ("load", 2),
-        ("load", 3),
         ("evict", 1),
-        ("load", 4),
+        ("load", 3),
         ("unload", 2),
         ("load_failed", 9),
     ]
     assert all((event.seconds is not None) == event.kind.startswith("load") for event in events)
+    assert all((event.phases is not None) == (event.kind == "load") for event in events)
 
 
-async def test_what_is_being_loaded_or_taken_out_is_held(loader: AdapterLoader, host: Host, version) -> None:
-    host.may_load.clear()
+async def test_a_cold_request_knows_what_it_waited_for(desk: Desk, version: Versions) -> None:
+    cold = await desk.lease("cold", version(1))
+    warm = await desk.lease("warm", version(1))
+    assert cold.phases is not None
+    assert all(
+        seconds >= 0 for seconds in (cold.phases.fetch_s, cold.phases.stage_s, cold.phases.wait_s, cold.phases.copy_s)
+    )
+    assert cold.phases.fetch_s > 0
+    assert cold.phases.stage_s > 0
+    assert warm.phases is None
+
+
+async def test_prefetching_uses_free_room_only(desk: Desk, workers: Workers, version: Versions) -> None:
+    for version_id in range(1, 6):
+        desk.loader.host.prefetch(version(version_id))
+    await until(lambda: len(workers.staged) == 3)
+    assert not workers.held
+    there = min(workers.staged)
+    await desk.lease("r", version(there))
+    assert workers.stagings.count(there) == 1
+    assert desk.loader.host.residency.evictions == 0
+
+
+async def test_what_is_being_loaded_or_taken_out_is_held(
+    desk: Desk, loader: AdapterLoader, workers: Workers, version: Versions
+) -> None:
+    workers.may_stage.clear()
     loading = asyncio.create_task(loader.load(version(1)))
-    while not host.adds:
-        await asyncio.sleep(0)
+    await until(lambda: workers.stagings)
     assert loader.holds(1)
-    host.may_load.set()
+    workers.may_stage.set()
     await loading
-    lease = await loader.lease("running", version(1))
+    lease = await desk.lease("running", version(1))
     await loader.unload(1)
     assert loader.holds(1), "a request runs on it"
     lease.release()
-    while host.held:
-        assert loader.holds(1)
-        await asyncio.sleep(0)
-    assert not loader.holds(1)
+    await until(lambda: not workers.held)
+    await until(lambda: not loader.holds(1))
+
+
+async def test_whoever_gives_up_the_queue_during_a_copy_waits_no_more(
+    desk: Desk, workers: Workers, version: Versions
+) -> None:
+    workers.pieces = 40
+    running = [await desk.lease("running", version(8)), await desk.lease("too", version(9))]
+    waiting = [asyncio.create_task(desk.lease(f"r{number}", version(1))) for number in range(3)]
+    await until(lambda: 1 in workers.staged)
+    running.pop().release()
+    await until(lambda: 1 in workers.copying)
+    late = asyncio.create_task(desk.lease("late", version(2)))
+    for task in [waiting[0], late]:
+        task.cancel()
+    await asyncio.gather(waiting[0], late, return_exceptions=True)
+    assert desk.queue.waiting == 0
+    assert not list(desk.queue.wanted())
+    for lease in [*await asyncio.gather(*waiting[1:]), *running]:
+        lease.release()
+    assert not desk.loader.slots.leases(1)
+
+
+async def test_whoever_comes_back_while_there_is_no_room_is_served(
+    desk: Desk, workers: Workers, cache: DiskCache, version: Versions
+) -> None:
+    workers.may_stage.clear()
+    first = [asyncio.create_task(desk.lease(f"first {number}", version(number))) for number in range(1, 6)]
+    await until(lambda: len(workers.stagings) == 3)
+    for number in range(1, 6):
+        (await cache.lease(version(number))).release()
+    shut_out = next(number for number in range(1, 6) if number not in workers.stagings)
+    first[shut_out - 1].cancel()
+    await asyncio.gather(first[shut_out - 1], return_exceptions=True)
+    again = asyncio.create_task(desk.lease("again", version(shut_out)))
+    workers.may_stage.set()
+    for number, task in enumerate(first, start=1):
+        if number != shut_out:
+            (await task).release()
+    (await again).release()

@@ -62,7 +62,9 @@ def test_vllm_prints_the_prompt_as_it_is(tmp_path: Path, template: str | None) -
 
 
 def test_the_engine_takes_a_template_beside_the_messages(tmp_path: Path) -> None:
-    assert "--trust-request-chat-template" in engine_arguments(Settings(), tmp_path, served_name="base", cpu=True)
+    assert "--trust-request-chat-template" in engine_arguments(
+        Settings(), tmp_path, served_name="base", cpu=True, slots=4
+    )
     refusal = OnlineRenderer.validate_chat_template(
         None, AS_IT_IS, {"prompt": PROMPT}, trust_request_chat_template=True
     )

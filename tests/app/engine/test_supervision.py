@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.engine.base import EngineState
+from app.engine.overview import EngineState
 from app.engine.supervision import Supervisor
 from app.errors import EngineUnavailable
 

@@ -17,11 +17,13 @@ from vllm.entrypoints.openai.models.serving import OpenAIServingModels
 from vllm.entrypoints.serve.engine.protocol import ErrorInfo
 from vllm.exceptions import GracefulHTTPError, VLLMClientError, VLLMValidationError
 from vllm.lora.layers.base import BaseLayerWithLoRA
-from vllm.lora.model_manager import AdapterLRUCache, LRUCacheLoRAModelManager
+from vllm.lora.layers.base_linear import BaseLinearLayerWithLoRA
+from vllm.lora.model_manager import LoRAModelManager
+from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 from vllm.lora.request import LoRARequest
+from vllm.lora.worker_manager import LRUCacheWorkerLoRAManager, WorkerLoRAManager
 from vllm.platforms import current_platform
 from vllm.utils.argparse_utils import FlexibleArgumentParser
-from vllm.utils.cache import LRUCache
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutput
@@ -35,7 +37,9 @@ from vllm.v1.worker.worker_base import WorkerBase
 
 from adapters.geometry import LINEAR_MODULES
 from app.engine.arguments import InvalidEngineArgument, engine_arguments
+from app.engine.grouped_lora import GroupedPunicaWrapper
 from app.engine.instance import _ASYNC_SCHEDULER, _ENVIRONMENT, _SCHEDULER
+from app.engine.staging import Placed
 from app.engine.worker import ClearingAsyncScheduler, ClearingScheduler, WorkerExtension, _cleared
 from app.settings import EngineSettings, Settings
 
@@ -54,10 +58,7 @@ def test_the_version_is_the_pinned_one() -> None:
     ("method", "expected"),
     [
         ("from_vllm_config", ["vllm_config"]),
-        ("add_lora", ["self", "lora_request"]),
-        ("remove_lora", ["self", "lora_id"]),
         ("list_loras", ["self"]),
-        ("pin_lora", ["self", "lora_id"]),
         ("collective_rpc", ["self", "method", "timeout", "args", "kwargs"]),
         ("abort", ["self", "request_id"]),
         ("shutdown", ["self"]),
@@ -97,20 +98,45 @@ def test_models_are_looked_up_by_name_in_a_dict() -> None:
     assert LoRARequest("7@ab", 7, "path") == LoRARequest("7@ab", 8, "elsewhere"), "equality is by name only"
 
 
-def test_the_slot_table_is_as_the_zero_slot_needs_it() -> None:
-    source = inspect.getsource(LRUCacheLoRAModelManager.__mro__[1])
-    assert "self.lora_index_to_id: list[int | None] = [None] * self.lora_slots" in source
-    assert "self._active_adapters: AdapterLRUCache[None]" in source
-    assert "if lora_id is None" in source, "an occupied slot is never given away"
-    assert callable(AdapterLRUCache.pin)
-    assert parameters(BaseLayerWithLoRA.reset_lora) == ["self", "index"]
+def test_staging_and_copying_are_vllms_own_steps_taken_apart() -> None:
+    """What :mod:`app.engine.staging` does must stay what ``add_adapter`` and ``activate_adapter`` do."""
+    added = inspect.getsource(LRUCacheWorkerLoRAManager.add_adapter)
+    assert "lora_request.lora_int_id not in self.list_adapters()" in added, "what is registered is never read again"
+    assert "self._load_adapter(lora_request)" in added
+    assert parameters(WorkerLoRAManager._load_adapter) == ["self", "lora_request"]
+    registered = inspect.getsource(LoRAModelManager._add_adapter)
+    steps = ["self._validate_moe_lora_format(", "self._create_merged_loras_inplace(", "self._registered_adapters["]
+    assert [step for step in steps if step in registered] == steps
+    activated = inspect.getsource(LoRAModelManager.activate_adapter)
+    for step in (
+        "if lora_id in self._active_adapters:\n            return False",
+        "self._active_adapters[lora_id] = None",
+        "self.lora_index_to_id[index] = lora_model.id",
+        "for module_name, module in self.modules.items():",
+        "self._get_lora_layer_weights(lora_model, module_name)",
+        "module.reset_lora(index)",
+        "module.set_lora(",
+    ):
+        assert step in activated
+    assert "return lora_model.get_lora(" in inspect.getsource(LoRAModelManager._get_lora_layer_weights)
+    assert parameters(LoRAModelManager.remove_adapter) == ["self", "adapter_id"]
+    assert parameters(BaseLayerWithLoRA.set_lora)[:4] == ["self", "index", "lora_a", "lora_b"]
+    assert "self.lora_index_to_id: list[int | None] = [None] * self.lora_slots" in inspect.getsource(LoRAModelManager)
 
 
-def test_pinning_is_as_unpinning_undoes_it() -> None:
-    assert "self.pinned_items = set" in inspect.getsource(LRUCache.__init__)
-    source = inspect.getsource(LRUCacheLoRAModelManager)
-    for cache in ("_registered_adapters", "_active_adapters"):
-        assert f"self.{cache}.pin(lora_id)" in source
+def test_a_placed_adapter_has_no_weights_to_give() -> None:
+    with pytest.raises(RuntimeError, match="adapter 7"):
+        Placed(7, 8, {}).get_lora("model.layers.0.self_attn.qkv_proj")
+
+
+def test_the_cpu_wrapper_is_what_is_replaced() -> None:
+    assert issubclass(GroupedPunicaWrapper, PunicaWrapperCPU)
+    assert parameters(PunicaWrapperCPU.__init__)[:4] == ["self", "max_num_batched_tokens", "max_batches", "device"]
+    assert parameters(PunicaWrapperCPU.update_metadata)[:3] == ["self", "mapping", "lora_index_to_id"]
+    own = parameters(GroupedPunicaWrapper.add_lora_linear)
+    assert parameters(PunicaWrapperCPU.add_lora_linear)[: len(own) - 1] == own[:-1]
+    assert "self.punica_wrapper.add_lora_linear(" in inspect.getsource(BaseLinearLayerWithLoRA._apply_lora_to_output)
+    assert parameters(BaseLayerWithLoRA.set_mapping) == ["self", "punica_wrapper"]
 
 
 def test_nan_counts_reach_the_output_processor() -> None:
@@ -143,7 +169,7 @@ def test_the_workers_can_clear_blocks() -> None:
 def test_the_scheduler_is_nobodys_choice(tmp_path: Path) -> None:
     settings = Settings(engine=EngineSettings(extra_args={"scheduler_cls": "vllm.v1.core.sched.scheduler.Scheduler"}))
     with pytest.raises(InvalidEngineArgument, match="scheduler_cls"):
-        engine_arguments(settings, tmp_path, served_name="base", cpu=True)
+        engine_arguments(settings, tmp_path, served_name="base", cpu=True, slots=4)
 
 
 def test_the_extension_clashes_with_no_name_of_the_worker() -> None:
@@ -154,16 +180,16 @@ def test_the_extension_clashes_with_no_name_of_the_worker() -> None:
 @pytest.mark.parametrize(("vocabulary", "parser"), [("<|python_tag|>", "llama3_json"), ("", "pythonic")])
 def test_the_tool_parser_fits_the_tokenizer(tmp_path: Path, vocabulary: str, parser: str) -> None:
     (tmp_path / "tokenizer.json").write_text(vocabulary)
-    arguments = engine_arguments(Settings(), tmp_path, served_name="base", cpu=True)
+    arguments = engine_arguments(Settings(), tmp_path, served_name="base", cpu=True, slots=4)
     assert arguments[arguments.index("--tool-call-parser") + 1] == parser
 
 
-def test_the_arguments_parse_into_an_engine_that_reserves_a_slot(tmp_path: Path) -> None:
-    settings = Settings(engine=EngineSettings(max_loras=3, max_cpu_loras=5, extra_args={"max_num_seqs": 7}))
-    arguments = engine_arguments(settings, tmp_path, served_name="base", cpu=True)
+def test_the_arguments_parse_into_an_engine(tmp_path: Path) -> None:
+    settings = Settings(engine=EngineSettings(extra_args={"max_num_seqs": 7}))
+    arguments = engine_arguments(settings, tmp_path, served_name="base", cpu=True, slots=3)
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
     parsed = AsyncEngineArgs.from_cli_args(args)
-    assert (parsed.max_loras, parsed.max_cpu_loras, parsed.max_lora_rank, parsed.max_num_seqs) == (4, 6, 64, 7)
+    assert (parsed.max_loras, parsed.max_cpu_loras, parsed.max_lora_rank, parsed.max_num_seqs) == (3, 3, 64, 7)
     assert parsed.kv_cache_memory_bytes == 2**30
     assert parsed.lora_target_modules == list(LINEAR_MODULES)
     assert parsed.worker_extension_cls == f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}"

@@ -1,9 +1,13 @@
 """From a caller and a body to the engine's request, and what becomes of a version that does not load."""
 
+import contextlib
+from dataclasses import replace
+
 import pytest
 
 from app.database.versions import describe_version
 from app.engine.base import Answer, Endpoint, EngineRequest
+from app.engine.overview import LoadPhases
 from app.errors import (
     AdapterLoadFailed,
     AdapterQuarantined,
@@ -15,6 +19,7 @@ from app.registry import Caller, Scope
 from app.services.inference import InferenceService
 from app.services.prompts.chat import ChatPrompts
 from app.settings import Settings
+from app.traffic import Traffic
 from tests.app.serving import NoEngine
 from tests.contract.registry import Node
 
@@ -72,7 +77,48 @@ async def test_a_name_becomes_a_version_and_stays_in_the_answer(node, caller, na
     assert served.version == version
     (request,) = engine.requests
     expected = None if version is None else (await node.adapters.get_version("pricing", "prices", int(version[-1]))).key
-    assert request == EngineRequest("id", Endpoint.COMPLETIONS, {"prompt": "x"}, model, expected, "salt")
+    own = EngineRequest("id", Endpoint.COMPLETIONS, {"prompt": "x"}, model, expected, "salt", tenant="pricing")
+    assert request == own
+
+
+async def test_the_engine_learns_whose_request_it_is_and_until_when_it_waits(node, caller):
+    engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
+    inference, heavy = service(node, engine), replace(caller, weight=4.0)
+    chat = {"messages": [{"role": "user", "content": "x"}]}
+    await inference.complete(heavy, "1", Endpoint.CHAT, chat, deadline_s=2.5)
+    await inference.generate(heavy, "2", {"inputs": "x"}, stream=False, deadline_s=0.5)
+    await inference.generate(heavy, "3", {"inputs": "x"}, stream=False)
+    assert [(request.tenant, request.weight, request.deadline_s) for request in engine.requests] == [
+        ("pricing", 4.0, 2.5),
+        ("pricing", 4.0, 0.5),
+        ("pricing", 4.0, None),
+    ]
+
+
+async def test_an_answer_carries_what_its_own_request_waited_for(node, caller):
+    engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
+    engine.loads = {"cold": LoadPhases(1.0, 0.5, 0.25, 0.125), "else": LoadPhases(9.0, 9.0, 9.0, 9.0)}
+    inference, body = service(node, engine), {"prompt": "x", "model": "prices"}
+    assert (await inference.complete(caller, "cold", Endpoint.COMPLETIONS, body)).load == engine.loads["cold"]
+    assert (await inference.complete(caller, "warm", Endpoint.COMPLETIONS, body)).load is None
+    assert (await inference.generate(caller, "cold", {"inputs": "x"}, stream=None)).load == engine.loads["cold"]
+
+
+async def test_requests_for_adapters_are_counted_whatever_becomes_of_them(node, caller):
+    traffic, settings = Traffic(), Settings(engine={"max_model_len": 64})
+    prompts = ChatPrompts(settings, {})
+    for outcome in ({"choices": []}, InvalidRequest("no")):
+        inference = InferenceService(
+            Recorder(outcome), node.adapters, prompts, settings, base_name="demo", traffic=traffic
+        )
+        for names in ({}, {"model": "prices"}, {"model": "prices@1"}, {"model": "prices:default"}):
+            with contextlib.suppress(InvalidRequest):
+                await inference.complete(caller, "id", Endpoint.COMPLETIONS, {"prompt": "x", **names})
+    assert [(share.name, share.requests) for share in traffic.most(9)] == [
+        ("pricing/prices@2", 4),
+        ("pricing/prices@1", 2),
+        ("other", 0),
+    ]
 
 
 async def test_names_that_disagree(node, caller):

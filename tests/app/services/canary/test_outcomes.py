@@ -8,7 +8,8 @@ import pytest
 
 from adapters.errors import StoreUnavailable
 from adapters.identity import VersionKey
-from app.engine.base import Answer, EngineEvent, EngineState, EventStream
+from app.engine.base import Answer, EngineEvent, EventStream
+from app.engine.overview import EngineState
 from app.errors import AdapterLoadFailed, EngineUnavailable, InvalidRequest
 from app.registry import ResolvedVersion
 from app.services.canary.outcomes import Outcomes, Window, has_output

@@ -1,17 +1,19 @@
-"""Which requests had NaN among their logits, as vLLM's outputs tell it."""
+"""What is read of every step: NaN among the logits, and tokens."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from app.engine.finite import NanLog, own_id
+from app.engine.outputs import OutputLog, own_id
 
 
 class Processor:
     """vLLM's, as far as the log sees it."""
 
     def __init__(self, *external_ids: str) -> None:
-        self.request_states = {f"{name}-1a2b": SimpleNamespace(external_req_id=name) for name in external_ids}
+        self.request_states = {
+            f"{name}-1a2b": SimpleNamespace(external_req_id=name, prompt_len=5) for name in external_ids
+        }
         self.seen: list[str] = []
 
     def process_outputs(self, outputs, timestamp, iteration_stats=None):
@@ -19,8 +21,8 @@ class Processor:
         return len(outputs), timestamp, iteration_stats
 
 
-def output(external_id: str, nans: int) -> SimpleNamespace:
-    return SimpleNamespace(request_id=f"{external_id}-1a2b", num_nans_in_logits=nans)
+def output(external_id: str, nans: int, tokens: int = 1) -> SimpleNamespace:
+    return SimpleNamespace(request_id=f"{external_id}-1a2b", num_nans_in_logits=nans, new_token_ids=list(range(tokens)))
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,7 @@ def test_the_servers_own_id_is_found_in_vllms(external: str, own: str) -> None:
 
 
 def test_nan_in_any_step_of_any_prompt_is_kept() -> None:
-    processor, log = Processor("cmpl-bad-0", "cmpl-bad-1", "chatcmpl-good"), NanLog()
+    processor, log = Processor("cmpl-bad-0", "cmpl-bad-1", "chatcmpl-good"), OutputLog()
     log.watch(processor)
     assert processor.process_outputs([output("cmpl-bad-1", 7), output("chatcmpl-good", 0)], 1.0, iteration_stats=2) == (
         2,
@@ -48,10 +50,32 @@ def test_nan_in_any_step_of_any_prompt_is_kept() -> None:
 
 def test_the_memory_is_bounded() -> None:
     names = [f"cmpl-r{number}-0" for number in range(10_100)]
-    processor, log = Processor(*names), NanLog()
+    processor, log = Processor(*names), OutputLog()
     log.watch(processor)
     processor.process_outputs([output(name, 1) for name in names], 1.0)
     assert log.was_finite("r0")
     assert log.was_finite("r99")
     assert not log.was_finite("r100")
     assert not log.was_finite("r10099")
+
+
+def test_tokens_of_all_prompts_and_steps_are_counted_once() -> None:
+    processor, log = Processor("cmpl-two-0", "cmpl-two-1", "chatcmpl-other"), OutputLog()
+    log.watch(processor)
+    for _ in range(3):
+        processor.process_outputs(
+            [output("cmpl-two-0", 0), output("cmpl-two-1", 0, 2), output("chatcmpl-other", 0)], 1.0
+        )
+    usage = log.take("two")
+    assert (usage.prompt_tokens, usage.output_tokens) == (10, 9)
+    assert (log.take("two").prompt_tokens, log.take("other").output_tokens) == (0, 3)
+
+
+def test_outputs_of_a_request_that_was_given_up_leave_nothing() -> None:
+    processor, log = Processor("cmpl-gone-0"), OutputLog()
+    log.watch(processor)
+    processor.process_outputs([output("cmpl-gone-0", 0)], 1.0)
+    processor.request_states.clear()
+    log.take("gone")
+    processor.process_outputs([output("cmpl-gone-0", 0)], 2.0)
+    assert log.take("gone").output_tokens == 0

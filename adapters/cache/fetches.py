@@ -1,0 +1,85 @@
+"""Fetches from the store: in turn, within a deadline, and not again at once after a failure."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from adapters.cache.failures import Failures
+from adapters.cache.files import VersionFiles
+from adapters.cache.turns import Turn, Turns
+from adapters.errors import BlobNotFound, DigestMismatch, StoreUnavailable
+from adapters.identity import VersionKey
+
+#: Seconds after which a fetch that is late may have come to an end.
+RETRY_S = 5
+#: Late fetches that no longer take up a place.
+_LATE = 16
+
+
+class Fetches:
+    """Fetches in threads of their own: a store that stalls holds up nothing else.
+
+    A fetch that passes its deadline goes on, as a large version may need it, but its place is given to others. That
+    is done for 16 of them: then a store that answers nothing is asked no more until threads come back.
+
+    Args:
+        now: a clock that does not go backwards, in seconds.
+        deadline_s: seconds after which a fetch is late.
+        places: fetches at the same time.
+
+    Attributes:
+        turns: who may fetch.
+        begun: how many have begun since the process did.
+        failed: how many of them failed or passed the deadline.
+    """
+
+    def __init__(self, files: VersionFiles, now: Callable[[], float], *, deadline_s: float, places: int) -> None:
+        self.begun = self.failed = 0
+        self.turns = Turns(places)
+        self._files, self._now, self._deadline_s = files, now, deadline_s
+        self._failures = Failures()
+        self._threads = ThreadPoolExecutor(places + _LATE, thread_name_prefix="fetch")
+        self._late = 0
+
+    def check(self, key: VersionKey) -> None:
+        """Refuse a version whose fetch failed a moment ago.
+
+        Raises:
+            BlobNotFound, DigestMismatch, StoreUnavailable: as it was then, with the time that is left.
+        """
+        self._failures.check(key.version_id, self._now())
+
+    def forget(self, key: VersionKey) -> None:
+        """Forget that the version's fetch failed."""
+        self._failures.forget(key.version_id)
+
+    async def run(self, key: VersionKey, turn: Turn) -> None:
+        """Fetch a version whose turn has begun, however long it takes.
+
+        Raises:
+            BlobNotFound, DigestMismatch, StoreUnavailable: remembered for a while.
+            DiskFull
+        """
+        self.begun += 1
+        fetch = asyncio.get_running_loop().run_in_executor(self._threads, self._files.fetch, key)
+        try:
+            await asyncio.wait({fetch}, timeout=self._deadline_s)
+            if not fetch.done():
+                self.failed += 1
+                await self._wait_late(fetch, turn)
+            fetch.result()
+        except (BlobNotFound, DigestMismatch, StoreUnavailable) as error:
+            self.failed += not turn.late
+            self._failures.note(key.version_id, error, self._now())
+            raise
+        self.forget(key)
+
+    async def _wait_late(self, fetch: asyncio.Future[None], turn: Turn) -> None:
+        turn.late = True
+        self._late += 1
+        try:
+            if self._late <= _LATE:
+                self.turns.leave(turn)
+            await asyncio.wait({fetch})
+        finally:
+            self._late -= 1

@@ -1,0 +1,132 @@
+"""The directories of the disk copy: made whole, verified, renamed away before they are removed. Everything blocks."""
+
+import contextlib
+import logging
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from adapters.errors import DigestMismatch
+from adapters.identity import VersionKey
+from adapters.stores.base import BlobStore, is_digest
+from adapters.stores.files import disk_errors, file_digest, new_directory, remove, sweep_stale
+
+logger = logging.getLogger(__name__)
+
+CONFIG_NAME = "adapter_config.json"
+WEIGHTS_NAME = "adapter_model.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A directory that an earlier process left: its bytes, and seconds since it was last verified."""
+
+    digest: str
+    size: int
+    age_s: float
+
+
+class VersionFiles:
+    """``<root>/<digest>/`` with the two files that PEFT writes and vLLM reads; ``<root>/tmp`` holds what is half made.
+
+    Args:
+        root: made if it is missing, mode 0700; what a dead process left in its ``tmp`` a day ago is removed.
+
+    Raises:
+        StoreUnavailable, DiskFull: the root cannot be made.
+    """
+
+    def __init__(self, root: Path, store: BlobStore) -> None:
+        self._root, self._store, self._temporary = root, store, root / "tmp"
+        with disk_errors("open the cache"):
+            new_directory(self._temporary)
+            sweep_stale(self._temporary)
+
+    def path(self, digest: str) -> Path:
+        return self._root / digest
+
+    def found(self) -> list[Found]:
+        """What an earlier process left, unverified, the least recently verified first.
+
+        Raises:
+            StoreUnavailable: the root cannot be listed.
+        """
+        with disk_errors("open the cache"):
+            return sorted(self._scan(), key=lambda found: -found.age_s)
+
+    def is_intact(self, key: VersionKey) -> bool:
+        """Read and hash the copy; one that is not what its digest says is removed."""
+        path, files = self.path(key.digest), _files(key)
+        try:
+            # A third file could be one that the engine reads: added tokens, new embeddings.
+            if {entry.name for entry in path.iterdir()} == set(files) and all(
+                file_digest(path / name) == digest for name, digest in files.items()
+            ):
+                os.utime(path)
+                return True
+        except FileNotFoundError:
+            return False
+        except OSError:
+            logger.exception("the cached copy of %s cannot be read", key.digest)
+        logger.warning("the cached copy of %s is not what its digest says; it is fetched again", key.digest)
+        self.discard(key.digest)
+        return False
+
+    def fetch(self, key: VersionKey) -> None:
+        """Bring the version from the store; its directory appears by one rename after both digests were verified.
+
+        Raises:
+            BlobNotFound, DigestMismatch, StoreUnavailable, DiskFull: and nothing is left.
+        """
+        if self.is_intact(key):
+            return  # left by a removal that failed
+        temporary = self._new_temporary(key.digest)
+        with disk_errors("cache an adapter"):
+            temporary.mkdir(mode=0o700)
+            try:
+                for name, digest in _files(key).items():
+                    self._fetch_file(digest, temporary / name)
+                temporary.rename(self.path(key.digest))
+            except BaseException:
+                remove(temporary)
+                raise
+
+    def discard(self, digest: str) -> None:
+        """Remove a version's directory and all that is half made of it; what cannot be removed is logged."""
+        try:
+            # Renamed first, so that half a version is never seen under its digest.
+            with contextlib.suppress(FileNotFoundError):
+                self.path(digest).rename(self._new_temporary(digest))
+            for doomed in self.leftovers(digest):
+                remove(doomed)
+        except FileNotFoundError:
+            return
+        except OSError:
+            logger.exception("the cached copy of %s could not be removed", digest)
+
+    def leftovers(self, digest: str) -> list[Path]:
+        """Everything of a version on this disk, whole or half made."""
+        own = self.path(digest)
+        return [*([own] if os.path.lexists(own) else []), *self._temporary.glob(f"{digest}.*")]
+
+    def _scan(self) -> Iterator[Found]:
+        now = time.time()
+        for directory in os.scandir(self._root):
+            if is_digest(directory.name) and directory.is_dir(follow_symlinks=False):
+                size = sum(file.stat(follow_symlinks=False).st_size for file in os.scandir(directory.path))
+                yield Found(directory.name, size, now - directory.stat(follow_symlinks=False).st_mtime)
+
+    def _fetch_file(self, digest: str, path: Path) -> None:
+        self._store.fetch(digest, path)
+        if file_digest(path) != digest:
+            raise DigestMismatch(f"the store's bytes are not those of {digest}")
+
+    def _new_temporary(self, digest: str) -> Path:
+        return self._temporary / f"{digest}.{uuid.uuid4().hex}"
+
+
+def _files(key: VersionKey) -> dict[str, str]:
+    return {CONFIG_NAME: key.config_digest, WEIGHTS_NAME: key.weights_digest}

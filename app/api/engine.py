@@ -1,0 +1,31 @@
+"""``GET /admin/engine``: this server's engine, its tiers and queues; ``GET /v1/engine``: a tenant's part of it."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from app.api.auth import Owner, ProcessDep, require, require_owner
+from app.api.engine_schemas import EngineOut, OwnEngineOut
+from app.api.schemas import answers
+from app.registry import Scope
+from app.services.engine_view import DEFAULT_SHOWN, MAX_SHOWN
+
+router = APIRouter(tags=["engine"])
+
+Reader = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))]
+Shown = Annotated[int, Query(ge=1, le=MAX_SHOWN, description="most items of each list: who waits, then who runs")]
+
+
+@router.get(
+    "/admin/engine",
+    summary="This server's engine: slots, tiers, queues, load times",
+    responses=answers(),
+    dependencies=[Depends(require(Scope.ADMIN))],
+)
+async def engine(process: ProcessDep, limit: Shown = DEFAULT_SHOWN) -> EngineOut:
+    return EngineOut.of(await process.engine_view.whole(limit))
+
+
+@router.get("/v1/engine", summary="Where the tenant's own adapters are, and its requests", responses=answers())
+async def own(owner: Reader, process: ProcessDep, limit: Shown = DEFAULT_SHOWN) -> OwnEngineOut:
+    return OwnEngineOut.of(await process.engine_view.own(owner.tenant, limit))

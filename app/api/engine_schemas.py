@@ -1,0 +1,182 @@
+"""The JSON of the routes that show the engine."""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.engine.overview import EngineOverview, TenantQueue, Tier, TierStats
+from app.services.engine_view import EngineView, OwnVersion, OwnView, ShownVersion
+from app.services.recent_loads import LoadTimes
+
+Place = Literal["slot", "host", "disk", "loading"]
+_PLACE = "the fastest tier that has it; `loading`: on its way, in none of them yet"
+
+
+class SlotsOut(BaseModel):
+    total: int
+    used: int = Field(description="that hold an adapter")
+    pinned: int = Field(description="that a pinned version has for itself")
+
+
+class QueueOut(BaseModel):
+    window: int = Field(description="sequences that may be in the engine at the same time")
+    running: int
+    waiting: int
+
+
+class TierOut(BaseModel):
+    tier: Tier
+    used_bytes: int | None = Field(description="null: slots are counted, not measured")
+    limit_bytes: int | None
+    hits: int
+    misses: int
+    hit_rate: float | None = Field(description="hits of all that was asked for; null: nothing was")
+    evictions: int
+    failures: int
+
+    @classmethod
+    def of(cls, stats: TierStats, overview: EngineOverview) -> Self:
+        used, limit = {
+            "disk": (overview.disk_used_bytes, overview.disk_bytes),
+            "host": (overview.host_used_bytes, overview.host_bytes),
+        }.get(stats.tier, (None, None))
+        asked = stats.hits + stats.misses
+        return cls(
+            tier=stats.tier,
+            used_bytes=used,
+            limit_bytes=limit,
+            hits=stats.hits,
+            misses=stats.misses,
+            hit_rate=stats.hits / asked if asked else None,
+            evictions=stats.evictions,
+            failures=stats.failures,
+        )
+
+
+class LoadSecondsOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    fetch: float = Field(description="seconds from the store to this server's disk")
+    stage: float = Field(description="seconds from the disk into host memory")
+    wait: float = Field(description="seconds of waiting for a slot")
+    copy_: float = Field(alias="copy", description="seconds from host memory into the slot")
+    total: float
+
+
+class LoadsOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    loads: int = Field(description="recent ones, that the percentiles are of")
+    p50: LoadSecondsOut | None
+    p99: LoadSecondsOut | None
+
+    @classmethod
+    def of(cls, times: LoadTimes) -> Self:
+        return cls.model_validate(times)
+
+
+class TenantQueueOut(BaseModel):
+    tenant: str | None = Field(description="null: the server's own work")
+    weight: float
+    running: int
+    waiting: int
+    counter: float = Field(description="weighted tokens served; the smallest goes next")
+
+    @classmethod
+    def of(cls, queue: TenantQueue) -> Self:
+        return cls(
+            tenant=queue.tenant or None,
+            weight=queue.weight,
+            running=queue.running,
+            waiting=queue.waiting,
+            counter=queue.counter,
+        )
+
+
+class VersionOut(BaseModel):
+    name: str = Field(description="`tenant/adapter@number`")
+    tier: Place = Field(description=_PLACE)
+    pinned: bool
+    draining: bool = Field(description="it gives its slot up: nobody joins it")
+    leases: int = Field(description="requests and pins that hold it")
+    running: int
+    waiting: int
+    oldest_wait_s: float
+    bytes: int
+
+    @classmethod
+    def of(cls, shown: ShownVersion) -> Self:
+        residency = shown.residency
+        return cls(
+            name=shown.name if shown.tenant is None else f"{shown.tenant}/{shown.name}",
+            tier=residency.tier,
+            pinned=shown.pinned,
+            draining=residency.draining,
+            leases=residency.leases,
+            running=residency.running,
+            waiting=residency.waiting,
+            oldest_wait_s=residency.oldest_wait_s,
+            bytes=residency.bytes,
+        )
+
+
+class TenantQueuesOut(BaseModel):
+    total: int = Field(description="tenants with requests; the list may hold fewer")
+    data: list[TenantQueueOut]
+
+
+class VersionsOut(BaseModel):
+    total: int = Field(description="versions in some tier; the list may hold fewer")
+    data: list[VersionOut]
+
+
+class EngineOut(BaseModel):
+    node: str = Field(description="the server that answers: each has an engine of its own")
+    state: str
+    restarts: int
+    slots: SlotsOut
+    queue: QueueOut
+    tiers: list[TierOut]
+    load_seconds: LoadsOut
+    tenants: TenantQueuesOut
+    versions: VersionsOut
+
+    @classmethod
+    def of(cls, view: EngineView) -> Self:
+        seen = view.overview
+        tenants = [TenantQueueOut.of(queue) for queue in view.tenants]
+        versions = [VersionOut.of(shown) for shown in view.versions]
+        return cls(
+            node=view.node,
+            state=seen.state.value,
+            restarts=seen.restarts,
+            slots=SlotsOut(total=seen.slots, used=view.slots_used, pinned=len(seen.pinned)),
+            queue=QueueOut(window=seen.window, running=seen.running, waiting=seen.waiting),
+            tiers=[TierOut.of(stats, seen) for stats in seen.tiers],
+            load_seconds=LoadsOut.of(view.loads),
+            tenants=TenantQueuesOut(total=len(seen.tenants), data=tenants),
+            versions=VersionsOut(total=len(seen.versions), data=versions),
+        )
+
+
+class OwnVersionOut(BaseModel):
+    name: str = Field(description="as the tenant writes it: `pricing@3`, or `retail/pricing@3` of one that is shared")
+    tier: Place = Field(description=_PLACE)
+    running: int | None = Field(description="null: the adapter is shared, and whose requests they are is not told")
+    waiting: int | None
+
+    @classmethod
+    def of(cls, version: OwnVersion) -> Self:
+        return cls(name=version.name, tier=version.tier, running=version.running, waiting=version.waiting)
+
+
+class OwnEngineOut(BaseModel):
+    running: int = Field(description="the tenant's requests in the engine, those of the base model too")
+    waiting: int
+    total: int = Field(description="the tenant's versions in some tier; the list may hold fewer")
+    data: list[OwnVersionOut]
+
+    @classmethod
+    def of(cls, view: OwnView) -> Self:
+        data = [OwnVersionOut.of(version) for version in view.versions]
+        return cls(running=view.running, waiting=view.waiting, total=view.total, data=data)

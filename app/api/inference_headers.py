@@ -1,0 +1,57 @@
+"""What inference routes read from a request's headers, and say in their answers' headers beside the body."""
+
+import re
+from typing import Any
+
+from starlette.requests import Request
+
+from app.engine.overview import LoadPhases
+from app.errors import InvalidRequest
+
+TIMEOUT = "x-request-timeout"
+MAX_TIMEOUT_S = 3600.0
+
+#: For the description of the API.
+DOCUMENTED: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": TIMEOUT,
+            "in": "header",
+            "required": False,
+            "description": "seconds that the caller waits for the first token; what would come later is refused with "
+            "a 503 that says when to try again",
+            "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_TIMEOUT_S},
+        }
+    ]
+}
+
+_SECONDS = re.compile(r"[0-9]{1,4}(\.[0-9]{0,9})?|\.[0-9]{1,9}", re.ASCII)
+
+
+def deadline_of(request: Request) -> float | None:
+    """Seconds that the caller waits for the first token; None: for as long as it takes.
+
+    What a client library does by itself (``x-stainless-read-timeout`` of OpenAI's) is no wish of the caller's: it
+    says when the library gives up on a silent connection, and a request refused for it could have been answered.
+
+    Raises:
+        InvalidRequest: the header is there, and is no number above 0 and up to an hour.
+    """
+    found = request.headers.get(TIMEOUT)
+    if found is None:
+        return None
+    seconds = float(found) if _SECONDS.fullmatch(found) else 0.0
+    if not 0 < seconds <= MAX_TIMEOUT_S:
+        raise InvalidRequest(
+            f"{TIMEOUT}: found {found[:40]!r}, allowed seconds above 0 and up to {MAX_TIMEOUT_S:g}", param=TIMEOUT
+        )
+    return seconds
+
+
+def load_headers(load: LoadPhases | None) -> dict[str, str]:
+    """How long a cold request's adapter took, whole and by phase; milliseconds, as in W3C's Server-Timing."""
+    if load is None:
+        return {}
+    phases = {"fetch": load.fetch_s, "stage": load.stage_s, "wait": load.wait_s, "copy": load.copy_s}
+    timing = ", ".join(f"{name};dur={1000 * seconds:.1f}" for name, seconds in phases.items())
+    return {"x-tenora-load-ms": f"{1000 * sum(phases.values()):.0f}", "server-timing": timing}

@@ -1,0 +1,300 @@
+"""Workload ``adapters``: many adapters on few slots, Tenora against its rivals over a grid of cells.
+
+Each round starts the servers afresh, measures vLLM's capacity with one adapter, and then answers every cell of the grid
+on every server, the same requests on each, in an order drawn by lot. All cells of a round share its servers: they come
+from another order in each round, and the medians over the rounds are what is shown.
+"""
+
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+from rich.console import Console
+from rich.progress import Progress, TaskID
+
+from app.bench import models, open_loop, report, rivals
+from app.bench.grid import Cell, Measured, columns, show
+from app.bench.open_loop import Plan, Request, Run
+from app.bench.servers import Server
+from app.bench.workload import Arrival, Load, arrivals
+
+#: vLLM's allowed values of ``max_lora_rank``.
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+_RIVALS = ("vllm", "peft", "base")
+#: Requests per second of the overload run, until they are clearly more than the server answers.
+_OVERLOAD = 200.0
+_WARMING = 8
+#: How long answers are waited for after the last arrival. The naive server never catches up.
+_DRAIN_S = 300.0
+_NAIVE_DRAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The grid and how it is measured.
+
+    Attributes:
+        adapters: numbers of adapters (n).
+        alphas: of the power law.
+        loads: requests per second, in percent of vLLM's capacity with one adapter.
+        slots: LoRA slots of both sides; ``auto``: as many as Tenora finds, for vLLM too.
+        seconds: for which the requests of a cell arrive.
+        rounds: per server and cell, on fresh servers.
+        ranks: of the adapters, round robin.
+        rivals: of ``vllm``, ``peft`` and ``base``; vLLM also gives the capacity, so it always runs.
+        host_adapters: adapters in vLLM's host memory; None: twice the slots, from 64 slots on four times.
+        cv: coefficient of variation of the gaps between arrivals.
+        tenants: that the adapters belong to, round robin.
+        settings: further ``TENORA_*`` of Tenora's server; what is an engine argument holds for vLLM too.
+        seed: of adapters, requests and orders.
+        overload_s: for which requests arrive when the capacity is measured.
+    """
+
+    adapters: tuple[int, ...] = (1, 8, 32, 200)
+    alphas: tuple[float, ...] = (0.3, 1.0)
+    loads: tuple[int, ...] = (70, 120)
+    slots: str = "4"
+    seconds: float = 60.0
+    rounds: int = 5
+    ranks: tuple[int, ...] = (8,)
+    rivals: tuple[str, ...] = ("vllm",)
+    host_adapters: int | None = None
+    cv: float = 1.0
+    tenants: int = 20
+    settings: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 2026
+    overload_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not (self.slots == "auto" or self.slots.isdecimal()):
+            raise ValueError(f"--slots: found {self.slots!r}, allowed auto or a number")
+        if unknown := sorted(set(self.rivals) - set(_RIVALS)):
+            raise ValueError(f"--rivals: found {', '.join(unknown)}, allowed {', '.join(_RIVALS)}")
+        if wrong := [rank for rank in self.ranks if not 1 <= rank <= _RANKS[-1]]:
+            raise ValueError(f"--ranks: found {wrong[0]}, allowed 1 to {_RANKS[-1]}")
+        if min(self.adapters) < 1:
+            raise ValueError(f"--n: found {min(self.adapters)}, allowed 1 or more")
+        if min((*self.alphas, *self.loads)) <= 0:
+            raise ValueError(f"--alpha and --load: found {min((*self.alphas, *self.loads))}, allowed above 0")
+
+    def quick(self) -> "Options":
+        """A smoke test, not a result."""
+        return replace(self, adapters=(1, 8), alphas=(1.0,), loads=(70,), seconds=8.0, rounds=1)
+
+    def cells(self) -> list[Cell]:
+        """The grid; with one adapter the power law says nothing."""
+        return [
+            Cell(adapters, alpha, load)
+            for adapters in self.adapters
+            for alpha in (self.alphas if adapters > 1 else (1.0,))
+            for load in self.loads
+        ]
+
+
+def run(home: Path, options: Options, *, out: Path | None, console: Console, base: Path | None = None) -> Path:
+    """Measure, print the table to stdout, and return where the JSON was written; a PNG lies next to it.
+
+    Args:
+        home: keeps models and published adapters between runs.
+        console: for progress.
+        base: another one than the toy, served in its own dtype.
+
+    Raises:
+        ServerFailed, LoadError
+    """
+    home = home.resolve()  # the servers run in another folder
+    if base is None:
+        options = replace(options, settings={"TENORA_ENGINE__DTYPE": "float32"} | dict(options.settings))
+    base = base.resolve() if base else models.toy_base(home)
+    count = max(options.adapters)
+    found = models.adapters(home, base, count, options.ranks, options.seed)
+    adapters = {f"adapter-{index:05d}": path for index, path in enumerate(found)}
+    path = out or home / f"adapters-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
+    machine = report.environment()
+    measured: list[Measured] = []
+    with tempfile.TemporaryDirectory(dir=home) as folder, Progress(console=console, transient=True) as progress:
+        fleet = _Fleet(options, base, adapters, Path(folder), progress)
+        grid = Grid(options, fleet.start, list(adapters), models.vocabulary(base), progress)
+        for number in range(1, options.rounds + 1):
+            measured += grid.round(number)
+            content = {"workload": "adapters", **machine, "options": asdict(options), **fleet.settings}
+            # After each round: what hours have measured is not to be lost with the last one.
+            report.write(path, content | {"rounds": [asdict(one) for one in measured]})
+    show(measured, options.cells(), report.describe(machine), path.with_suffix(".png"))
+    return path
+
+
+class _Fleet:
+    """Starts the servers of a round.
+
+    Attributes:
+        settings: of both sides, as the last round had them.
+    """
+
+    def __init__(
+        self, options: Options, base: Path, adapters: Mapping[str, Path], folder: Path, progress: Progress
+    ) -> None:
+        self._options, self._base, self._adapters, self._folder = options, base, adapters, folder
+        self._progress, self._task = progress, progress.add_task("adapters published", total=len(adapters))
+        self.settings: dict[str, Any] = {}
+
+    def start(self, stack: ExitStack, number: int) -> dict[str, Server]:
+        """The servers by name, all of them up: an idle engine takes no CPU."""
+        options, folder = self._options, self._folder / f"round-{number}"
+        rank = next(rank for rank in _RANKS if rank >= max(options.ranks))
+        settings = {
+            "TENORA_ENGINE__MAX_LORAS": options.slots,
+            "TENORA_ENGINE__MAX_LORA_RANK": str(rank),
+            **options.settings,
+        }
+        tenants = {name: f"tenant-{index % options.tenants}" for index, name in enumerate(self._adapters)}
+        tenora = stack.enter_context(
+            rivals.tenora(
+                self._base,
+                self._adapters,
+                folder=folder / "tenora",
+                tenants=tenants,
+                settings=settings,
+                on_published=lambda: self._progress.advance(self._task),
+            )
+        )
+        self._progress.update(self._task, visible=False)  # the next round starts with what this one published
+        slots = int(_engine(tenora)["slots"]["total"]) if options.slots == "auto" else int(options.slots)
+        host = options.host_adapters or slots * (4 if slots >= 64 else 2)
+        arguments = rivals.vllm_arguments(self._base, slots=slots, host_adapters=host, settings=settings)
+        self.settings = {
+            "slots": slots,
+            "tenora": {"serve": "tenora serve", "settings": settings},
+            "vllm": {"serve": f"python -m {rivals.VLLM_MODULE}", "arguments": arguments},
+        }
+        found = {"tenora": tenora}
+        found["vllm"] = stack.enter_context(
+            rivals.vllm(self._base, self._adapters, arguments=arguments, folder=folder / "vllm")
+        )
+        if "peft" in options.rivals:
+            found["peft"] = stack.enter_context(rivals.peft(self._base, self._adapters, folder=folder / "peft"))
+        if "base" in options.rivals:
+            found["base"] = rivals.base_only(tenora)
+        return found
+
+
+class Grid:
+    """The rounds of one run.
+
+    Args:
+        start: starts fresh servers, among them ``tenora`` and ``vllm``, for as long as the stack is open.
+        names: of the adapters.
+        vocabulary: of the base.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        start: Callable[[ExitStack, int], Mapping[str, Server]],
+        names: Sequence[str],
+        vocabulary: int,
+        progress: Progress,
+    ) -> None:
+        self._options, self._start_servers, self._names = options, start, names
+        self._vocabulary = vocabulary
+        self._progress = progress
+        self._task: TaskID = progress.add_task("", total=options.rounds * len(options.cells()))
+
+    def round(self, number: int) -> Iterator[Measured]:
+        """Start the servers, measure the capacity, and answer every cell on every server."""
+        order = random.Random(f"{self._options.seed} {number}")  # noqa: S311 - the same order every time
+        with ExitStack() as stack:
+            self._tell(number, "starting the servers")
+            servers = self._start_servers(stack, number)
+            for server in servers.values():
+                self._tell(number, f"warming up {server.name}")
+                self._warm_up(server)
+            self._tell(number, "capacity of vllm with one adapter")
+            capacity = self._capacity(servers["vllm"], number)
+            cells = self._options.cells()
+            for cell in order.sample(cells, len(cells)):
+                requests = self._requests(cell, capacity, number)
+                for server in order.sample(list(servers.values()), len(servers)):
+                    self._tell(number, f"{cell.title}, {server.name}")
+                    yield self._measure(server, cell, number, capacity, requests)
+                self._progress.advance(self._task)
+
+    def _warm_up(self, server: Server) -> None:
+        """Every adapter answers once, a few at a time; no prompt of a cell comes before it."""
+        if server.name in {"peft", "base"}:
+            return
+        ids = random.Random(f"warm {self._options.seed}")  # noqa: S311 - the same prompts every time
+        requests = [
+            Request(
+                0.0,
+                server.model_for(name),
+                server.headers_for(name),
+                [ids.randrange(self._vocabulary) for _ in range(16)],
+                8,
+                after=index - _WARMING if index >= _WARMING else None,
+            )
+            for index, name in enumerate(self._names)
+        ]
+        open_loop.drive(Plan(server.port, requests))
+
+    def _capacity(self, server: Server, number: int) -> float:
+        """Requests per second that the server answers with one adapter when more arrive than it can take."""
+        rate = _OVERLOAD
+        while True:
+            load = Load(rate, self._options.overload_s, adapters=1)
+            # A seed of its own each time: prompts that came before would be in the prefix cache.
+            seed = (self._options.seed, number, int(rate))
+            run = self._drive(server, arrivals(load, vocabulary=self._vocabulary, seed=seed), _DRAIN_S)
+            found = report.measure_open(run, [0] * load.requests)["requests_per_s"]
+            if found < 0.7 * rate:
+                return found
+            rate *= 3
+
+    def _requests(self, cell: Cell, capacity: float, number: int) -> list[Arrival]:
+        options = self._options
+        load = Load(cell.load / 100 * capacity, options.seconds, cell.adapters, alpha=cell.alpha, cv=options.cv)
+        seed = (options.seed, number, cell.adapters, int(1000 * cell.alpha), cell.load)
+        return arrivals(load, vocabulary=self._vocabulary, seed=seed)
+
+    def _measure(
+        self, server: Server, cell: Cell, number: int, capacity: float, requests: Sequence[Arrival]
+    ) -> Measured:
+        before = server.cpu_s()
+        run = self._drive(server, requests, _NAIVE_DRAIN_S if server.name == "peft" else _DRAIN_S)
+        return Measured(
+            server=server.name,
+            cell=cell,
+            round=number,
+            capacity=capacity,
+            rate=cell.load / 100 * capacity,
+            metrics=report.measure_open(run, [one.adapter for one in requests]),
+            api_cpu_s=server.cpu_s() - before,
+            peak_bytes=server.peak_bytes(),
+            tiers=_engine(server)["tiers"] if server.name == "tenora" else [],
+            samples=columns(requests, run),
+        )
+
+    def _drive(self, server: Server, requests: Sequence[Arrival], drain_s: float) -> Run:
+        names = [self._names[one.adapter] for one in requests]
+        plan = [
+            Request(one.at, server.model_for(name), server.headers_for(name), one.prompt, one.output_tokens)
+            for one, name in zip(requests, names, strict=True)
+        ]
+        return open_loop.drive(Plan(server.port, plan, drain_s=drain_s))
+
+    def _tell(self, number: int, text: str) -> None:
+        self._progress.update(self._task, description=f"round {number}: {text}")
+
+
+def _engine(server: Server) -> dict[str, Any]:
+    """What a running Tenora shows of its engine."""
+    answer = httpx.get(f"{server.url}/admin/engine", headers=server.admin_headers, trust_env=False, timeout=30)
+    answer.raise_for_status()
+    found: dict[str, Any] = answer.json()
+    return found

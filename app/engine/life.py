@@ -1,0 +1,88 @@
+"""One life of an engine together with the adapters that are loaded in it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from adapters.cache import DiskCache
+from app.engine.admission import AdmissionQueue
+from app.engine.base import EngineRequest, Listener
+from app.engine.instance import EngineInstance
+from app.engine.loading import AdapterLoader
+from app.engine.outputs import OutputLog
+from app.engine.pinning import Pins, Standing
+from app.engine.smoke import SmokeCheck
+from app.engine.transfer import Transfers
+from app.scheduling.ticket import Bounds
+from app.settings import QueueSettings, Settings
+
+
+class EngineLife:
+    """A running engine, its queue and its adapters."""
+
+    def __init__(
+        self,
+        instance: EngineInstance,
+        cache: DiskCache,
+        settings: Settings,
+        *,
+        slots: int,
+        notify: Listener,
+        smoke: SmokeCheck,
+    ) -> None:
+        self.instance, self.smoke = instance, smoke
+        self.slots, self.window = slots, settings.queue.window or instance.window
+        self.queue = AdmissionQueue(
+            slots=slots, window=self.window, max_age_s=settings.queue.max_age_s, bounds=_bounds(settings.queue)
+        )
+        self.loader = AdapterLoader(
+            Transfers(instance),
+            cache,
+            self.queue,
+            slots=slots,
+            host_bytes=settings.engine.host_bytes,
+            notify=notify,
+        )
+        self.pins = Pins(self.loader, slots=slots)
+        self.dead = instance.dead
+        self._beginning: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def begin(
+        cls,
+        arguments: list[str],
+        cache: DiskCache,
+        settings: Settings,
+        *,
+        base_name: str,
+        slots: int,
+        log: OutputLog,
+        notify: Listener,
+        answer: Callable[[EngineRequest], Awaitable[Any]],
+        standing: Standing,
+    ) -> "EngineLife":
+        """Start an engine; what every life holds is loaded while it answers already.
+
+        Raises: as :meth:`EngineInstance.launch`.
+        """
+        instance = await EngineInstance.launch(arguments, base_name=base_name, log=log)
+        smoke = SmokeCheck(answer, log.was_finite, base_name=base_name)
+        life = cls(instance, cache, settings, slots=slots, notify=notify, smoke=smoke)
+        life._beginning = asyncio.create_task(standing.establish(life.loader, life.pins))
+        return life
+
+    async def begun(self) -> None:
+        """Return when what every life holds is loaded, or was tried."""
+        if self._beginning:
+            await asyncio.wait({self._beginning})
+
+    async def end(self) -> None:
+        if self._beginning:
+            self._beginning.cancel()
+            await asyncio.gather(self._beginning, return_exceptions=True)
+        await self.instance.shutdown()
+        await self.loader.close()
+
+
+def _bounds(settings: QueueSettings) -> Bounds:
+    return Bounds(requests=settings.requests, tenant_requests=settings.tenant_requests, seconds=settings.seconds)

@@ -1,0 +1,81 @@
+"""What the engine's steps say of each request and no answer carries: NaN among its logits, tokens as they come."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+_REMEMBERED = 10_000
+
+
+@dataclass(slots=True)
+class Usage:
+    """Tokens of one request so far, all its prompts and sequences together."""
+
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    prompts: set[str] = field(default_factory=set)
+    sequences: list[str] = field(default_factory=list)
+
+
+class OutputLog:
+    """Reads the outputs of every step where they arrive, in this process, before the answers that they belong to end.
+
+    vLLM counts NaN in its sampler (``VLLM_COMPUTE_NANS_IN_LOGITS``) and reports them with every step's outputs, but
+    puts them into no answer. Request ids whose logits held NaN are remembered, the newest 10,000 of them.
+    """
+
+    def __init__(self) -> None:
+        self._not_finite: OrderedDict[str, None] = OrderedDict()
+        self._usages: dict[str, Usage] = {}
+        self._sequences: dict[str, Usage] = {}
+
+    def was_finite(self, request_id: str) -> bool:
+        return request_id not in self._not_finite
+
+    def take(self, request_id: str) -> Usage:
+        """The tokens of a request that has ended or is given up; nothing of it is kept."""
+        usage = self._usages.pop(request_id, None) or Usage()
+        for sequence in usage.sequences:
+            self._sequences.pop(sequence, None)
+        return usage
+
+    def watch(self, processor: Any) -> None:
+        """Read every output that reaches vLLM's output processor."""
+        process: Callable[..., Any] = processor.process_outputs
+        sequences = self._sequences
+
+        def noting(outputs: list[Any], *args: Any, **kwargs: Any) -> Any:
+            for output in outputs:
+                usage = sequences.get(output.request_id)
+                if usage is None and (usage := self._begin(processor, output.request_id)) is None:
+                    continue
+                usage.output_tokens += len(output.new_token_ids)
+                if output.num_nans_in_logits and (state := processor.request_states.get(output.request_id)):
+                    self._note(state.external_req_id)
+            return process(outputs, *args, **kwargs)
+
+        processor.process_outputs = noting
+
+    def _begin(self, processor: Any, sequence: str) -> Usage | None:
+        """The usage of a sequence that is seen for the first time; None: its request was given up."""
+        if (state := processor.request_states.get(sequence)) is None:
+            return None
+        usage = self._usages.setdefault(own_id(state.external_req_id), Usage())
+        usage.sequences.append(sequence)
+        self._sequences[sequence] = usage
+        if state.external_req_id not in usage.prompts:
+            usage.prompts.add(state.external_req_id)
+            usage.prompt_tokens += state.prompt_len
+        return usage
+
+    def _note(self, external_id: str) -> None:
+        self._not_finite[own_id(external_id)] = None
+        while len(self._not_finite) > _REMEMBERED:
+            self._not_finite.popitem(last=False)
+
+
+def own_id(external_id: str) -> str:
+    """The request's id as Tenora made it: ``cmpl-<id>-<prompt>`` and ``chatcmpl-<id>`` are vLLM's."""
+    kind, _, rest = external_id.partition("-")
+    return rest.rpartition("-")[0] if kind == "cmpl" else rest

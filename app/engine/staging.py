@@ -1,0 +1,167 @@
+"""Adapters on their way into a slot, inside a worker of vLLM: read beside the steps, copied between them.
+
+vLLM's ``add_lora`` reads a file, casts it, packs it and copies it into a slot in one go, in the loop that runs the
+steps: every stream waits. Here a thread of low priority does all but the copy, and the copy is cut into pieces short
+enough to pass between two steps. What vLLM itself knows of an adapter (the tables of its LoRA manager) changes only
+when the last piece is there.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+from vllm.lora.lora_model import LoRAModel
+from vllm.lora.request import LoRARequest
+
+logger = logging.getLogger(__name__)
+
+_THREADS = 2
+#: What these threads leave to the steps, in the scheduler's units: a third of the share of a thread at 0.
+_NICENESS = 5
+
+
+class Stager:
+    """The adapters of one worker.
+
+    All but the threads' work happens in the worker's own thread, between steps.
+
+    Args:
+        workers: vLLM's ``LRUCacheWorkerLoRAManager``.
+    """
+
+    def __init__(self, workers: Any) -> None:
+        self._workers, self._manager = workers, workers._adapter_manager
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tenora-stage", initializer=_step_back)
+        self._staged: dict[int, Future[LoRAModel]] = {}
+        self._unreported: set[int] = set()
+        self._copies: dict[int, Iterator[None]] = {}
+        self._ranks: dict[int, int] = {}
+
+    def stage(self, version_id: int, name: str, path: str) -> None:
+        """Begin to bring a version into host memory; :meth:`finished` says when it is there. Once per version."""
+        request = LoRARequest(lora_name=name, lora_int_id=version_id, lora_path=path)
+        self._staged[version_id] = self._threads.submit(self._read, request)
+        self._unreported.add(version_id)
+
+    def finished(self) -> list[tuple[int, int, str]]:
+        """The stagings that ended since the last call: version id, bytes, and what went wrong or ""."""
+        done = [version_id for version_id in self._unreported if self._staged[version_id].done()]
+        self._unreported.difference_update(done)
+        return [self._outcome(version_id) for version_id in done]
+
+    def unstage(self, version_id: int) -> None:
+        """Forget a version's copy in host memory; one under way is dropped when it ends. Its slot stays."""
+        self._unreported.discard(version_id)
+        if staged := self._staged.pop(version_id, None):
+            staged.cancel()
+
+    def place(self, version_id: int, evict: list[int], budget_s: float) -> bool:
+        """Copy a staged version into a slot for about so many seconds; True: it is there, else call again.
+
+        Args:
+            evict: versions whose slots are given up first.
+
+        Raises:
+            Exception: whatever the copy raises; the slot is free again and nothing of the version is in it.
+        """
+        for other in evict:
+            self.take_out(other)
+        ends = time.monotonic() + budget_s
+        try:
+            if version_id not in self._copies:
+                self._copies[version_id] = self._copy(self._staged[version_id].result(timeout=0))
+            for _ in self._copies[version_id]:
+                if time.monotonic() >= ends:
+                    return False
+        except BaseException:
+            self.take_out(version_id)
+            raise
+        del self._copies[version_id]
+        return True
+
+    def take_out(self, version_id: int) -> None:
+        """Free a version's slot, copied or half copied; one without a slot is no error."""
+        self._copies.pop(version_id, None)
+        self._ranks.pop(version_id, None)
+        self._manager.remove_adapter(version_id)
+        table = self._manager.lora_index_to_id
+        if version_id in table:
+            table[table.index(version_id)] = None
+
+    def rank_of(self, version_id: int | None) -> int:
+        """The largest rank among the modules of a version that has a slot; 0 for none."""
+        return self._ranks[version_id] if version_id else 0
+
+    def _outcome(self, version_id: int) -> tuple[int, int, str]:
+        error = self._staged[version_id].exception()
+        if error is None:
+            return version_id, _bytes(self._staged[version_id].result()), ""
+        del self._staged[version_id]
+        logger.error("version %d could not be staged", version_id, exc_info=error)
+        return version_id, 0, f"{type(error).__name__}: {error}"
+
+    def _read(self, request: LoRARequest) -> LoRAModel:
+        lora = self._workers._load_adapter(request)
+        self._manager._create_merged_loras_inplace(lora)
+        for layer in lora.loras.values():
+            layer.lora_a, layer.lora_b = _in_memory(layer.lora_a), _in_memory(layer.lora_b)
+        return lora
+
+    def _copy(self, lora: LoRAModel) -> Iterator[None]:
+        """vLLM's ``activate_adapter`` module by module."""
+        index = self._manager.lora_index_to_id.index(None)
+        self._manager.lora_index_to_id[index] = lora.id
+        for name, module in self._manager.modules.items():
+            if layer := self._manager._get_lora_layer_weights(lora, name):
+                module.set_lora(index, layer.lora_a, layer.lora_b)
+            else:
+                module.reset_lora(index)
+            yield
+        self._ranks[lora.id] = max(_rank(layer.lora_a) for layer in lora.loras.values())
+        self._manager._registered_adapters[lora.id] = Placed(lora.id, lora.rank, {})
+        self._manager._active_adapters[lora.id] = None
+
+
+class Placed(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
+    """What vLLM keeps of an adapter that has a slot: no weights, as the slot has them.
+
+    vLLM would ask for weights only to copy them into a slot by its own choice. It is never left that choice; were it
+    to take it, a dead engine is better than one that answers with an empty adapter.
+    """
+
+    def get_lora(self, module_name: str) -> Any:
+        raise RuntimeError(f"adapter {self.id} was to be activated by vLLM itself ({module_name})")
+
+
+def _step_back() -> None:
+    """Leave the processors to the threads that run the steps."""
+    torch.set_num_threads(1)
+    # Linux gives each thread its own niceness, and its own processors: this one inherited those of a single core.
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+
+
+def _in_memory(weights: Any) -> Any:
+    """The same values in memory of their own: what safetensors gives is read from the file when it is first used."""
+    if isinstance(weights, list):
+        return [_in_memory(one) for one in weights]
+    return weights if weights is None or weights.is_pinned() else weights.clone()
+
+
+def _rank(lora_a: Any) -> int:
+    if isinstance(lora_a, list):
+        return max((one.shape[0] for one in lora_a if one is not None), default=0)
+    return int(lora_a.shape[0])
+
+
+def _bytes(lora: LoRAModel) -> int:
+    total = 0
+    for layer in lora.loras.values():
+        for weights in (layer.lora_a, layer.lora_b):
+            parts = weights if isinstance(weights, list) else [weights]
+            total += sum(part.nbytes for part in parts if part is not None)
+    return total

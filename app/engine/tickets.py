@@ -1,0 +1,51 @@
+"""What a request is expected to cost, before the engine has counted it."""
+
+import time
+from typing import Any
+
+from app.engine.answers import prompt_count
+from app.engine.base import EngineRequest
+from app.scheduling.ticket import Ticket
+
+#: Bytes of text per token, about right for English and code. It is settled with the true count.
+_BYTES_PER_TOKEN = 4
+#: What a request without ``max_tokens`` is taken to generate; OpenAI's completions default to 16, chats to what fits.
+_OUTPUT_TOKENS = 256
+
+
+def ticket(request: EngineRequest) -> Ticket:
+    """A request as the scheduler sees it; its deadline counts from now, by ``time.monotonic``."""
+    body = request.body
+    sequences = prompt_count(body) * int(body.get("n") or 1)
+    asked = (body.get("max_completion_tokens"), body.get("max_tokens"), _OUTPUT_TOKENS)
+    output_tokens = next(tokens for tokens in asked if tokens is not None)
+    deadline = None if request.deadline_s is None else time.monotonic() + request.deadline_s
+    return Ticket(
+        request_id=request.request_id,
+        tenant=request.tenant,
+        weight=request.weight,
+        version_id=request.adapter.version_id if request.adapter else None,
+        prompt_tokens=_tokens(_prompt(request)),
+        output_tokens=sequences * int(output_tokens),
+        sequences=sequences,
+        deadline=deadline,
+    )
+
+
+def _prompt(request: EngineRequest) -> Any:
+    if request.prompt is not None:
+        return request.prompt
+    return request.body.get("prompt") or [message.get("content") for message in request.body.get("messages", ())]
+
+
+def _tokens(prompt: Any) -> int:
+    """Tokens of a text, of token ids, or of a list of either; exact for token ids."""
+    if isinstance(prompt, str):
+        return 1 + len(prompt) // _BYTES_PER_TOKEN
+    if isinstance(prompt, list):
+        if prompt and isinstance(prompt[0], int):
+            return len(prompt)
+        return sum(_tokens(part) for part in prompt)
+    if isinstance(prompt, dict):
+        return _tokens(prompt.get("text"))
+    return 0

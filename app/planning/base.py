@@ -1,0 +1,166 @@
+"""What of a base model decides how much memory serving it takes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from adapters.errors import UnsupportedBase
+from adapters.geometry import ATTENTION_MODULES, MLP_MODULES, BaseGeometry, read_geometry
+
+#: Bytes per value of the dtypes that an engine computes in.
+DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
+
+#: LlamaConfig's own default.
+_CONTEXT = 2048
+_FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+#: vLLM pads the vocabulary to a multiple of this (DEFAULT_VOCAB_PADDING_SIZE in vocab_parallel_embedding.py).
+_VOCAB_PADDING = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One tensor of the base as its file has it.
+
+    Attributes:
+        shape: empty for a scalar.
+        dtype: as safetensors names it, e.g. ``BF16``.
+        bytes: that it takes in the file.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBase:
+    """A base model's shapes.
+
+    Attributes:
+        heads, kv_heads: query heads of a layer, and its key and value heads.
+        context: longest sequence that the base was made for, in tokens.
+        tied: whether the head uses the embedding's matrix.
+        tensors: what the weights' files hold; without files what a Llama of this config holds.
+    """
+
+    geometry: BaseGeometry
+    heads: int
+    kv_heads: int
+    context: int
+    tied: bool
+    tensors: tuple[Stored, ...]
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes per value that is computed with: of weights that are not quantised, of slots and of the KV cache."""
+        return DTYPE_BYTES[self.geometry.dtype]
+
+
+def plan_base(config: Mapping[str, Any], *, engine_dtype: str = "auto", stored: tuple[Stored, ...] = ()) -> PlannedBase:
+    """Read a base from its ``config.json`` and, if they are there, from the headers of its weights.
+
+    Raises:
+        UnsupportedBase: not a Llama, or a field that is missing or is not what it should be.
+    """
+    geometry = read_geometry(config, engine_dtype=engine_dtype)
+    heads = config["num_attention_heads"]
+    context = config.get("max_position_embeddings")
+    if context is not None and (type(context) is not int or context < 1):
+        raise UnsupportedBase("max_position_embeddings", context, "a positive integer")
+    tied = _flag(config, "tie_word_embeddings")
+    biases = {module: _flag(config, "attention_bias") for module in ATTENTION_MODULES}
+    biases |= {module: _flag(config, "mlp_bias") for module in MLP_MODULES}
+    return PlannedBase(
+        geometry=geometry,
+        heads=heads,
+        kv_heads=config.get("num_key_value_heads") or heads,
+        context=context or _CONTEXT,
+        tied=tied,
+        tensors=stored or tuple(_llama(geometry, biases, tied=tied)),
+    )
+
+
+def check_split(base: PlannedBase, devices: int) -> None:
+    """Check that the base can be split over so many devices, as vLLM does it (models/llama.py: LlamaAttention).
+
+    Raises:
+        UnsupportedBase: some dimension has no whole part for each.
+    """
+    sizes = {
+        "num_attention_heads": base.heads,
+        "num_key_value_heads": base.kv_heads,
+        "intermediate_size": base.geometry.dims["gate_proj"][1],
+        "vocab_size": _padded(base.geometry.vocab),
+    }
+    for field, found in sizes.items():
+        if found % devices and not (field == "num_key_value_heads" and devices % found == 0):
+            raise UnsupportedBase(field, found, f"a multiple of the tensor parallel size ({devices})")
+
+
+def weight_bytes(base: PlannedBase, tensor_parallel_size: int = 1) -> int:
+    """Bytes of the base's parameters on one device.
+
+    Floats are cast to the engine's dtype, everything else (quantised weights) stays as it is stored. The vocabulary is
+    padded to a multiple of 64; a head that is tied to the embedding takes nothing. On several devices each matrix is
+    split, except what every device needs whole: norms, and a bias that is added after the parts are summed
+    (vLLM 0.32, model_executor/layers/{linear,vocab_parallel_embedding}.py). Exact for bases that are not quantised.
+    """
+    return sum(_loaded_bytes(base, tensor, tensor_parallel_size) for tensor in base.tensors)
+
+
+def _loaded_bytes(base: PlannedBase, tensor: Stored, devices: int) -> int:
+    if base.tied and tensor.name == _HEAD:
+        return 0
+    size = tensor.bytes
+    if tensor.dtype in _FLOATS:
+        size = base.item_bytes
+        for dimension in tensor.shape:
+            size *= dimension
+    if tensor.name in (_EMBEDDING, _HEAD):
+        return size // tensor.shape[0] * _padded(tensor.shape[0]) // devices
+    module, _, kind = tensor.name.removeprefix("model.").rpartition(".")
+    if module.endswith("norm") or (kind == "bias" and module.endswith(("o_proj", "down_proj"))):
+        return size
+    if module.endswith(("k_proj", "v_proj")):
+        return size * local_kv_heads(base, devices) // base.kv_heads
+    return size // devices
+
+
+def local_kv_heads(base: PlannedBase, devices: int) -> int:
+    """Key and value heads of one device: with fewer heads than devices each head is kept several times."""
+    return max(1, base.kv_heads // devices)
+
+
+def _padded(vocab: int) -> int:
+    return -(-vocab // _VOCAB_PADDING) * _VOCAB_PADDING
+
+
+def _llama(geometry: BaseGeometry, biases: Mapping[str, bool], *, tied: bool) -> Iterator[Stored]:
+    """What transformers' LlamaForCausalLM saves."""
+
+    def stored(name: str, *shape: int) -> Stored:
+        return Stored(name, shape, "F32", 0)
+
+    vocabulary = (geometry.vocab, geometry.hidden)
+    yield stored(_EMBEDDING, *vocabulary)
+    for layer in range(geometry.layers):
+        prefix = f"model.layers.{layer}"
+        for module, (inputs, outputs) in geometry.dims.items():
+            block = "self_attn" if module in ATTENTION_MODULES else "mlp"
+            yield stored(f"{prefix}.{block}.{module}.weight", outputs, inputs)
+            if biases[module]:
+                yield stored(f"{prefix}.{block}.{module}.bias", outputs)
+        yield stored(f"{prefix}.input_layernorm.weight", geometry.hidden)
+        yield stored(f"{prefix}.post_attention_layernorm.weight", geometry.hidden)
+    yield stored("model.norm.weight", geometry.hidden)
+    if not tied:
+        yield stored(_HEAD, *vocabulary)
+
+
+def _flag(config: Mapping[str, Any], field: str) -> bool:
+    value = config.get(field, False)
+    if type(value) is not bool:
+        raise UnsupportedBase(field, value, "true or false")
+    return value

@@ -1,0 +1,159 @@
+"""What this machine has, and what lies on its disk: the only module here that reads anything."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from app.planning.base import PlannedBase, Stored, plan_base
+from app.planning.budget import CPU_KV_CACHE_BYTES, GIB, Machine, Serving
+from app.planning.slots import slots_for
+from app.settings import EngineSettings, Settings
+
+_CONFIG, _INDEX = "config.json", "model.safetensors.index.json"
+#: Meta's and Mistral's own file beside the shards; vLLM skips it too.
+_DUPLICATE = "consolidated"
+_LENGTH_BYTES, _MAX_HEADER_BYTES = 8, 100_000_000
+
+_GPU_MEMORY_UTILIZATION = 0.92
+
+
+class UnreadableBase(ValueError):
+    """What stands where a base model should be is none; the message says what was found and what is allowed."""
+
+    def __init__(self, found: object, allowed: str) -> None:
+        super().__init__(f"base: found {found}, allowed {allowed}")
+
+
+def resolve_slots(settings: Settings, base: Path) -> int:
+    """The number of slots that the engine on this machine gets. Reads files; on a GPU asks CUDA.
+
+    It depends on the machine's whole memory, never on what is free just now: every start gives the same number.
+
+    Raises:
+        UnreadableBase
+        adapters.errors.UnsupportedBase: the base's config is not one that can be planned for.
+    """
+    engine = settings.engine
+    if engine.max_loras != "auto":
+        return engine.max_loras
+    machine = this_machine()
+    planned = read_base(base, engine_dtype=engine.dtype)
+    return slots_for(planned, machine, serving_of(engine, planned, machine))
+
+
+def read_base(path: Path, *, engine_dtype: str = "auto") -> PlannedBase:
+    """Read a base from its folder, or from a ``config.json`` alone, whose weights are then counted by arithmetic.
+
+    Raises:
+        UnreadableBase: there is no config, or what stands beside it is no safetensors file.
+        adapters.errors.UnsupportedBase: it is not a Llama's.
+    """
+    file = path / _CONFIG if path.is_dir() else path
+    try:
+        config = json.loads(file.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise UnreadableBase(f"no file {file}", "a model's folder, or its config.json") from None
+    except ValueError:
+        raise UnreadableBase(f"something else in {file}", "a JSON object") from None
+    if not isinstance(config, dict):
+        raise UnreadableBase(f"something else in {file}", "a JSON object")
+    return plan_base(config, engine_dtype=engine_dtype, stored=_stored(file.parent) if path.is_dir() else ())
+
+
+def serving_of(engine: EngineSettings, base: PlannedBase, machine: Machine) -> Serving:
+    """The engine's settings, with vLLM's defaults where they say nothing."""
+    extra = {name.lstrip("-").replace("-", "_"): value for name, value in engine.extra_args.items()}
+    tokens, sequences = default_batch(machine, engine.tensor_parallel_size)
+    return Serving(
+        max_lora_rank=engine.max_lora_rank,
+        max_model_len=engine.max_model_len or base.context,
+        sequences=_number(extra, "max_num_seqs", sequences),
+        batched_tokens=_number(extra, "max_num_batched_tokens", tokens),
+        kv_cache_bytes=engine.kv_cache_bytes or (CPU_KV_CACHE_BYTES if machine.cpu else None),
+        host_bytes=engine.host_bytes,
+        tensor_parallel_size=engine.tensor_parallel_size,
+        utilization=_share(extra, "gpu_memory_utilization", _GPU_MEMORY_UTILIZATION),
+    )
+
+
+def default_batch(machine: Machine, devices: int) -> tuple[int, int]:
+    """vLLM's default most tokens and most sequences of a step (engine/arg_utils.py: get_batch_defaults).
+
+    An A100 of 80 GB gets less from vLLM than is said here: its name is not known when a budget is planned.
+    """
+    if machine.cpu:
+        return 2048 * devices, 128 * devices
+    if machine.memory >= 160 * GIB:
+        return 16384, 1024
+    return (8192, 1024) if machine.memory >= 70 * GIB else (2048, 256)
+
+
+def this_machine() -> Machine:
+    """The memory that an engine here can plan with: of its first GPU, or of the machine or container."""
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        return Machine(host_memory(), cpu=True)
+    return Machine(int(current_platform.get_device_total_memory()), cpu=False)
+
+
+def host_memory(root: Path = Path("/")) -> int:
+    """Bytes of the machine's memory, or of what this process's control groups (v1 or v2) allow if that is less."""
+    lines = (root / "proc/meminfo").read_text().splitlines()
+    total = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:"))
+    return min([total, *_limits(root)])
+
+
+def _limits(root: Path) -> Iterator[int]:
+    """The limits of this process's group and of those above it; in a container its own is the root."""
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            folder, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            folder, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        parts = Path(path).parts[1:]
+        for depth in range(len(parts) + 1):
+            file = folder.joinpath(*parts[:depth], name)
+            # v2 writes "max" where there is no limit; v1 a number beyond every machine.
+            if file.is_file() and (text := file.read_text().strip()).isdecimal():
+                yield int(text)
+
+
+def _stored(folder: Path) -> tuple[Stored, ...]:
+    """Every tensor in the folder's weights."""
+    index = folder / _INDEX
+    if index.is_file():
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+    else:
+        names = sorted(path.name for path in folder.glob("*.safetensors") if not path.name.startswith(_DUPLICATE))
+    return tuple(tensor for name in names for tensor in _header(folder / name))
+
+
+def _header(file: Path) -> list[Stored]:
+    """The tensors of a safetensors file: 8 bytes of length, then a JSON object from names to dtype, shape, offsets."""
+    try:
+        with file.open("rb") as content:
+            length = int.from_bytes(content.read(_LENGTH_BYTES), "little")
+            # A length beyond the format's own limit leaves nothing that parses.
+            entries = json.loads(content.read(min(length, _MAX_HEADER_BYTES)))
+        return [
+            Stored(name, tuple(entry["shape"]), entry["dtype"], entry["data_offsets"][1] - entry["data_offsets"][0])
+            for name, entry in entries.items()
+            if name != "__metadata__"
+        ]
+    except (ValueError, LookupError, TypeError, AttributeError, FileNotFoundError):
+        raise UnreadableBase(file, "a safetensors file") from None
+
+
+def _number(extra: Mapping[str, Any], name: str, default: int) -> int:
+    value = extra.get(name)
+    return value if type(value) is int and value > 0 else default
+
+
+def _share(extra: Mapping[str, Any], name: str, default: float) -> float:
+    value = extra.get(name)
+    return float(value) if isinstance(value, int | float) and 0 < value <= 1 else default

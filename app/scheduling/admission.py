@@ -1,0 +1,260 @@
+"""Admission before the engine: which request enters next. State in, decision out; no clock, no asyncio, no I/O."""
+
+import itertools
+from collections.abc import Iterator
+from math import inf
+
+from app.scheduling.counters import Counters
+from app.scheduling.estimates import Forecast, Rate
+from app.scheduling.queues import BASE, Place, Request
+from app.scheduling.slots import Slots
+from app.scheduling.snapshot import QueueSnapshot, TenantState, VersionState
+from app.scheduling.ticket import Bounds, Refused, Ticket
+
+
+class Admission:
+    """Decides who runs. Every request is entered once and left once, whether it ran, failed or gave up waiting.
+
+    - The sequences in flight fill the window and never exceed it; a request with more of them runs alone. The next
+      request waits until it fits, and those behind it wait with it.
+    - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.counters`), and of it the request
+      that came first, among those whose version holds a slot, could have a free one, or needs none.
+    - Versions with requests in flight never exceed the slots; see :class:`app.scheduling.slots.Slots`. A version has
+      its slot from the admission of its first request to the end of its last.
+    - Whom the queue has no room for, or who would wait too long, is refused when it enters, and never later.
+
+    Times are seconds of one clock that does not go backwards.
+
+    Args:
+        slots: distinct versions that may run at once.
+        window: sequences that may run at once.
+        max_age_s: how long a staged version may be passed over by requests for versions that hold slots.
+
+    Raises:
+        ValueError: fewer than 1 slot or sequence, or a negative age.
+    """
+
+    def __init__(self, *, slots: int, window: int, max_age_s: float = 2.0, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
+        for name, value, least in (("slots", slots, 1), ("window", window, 1), ("max_age_s", max_age_s, 0)):
+            if not value >= least:
+                raise ValueError(f"{name}: found {value}, allowed {least} or more")
+        self._window, self._bounds = window, bounds
+        self._requests: dict[str, Request] = {}
+        self._numbers = itertools.count()
+        self._in_flight = self._running = 0
+        self._counters = Counters()
+        self._slots = Slots(slots, max_age_s, self._counters, self._numbers)
+        self._forecast = Forecast(self._counters)
+        #: Weighted tokens of requests that ended, and slots that were given, while there was more to do than that.
+        self._served, self._turns = Rate(), Rate()
+
+    @property
+    def running(self) -> int:
+        """Requests that run."""
+        return self._running
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait."""
+        return len(self._requests) - self._running
+
+    def enter(self, ticket: Ticket, now: float) -> tuple[str, ...]:
+        """Ask to run. Returns the ids of requests that may run now, of this one or of others.
+
+        Raises:
+            Refused: and nothing has changed.
+            ValueError: the id is known, the weight is not above 0, or a number is negative.
+        """
+        self._validate(ticket)
+        self._slots.pass_time(now)
+        if ticket.tenant and not self._runs_at_once(ticket):
+            self._refuse(ticket, now)
+        tenant = self._counters.tenant(ticket)
+        version = self._slots.version(_version_id(ticket))
+        request = Request(ticket, next(self._numbers), now, tenant, version)
+        self._requests[ticket.request_id] = request
+        self._counters.queue(ticket, tenant)
+        self._slots.join(request, now)
+        return self._advance(now)
+
+    def leave(
+        self, request_id: str, now: float, *, prompt_tokens: int | None = None, output_tokens: int | None = None
+    ) -> tuple[str, ...]:
+        """End a request, running or waiting, and return the ids of those that may run now.
+
+        True token counts settle what was estimated; without them the estimate stays. Unknown ids change nothing.
+        """
+        request = self._requests.pop(request_id, None)
+        if request is None:
+            return ()
+        if request.running:
+            self._end(request, now, prompt_tokens, output_tokens)
+        else:
+            self._counters.queue(request.ticket, request.tenant, -1)
+        self._slots.leave(request, now)
+        self._counters.forget(request.tenant)
+        self._slots.pass_time(now)
+        return self._advance(now)
+
+    def staged(self, version_id: int, now: float) -> tuple[str, ...]:
+        """The version can be copied into a slot from now on; returns the ids of requests that may run now."""
+        self._slots.stage(version_id, now)
+        self._slots.pass_time(now)
+        return self._advance(now)
+
+    def unstaged(self, version_id: int) -> None:
+        """It can no longer; a slot that it holds stays its own until its last request ends."""
+        self._slots.unstage(version_id)
+
+    def pin(self, version_id: int, now: float) -> tuple[str, ...]:
+        """Let a version keep its slot and everybody join it; returns the ids of requests that may run now.
+
+        Raises:
+            ValueError: no request of it runs, so it has no slot to keep.
+        """
+        self._slots.pin(version_id)
+        self._slots.pass_time(now)
+        return self._advance(now)
+
+    def unpin(self, version_id: int) -> None:
+        """Make the version one like all others; the request that kept its slot still has to leave."""
+        self._slots.unpin(version_id)
+
+    def wanted(self) -> Iterator[int]:
+        """Versions that wait to be staged, the longest waiting first."""
+        return self._slots.cold()
+
+    def snapshot(self, now: float) -> QueueSnapshot:
+        """Tenants and versions with a request that waits or runs."""
+        return QueueSnapshot(
+            tenants=tuple(
+                TenantState(tenant.name, tenant.weight, tenant.running, tenant.waiting, tenant.counter)
+                for tenant in self._counters.busy()
+            ),
+            versions=tuple(
+                VersionState(
+                    version_id=version.version_id,
+                    running=version.running,
+                    waiting=len(version.waiting),
+                    oldest_wait_s=now - version.first.arrived if version.waiting else 0.0,
+                    holds_slot=version.holds_slot,
+                    draining=version.drains_since is not None,
+                )
+                for version in self._slots.versions()
+            ),
+        )
+
+    def _validate(self, ticket: Ticket) -> None:
+        if ticket.request_id in self._requests:
+            raise ValueError(f"request {ticket.request_id!r} has entered already")
+        if not 0 < ticket.weight < inf:
+            raise ValueError(f"weight: found {ticket.weight}, allowed above 0")
+        if ticket.prompt_tokens < 0 or ticket.output_tokens < 0 or ticket.sequences < 0:
+            raise ValueError(f"tokens and sequences: found a negative number in {ticket}")
+        if ticket.version_id is not None and ticket.version_id < 0:
+            raise ValueError(f"version_id: found {ticket.version_id}, allowed 0 or more")
+
+    def _runs_at_once(self, ticket: Ticket) -> bool:
+        place, free = self._slots.place(_version_id(ticket)), self._slots.free
+        if place is not Place.OPEN and not (place is Place.READY and free):
+            return False
+        if not ticket.sequences or not self._in_flight:
+            return True
+        if ticket.sequences > self._window - self._in_flight:
+            return False
+        # There is room, so whoever could go waits behind one that is too wide; only a smaller counter passes it.
+        first = self._slots.pick()
+        if first is None:
+            return True
+        return (self._counters.lifted(ticket.tenant), ticket.tenant) < (first.tenant.counter, first.tenant.name)
+
+    def _refuse(self, ticket: Ticket, now: float) -> None:
+        bounds, tenant = self._bounds, self._counters.find(ticket.tenant)
+        own = tenant.waiting if tenant else 0
+        if own >= bounds.tenant_requests or self.waiting >= bounds.requests:
+            # By then a tenth of what waits before it has gone.
+            retry_after_s = max(1.0, self._wait(ticket) / 10)
+            if own >= bounds.tenant_requests:
+                raise Refused("tenant", found=own, allowed=bounds.tenant_requests, retry_after_s=retry_after_s)
+            raise Refused("server", found=self.waiting, allowed=bounds.requests, retry_after_s=retry_after_s)
+        if ticket.deadline is None and self._is_short(bounds.seconds):
+            return
+        wait_s = self._wait(ticket)
+        if ticket.deadline is not None and now + wait_s > ticket.deadline:
+            allowed = max(0.0, ticket.deadline - now)
+            raise Refused("deadline", found=wait_s, allowed=allowed, retry_after_s=max(1.0, wait_s - allowed))
+        if wait_s > bounds.seconds:
+            retry_after_s = max(1.0, wait_s - bounds.seconds)
+            raise Refused("wait", found=wait_s, allowed=bounds.seconds, retry_after_s=retry_after_s)
+
+    def _is_short(self, seconds: float) -> bool:
+        """Whether all that waits would be done by then, so that nothing finer need be asked."""
+        speed, turn_speed = self._served.per_second, self._turns.per_second
+        all_s = self._counters.backlog() / speed if speed else 0.0
+        return all_s <= seconds and (len(self._slots.ages) + 1) / (turn_speed or inf) <= seconds
+
+    def _wait(self, ticket: Ticket) -> float:
+        """Seconds that a request which cannot run at once is expected to wait; 0 where nothing was measured."""
+        tenant = self._counters.find(ticket.tenant)
+        window_s = slot_s = 0.0
+        if (speed := self._served.per_second) is not None:
+            counter = self._counters.lifted(ticket.tenant)
+            work = self._forecast.work_before(tenant, counter, ticket.weight)
+            window_s = (work + self._served.mean) / speed
+        place = self._slots.place(_version_id(ticket))
+        needs_slot = place is Place.DRAINING or (place is Place.READY and not self._slots.free)
+        if needs_slot and (speed := self._turns.per_second) is not None:
+            turns = len(self._slots.ages)
+            if self._slots.ages.passable:
+                # In fair order every tenant gets as many turns as this one needs.
+                turns = min(turns, self._counters.ready * (1 + (len(tenant.ready) if tenant else 0)))
+            slot_s = (turns + 1) / speed
+        return max(window_s, slot_s)
+
+    def _advance(self, now: float) -> tuple[str, ...]:
+        """Admit whom there is room for, in order."""
+        admitted: list[str] = []
+        reopened = True
+        while reopened:
+            known = len(admitted)
+            while (request := self._next()) is not None:
+                self._admit(request, now)
+                admitted.append(request.ticket.request_id)
+            reopened = len(admitted) > known and self._slots.balance(now)
+        self._forecast.change()
+        if not self._counters.competitors and self._in_flight < self._window:
+            self._served.pause()
+        if not self._slots.ages:
+            self._turns.pause()
+        return tuple(admitted)
+
+    def _next(self) -> Request | None:
+        request = self._slots.next_weightless()
+        if request is not None:
+            return request
+        room = self._window - self._in_flight
+        if room <= 0:
+            return None
+        request = self._slots.pick()
+        return request if request and (request.ticket.sequences <= room or not self._in_flight) else None
+
+    def _admit(self, request: Request, now: float) -> None:
+        if request.version.place is Place.READY:
+            self._turns.add(1.0, now)
+        self._slots.admit(request, now)
+        self._counters.queue(request.ticket, request.tenant, -1)
+        self._counters.charge(request)
+        request.version.service += request.cost
+        self._running += 1
+        self._in_flight += request.ticket.sequences
+
+    def _end(self, request: Request, now: float, prompt_tokens: int | None, output_tokens: int | None) -> None:
+        cost = self._counters.settle(request, prompt_tokens, output_tokens)
+        request.version.service += cost - request.cost
+        self._running -= 1
+        self._in_flight -= request.ticket.sequences
+        self._served.add(cost, now)
+
+
+def _version_id(ticket: Ticket) -> int:
+    return BASE if ticket.version_id is None else ticket.version_id

@@ -1,0 +1,128 @@
+"""Versions that wait for a slot: since when, who has waited too long, and who may still pass them."""
+
+from math import ceil, floor, inf
+
+from app.scheduling.queues import Place, Version
+from app.scheduling.ranking import Ranking
+
+#: How much of the longest visit's end is remembered at the next one.
+_DRAIN_KEPT = 0.95
+
+
+class Ages:
+    """How long versions have waited: staged ones without a slot, and those that drain with requests left waiting.
+
+    Slots go round in fair order over tenants, so that a tenant with many adapters takes no more turns than others.
+    Yet no version may wait longer than
+
+        rounds x (max_age_s + one drain), rounds = ceil(versions up to and including it / slots).
+
+    It is too old after ``max_age_s``, and its own turn and those of the versions before it take ``rounds`` drains.
+    So in the (rounds - 1) x ``max_age_s`` that are left, turns of others may pass it: as many rounds of them as
+    whole drains fit in.
+    """
+
+    def __init__(self, slots: int, max_age_s: float) -> None:
+        self._slots, self._max_age_s = slots, max_age_s
+        self._versions: dict[int, Version] = {}
+        #: By the number of the event with which their wait began; the old ones that drain are ``_leaving``.
+        self._young: Ranking[int, int] = Ranking()
+        self._old: Ranking[int, int] = Ranking()
+        self._leaving: dict[int, int] = {}
+        #: The old ones by the value of ``_passed`` that they bear.
+        self._limits: Ranking[int, float] = Ranking()
+        #: Rounds of turns so far in which an old version was passed.
+        self._passed = 0.0
+        #: No young version becomes old before.
+        self._next = inf
+        #: The longest that a drain can take, from what ended visits lately; unknown is endless.
+        self._drain_s = inf
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    @property
+    def needs(self) -> int:
+        """Slots that old versions need: one that drains will need another, but only if its own is needed."""
+        return len(self._old) + len(self._leaving) if self._old else 0
+
+    @property
+    def oldest(self) -> Version | None:
+        """Of those without a slot, the one that has waited longest, if too long."""
+        entry = self._old.first()
+        return self._versions[entry[1]] if entry else None
+
+    @property
+    def passable(self) -> bool:
+        """Whether one more turn may pass every old version."""
+        limit = self._limits.first()
+        return limit is None or self._passed + self._turn <= limit[0]
+
+    @property
+    def _turn(self) -> float:
+        """The part of a round that one turn is: as many holders drain at a time as old versions wait."""
+        return 1 / max(1, min(len(self._old), self._slots))
+
+    def put(self, version: Version, now: float) -> None:
+        """A version waits, has ceased to drain, or its oldest request is another one now."""
+        version_id = version.version_id
+        number = max(version.first.number, version.closed)
+        if number in (self._old.get(version_id), self._leaving.get(version_id)):
+            if version.place is Place.READY and self._leaving.pop(version_id, None) is not None:
+                self._old.set(version_id, number)
+            return
+        self.remove(version_id)
+        self._versions[version_id] = version
+        if now > (old_at := self._old_at(version)):
+            self._ripen(version, number)
+        else:
+            self._young.set(version_id, number)
+            self._next = min(self._next, old_at)
+
+    def remove(self, version_id: int) -> None:
+        """The version waits no longer, if it did."""
+        if self._versions.pop(version_id, None) is None:
+            return
+        if version_id in self._young:
+            self._young.discard(version_id)
+        else:
+            self._old.discard(version_id)
+            self._leaving.pop(version_id, None)
+            self._limits.discard(version_id)
+
+    def pass_time(self, now: float) -> None:
+        """Note who has become too old."""
+        if now <= self._next:
+            return
+        self._next = inf
+        while (entry := self._young.first()) is not None:
+            number, version_id = entry
+            version = self._versions[version_id]
+            if now <= (old_at := self._old_at(version)):
+                self._next = old_at
+                break
+            self._young.discard(version_id)
+            self._ripen(version, number)
+
+    def _old_at(self, version: Version) -> float:
+        return max(version.first.arrived, version.closed_at) + self._max_age_s
+
+    def _ripen(self, version: Version, number: int) -> None:
+        version_id = version.version_id
+        if version.place is Place.READY:
+            self._old.set(version_id, number)
+        else:
+            self._leaving[version_id] = number
+        rounds = ceil((version.ahead + 1) / self._slots)
+        self._limits.set(version_id, self._passed + floor((rounds - 1) * self._max_age_s / self._drain_s))
+
+    def note_turn(self, version: Version) -> None:
+        """The last free slot goes to a version."""
+        oldest = self.oldest
+        if oldest is not None and oldest is not version:
+            self._passed += self._turn
+
+    def note_visit(self, ran_s: float) -> None:
+        """A slot is given up; the request that held it to the end ran that long. No drain takes longer."""
+        kept = 0.0 if self._drain_s == inf else _DRAIN_KEPT * self._drain_s
+        self._drain_s = max(ran_s, kept) or inf

@@ -1,0 +1,220 @@
+"""Virtual token counters: whose request is next (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024).
+
+A tenant's counter grows by (prompt tokens + 2 x output tokens) / weight; the tenant with the smallest counter goes
+first. As in the paper's variant with length prediction, a request is charged what it is expected to cost when it is
+admitted and settled when it ends. Three choices are ours:
+
+- The expected output is the tenant's moving average (of a tenant without one, everybody's) times the sequences,
+  bounded by the ticket: clients ask for 4,096 tokens and take 30.
+- Lifts use settled tokens only. An estimate in the floor could be raised by one tenant's huge ``max_tokens``, lift
+  the others, and be refunded to that tenant alone.
+- A tenant is lifted whenever it begins to compete, not only when nothing of it runs: one endless stream would
+  otherwise save credit for hours. Waiting for the adapter to be staged is not competing.
+"""
+
+from app.scheduling.queues import Line, Place, Request, Tenant
+from app.scheduling.ranking import Ranking
+from app.scheduling.ticket import Ticket
+
+PROMPT_WEIGHT = 1.0
+OUTPUT_WEIGHT = 2.0
+
+#: Weight of the newest request in the moving averages of output tokens.
+_NEWEST = 0.1
+
+#: Tenants with neither a request nor a counter that a lift would reach; more are forgotten, smallest counter first.
+_IDLE_KEPT = 4096
+
+
+def cost_of(prompt_tokens: float, output_tokens: float) -> float:
+    """Weighted tokens of a request."""
+    return PROMPT_WEIGHT * prompt_tokens + OUTPUT_WEIGHT * output_tokens
+
+
+class Counters:
+    """Every tenant's counter, and the order among those that have a request that could go."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, Tenant] = {}
+        #: Tenants that compete, by counter, but for those whose counters have changed since the last lift.
+        self._claims: Ranking[str, float] = Ranking()
+        self._changed: set[str] = set()
+        #: Those with a line that is shown in that place, by counter.
+        self._open: Ranking[str, float] = Ranking()
+        self._ready: Ranking[str, float] = Ranking()
+        #: Those with nothing that waits or runs, by counter: kept because they owe more than a lift would give them.
+        self._idle: Ranking[str, float] = Ranking()
+        #: What the last lift lifted to.
+        self._floor = 0.0
+        self._last: Tenant | None = None
+        self._average: float | None = None
+        #: All that waits, as if it were one tenant's.
+        self._all = Tenant("", 1.0)
+
+    def __getitem__(self, name: str) -> Tenant:
+        return self._tenants[name]
+
+    def find(self, name: str) -> Tenant | None:
+        """A tenant that waits, runs or owes."""
+        return self._tenants.get(name)
+
+    def busy(self) -> list[Tenant]:
+        """Tenants with a request that waits or runs."""
+        return [tenant for tenant in self._tenants.values() if tenant.waiting or tenant.running]
+
+    def competing(self) -> list[Tenant]:
+        """Tenants with a request that waits for no more than a slot and the window."""
+        return [self._tenants[name] for name in self._claims]
+
+    @property
+    def competitors(self) -> int:
+        """How many these are."""
+        return len(self._claims)
+
+    @property
+    def ready(self) -> int:
+        """Tenants with a staged version that waits for a slot, more or less."""
+        return len(self._ready)
+
+    def least(self, *, slot_free: bool) -> tuple[float, str] | None:
+        """Counter and name of the tenant whose lines are to be looked at next; those in READY only if a slot is free.
+
+        Whether one of its lines is where it is shown is for the caller to see.
+        """
+        first = self._open.first()
+        if slot_free and (other := self._ready.first()) is not None and (first is None or other < first):
+            return other
+        return first
+
+    def tenant(self, ticket: Ticket) -> Tenant:
+        """The ticket's tenant, with the ticket's weight from now on."""
+        tenant = self._tenants.get(ticket.tenant)
+        if tenant is None:
+            tenant = self._tenants[ticket.tenant] = Tenant(ticket.tenant, ticket.weight)
+        self._idle.discard(ticket.tenant)
+        tenant.weight = ticket.weight
+        return tenant
+
+    def lifted(self, name: str) -> float:
+        """What a tenant's counter is once it competes."""
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            return self._lowest()
+        return tenant.counter if tenant.claims else max(tenant.counter, self._lowest())
+
+    def queue(self, ticket: Ticket, tenant: Tenant, sign: int = 1) -> None:
+        """Count a ticket among those that wait; with sign -1, no longer."""
+        tenant.waiting += sign
+        prompt, output, sequences = sign * ticket.prompt_tokens, sign * ticket.output_tokens, sign * ticket.sequences
+        for total in (tenant, self._all):
+            total.prompt_tokens += prompt
+            total.output_tokens += output
+            total.sequences += sequences
+
+    def show(self, line: Line, place: Place) -> None:
+        """Show a line in a place, or its new oldest request in the same; one that is new or empty belongs in COLD."""
+        tenant, version_id, shown = line.tenant, line.version.version_id, line.shown
+        if place is not shown:
+            line.shown = place
+            if shown is Place.COLD:
+                self._claim(tenant)
+            elif shown is Place.OPEN:
+                tenant.open.discard(version_id)
+                if not tenant.open:
+                    self._open.discard(tenant.name)
+            elif shown is Place.READY:
+                tenant.ready.discard(version_id)
+                if not tenant.ready:
+                    self._ready.discard(tenant.name)
+        if place is Place.OPEN:
+            tenant.open.set(version_id, line.first.number)
+            self._open.set(tenant.name, tenant.counter)
+        elif place is Place.READY:
+            tenant.ready.set(version_id, line.first.number)
+            self._ready.set(tenant.name, tenant.counter)
+        elif place is Place.COLD and shown is not Place.COLD:
+            self._disclaim(tenant)
+
+    def _claim(self, tenant: Tenant) -> None:
+        if not tenant.claims:
+            self._floor = self._lowest()
+            tenant.counter = max(tenant.counter, self._floor)
+            self._claims.set(tenant.name, tenant.counter)
+        tenant.claims += 1
+
+    def _disclaim(self, tenant: Tenant) -> None:
+        tenant.claims -= 1
+        if not tenant.claims:
+            self._claims.discard(tenant.name)
+            self._changed.discard(tenant.name)
+            self._last = tenant
+
+    def charge(self, request: Request) -> None:
+        """Charge the expected cost of a request that is admitted."""
+        ticket, tenant = request.ticket, request.tenant
+        request.cost = cost_of(ticket.prompt_tokens, self._expected(tenant, ticket.output_tokens, ticket.sequences))
+        request.share = request.cost / ticket.weight
+        tenant.outstanding += request.share
+        self._grow(tenant, request.share)
+        tenant.running += 1
+
+    def settle(self, request: Request, prompt_tokens: int | None, output_tokens: int | None) -> float:
+        """Replace the estimate of a request that ends by its true counts; None leaves that part of the estimate.
+
+        Returns: the true cost, in weighted tokens.
+        """
+        ticket, tenant = request.ticket, request.tenant
+        estimated = (request.cost - PROMPT_WEIGHT * ticket.prompt_tokens) / OUTPUT_WEIGHT
+        cost = cost_of(
+            ticket.prompt_tokens if prompt_tokens is None else prompt_tokens,
+            estimated if output_tokens is None else output_tokens,
+        )
+        tenant.running -= 1
+        tenant.outstanding = tenant.outstanding - request.share if tenant.running else 0.0
+        self._grow(tenant, cost / ticket.weight - request.share)
+        if output_tokens is not None and ticket.sequences:
+            newest = output_tokens / ticket.sequences
+            tenant.average = _averaged(tenant.average, newest)
+            self._average = _averaged(self._average, newest)
+        return cost
+
+    def backlog(self, tenant: Tenant | None = None) -> float:
+        """Weighted tokens that the waiting requests of a tenant, or of all, are expected to cost."""
+        tenant = tenant or self._all
+        return cost_of(tenant.prompt_tokens, self._expected(tenant, tenant.output_tokens, tenant.sequences))
+
+    def forget(self, tenant: Tenant) -> None:
+        """Drop a tenant that has nothing waiting or running, unless it owes more than a lift would give it."""
+        if tenant.waiting or tenant.running:
+            return
+        self._idle.set(tenant.name, tenant.counter)
+        floor = self._lowest()
+        while (entry := self._idle.first()) is not None and (entry[0] <= floor or len(self._idle) > _IDLE_KEPT):
+            self._idle.discard(entry[1])
+            del self._tenants[entry[1]]
+
+    def _grow(self, tenant: Tenant, share: float) -> None:
+        tenant.counter += share
+        if tenant.claims:
+            self._changed.add(tenant.name)
+        if tenant.open:
+            self._open.set(tenant.name, tenant.counter)
+        if tenant.ready:
+            self._ready.set(tenant.name, tenant.counter)
+
+    def _lowest(self) -> float:
+        """The settled counter of the tenant with the smallest one, or of the last that competed; it never falls."""
+        for name in self._changed:
+            self._claims.set(name, self._tenants[name].counter)
+        self._changed.clear()
+        least = self._claims.first()
+        tenant = self._last if least is None else self._tenants[least[1]]
+        return self._floor if tenant is None else max(self._floor, tenant.counter - tenant.outstanding)
+
+    def _expected(self, tenant: Tenant, output_tokens: int, sequences: int) -> float:
+        average = self._average if tenant.average is None else tenant.average
+        return output_tokens if average is None else min(output_tokens, average * sequences)
+
+
+def _averaged(average: float | None, newest: float) -> float:
+    return newest if average is None else average + _NEWEST * (newest - average)

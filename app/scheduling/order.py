@@ -1,0 +1,95 @@
+"""Fair order: the lines of tenants at versions, and which line is next."""
+
+from app.scheduling.counters import Counters
+from app.scheduling.queues import Line, Place, Request, Version
+
+
+class Order:
+    """Every tenant's lines by where their versions stand, kept up no further than the next question needs.
+
+    A version may have a line of every tenant, and gets and gives up slots often. So its lines are not moved each time:
+    one that is found where it no longer stands is moved then, and all are only if one would otherwise not be found.
+
+    Args:
+        versions: those that wait or run, by id; kept by the caller.
+    """
+
+    def __init__(self, counters: Counters, versions: dict[int, Version]) -> None:
+        self._counters, self._versions = counters, versions
+        #: Versions with lines that :meth:`first` would not find; then those with lines it finds if a slot is free.
+        self._hidden: dict[int, Version] = {}
+        self._late: dict[int, Version] = {}
+
+    def add(self, request: Request) -> None:
+        """A request joins its line."""
+        version, name = request.version, request.tenant.name
+        line = version.lines.get(name)
+        if line is not None:
+            line.requests[request.ticket.request_id] = request
+            return
+        line = version.lines[name] = Line(request.tenant, version)
+        line.requests[request.ticket.request_id] = request
+        self._counters.show(line, version.shown)
+
+    def remove(self, request: Request) -> None:
+        """A request leaves its line."""
+        line = request.version.lines[request.tenant.name]
+        oldest = len(line.requests) == 1 or line.first is request
+        del line.requests[request.ticket.request_id]
+        if not line.requests:
+            del line.version.lines[line.tenant.name]
+            self._counters.show(line, Place.COLD)
+        elif oldest:
+            self._counters.show(line, line.shown)
+
+    def move(self, version: Version, place: Place) -> None:
+        """Those that wait for a version stand elsewhere now."""
+        version.place = place
+        version_id = version.version_id
+        self._late.pop(version_id, None)
+        if Place.COLD in (place, version.shown):
+            self._show(version)
+        elif version.scattered:
+            self._hidden[version_id] = version
+        elif place is Place.OPEN and version.shown is Place.READY:
+            self._late[version_id] = version
+
+    def forget(self, version_id: int) -> None:
+        """Nothing waits for the version any more."""
+        self._late.pop(version_id, None)
+        self._hidden.pop(version_id, None)
+
+    def first(self, *, slot_free: bool) -> Request | None:
+        """The oldest request of the tenant with the smallest counter, of those in OPEN and, with a slot free, READY."""
+        self._show_all(slot_free=slot_free)
+        while (least := self._counters.least(slot_free=slot_free)) is not None:
+            tenant = self._counters[least[1]]
+            first = tenant.open.first()
+            if slot_free and (other := tenant.ready.first()) is not None and (first is None or other < first):
+                first = other
+            if first is not None:
+                line = self._versions[first[1]].lines[tenant.name]
+                place = line.version.place
+                if place is Place.OPEN or (place is Place.READY and slot_free):
+                    return line.first
+                line.version.scattered = True
+                self._counters.show(line, place)
+        return None
+
+    def _show_all(self, *, slot_free: bool) -> None:
+        if self._hidden:
+            for version in self._hidden.values():
+                if version.place is not Place.DRAINING:
+                    self._show(version)
+            self._hidden.clear()
+        if self._late and not slot_free:
+            for version in self._late.values():
+                self._show(version)
+            self._late.clear()
+
+    def _show(self, version: Version) -> None:
+        version.shown, version.scattered = version.place, False
+        # Lifts depend on their order, and who came first must play no part in it.
+        for _, line in sorted(version.lines.items()) if len(version.lines) > 1 else version.lines.items():
+            if line.shown is not version.place:
+                self._counters.show(line, version.place)

@@ -1,0 +1,127 @@
+"""What the scheduler keeps of requests, of tenants and of versions while any of their requests waits or runs."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from enum import Enum
+
+from app.scheduling.ranking import Ranking
+from app.scheduling.ticket import Ticket
+
+#: The base model where a version is asked for; versions' ids are positive.
+BASE = -1
+
+
+class Place(Enum):
+    """Where the requests that wait for one version stand."""
+
+    OPEN = "open"  # the version needs no slot or has one: they need only a place in the window
+    READY = "ready"  # the version is staged: they need a free slot too
+    DRAINING = "draining"  # the version holds a slot that another one is to have
+    COLD = "cold"  # the version cannot be copied into a slot yet
+
+
+@dataclass(slots=True, eq=False)
+class Tenant:
+    """One tenant's counter and its requests.
+
+    Attributes:
+        counter: weighted tokens charged, over the weight at the time.
+        outstanding: the part of ``counter`` that is an estimate, of requests that run.
+        prompt_tokens, output_tokens, sequences: sums over the tickets that wait.
+        average: of the true output tokens per sequence lately, or None before the first.
+        claims: lines in any place but COLD.
+        open, ready: versions of its lines that are shown in these places, by the number of the line's oldest request.
+    """
+
+    name: str
+    weight: float
+    counter: float = 0.0
+    outstanding: float = 0.0
+    running: int = 0
+    waiting: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    sequences: int = 0
+    average: float | None = None
+    claims: int = 0
+    open: Ranking[int, int] = field(default_factory=Ranking)
+    ready: Ranking[int, int] = field(default_factory=Ranking)
+
+
+@dataclass(slots=True, eq=False)
+class Version:
+    """One version's requests and its slot; the base model is one that needs none.
+
+    Attributes:
+        place: where those that wait for it stand.
+        shown: where its lines are shown, unless it is ``scattered`` and each may be elsewhere.
+        waiting: requests by id, the oldest first.
+        lines: those of them that take places in the window, by tenant.
+        holds_slot: it has one; then a request of it runs, or it is pinned.
+        drains_since: when it began to drain, or None.
+        closed_at: when it last ceased to be open for joining, and ``closed`` the number of that among all events; its
+            wait for a slot begins no earlier.
+        ahead: versions that waited when its wait began.
+        service: weighted tokens charged since it got its slot.
+    """
+
+    version_id: int
+    place: Place
+    shown: Place
+    scattered: bool = False
+    running: int = 0
+    waiting: OrderedDict[str, "Request"] = field(default_factory=OrderedDict)
+    lines: dict[str, "Line"] = field(default_factory=dict)
+    holds_slot: bool = False
+    pinned: bool = False
+    drains_since: float | None = None
+    closed_at: float = float("-inf")
+    closed: int = -1
+    ahead: int = 0
+    service: float = 0.0
+
+    @property
+    def first(self) -> "Request":
+        """The request that has waited longest; there must be one."""
+        return next(iter(self.waiting.values()))
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """Requests of one tenant that wait for one version and will take places in the window, the oldest first.
+
+    ``shown`` is the place under which its tenant's order has it. It follows the version's place late, and not at all
+    to DRAINING: a slot's coming and going would else cost each time as much as the version has lines.
+    """
+
+    tenant: Tenant
+    version: Version
+    shown: Place = Place.COLD
+    requests: OrderedDict[str, "Request"] = field(default_factory=OrderedDict)
+
+    @property
+    def first(self) -> "Request":
+        """The request that has waited longest; a line is never empty."""
+        return next(iter(self.requests.values()))
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request that waits or runs.
+
+    Attributes:
+        number: of its entering among all events; later ones have greater numbers.
+        arrived: when it entered; ``started``: when it was admitted.
+        cost: weighted tokens that were charged for it when it was admitted.
+        share: what that added to its tenant's counter.
+    """
+
+    ticket: Ticket
+    number: int
+    arrived: float
+    tenant: Tenant
+    version: Version
+    running: bool = False
+    started: float = 0.0
+    cost: float = 0.0
+    share: float = 0.0

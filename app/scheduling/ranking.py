@@ -1,0 +1,62 @@
+"""Items in the order of keys that change: a heap whose outdated entries go when they come to its top."""
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import TypeVar
+
+Key = TypeVar("Key", int, float)
+Item = TypeVar("Item", int, str)
+
+#: A heap may have this many times as many entries as there are items, and some more.
+_ENTRIES, _SLACK = 4, 32
+
+
+class Ranking(dict[Item, Key]):
+    """A priority queue with one key per item, smallest first; equal keys go by item.
+
+    It reads as a dict of items to keys, in no order, and is changed by ``set`` and ``discard`` only. These take
+    logarithmic time, ``first`` the same in the mean; memory stays proportional to the number of items, however
+    often their keys change.
+    """
+
+    __slots__ = ("_heap",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heap: list[tuple[Key, Item]] = []
+
+    def set(self, item: Item, key: Key) -> None:
+        """Add an item, or change its key."""
+        if self.get(item) == key:
+            return
+        self[item] = key
+        heap = self._heap
+        heappush(heap, (key, item))
+        if len(heap) > _ENTRIES * len(self) + _SLACK:
+            heap[:] = [(key, item) for item, key in self.items()]
+            heapify(heap)
+
+    def discard(self, item: Item) -> None:
+        """Remove an item if it is there."""
+        if self.pop(item, None) is not None and not self:
+            self._heap.clear()
+
+    def first(self) -> tuple[Key, Item] | None:
+        """The smallest key and its item, or None if there is none."""
+        heap = self._heap
+        while heap:
+            entry = heap[0]
+            if self.get(entry[1]) == entry[0]:
+                return entry
+            heappop(heap)
+        return None
+
+    def ordered(self) -> Iterator[Item]:
+        """The items by key, as they are now; those that go or change meanwhile are left out."""
+        heap = self._heap.copy()
+        previous: tuple[Key, Item] | None = None
+        while heap:
+            entry = heappop(heap)
+            if entry != previous and self.get(entry[1]) == entry[0]:
+                yield entry[1]
+            previous = entry

@@ -1,0 +1,263 @@
+"""Which versions may run: slots, those that wait for one, and who must give one up."""
+
+from collections.abc import Iterator
+
+from app.scheduling.ages import Ages
+from app.scheduling.counters import Counters
+from app.scheduling.order import Order
+from app.scheduling.queues import BASE, Place, Request, Version
+from app.scheduling.ranking import Ranking
+
+#: Where a version's requests stand while it waits for a slot.
+_QUEUED = (Place.READY, Place.DRAINING)
+
+
+class Slots:
+    """Versions, and the requests that wait for them.
+
+    While staged versions that have waited longer than ``max_age_s`` find no slot free, as many holders drain: those
+    with the most service first, pinned ones never. Nobody joins a version that drains; what waits for it begins its
+    wait for the next slot there, behind all those that it made room for.
+
+    Args:
+        numbers: of events, requests' entering among them.
+    """
+
+    def __init__(self, slots: int, max_age_s: float, counters: Counters, numbers: Iterator[int]) -> None:
+        self._slots, self._numbers, self._now = slots, numbers, 0.0
+        self.ages = Ages(slots, max_age_s)
+        self._base = Version(BASE, Place.OPEN, Place.OPEN)
+        self._versions = {BASE: self._base}
+        self._order = Order(counters, self._versions)
+        self._staged: set[int] = set()
+        self._holders: dict[int, Version] = {}
+        #: Of the holders, those that nobody pinned: who may be joined, and who drains.
+        self._joinable: dict[int, Version] = {}
+        self._draining: dict[int, Version] = {}
+        #: Versions that wait to be staged, by the number of their oldest request.
+        self._cold: Ranking[int, int] = Ranking()
+        #: Waiting requests that take no place in the window, the oldest first: pins and preloads, the server's own.
+        self._weightless: dict[str, Request] = {}
+
+    @property
+    def free(self) -> int:
+        """Slots that no version holds."""
+        return self._slots - len(self._holders)
+
+    def versions(self) -> list[Version]:
+        """Versions with a request that waits or runs, or a slot."""
+        return [version for version in self._versions.values() if version is not self._base]
+
+    def version(self, version_id: int) -> Version:
+        """The version, new if nothing of it waits or runs."""
+        version = self._versions.get(version_id)
+        if version is None:
+            place = self.place(version_id)
+            version = self._versions[version_id] = Version(version_id, place, place)
+        return version
+
+    def place(self, version_id: int) -> Place:
+        """Where a request for the version stands, or would stand."""
+        version = self._versions.get(version_id)
+        if version is not None:
+            return version.place
+        return Place.READY if version_id in self._staged else Place.COLD
+
+    def cold(self) -> Iterator[int]:
+        """Versions that wait to be staged, the longest waiting first."""
+        return self._cold.ordered()
+
+    def join(self, request: Request, now: float) -> None:
+        """A request begins to wait."""
+        version, request_id = request.version, request.ticket.request_id
+        if not version.waiting and version.place is not Place.OPEN:
+            version.ahead = self._waiting
+        version.waiting[request_id] = request
+        if not request.ticket.sequences:
+            self._weightless[request_id] = request
+        else:
+            self._order.add(request)
+        if len(version.waiting) == 1:
+            self._track(version, now)
+
+    def admit(self, request: Request, now: float) -> None:
+        """A request waits no longer, as it runs; its version takes a free slot if it needs one."""
+        version = request.version
+        if version.place is Place.READY:
+            if self.free == 1:
+                self.ages.note_turn(version)
+            self.ages.remove(version.version_id)
+            self._holders[version.version_id] = self._joinable[version.version_id] = version
+            version.holds_slot, version.service = True, 0.0
+            self._order.move(version, Place.OPEN)
+        self.quit(request, now)
+        version.running += 1
+        request.running, request.started = True, now
+
+    def quit(self, request: Request, now: float) -> None:
+        """A request waits no longer."""
+        version, request_id = request.version, request.ticket.request_id
+        oldest = len(version.waiting) == 1 or version.first is request
+        del version.waiting[request_id]
+        if request.ticket.sequences:
+            self._order.remove(request)
+        else:
+            del self._weightless[request_id]
+        if oldest:
+            self._track(version, now)
+
+    def next_weightless(self) -> Request | None:
+        """The oldest waiting request that takes no place in the window, and needs no slot or has one free."""
+        for request in self._weightless.values():
+            place = request.version.place
+            if place is Place.OPEN or (place is Place.READY and self.free):
+                return request
+        return None
+
+    def pick(self) -> Request | None:
+        """The next request in fair order, of those that need no slot or, if one is free, no more than that.
+
+        In its stead the oldest of the version that has waited longest, and too long, for a slot: if that is the same
+        tenant's, or if the other would take the last free slot and nobody may pass the version any more.
+        """
+        free = self.free
+        request = self._order.first(slot_free=free > 0)
+        return request if request is None or not free else self._hurry(request)
+
+    def _hurry(self, request: Request) -> Request:
+        oldest = self.ages.oldest
+        if oldest is None:
+            return request
+        hurried = oldest.first
+        if hurried.tenant is request.tenant:
+            return hurried
+        takes_last = self.free == 1 and request.version.place is Place.READY
+        return hurried if takes_last and not self.ages.passable else request
+
+    def leave(self, request: Request, now: float) -> None:
+        """A request ends, or gives up waiting: its version's slot is free if it was the last."""
+        version = request.version
+        if not request.running:
+            self.quit(request, now)
+        else:
+            version.running -= 1
+            if not version.running and version.holds_slot:
+                self.ages.note_visit(now - request.started)
+        self._end(version, now)
+
+    def _end(self, version: Version, now: float) -> None:
+        if version is self._base or version.running or version.pinned:
+            return
+        if version.holds_slot:
+            self._release(version, now)
+        if not version.waiting:
+            del self._versions[version.version_id]
+            self._order.forget(version.version_id)
+
+    def pass_time(self, now: float) -> None:
+        """Note who has become too old, and who must drain for it."""
+        self._now = now
+        self.ages.pass_time(now)
+        self.balance(now)
+
+    def balance(self, now: float) -> bool:
+        """Let as many holders drain as old versions wait beyond the free slots.
+
+        Returns: whether one that drained may be joined again.
+        """
+        draining, joinable = self._draining, self._joinable
+        reopened = False
+        while len(draining) > max(0, need := self.ages.needs - self.free):
+            self._reopen(min(draining.values(), key=_service))
+            reopened = True
+        while joinable and len(draining) < need:
+            version = max(joinable.values(), key=_service)
+            version.drains_since = now
+            self._close(version, now)
+            draining[version.version_id] = joinable.pop(version.version_id)
+            self._order.move(version, Place.DRAINING)
+            self._track(version, now)
+        return reopened
+
+    def pin(self, version_id: int) -> None:
+        """Let a version keep its slot and everybody join it.
+
+        Raises:
+            ValueError: it has no slot.
+        """
+        version = self._versions.get(version_id)
+        if version is None or not version.holds_slot:
+            raise ValueError(f"version {version_id} has no slot to keep")
+        if version.drains_since is not None:
+            self._reopen(version)
+        version.pinned = True
+        self._joinable.pop(version_id, None)
+
+    def unpin(self, version_id: int) -> None:
+        """Make a version one like all others."""
+        version = self._versions.get(version_id)
+        if version is not None and version.pinned:
+            version.pinned = False
+            self._joinable[version_id] = version
+            # Whatever kept the slot may be gone already.
+            self._end(version, self._now)
+
+    def stage(self, version_id: int, now: float) -> None:
+        """The version can be copied into a slot."""
+        self._staged.add(version_id)
+        version = self._versions.get(version_id)
+        if version is not None and version.place is Place.COLD:
+            # Those that came before it and have no copy yet wait for that, not for a slot.
+            version.ahead = min(version.ahead, len(self.ages))
+            self._order.move(version, Place.READY)
+            self._track(version, now)
+
+    def unstage(self, version_id: int) -> None:
+        """It can no longer; a slot that it holds is its own until its last request ends."""
+        self._staged.discard(version_id)
+        version = self._versions.get(version_id)
+        if version is not None and version.place is Place.READY:
+            self._order.move(version, Place.COLD)
+            self.ages.remove(version_id)
+            self._cold.set(version_id, version.first.number)
+
+    @property
+    def _waiting(self) -> int:
+        return len(self.ages) + len(self._cold)
+
+    def _release(self, version: Version, now: float) -> None:
+        del self._holders[version.version_id]
+        version.holds_slot = False
+        if version.drains_since is None:
+            self._close(version, now)
+            del self._joinable[version.version_id]
+        else:
+            version.drains_since = None
+            del self._draining[version.version_id]
+        self._order.move(version, Place.READY if version.version_id in self._staged else Place.COLD)
+        self._track(version, now)
+
+    def _close(self, version: Version, now: float) -> None:
+        version.closed_at, version.closed, version.ahead = now, next(self._numbers), self._waiting
+
+    def _reopen(self, version: Version) -> None:
+        version.drains_since = None
+        self._joinable[version.version_id] = self._draining.pop(version.version_id)
+        self.ages.remove(version.version_id)
+        self._order.move(version, Place.OPEN)
+
+    def _track(self, version: Version, now: float) -> None:
+        """Note since when a version waits, by its oldest request, if it waits for a slot or to be staged."""
+        version_id = version.version_id
+        if version.place is Place.COLD and version.waiting:
+            self._cold.set(version_id, version.first.number)
+        elif version_id in self._cold:
+            self._cold.discard(version_id)
+        if version.place in _QUEUED and version.waiting:
+            self.ages.put(version, now)
+        else:
+            self.ages.remove(version_id)
+
+
+def _service(version: Version) -> tuple[float, int]:
+    return version.service, version.version_id

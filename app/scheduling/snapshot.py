@@ -1,0 +1,39 @@
+"""What can be seen of the queue at one moment."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TenantState:
+    """One tenant with a request that waits or runs; ``counter`` in weighted tokens over its weight."""
+
+    tenant: str
+    weight: float
+    running: int
+    waiting: int
+    counter: float
+
+
+@dataclass(frozen=True, slots=True)
+class VersionState:
+    """One version with a request that waits or runs, or with a slot.
+
+    Attributes:
+        oldest_wait_s: seconds that its oldest waiting request has waited; 0 if none waits.
+        draining: it holds a slot that one which waits is to have: nobody joins it.
+    """
+
+    version_id: int
+    running: int
+    waiting: int
+    oldest_wait_s: float
+    holds_slot: bool
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSnapshot:
+    """Tenants and versions, each in no order."""
+
+    tenants: tuple[TenantState, ...]
+    versions: tuple[VersionState, ...]

@@ -1,0 +1,67 @@
+"""What the scheduler knows of a request, and what it says when it refuses one."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One request that asks to enter the engine.
+
+    Attributes:
+        request_id: unique among those that wait or run.
+        tenant: whose virtual counter pays for it; "" for the server's own work (pins, preloads, smoke checks).
+        weight: the tenant's share against others', above 0.
+        version_id: the version whose adapter it needs, or None for the base model.
+        prompt_tokens: tokens of all its prompts, exact or estimated.
+        output_tokens: tokens that it is expected to generate, all its sequences together.
+        sequences: places that it takes in the engine's batch; 0 for work that takes none.
+        deadline: when its first token must be there, in the scheduler's seconds; None: whenever it comes.
+    """
+
+    request_id: str
+    tenant: str
+    weight: float
+    version_id: int | None
+    prompt_tokens: int
+    output_tokens: int
+    sequences: int = 1
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long the queue may grow.
+
+    Attributes:
+        requests: most requests that wait, all tenants together.
+        tenant_requests: most requests of one tenant that wait.
+        seconds: longest estimated wait of a request that is let into the queue.
+    """
+
+    requests: int = 10_000
+    tenant_requests: int = 1_000
+    seconds: float = 600.0
+
+
+class Refused(Exception):
+    """The request was not let into the queue; nothing of it is kept.
+
+    Attributes:
+        scope: ``tenant``: the caller's own queue is full; ``server``: everybody's is; ``deadline``: its first token
+            would come too late; ``wait``: the estimated wait is beyond the bound.
+        found: the number that is beyond its bound: requests, or seconds.
+        allowed: that bound.
+        retry_after_s: after which the same request may be let in.
+    """
+
+    def __init__(
+        self,
+        scope: Literal["tenant", "server", "deadline", "wait"],
+        *,
+        found: float,
+        allowed: float,
+        retry_after_s: float,
+    ) -> None:
+        self.scope, self.found, self.allowed, self.retry_after_s = scope, found, allowed, retry_after_s
+        super().__init__(f"{scope}: found {found}, allowed {allowed}")

@@ -1,0 +1,133 @@
+"""What a tenant is likely to ask for next, from its own requests alone. Pure; the caller brings the time.
+
+Each tenant has a short list of versions with decayed counts of their uses (as in LRFU, Lee et al. 2001), and for each
+of them the versions that came next within a minute: a first-order Markov predictor, as prefetchers of web pages have
+(Padmanabhan and Mogul 1996). Tenants share nothing but the memory's bound.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+#: As many followers as a version's share of all the tenant's uses stands for: the weight of a Dirichlet prior.
+_PRIOR = 8.0
+#: Counts of what comes next are halved beyond this sum, so that new habits replace old ones.
+_MOST_COUNTED = 64.0
+
+
+@dataclass(slots=True)
+class _Uses:
+    """One version's.
+
+    Attributes:
+        count: decayed to the moment ``at``.
+        next: versions that came next -> how often.
+    """
+
+    count: float
+    at: float
+    next: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Habits:
+    """One tenant's: its versions, the one it asked for last, and when."""
+
+    versions: dict[int, _Uses] = field(default_factory=dict)
+    last: int | None = None
+    last_at: float = -math.inf
+
+
+class Predictor:
+    """Bounded in tenants and per tenant, so that no tenant can make it forget another or grow.
+
+    Times are seconds of one clock that does not go backwards.
+
+    Args:
+        tenants: remembered; beyond them whoever asked longest ago is forgotten.
+        versions: of one tenant; beyond them its least used.
+        followers: versions remembered as coming next after another.
+        window_s: what comes later than this after a request is not its follower.
+        half_life_s: seconds after which a use counts half.
+    """
+
+    def __init__(
+        self,
+        *,
+        tenants: int = 10_000,
+        versions: int = 16,
+        followers: int = 4,
+        window_s: float = 60.0,
+        half_life_s: float = 3600.0,
+    ) -> None:
+        self._most_tenants, self._most_versions, self._most_followers = tenants, versions, followers
+        self._window_s, self._half_life_s = window_s, half_life_s
+        self._tenants: OrderedDict[str, _Habits] = OrderedDict()
+
+    def seen(self, tenant: str, version_id: int, now: float) -> None:
+        """A request of the tenant named this version. Some microseconds."""
+        habits = self._tenants.get(tenant)
+        if habits is None:
+            habits = self._tenants[tenant] = _Habits()
+            if len(self._tenants) > self._most_tenants:
+                self._tenants.popitem(last=False)
+        else:
+            self._tenants.move_to_end(tenant)
+        self._use(habits, version_id, now)
+        if habits.last is not None and habits.last != version_id and now - habits.last_at <= self._window_s:
+            self._follow(habits.versions[habits.last].next, version_id)
+        habits.last, habits.last_at = version_id, now
+
+    def likely(self, tenant: str, now: float, *, most: int) -> list[int]:
+        """Versions that the tenant may ask for next, the likeliest first, without the one that it asked for last."""
+        habits = self._tenants.get(tenant)
+        if habits is None:
+            return []
+        counts = {version_id: self._decayed(uses, now) for version_id, uses in habits.versions.items()}
+        scale = _PRIOR / max(sum(counts.values()), 1e-9)
+        scores = {version_id: count * scale for version_id, count in counts.items()}
+        if habits.last is not None and now - habits.last_at <= self._window_s:
+            for version_id, count in habits.versions[habits.last].next.items():
+                scores[version_id] += count
+        if habits.last is not None:
+            del scores[habits.last]
+        return sorted(scores, key=lambda version_id: -scores[version_id])[:most]
+
+    def forget(self, version_ids: Collection[int]) -> None:
+        """Remove every trace of versions that are gone."""
+        for habits in self._tenants.values():
+            for version_id in version_ids:
+                if version_id in habits.versions:
+                    self._drop(habits, version_id)
+
+    def _use(self, habits: _Habits, version_id: int, now: float) -> None:
+        uses = habits.versions.get(version_id)
+        if uses is not None:
+            uses.count, uses.at = 1 + self._decayed(uses, now), now
+            return
+        if len(habits.versions) >= self._most_versions:
+            # Never the last one, whose follower this is.
+            others = (known for known in habits.versions if known != habits.last)
+            self._drop(habits, min(others, key=lambda known: self._decayed(habits.versions[known], now)))
+        habits.versions[version_id] = _Uses(1.0, now)
+
+    def _follow(self, following: dict[int, float], version_id: int) -> None:
+        following[version_id] = following.get(version_id, 0.0) + 1
+        if len(following) > self._most_followers:
+            others = (known for known in following if known != version_id)
+            del following[min(others, key=following.__getitem__)]
+        if sum(following.values()) > _MOST_COUNTED:
+            for known in following:
+                following[known] /= 2
+
+    def _decayed(self, uses: _Uses, now: float) -> float:
+        return uses.count * 2 ** ((uses.at - now) / self._half_life_s)
+
+    @staticmethod
+    def _drop(habits: _Habits, version_id: int) -> None:
+        del habits.versions[version_id]
+        for uses in habits.versions.values():
+            uses.next.pop(version_id, None)
+        if habits.last == version_id:
+            habits.last = None

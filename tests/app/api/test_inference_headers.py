@@ -1,0 +1,86 @@
+"""The deadline that a caller gives, and what an answer's headers say of a cold load."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+
+from app.api.inference_headers import deadline_of, load_headers
+from app.api.streaming import answer_response
+from app.engine.overview import LoadPhases
+from app.errors import InvalidRequest
+from app.services.inference import Served
+
+LOAD = LoadPhases(fetch_s=0.5, stage_s=0.25, wait_s=0.0625, copy_s=0.01)
+
+#: https://www.w3.org/TR/server-timing/: metric-name *( OWS ";" OWS server-timing-param ), commas between them.
+_METRIC = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+;dur=[0-9]+(\.[0-9]+)?"
+
+
+def asked(**headers: str) -> Request:
+    raw = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
+    return Request({"type": "http", "headers": raw})
+
+
+def test_nobody_has_to_give_a_deadline() -> None:
+    assert deadline_of(asked()) is None
+
+
+def test_what_a_library_sends_by_itself_is_no_deadline() -> None:
+    assert deadline_of(asked(x_stainless_read_timeout="600", x_stainless_timeout="5")) is None
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2", 2.0), ("0.25", 0.25), (".5", 0.5), ("7.", 7.0), ("3600", 3600.0)])
+def test_seconds_are_read(text: str, seconds: float) -> None:
+    assert deadline_of(asked(x_request_timeout=text)) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "0.0", "-1", "+1", "3600.1", "1e2", "nan", "inf", "1_0", "1s", "1,5", "0x10", "²", ".", " "]
+)
+def test_what_is_no_wait_is_named(text: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"^x-request-timeout: found .* allowed seconds above 0") as caught:
+        deadline_of(asked(x_request_timeout=text))
+    assert caught.value.param == "x-request-timeout"
+
+
+@given(st.text(alphabet=st.characters(codec="latin-1")))
+def test_any_text_is_a_number_in_range_or_refused(text: str) -> None:
+    try:
+        seconds = deadline_of(asked(x_request_timeout=text))
+    except InvalidRequest as error:
+        assert len(error.message) < 300  # noqa: PT017 - either end is right
+    else:
+        assert seconds is not None
+        assert 0 < seconds <= 3600
+
+
+def test_a_warm_answer_says_nothing_of_loads() -> None:
+    assert load_headers(None) == {}
+    assert not {"x-tenora-load-ms", "server-timing"} & set(answer_response(Served({}, "prices@1")).headers)
+
+
+def test_a_cold_answer_says_how_long_each_phase_took() -> None:
+    assert load_headers(LOAD) == {
+        "x-tenora-load-ms": "822",
+        "server-timing": "fetch;dur=500.0, stage;dur=250.0, wait;dur=62.5, copy;dur=10.0",
+    }
+
+
+@given(st.builds(LoadPhases, *[st.floats(0, 10_000)] * 4))
+def test_the_phases_are_in_w3cs_syntax_and_add_up(load: LoadPhases) -> None:
+    headers = load_headers(load)
+    assert re.fullmatch(rf"{_METRIC}(, {_METRIC})*", headers["server-timing"])
+    parts = [float(part.partition("=")[2]) for part in headers["server-timing"].split(", ")]
+    assert abs(sum(parts) - int(headers["x-tenora-load-ms"])) < 1
+
+
+async def test_streams_have_the_headers_too() -> None:
+    async def events():
+        yield "data: [DONE]\n\n"
+
+    response = answer_response(Served(events(), "prices@1", LOAD))
+    assert response.headers["x-tenora-load-ms"] == "822"
+    assert response.headers["content-type"].startswith("text/event-stream")

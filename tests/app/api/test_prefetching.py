@@ -1,0 +1,37 @@
+"""What a server was asked for last is brought towards the engine after its next start."""
+
+import json
+import time
+from pathlib import Path
+
+from app.engine.overview import EngineState
+from tests.app.api.conftest import Site, make_unit, parts, running_site
+from tests.app.serving import PeftFiles
+
+
+def ask_for_an_adapter(site: Site, files: PeftFiles) -> None:
+    with site.client(site.admin_key) as admin:
+        unit = make_unit(admin)
+    with site.client(unit.key) as client:
+        assert client.post("/v1/adapters/quotes/versions", files=parts(files)).status_code == 201
+        # There is no engine; the name was resolved all the same.
+        assert client.post("/v1/completions", json={"model": "quotes", "prompt": "x"}).status_code == 503
+
+
+def test_the_working_set_outlives_a_restart(base: Path, files: PeftFiles, tmp_path: Path) -> None:
+    with running_site(tmp_path, base) as site:
+        ask_for_an_adapter(site, files)
+    (used,) = json.loads((tmp_path / "working-set.json").read_text())["versions"]
+    with running_site(tmp_path, base) as site:
+        site.engine.state = EngineState.READY  # type: ignore[misc]
+        deadline = time.monotonic() + 10
+        while not site.engine.prefetched:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert site.engine.prefetched == [used["id"]]
+
+
+def test_a_broken_working_set_keeps_no_server_from_starting(base: Path, tmp_path: Path) -> None:
+    (tmp_path / "working-set.json").write_bytes(b"\xff[[[[")
+    with running_site(tmp_path, base) as site, site.client(None) as client:
+        assert client.get("/health/live").status_code == 200

@@ -1,0 +1,49 @@
+"""What a request is expected to cost."""
+
+import time
+from typing import Any
+
+import pytest
+
+from adapters.identity import VersionKey
+from app.engine.base import Endpoint, EngineRequest
+from app.engine.tickets import ticket
+
+KEY = VersionKey(7, "0" * 64, "1" * 64, 1, 1)
+
+
+def request(body: dict[str, Any], **fields: Any) -> EngineRequest:
+    endpoint = Endpoint.CHAT if "messages" in body else Endpoint.COMPLETIONS
+    return EngineRequest("r", endpoint, body, "m", None, "salt", **fields)
+
+
+@pytest.mark.parametrize(
+    ("body", "prompt_tokens", "output_tokens", "sequences"),
+    [
+        ({"prompt": [5] * 30, "max_tokens": 9}, 30, 9, 1),
+        ({"prompt": [[5] * 30, [6] * 3], "max_tokens": 9, "n": 2}, 33, 36, 4),
+        ({"prompt": "four letters a token", "max_tokens": 0}, 6, 0, 1),
+        ({"prompt": ["", "abcd"], "max_tokens": 1}, 3, 2, 2),
+        ({"messages": [{"role": "user", "content": "abcdefgh"}], "max_completion_tokens": 3}, 3, 3, 1),
+        ({"messages": [{"content": [{"type": "text", "text": "abcdefgh"}]}, {"role": "assistant"}]}, 3, 256, 1),
+    ],
+)
+def test_tokens_are_counted_or_guessed(
+    body: dict[str, Any], prompt_tokens: int, output_tokens: int, sequences: int
+) -> None:
+    made = ticket(request(body))
+    assert (made.prompt_tokens, made.output_tokens, made.sequences) == (prompt_tokens, output_tokens, sequences)
+    assert (made.version_id, made.deadline) == (None, None)
+
+
+def test_a_rendered_prompt_is_what_counts() -> None:
+    made = ticket(request({"messages": [{"role": "user", "content": "x"}]}, prompt="y" * 400))
+    assert made.prompt_tokens == 101
+
+
+def test_whose_it_is_and_until_when() -> None:
+    before = time.monotonic()
+    made = ticket(EngineRequest("r", Endpoint.COMPLETIONS, {"prompt": "x"}, "m", KEY, "salt", None, "retail", 4.0, 2.5))
+    assert (made.tenant, made.weight, made.version_id) == ("retail", 4.0, 7)
+    assert made.deadline is not None
+    assert before + 2.5 <= made.deadline <= time.monotonic() + 2.5

@@ -1,0 +1,88 @@
+"""An engine with a clock of its own: what Admission admits runs for a while and leaves."""
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from app.scheduling.admission import Admission
+from app.scheduling.ticket import Ticket
+
+
+@dataclass
+class Engine:
+    """Runs requests in simulated time.
+
+    Attributes:
+        seconds: how long a request of this ticket runs.
+        output_tokens: what it generates in truth.
+        ended: told of each request that ended, after it left.
+    """
+
+    admission: Admission
+    seconds: Callable[[Ticket], float] = lambda ticket: 1.0
+    output_tokens: Callable[[Ticket], int] = lambda ticket: ticket.output_tokens
+    ended: Callable[[Ticket], object] = lambda ticket: None
+    now: float = 0.0
+    entered: dict[str, float] = field(default_factory=dict)
+    started: dict[str, float] = field(default_factory=dict)
+    order: list[Ticket] = field(default_factory=list)
+    tickets: dict[str, Ticket] = field(default_factory=dict)
+    served: Counter[str] = field(default_factory=Counter)
+    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+    _events: list[tuple[float, int, Callable[[], object]]] = field(default_factory=list)
+
+    def at(self, time: float, event: Callable[[], object]) -> None:
+        heapq.heappush(self._events, (time, next(self._numbers), event))
+
+    def enter(
+        self,
+        tenant: str,
+        version_id: int | None = None,
+        *,
+        weight: float = 1.0,
+        prompt: int = 10,
+        output: int = 10,
+        sequences: int = 1,
+    ) -> Ticket:
+        name = f"request {next(self._numbers)}"
+        ticket = Ticket(name, tenant, weight, version_id, prompt, output, sequences)
+        self.tickets[name], self.entered[name] = ticket, self.now
+        self.start(self.admission.enter(ticket, self.now))
+        return ticket
+
+    def start(self, names: tuple[str, ...]) -> None:
+        for name in names:
+            ticket = self.tickets[name]
+            self.started[name] = self.now
+            self.order.append(ticket)
+            self.at(self.now + self.seconds(ticket), partial(self.end, ticket))
+
+    def end(self, ticket: Ticket) -> None:
+        output = self.output_tokens(ticket)
+        self.served[ticket.tenant] += ticket.prompt_tokens + 2 * output
+        self.start(
+            self.admission.leave(ticket.request_id, self.now, prompt_tokens=ticket.prompt_tokens, output_tokens=output)
+        )
+        self.ended(ticket)
+
+    def run(self, until: float = float("inf")) -> None:
+        """Let time pass until then, or until nothing happens any more."""
+        while self._events and self._events[0][0] <= until:
+            self.now, _, event = heapq.heappop(self._events)
+            event()
+        if until != float("inf"):
+            self.now = until
+
+    def waits(self, tenant: str) -> list[float]:
+        """Seconds from entering to starting, of requests that started."""
+        return [self.started[t.request_id] - self.entered[t.request_id] for t in self.order if t.tenant == tenant]
+
+
+def staged(admission: Admission, versions: range) -> Admission:
+    """Stage versions before anything waits for them."""
+    for version_id in versions:
+        assert admission.staged(version_id, 0.0) == ()
+    return admission

@@ -1,0 +1,127 @@
+"""Admission and the model side by side: asked the same, they must answer and show the same."""
+
+import copy
+
+import pytest
+
+from app.scheduling.admission import Admission
+from app.scheduling.ticket import Bounds, Refused, Ticket
+from tests.app.scheduling.model import Model
+
+VERSIONS = range(1, 7)
+#: Whose adapter each version is; the last two are shared.
+OWNERS = {1: "a", 2: "a", 3: "b", 4: "c"}
+
+
+class Pair:
+    """Six versions of three tenants.
+
+    Args:
+        bound: requests that may wait; of one tenant one less.
+    """
+
+    def __init__(self, *, slots: int, window: int, max_age_s: float, bound: int = 10**6) -> None:
+        self.slots, self.window, self.now, self.count = slots, window, 0.0, 0
+        self.bounds = Bounds(requests=bound, tenant_requests=bound - 1, seconds=1e15)
+        self.admission = Admission(slots=slots, window=window, max_age_s=max_age_s, bounds=self.bounds)
+        self.model = Model(slots, window, max_age_s)
+        #: Pinned versions and the requests that keep their slots.
+        self.keepers: dict[int, str] = {}
+
+    def waiting(self) -> list[str]:
+        return [name for name, request in self.model.requests.items() if not request.running]
+
+    def running(self) -> list[str]:
+        """But for those that keep pinned slots."""
+        kept = set(self.keepers.values())
+        return [name for name, request in self.model.requests.items() if request.running and name not in kept]
+
+    def pinnable(self) -> list[int]:
+        """At least one slot stays unpinned, as the engine sees to."""
+        return sorted(self.model.holders - set(self.keepers)) if len(self.keepers) + 1 < self.slots else []
+
+    def enter(
+        self, version: int | None, tenant: str, weight: float, prompt: int, output: int, sequences: int = 1
+    ) -> None:
+        self.count += 1
+        owner = tenant if tenant == "" else OWNERS.get(version or 0, tenant)
+        ticket = Ticket(f"r{self.count}", owner, weight, version, prompt, output, sequences)
+        self.model.pass_time(self.now)
+        after = copy.deepcopy(self.model)
+        expected = after.enter(ticket, self.now)
+        own = sum(self.model.requests[name].ticket.tenant == owner for name in self.waiting())
+        full = own >= self.bounds.tenant_requests or len(self.waiting()) >= self.bounds.requests
+        if owner and ticket.request_id not in expected and full:
+            with pytest.raises(Refused) as refused:
+                self.admission.enter(ticket, self.now)
+            assert refused.value.scope == ("tenant" if own >= self.bounds.tenant_requests else "server")
+        else:
+            self.model = after
+            assert list(self.admission.enter(ticket, self.now)) == expected
+        self.check()
+
+    def leave(self, name: str, prompt: int | None = None, output: int | None = None) -> None:
+        expected = self.model.leave(name, self.now, prompt, output)
+        assert list(self.admission.leave(name, self.now, prompt_tokens=prompt, output_tokens=output)) == expected
+        self.check()
+
+    def stage(self, version: int) -> None:
+        assert list(self.admission.staged(version, self.now)) == self.model.staged(version, self.now)
+        self.check()
+
+    def unstage(self, version: int) -> None:
+        self.admission.unstaged(version)
+        self.model.unstaged(version)
+        self.check()
+
+    def pin(self, version: int) -> None:
+        self.keepers[version] = self.model.running(version)[0].ticket.request_id
+        assert list(self.admission.pin(version, self.now)) == self.model.pin(version, self.now)
+        self.check()
+
+    def unpin(self, version: int, *, keeper_first: bool) -> None:
+        keeper = self.keepers.pop(version)
+        if keeper_first:
+            self.leave(keeper)
+        self.admission.unpin(version)
+        self.model.unpin(version)
+        if not keeper_first:
+            self.leave(keeper)
+        self.check()
+
+    def check(self) -> None:
+        """Both hold the same, and it is within the bounds."""
+        model, seen = self.model, self.admission.snapshot(self.now)
+        assert self.admission.waiting == len(self.waiting())
+        assert self.admission.running == len(model.requests) - len(self.waiting())
+        assert {state.tenant: state.counter for state in seen.tenants} == {
+            request.ticket.tenant: model.accounts[request.ticket.tenant].counter for request in model.requests.values()
+        }
+        assert {state.version_id for state in seen.versions if state.holds_slot} == model.holders
+        assert {state.version_id for state in seen.versions if state.draining} == set(model.draining())
+        for state in seen.versions:
+            waiting = model.waiting(state.version_id)
+            assert (state.running, state.waiting) == (len(model.running(state.version_id)), len(waiting))
+            assert state.oldest_wait_s == (self.now - waiting[0].arrived if waiting else 0.0)
+        unstaged = [version for version in model.waiting_versions() if version not in model.staged_ids]
+        assert list(self.admission.wanted()) == unstaged
+        self._check_bounds()
+
+    def _check_bounds(self) -> None:
+        running = [request.ticket for request in self.model.requests.values() if request.running]
+        assert len({ticket.version_id for ticket in running} - {None}) <= len(self.model.holders) <= self.slots
+        sequences = [ticket.sequences for ticket in running if ticket.sequences]
+        assert sum(sequences) <= self.window or len(sequences) == 1
+
+    def finish(self) -> None:
+        """Whoever waits is admitted once those before them end and all is staged; nothing stays."""
+        for version in list(self.keepers):
+            self.unpin(version, keeper_first=False)
+        for version in VERSIONS:
+            self.stage(version)
+        while running := self.running():
+            self.now += 0.5
+            self.leave(running[0])
+        assert (self.admission.running, self.admission.waiting) == (0, 0)
+        assert self.admission.snapshot(self.now).versions == ()
+        assert self.admission.snapshot(self.now).tenants == ()

@@ -1,0 +1,33 @@
+"""What the model keeps of requests, tenants and versions."""
+
+from dataclasses import dataclass
+from math import inf
+
+from app.scheduling.ticket import Ticket
+
+
+@dataclass(eq=False)
+class Request:
+    ticket: Ticket
+    number: int
+    arrived: float
+    running: bool = False
+    started: float = 0.0
+    cost: float = 0.0
+
+
+@dataclass(eq=False)
+class Account:
+    counter: float = 0.0
+    outstanding: float = 0.0
+    average: float | None = None
+
+
+@dataclass(eq=False)
+class Version:
+    service: float = 0.0
+    drains_since: float | None = None
+    closed_at: float = -inf
+    closed: int = 0
+    ahead: int = 0
+    limit: float | None = None  # of one that has waited too long

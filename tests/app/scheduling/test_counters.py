@@ -1,0 +1,80 @@
+"""Virtual counters: what is charged, what is settled, who is lifted."""
+
+from app.scheduling.admission import Admission
+from app.scheduling.ticket import Ticket
+
+
+def counter(admission: Admission, tenant: str) -> float:
+    return next(state.counter for state in admission.snapshot(0.0).tenants if state.tenant == tenant)
+
+
+def ticket(name: str, tenant: str, *, prompt: int = 10, output: int = 100, weight: float = 1.0) -> Ticket:
+    return Ticket(name, tenant, weight, None, prompt, output)
+
+
+def test_a_request_is_charged_when_it_is_admitted_and_settled_when_it_ends() -> None:
+    admission = Admission(slots=1, window=2)
+    admission.enter(ticket("a", "t", prompt=10, output=100, weight=2.0), 0.0)
+    admission.enter(ticket("b", "t", prompt=0, output=0), 0.0)
+    assert counter(admission, "t") == (10 + 2 * 100) / 2
+    admission.leave("a", 1.0, prompt_tokens=12, output_tokens=30)
+    assert counter(admission, "t") == (12 + 2 * 30) / 2
+
+
+def test_a_request_that_never_ran_is_not_charged() -> None:
+    admission = Admission(slots=1, window=1)
+    admission.enter(ticket("a", "t"), 0.0)
+    admission.enter(ticket("b", "t"), 0.0)
+    admission.leave("b", 1.0)
+    assert counter(admission, "t") == 210
+
+
+def test_without_true_counts_the_estimate_stays() -> None:
+    admission = Admission(slots=1, window=2)
+    admission.enter(ticket("a", "t"), 0.0)
+    admission.enter(ticket("b", "t", prompt=0, output=0), 0.0)
+    admission.leave("a", 1.0)
+    assert counter(admission, "t") == 210
+
+
+def test_an_estimate_is_what_the_tenant_lately_took_but_no_more_than_it_asked_for() -> None:
+    admission = Admission(slots=1, window=3)
+    admission.enter(ticket("a", "t", prompt=0, output=4096), 0.0)
+    admission.leave("a", 1.0, output_tokens=30)
+    admission.enter(ticket("b", "t", prompt=0, output=4096), 1.0)
+    assert counter(admission, "t") == 60 + 60
+    admission.enter(ticket("c", "t", prompt=0, output=5), 1.0)
+    assert counter(admission, "t") == 60 + 60 + 10
+
+
+def test_who_comes_is_lifted_to_the_smallest_counter_of_those_that_compete() -> None:
+    admission = Admission(slots=1, window=1)
+    admission.enter(ticket("a", "early", prompt=100, output=0), 0.0)
+    admission.enter(ticket("b", "early", prompt=100, output=0), 0.0)
+    admission.enter(ticket("c", "other", prompt=100, output=0), 0.0)
+    admission.leave("a", 1.0, prompt_tokens=100, output_tokens=0)
+    assert (counter(admission, "early"), counter(admission, "other")) == (100, 100)
+    admission.leave("c", 2.0, prompt_tokens=100, output_tokens=0)
+    admission.enter(ticket("d", "late"), 3.0)
+    assert counter(admission, "late") == 100
+
+
+def test_who_comes_when_nobody_competes_is_lifted_to_the_last_that_did() -> None:
+    admission = Admission(slots=1, window=1)
+    for number in range(3):
+        admission.enter(ticket(str(number), "early", prompt=100, output=0), 0.0)
+        admission.leave(str(number), 1.0, prompt_tokens=100, output_tokens=0)
+    admission.enter(ticket("b", "late", prompt=1, output=0), 2.0)
+    assert counter(admission, "late") == 300 + 1
+
+
+def test_what_is_owed_is_remembered_while_the_tenant_is_away() -> None:
+    admission = Admission(slots=1, window=2)
+    admission.enter(ticket("x", "busy", prompt=1, output=0), 0.0)
+    admission.enter(ticket("a", "greedy", prompt=1000, output=0), 0.0)
+    admission.enter(ticket("y", "busy", prompt=1, output=0), 0.0)
+    admission.leave("a", 1.0, prompt_tokens=1000, output_tokens=0)
+    assert {state.tenant for state in admission.snapshot(1.0).tenants} == {"busy"}
+    admission.enter(ticket("z", "busy", prompt=1, output=0), 1.0)
+    admission.enter(ticket("b", "greedy", prompt=1, output=0), 2.0)
+    assert counter(admission, "greedy") >= 1000

@@ -1,0 +1,171 @@
+"""What one tenant can do to the others by the requests that it sends."""
+
+import pickle
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from app.scheduling.admission import Admission
+from app.scheduling.ticket import Bounds, Refused, Ticket
+from tests.app.scheduling.engine import Engine, staged
+
+BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)
+
+
+def always(engine: Engine, *tenants: str, each: int = 20, promised: int = 10) -> None:
+    """Keep each of these tenants at so many requests for the base model, which promise so many tokens."""
+    before = engine.ended
+
+    def again(ticket: Ticket) -> None:
+        before(ticket)
+        if ticket.tenant in tenants:
+            engine.enter(ticket.tenant, output=promised)
+
+    engine.ended = again
+    for tenant in tenants * each:
+        engine.enter(tenant, output=promised)
+
+
+def share(engine: Engine, tenant: str) -> float:
+    return engine.served[tenant] / engine.served.total()
+
+
+def test_many_tiny_requests_get_no_more_than_a_share() -> None:
+    engine = Engine(Admission(slots=1, window=8, bounds=BOUNDS), seconds=lambda ticket: 0.1 * ticket.output_tokens)
+    always(engine, "a", "b")
+    for _ in range(5000):
+        engine.enter("tiny", prompt=1, output=1)
+    engine.run(60.0)
+    assert share(engine, "tiny") <= 0.35
+
+
+def test_a_huge_promise_hurts_only_who_makes_it_and_only_once() -> None:
+    """It asks for 100,000 tokens and takes 10, as the others do: from its second round on it has its share."""
+    engine = Engine(Admission(slots=1, window=8, bounds=BOUNDS), output_tokens=lambda ticket: 10)
+    always(engine, "huge", promised=100_000)
+    engine.run(10.0)
+    always(engine, "a", "b")
+    engine.served.clear()
+    engine.run(200.0)
+    assert all(0.3 <= share(engine, tenant) <= 0.37 for tenant in ("huge", "a", "b"))
+
+
+def test_refunds_buy_no_credit_over_who_came_meanwhile() -> None:
+    """While its huge estimate is charged another tenant comes; when it is refunded, both share."""
+    engine = Engine(Admission(slots=1, window=1, bounds=BOUNDS), output_tokens=lambda ticket: 10)
+    engine.enter("huge", output=1_000_000)
+    always(engine, "victim", "huge")
+    engine.run(200.0)
+    assert 0.45 <= share(engine, "victim") <= 0.55
+
+
+def test_an_endless_stream_saves_no_credit() -> None:
+    """For 100 s a tenant keeps one long request running; then it sends many, and has its share, not all."""
+    engine = Engine(
+        Admission(slots=1, window=8, bounds=BOUNDS), seconds=lambda ticket: 1000.0 if ticket.prompt_tokens == 7 else 1.0
+    )
+    engine.enter("saver", prompt=7, output=1)
+    always(engine, "honest")
+    engine.run(100.0)
+    engine.served.clear()
+    always(engine, "saver")
+    engine.run(150.0)
+    assert 0.45 <= share(engine, "honest") <= 0.55
+
+
+@pytest.mark.parametrize("each", [1, 8])
+def test_coming_and_going_earns_nothing(each: int) -> None:
+    """A tenant that empties its queue after each burst, to be lifted when it returns, gets no more than a share."""
+    engine = Engine(Admission(slots=1, window=4, bounds=BOUNDS))
+    always(engine, "honest")
+
+    def burst() -> None:
+        for _ in range(each):
+            engine.enter("cycler")
+        engine.at(engine.now + 0.5, burst)
+
+    burst()
+    engine.run(100.0)
+    assert share(engine, "cycler") <= 0.53
+
+
+def test_a_storm_of_cancelled_requests_changes_nothing() -> None:
+    """The same traffic with and without 10,000 requests that enter and give up at once."""
+    orders = []
+    for storm in (0, 100):
+        engine = Engine(Admission(slots=2, window=4, bounds=BOUNDS))
+        staged(engine.admission, range(1, 6))
+        for _ in range(4):
+            engine.enter("c")
+        for number in range(100):
+            engine.enter("ab"[number % 2], number % 6 or None, prompt=number)
+            for cancelled in range(storm):
+                ticket = Ticket(f"cancelled {cancelled}", "storm", 1.0, cancelled % 6 or None, 5, 5)
+                assert engine.admission.enter(ticket, engine.now) == ()
+                assert engine.admission.leave(ticket.request_id, engine.now) == ()
+        engine.run()
+        orders.append([(ticket.tenant, ticket.prompt_tokens) for ticket in engine.order])
+    assert len(orders[0]) == 104
+    assert orders[0] == orders[1]
+
+
+def slot_turns(hostile: int, *, seconds: float) -> Counter[str]:
+    """Turns of slots by tenant: three with one adapter each and one with many, each always with a request of each."""
+    admission = Admission(slots=2, window=1000, bounds=BOUNDS, max_age_s=2.0)
+    staged(admission, range(1, 4 + hostile))
+    engine = Engine(admission, seconds=lambda ticket: 0.5)
+    turns: Counter[str] = Counter()
+
+    def ended(ticket: Ticket) -> None:
+        turns[ticket.tenant] += 1
+        engine.enter(ticket.tenant, ticket.version_id)
+
+    engine.ended = ended
+    for version in range(4, 4 + hostile):
+        engine.enter("hostile", version)
+    for version in (1, 2, 3):
+        engine.enter(f"tenant {version}", version)
+    engine.run(seconds)
+    return turns
+
+
+def test_many_adapters_get_no_more_turns_than_the_bound_promises_them() -> None:
+    """In first come, first served a tenant with 300 of 303 adapters would have 99% of the turns.
+
+    Its adapters are promised a turn per rounds x (2 s + 0.5 s), which is a fifth of all turns; the rest is fair.
+    """
+    turns = slot_turns(300, seconds=600.0)
+    assert turns["hostile"] / turns.total() <= 0.35
+    assert min(turns[f"tenant {version}"] for version in (1, 2, 3)) / turns.total() >= 0.2
+
+
+def test_a_full_queue_of_one_tenant_refuses_only_that_tenant() -> None:
+    admission = Admission(slots=1, window=1, bounds=Bounds(requests=100, tenant_requests=10))
+    enter: Callable[[str, int], tuple[str, ...]] = lambda tenant, number: admission.enter(  # noqa: E731
+        Ticket(f"{tenant} {number}", tenant, 1.0, None, 1, 1), 0.0
+    )
+    for number in range(11):
+        enter("greedy", number)
+    with pytest.raises(Refused) as refused:
+        enter("greedy", 11)
+    assert refused.value.scope == "tenant"
+    assert enter("modest", 0) == ()
+
+
+def test_nothing_is_kept_of_tenants_and_versions_that_are_gone() -> None:
+    """Many come and go while one stays; memory does not follow their number."""
+    sizes = []
+    for count in (1_000, 20_000):
+        admission = Admission(slots=2, window=4, bounds=BOUNDS)
+        staged(admission, range(1, 4))
+        engine = Engine(admission)
+        always(engine, "stays", each=3)
+        for number in range(count):
+            engine.enter(f"tenant {number}", number % 4 or None)
+            engine.run(engine.now + 0.5)
+        engine.ended = lambda ticket: None
+        engine.run()
+        assert admission.snapshot(engine.now).tenants == ()
+        sizes.append(len(pickle.dumps(admission)))
+    assert sizes[1] < 2 * sizes[0]

@@ -1,0 +1,44 @@
+import pickle
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.scheduling.ranking import Ranking
+
+CHANGES = st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers(0, 5)), max_size=200)
+
+
+@given(CHANGES)
+def test_it_orders_what_a_dict_holds(changes: list[tuple[int, int | None]]) -> None:
+    ranking: Ranking[int, int] = Ranking()
+    keys: dict[int, int] = {}
+    for item, key in changes:
+        if key is None:
+            ranking.discard(item)
+            keys.pop(item, None)
+        else:
+            ranking.set(item, key)
+            keys[item] = key
+        assert ranking == keys
+        assert ranking.first() == min(((key, item) for item, key in keys.items()), default=None)
+        assert list(ranking.ordered()) == sorted(keys, key=lambda item: (keys[item], item))
+
+
+def test_what_goes_while_it_is_listed_is_left_out() -> None:
+    ranking: Ranking[str, int] = Ranking()
+    for key, item in enumerate("abcd"):
+        ranking.set(item, key)
+    listed = ranking.ordered()
+    assert next(listed) == "a"
+    ranking.discard("b")
+    ranking.set("c", 9)
+    assert list(listed) == ["d"]
+
+
+def test_memory_stays_in_proportion_to_the_items() -> None:
+    ranking: Ranking[int, int] = Ranking()
+    for key in range(10_000):
+        ranking.set(key % 3, key)
+        ranking.set(100, key)
+        ranking.discard(100)
+    assert len(pickle.dumps(ranking)) < 2_000

@@ -1,0 +1,64 @@
+"""``python -m tests.e2e.engine_memory BASE``: start an engine with Tenora's arguments, print what it allocated, end.
+
+A process of its own, as an engine in a test's would outlive the test.
+"""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from vllm.engine.arg_utils import EngineArgs
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.model_executor.layers.linear import LinearBase
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.engine.llm_engine import LLMEngine
+
+from app.engine.arguments import engine_arguments
+from app.planning.machine import resolve_slots
+from app.settings import Settings
+
+
+class Memory:
+    """Mixed into vLLM's worker."""
+
+    def tenora_memory(self) -> dict[str, int]:
+        runner = self.model_runner  # type: ignore[attr-defined]
+        wrapped = runner.lora_manager._adapter_manager.modules.values()
+        stacks = [stack for layer in wrapped for stack in (layer.lora_a_stacked, layer.lora_b_stacked)]
+        return {
+            "weights": sum(map(bytes_of, runner.model.parameters())) + packed_bytes(runner.model),
+            "slots": sum(bytes_of(tensor) for stack in stacks for tensor in stack),
+            "kv_cache": sum(map(bytes_of, runner.kv_caches)),
+            "blocks": self.cache_config.num_gpu_blocks,  # type: ignore[attr-defined]
+        }
+
+
+def bytes_of(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
+
+
+def packed_bytes(model: Any) -> int:
+    """Weights that a CPU's kernels took over: the layer's parameter is empty then, and its sizes are left."""
+    layers = [layer for layer in model.modules() if isinstance(layer, LinearBase) and not layer.weight.numel()]
+    return sum(
+        layer.input_size_per_partition * layer.output_size_per_partition * layer.weight.element_size()
+        for layer in layers
+    )
+
+
+def main() -> None:
+    base = Path(sys.argv[1])
+    settings = Settings()
+    arguments = engine_arguments(settings, base, served_name="base", cpu=True, slots=resolve_slots(settings, base))
+    args = EngineArgs.from_cli_args(make_arg_parser(FlexibleArgumentParser()).parse_args(arguments))
+    extension = "tests.e2e.engine_memory.Memory"  # by name: this module runs as __main__
+    engine = LLMEngine.from_engine_args(dataclasses.replace(args, worker_extension_cls=extension))
+    [memory] = engine.collective_rpc("tenora_memory")
+    print(json.dumps(memory))  # noqa: T201
+    engine.engine_core.shutdown()
+
+
+if __name__ == "__main__":
+    main()

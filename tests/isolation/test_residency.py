@@ -1,0 +1,105 @@
+"""What one tenant sees of the engine tells nothing of another: not its names, not its requests, not that it exists."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.app.api.conftest import Site, Unit, make_unit, parts, running_site
+from tests.app.overviews import overview, queue, residency
+from tests.app.serving import PeftFiles, peft_files, save_base
+from tests.isolation.test_foreign_names import without
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    base = save_base(tmp_path_factory.mktemp("base") / "tiny-llama")
+    with running_site(tmp_path_factory.mktemp("home"), base) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def admin(site: Site) -> Iterator[httpx.Client]:
+    with site.client(site.admin_key) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> PeftFiles:
+    return peft_files(tmp_path_factory.mktemp("peft"), seed=1)
+
+
+def owner_of(site: Site, admin: httpx.Client, files: PeftFiles, adapter: str) -> tuple[Unit, int]:
+    """A tenant, and the id of the one version of its adapter."""
+    unit = make_unit(admin)
+    with site.client(unit.key) as own:
+        assert own.post(f"/v1/adapters/{adapter}/versions", files=parts(files)).status_code == 201
+    return unit, site.engine.smoked[-1]
+
+
+def seen_by(site: Site, unit: Unit) -> httpx.Response:
+    with site.client(unit.key) as own:
+        return own.get("/v1/engine")
+
+
+def test_two_tenants_see_disjoint_things(site: Site, admin: httpx.Client, files: PeftFiles) -> None:
+    (one, ones), (two, twos) = (owner_of(site, admin, files, name) for name in ("prices", "margins"))
+    site.engine.shown = overview(
+        residency(ones, running=1),
+        residency(twos, "host", waiting=3),
+        tenants=(queue(one.slug, running=1), queue(two.slug, waiting=3)),
+    )
+    assert seen_by(site, one).json() == {
+        "running": 1, "waiting": 0, "total": 1,
+        "data": [{"name": "prices@1", "tier": "slot", "running": 1, "waiting": 0}],
+    }  # fmt: skip
+    assert seen_by(site, two).json() == {
+        "running": 0, "waiting": 3, "total": 1,
+        "data": [{"name": "margins@1", "tier": "host", "running": 0, "waiting": 3}],
+    }  # fmt: skip
+
+
+def test_an_answer_does_not_change_with_others_load(site: Site, admin: httpx.Client, files: PeftFiles) -> None:
+    (one, ones), (two, twos) = (owner_of(site, admin, files, name) for name in ("prices", "margins"))
+    mine, own = residency(ones, running=1), queue(one.slug, running=1)
+    answers = []
+    for others in (
+        overview(mine, tenants=(own,)),
+        overview(residency(twos, running=40, waiting=500), mine, tenants=(queue(two.slug, running=40), own)),
+        overview(mine, *(residency(twos + number, "loading") for number in range(1, 300)), tenants=(own,)),
+    ):
+        site.engine.shown = others
+        answers.append(without(two.slug, seen_by(site, one)))
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_a_recipient_learns_the_tier_of_what_is_shared_and_whose_requests_there_are_nobody_learns(
+    site: Site, admin: httpx.Client, files: PeftFiles
+) -> None:
+    owner, shared = owner_of(site, admin, files, "prices")
+    recipient, stranger = make_unit(admin), make_unit(admin)
+    with site.client(owner.key) as own:
+        assert own.put(f"/v1/adapters/prices/shares/{recipient.slug}").status_code == 201
+    answers = []
+    for busy in (0, 7):
+        load = (queue(owner.slug, running=busy), queue(recipient.slug, running=1))
+        site.engine.shown = overview(residency(shared, running=busy + 1, waiting=busy), tenants=load)
+        answers.append([seen_by(site, unit).json() for unit in (owner, recipient, stranger)])
+    assert answers[0][1:] == answers[1][1:]
+    quiet, busy_owner = answers[0][0], answers[1][0]
+    # Its own requests the owner sees, all its models together.
+    assert (quiet.pop("running"), busy_owner.pop("running")) == (0, 7)
+    assert quiet == busy_owner
+    assert answers[0][1]["data"] == [
+        {"name": f"{owner.slug}/prices@1", "tier": "slot", "running": None, "waiting": None}
+    ]
+    assert answers[0][2] == {"running": 0, "waiting": 0, "total": 0, "data": []}
+
+
+def test_a_tenants_weight_is_the_platforms_business(site: Site, admin: httpx.Client, files: PeftFiles) -> None:
+    unit, _ = owner_of(site, admin, files, "prices")
+    path = f"/admin/tenants/{unit.slug}"
+    with site.client(unit.key) as own:
+        assert own.patch(path, json={"weight": 1000}).status_code == 403
+        assert own.get(path).status_code == 403
+    assert admin.get(path).json()["weight"] == 1.0
