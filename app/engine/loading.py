@@ -150,9 +150,9 @@ class AdapterLoader:
         except BaseException:
             # A copy goes on without whoever began it, and has that slot until it ends.
             if load := self._loads.get(key.version_id):
-                load.add_done_callback(lambda _: self._queue.leave(ticket.request_id))
+                load.add_done_callback(lambda _: self._leave(ticket, 0, 0))
             else:
-                self._queue.leave(ticket.request_id)
+                self._leave(ticket, 0, 0)
             raise
 
     async def _ensure_placed(self, key: VersionKey, came: float, turn: float) -> None:

@@ -1,7 +1,7 @@
 """Items in the order of keys that change: a heap whose outdated entries go when they come to its top."""
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeVar
 
 Key = TypeVar("Key", int, float)
@@ -27,10 +27,14 @@ class Ranking(dict[Item, Key]):
 
     def set(self, item: Item, key: Key) -> None:
         """Add an item, or change its key."""
-        if self.get(item) == key:
+        known = self.get(item)
+        if known == key:
             return
         self[item] = key
         heap = self._heap
+        if known is not None and heap[0] == (known, item):
+            heapreplace(heap, (key, item))
+            return
         heappush(heap, (key, item))
         if len(heap) > _ENTRIES * len(self) + _SLACK:
             heap[:] = [(key, item) for item, key in self.items()]

@@ -165,8 +165,7 @@ class Slots:
 
         Returns: whether one that drained may be joined again.
         """
-        draining, joinable = self._draining, self._joinable
-        reopened = False
+        draining, joinable, reopened = self._draining, self._joinable, False
         while len(draining) > max(0, need := self.ages.needs - self.free):
             self._reopen(min(draining.values(), key=_service))
             reopened = True

@@ -65,6 +65,9 @@ class Model:
         return self.advance(now)
 
     def staged(self, version_id: int, now: float) -> list[str]:
+        if version_id in self.waiting_versions() and version_id not in self.staged_ids:
+            before = [other for other in self.queue() if other in self.staged_ids | self.holders]
+            self.versions[version_id].ahead = min(self.versions[version_id].ahead, len(before))
         self.staged_ids.add(version_id)
         return self.advance(now)
 
