@@ -95,7 +95,7 @@ def test_a_tenant_with_thousands_of_adapters_makes_nobody_forget_and_takes_no_mo
         grown, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # What is kept may have been replaced as a whole, and other threads allocate too; 10,000 more entries take a megabyte.
+    # What is kept may have been replaced as a whole, and other threads allocate too; 10,000 more take a megabyte.
     assert grown < 200_000
     assert predictor.likely("modest", 10.0, most=5) == before == [1]
 
