@@ -6,12 +6,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from moto.core.responses import ActionResult
+from moto.s3.models import FakeMultipart
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
 
@@ -22,8 +26,31 @@ def s3_server() -> Iterator[str]:
     server.start()
     with pytest.MonkeyPatch.context() as patch:
         fake_credentials(patch)
+        _true_dates(patch)
         yield "http://{}:{}".format(*server.get_host_and_port())
     server.stop()
+
+
+def _true_dates(patch: pytest.MonkeyPatch) -> None:
+    """moto dates every multipart upload to 2010, so that a sweep of what is old would take those under way."""
+    begin, serialized = FakeMultipart.__init__, S3Response.serialized
+
+    def begin_now(multipart: FakeMultipart, *args: Any, **kwargs: Any) -> None:
+        begin(multipart, *args, **kwargs)
+        multipart.initiated = datetime.now(UTC).isoformat()
+
+    def dated(response: S3Response, action: ActionResult) -> Any:
+        if response.data.get("Action") == "ListMultipartUploads":
+            under_way = response.backend.list_multipart_uploads(response.bucket_name)
+            action.result["Uploads"] = [
+                entry | {"Initiated": under_way[entry["UploadId"]].initiated}
+                for entry in action.result["Uploads"]
+                if entry["UploadId"] in under_way
+            ]
+        return serialized(response, action)
+
+    patch.setattr(FakeMultipart, "__init__", begin_now)
+    patch.setattr(S3Response, "serialized", dated)
 
 
 def fake_credentials(patch: pytest.MonkeyPatch) -> None:
