@@ -1,6 +1,7 @@
 """``tenora serve``: the server, in this process."""
 
 import copy
+import gc
 import os
 import socket
 import threading
@@ -115,6 +116,13 @@ def _server(config: "uvicorn.Config", app: "FastAPI") -> "uvicorn.Server":
     import uvicorn
 
     class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            # torch, vLLM and the rest are a million objects for life: a full collection that walks them stops every
+            # stream for most of a second.
+            gc.collect()
+            gc.freeze()
+
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             app.state.end_feeds()
             await super().shutdown(sockets)

@@ -1,8 +1,11 @@
-"""A server that stops ends the feeds that would hold it up."""
+"""How `tenora serve` begins and ends: what it loaded is out of the collector's way; feeds hold nothing up."""
 
 import asyncio
+import gc
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -14,9 +17,11 @@ from app.settings import Settings
 from tests.app.serving import MAX_RANK, NoEngine, save_base, set_up
 
 
-def test_an_open_feed_does_not_hold_up_the_end_of_the_server(tmp_path: Path) -> None:
-    base = save_base(tmp_path / "tiny-llama")
-    settings = Settings(home=tmp_path / "home", base_model=str(base), engine={"max_lora_rank": MAX_RANK})
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[uvicorn.Server, threading.Thread, str]]:
+    """A server in a thread, and a platform key; the test ends it."""
+    base = save_base(folder / "tiny-llama")
+    settings = Settings(home=folder / "home", base_model=str(base), engine={"max_lora_rank": MAX_RANK})
     settings.home.mkdir()
     key = asyncio.run(set_up(settings))
     app = create_app(settings, engine=NoEngine())
@@ -26,16 +31,36 @@ def test_an_open_feed_does_not_hold_up_the_end_of_the_server(tmp_path: Path) -> 
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    headers = {"authorization": f"Bearer {key}"}
-    url = f"http://127.0.0.1:{port}"
-    with (
-        httpx.Client(base_url=url, headers=headers, timeout=30, trust_env=False) as client,
-        client.stream("GET", "/admin/events") as feed,
-    ):
-        lines = feed.iter_lines()
-        assert next(lines).startswith("retry:")
+    try:
+        yield server, thread, key
+    finally:
         server.should_exit = True
-        assert any("the server stops" in line for line in lines)
-    thread.join(20)
-    assert not thread.is_alive()
+        thread.join(20)
+
+
+def test_what_a_server_loaded_is_not_walked_by_every_collection(tmp_path: Path) -> None:
+    gc.unfreeze()
+    with running(tmp_path):
+        ends = time.monotonic() + 20
+        while not gc.get_freeze_count() and time.monotonic() < ends:
+            time.sleep(0.01)
+        frozen, walked = gc.get_freeze_count(), len(gc.get_objects())
+    gc.unfreeze()
+    assert frozen > 10 * walked
+
+
+def test_an_open_feed_does_not_hold_up_the_end_of_the_server(tmp_path: Path) -> None:
+    with running(tmp_path) as (server, thread, key):
+        port = server.servers[0].sockets[0].getsockname()[1]
+        headers = {"authorization": f"Bearer {key}"}
+        url = f"http://127.0.0.1:{port}"
+        with (
+            httpx.Client(base_url=url, headers=headers, timeout=30, trust_env=False) as client,
+            client.stream("GET", "/admin/events") as feed,
+        ):
+            lines = feed.iter_lines()
+            assert next(lines).startswith("retry:")
+            server.should_exit = True
+            assert any("the server stops" in line for line in lines)
+        thread.join(20)
+        assert not thread.is_alive()
