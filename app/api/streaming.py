@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Mapping
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
@@ -17,7 +17,7 @@ from app.services.inference import Served
 Result = TypeVar("Result")
 
 
-async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+async def until_disconnect(receive: Receive, work: Awaitable[Result]) -> Result:
     """Run ``work``, but cancel it as soon as the client is gone. The request's body must have been read.
 
     It runs in the caller's own task, which is cancelled the way :func:`asyncio.timeout` does it: a task of its own
@@ -90,7 +90,9 @@ class EventResponse(Response):
         try:
             with contextlib.suppress(ClientDisconnect):
                 send_body = scope.get("state", {}).get(SEND_BODY, send)
-                await until_disconnect(receive, self._send_events(send, send_body))
+                # A task of its own: in the request's, every event would wake two dozen coroutines around this one.
+                sending = asyncio.create_task(self._send_events(send, send_body))
+                await until_disconnect(receive, sending)
         finally:
             await self._events.aclose()
 

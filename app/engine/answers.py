@@ -47,9 +47,11 @@ class Events:
         """The next event, or None at the end."""
         event, self._first = self._first, None
         if event is None:
-            event = await anext(self._source, None)
-        if event is None:
-            return None
+            # anext() with a default would go through a slower kind of awaitable.
+            try:
+                event = await self._source.__anext__()
+            except StopAsyncIteration:
+                return None
         if event.startswith(_ERROR_PREFIX):
             return error_event(from_error(_error_of(event), self._engine_name, self._public_name))
         return event.replace(self._old, self._new, 1)

@@ -23,6 +23,7 @@ from app.services.checks import (
     read_cursor,
 )
 from app.services.key_format import KEY_ID, KeyHasher, mint_key, parse_key, same_hash
+from app.services.shared_calls import SharedCalls
 from app.services.tenants import tenant_or_404
 
 DEFAULT_GRACE_S = 3600
@@ -47,6 +48,7 @@ class KeyService:
 
     def __init__(self, database: Database, hasher: KeyHasher, cache: CallerCache, *, clock: Clock = utc_now) -> None:
         self._database, self._hasher, self._cache, self._clock = database, hasher, cache, clock
+        self._look_ups = SharedCalls[Caller]()
 
     async def authenticate(self, text: str | None) -> Caller:
         """Whom a key speaks for.
@@ -63,6 +65,11 @@ class KeyService:
         cached = self._cache.get(hash_, self._clock())
         if cached is not None:
             return cached
+        # Whoever comes after a change here looks anew.
+        generation, _ = self._cache.begin()
+        return await self._look_ups.run((generation, hash_), lambda: self._look_up(key_id, hash_))
+
+    async def _look_up(self, key_id: str, hash_: str) -> Caller:
         begun = self._cache.begin()
         found = await self._database.lookup(lambda connection: stored.find_credential(connection, key_id))
         # An unknown id costs the same comparison as a known one.

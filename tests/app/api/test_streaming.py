@@ -1,10 +1,12 @@
 """Work and streams end when the client goes away."""
 
 import asyncio
+import contextlib
 
 import pytest
 from starlette.requests import ClientDisconnect
 
+from app.api.middleware import SEND_BODY
 from app.api.streaming import EventResponse, answer_response, until_disconnect
 from app.services.inference import Served
 
@@ -74,6 +76,110 @@ async def test_whoever_cancels_the_request_cancels_the_work():
     with pytest.raises(asyncio.CancelledError):
         await task
     assert events == ["ended"]
+
+
+async def test_work_that_answers_although_it_was_cancelled_has_no_client_any_more():
+    client = Client()
+
+    async def work():
+        client.gone.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "an answer"
+
+    with pytest.raises(ClientDisconnect):
+        await until_disconnect(client.receive, work())
+
+
+async def test_work_that_makes_an_error_of_it_has_none_either():
+    client = Client()
+
+    async def work():
+        client.gone.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ValueError("x") from None
+
+    with pytest.raises(ClientDisconnect):
+        await until_disconnect(client.receive, work())
+
+
+async def test_a_task_whose_client_went_away_goes_on_uncancelled():
+    client = Client()
+
+    async def work():
+        client.gone.set()
+        await asyncio.Event().wait()
+
+    async def request():
+        with pytest.raises(ClientDisconnect):
+            await until_disconnect(client.receive, work())
+        await asyncio.sleep(0)
+        return asyncio.current_task().cancelling()
+
+    assert await asyncio.create_task(request()) == 0
+
+
+async def test_who_cancels_wins_over_the_client_that_goes_away():
+    client = Client()
+
+    async def work():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            client.gone.set()
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+    task = asyncio.ensure_future(until_disconnect(client.receive, work()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_client_that_goes_away_after_the_answer_cancels_nothing():
+    client = Client()
+
+    async def request():
+        async def work():
+            # The client is seen to be gone in the turn of the loop in which the work ends.
+            client.gone.set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            return 5
+
+        with contextlib.suppress(ClientDisconnect):
+            assert await until_disconnect(client.receive, work()) == 5
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return asyncio.current_task().cancelling()
+
+    assert await asyncio.create_task(request()) == 0
+
+
+async def test_a_connection_that_fails_is_gone():
+    async def receive():
+        raise ConnectionResetError
+
+    with pytest.raises(ClientDisconnect):
+        await until_disconnect(receive, asyncio.Event().wait())
+
+
+async def test_events_pass_the_layers_that_only_look_at_headers():
+    client, bodies = Client(), []
+
+    async def source():
+        yield "data: 1\n\n"
+
+    async def send_body(message):
+        bodies.append(message["body"])
+
+    await EventResponse(source(), {})({"state": {SEND_BODY: send_body}}, client.receive, client.send)
+    assert [message["type"] for message in client.sent] == ["http.response.start"]
+    assert bodies == [b"data: 1\n\n", b""]
 
 
 async def test_a_stream_is_sent_to_its_end_and_closed():

@@ -1,5 +1,6 @@
 """API keys: their text, what they open, and how they end."""
 
+import asyncio
 import string
 from datetime import timedelta
 
@@ -186,6 +187,14 @@ async def test_a_remembered_key_costs_no_query(node: Node, clock: SettableClock,
     with recorded_statements(registry_url) as statements:
         await node.keys.authenticate(made.text)
     assert len(statements) == 1
+
+
+async def test_a_key_that_many_show_at_once_costs_one_query(node: Node, registry_url: str) -> None:
+    made = await node.keys.create(None, name="first", actor="cli")
+    with recorded_statements(registry_url) as statements:
+        callers = await asyncio.gather(*(node.keys.authenticate(made.text) for _ in range(5)))
+    assert len(statements) == 1
+    assert len(set(callers)) == 1
 
 
 async def test_a_look_up_under_way_while_something_changes_is_not_remembered(node: Node, clock: SettableClock) -> None:
