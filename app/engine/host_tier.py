@@ -228,9 +228,7 @@ class HostTier:
     async def _staging(self, key: VersionKey, evicted: tuple[int, ...], arrival: Arrival) -> None:
         version_id = key.version_id
         try:
-            if evicted:
-                await self._transfers.unstage(evicted)
-            size = await self._transfers.stage(key, self._files[version_id].path)
+            size = await self._transfers.stage(key, self._files[version_id].path, evicted)
         except BaseException as error:
             self._residency.failed(version_id)
             self._end_staging(version_id)

@@ -1,18 +1,21 @@
 """Moves adapters through a running engine: into host memory beside its steps, into a slot between them."""
 
 import asyncio
+import contextlib
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from adapters.identity import VersionKey
+from adapters.weights import WEIGHTS_FILE
 from app.errors import AdapterLoadFailed, EngineUnavailable
 
 logger = logging.getLogger(__name__)
 
 #: How long one piece of a copy into a slot may hold up a step.
-_COPY_S = 0.004
+_COPY_S = 0.008
 #: How often the workers are asked for stagings that have ended, while there are any; each costs a step less than 1 ms.
 _ASK_EVERY_S = 0.005
 
@@ -35,8 +38,12 @@ class Transfers:
         self._staging: dict[int, _Staging] = {}
         self._asking: asyncio.Task[None] | None = None
 
-    async def stage(self, key: VersionKey, path: Path) -> int:
+    async def stage(self, key: VersionKey, path: Path, evict: Sequence[int] = ()) -> int:
         """Bring a version into host memory; returns its bytes there, of all workers together.
+
+        Args:
+            path: the folder that has its files.
+            evict: versions that are dropped from there first.
 
         Raises:
             AdapterLoadFailed: and nothing of it is in host memory.
@@ -44,7 +51,10 @@ class Transfers:
         """
         staging = self._staging[key.version_id] = _Staging()
         try:
-            workers = await self._workers.call_workers("tenora_stage", key.version_id, key.lora_name, str(path))
+            # The disk need not wait for the step that the call waits for.
+            reading = asyncio.to_thread(_read_ahead, path / WEIGHTS_FILE)
+            call = self._workers.call_workers("tenora_stage", key.version_id, key.lora_name, str(path), list(evict))
+            _, workers = await asyncio.gather(reading, call)
             staging.expect(len(workers))
             if self._asking is None:
                 self._asking = asyncio.create_task(self._ask())
@@ -137,6 +147,13 @@ class _Staging:
     def _settle(self) -> None:
         if self._ended == self._expected and not self.done.done():
             self.done.set_result(self._bytes)
+
+
+def _read_ahead(file: Path) -> None:
+    """Have the system read a file as a whole: whoever maps it would read it page by page."""
+    # A worker that does not find it says so better.
+    with contextlib.suppress(OSError), file.open("rb") as opened:
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
 
 def _load_failed(key: VersionKey, error: Exception) -> AdapterLoadFailed:

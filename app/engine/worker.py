@@ -29,9 +29,9 @@ class WorkerExtension:
             # Where the blocks are that the scheduler below has cleared. A CPU worker needs no preparation.
             runner._init_kv_zero_meta()
 
-    def tenora_stage(self, version_id: int, name: str, path: str) -> None:
+    def tenora_stage(self, version_id: int, name: str, path: str, evict: list[int]) -> None:
         """See :class:`app.engine.staging.Stager`, here and below."""
-        self._tenora_stager.stage(version_id, name, path)
+        self._tenora_stager.stage(version_id, name, path, evict)
 
     def tenora_finished(self) -> list[tuple[int, int, str]]:
         return self._tenora_stager.finished()

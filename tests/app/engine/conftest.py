@@ -68,7 +68,8 @@ class Workers:
     def forget_adapter(self, key: VersionKey) -> None:
         self.named.discard(key.version_id)
 
-    def stage(self, version_id: int, name: str, path: str) -> None:
+    def stage(self, version_id: int, name: str, path: str, evict: list[int]) -> None:
+        self.unstage(evict)
         assert name.startswith(f"{version_id}@")
         assert version_id not in self._under_way
         self.stagings.append(version_id)
@@ -163,8 +164,8 @@ def version(store: LocalStore, tmp_path: Path) -> Versions:
         digests = []
         for content in (f"config {version_id}".encode(), f"weights {version_id:08d}".encode()):
             digest = hashlib.sha256(content).hexdigest()
-            (tmp_path / digest).write_bytes(content)
-            if stored:
+            if stored and store.size(digest) is None:
+                (tmp_path / digest).write_bytes(content)
                 store.put(digest, tmp_path / digest)
             digests.append((digest, len(content)))
         (config, config_bytes), (weights, weights_bytes) = digests

@@ -44,7 +44,7 @@ async def test_a_warm_one_never_waits_for_a_cold_one(desk: Desk, workers: Worker
     (await desk.lease("warm", version(1))).release()
     workers.may_stage.clear()
     cold = [asyncio.create_task(desk.lease(f"cold {number}", version(number))) for number in (2, 3, 4)]
-    await until(lambda: len(workers.stagings) == 3)
+    await until(lambda: len(workers.stagings) >= 3)
     (await desk.lease("warm again", version(1))).release()
     assert not any(task.done() for task in cold)
     workers.may_stage.set()
@@ -247,17 +247,17 @@ async def test_whoever_gives_up_the_queue_during_a_copy_waits_no_more(
 async def test_whoever_comes_back_while_there_is_no_room_is_served(
     desk: Desk, workers: Workers, cache: DiskCache, version: Versions
 ) -> None:
+    async def use(request_id: str, number: int) -> None:
+        (await desk.lease(request_id, version(number))).release()
+
     workers.may_stage.clear()
-    first = [asyncio.create_task(desk.lease(f"first {number}", version(number))) for number in range(1, 6)]
-    await until(lambda: len(workers.stagings) == 3)
+    first = [asyncio.create_task(use(f"first {number}", number)) for number in range(1, 6)]
+    await until(lambda: len(workers.stagings) >= 3)
     for number in range(1, 6):
         (await cache.lease(version(number))).release()
     shut_out = next(number for number in range(1, 6) if number not in workers.stagings)
     first[shut_out - 1].cancel()
     await asyncio.gather(first[shut_out - 1], return_exceptions=True)
-    again = asyncio.create_task(desk.lease("again", version(shut_out)))
+    again = asyncio.create_task(use("again", shut_out))
     workers.may_stage.set()
-    for number, task in enumerate(first, start=1):
-        if number != shut_out:
-            (await task).release()
-    (await again).release()
+    await asyncio.gather(again, *(task for number, task in enumerate(first, start=1) if number != shut_out))

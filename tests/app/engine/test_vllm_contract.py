@@ -5,6 +5,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 from vllm import envs
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
@@ -18,7 +20,9 @@ from vllm.entrypoints.serve.engine.protocol import ErrorInfo
 from vllm.exceptions import GracefulHTTPError, VLLMClientError, VLLMValidationError
 from vllm.lora.layers.base import BaseLayerWithLoRA
 from vllm.lora.layers.base_linear import BaseLinearLayerWithLoRA
+from vllm.lora.lora_model import LoRAModel
 from vllm.lora.model_manager import LoRAModelManager
+from vllm.lora.peft_helper import PEFTHelper
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 from vllm.lora.request import LoRARequest
 from vllm.lora.worker_manager import LRUCacheWorkerLoRAManager, WorkerLoRAManager
@@ -39,7 +43,7 @@ from adapters.geometry import LINEAR_MODULES
 from app.engine.arguments import InvalidEngineArgument, engine_arguments
 from app.engine.grouped_lora import GroupedPunicaWrapper
 from app.engine.instance import _ASYNC_SCHEDULER, _ENVIRONMENT, _SCHEDULER
-from app.engine.staging import Placed
+from app.engine.staging import Copied, Placed
 from app.engine.worker import ClearingAsyncScheduler, ClearingScheduler, WorkerExtension, _cleared
 from app.settings import EngineSettings, Settings
 
@@ -104,6 +108,9 @@ def test_staging_and_copying_are_vllms_own_steps_taken_apart() -> None:
     assert "lora_request.lora_int_id not in self.list_adapters()" in added, "what is registered is never read again"
     assert "self._load_adapter(lora_request)" in added
     assert parameters(WorkerLoRAManager._load_adapter) == ["self", "lora_request"]
+    assert "self._lora_model_cls.from_local_checkpoint(" in inspect.getsource(WorkerLoRAManager._load_adapter)
+    assert "cls.from_lora_tensors(" in inspect.getsource(LoRAModel.from_local_checkpoint)
+    assert parameters(LoRAModel.from_lora_tensors)[:2] == ["lora_model_id", "tensors"]
     registered = inspect.getsource(LoRAModelManager._add_adapter)
     steps = ["self._validate_moe_lora_format(", "self._create_merged_loras_inplace(", "self._registered_adapters["]
     assert [step for step in steps if step in registered] == steps
@@ -122,6 +129,23 @@ def test_staging_and_copying_are_vllms_own_steps_taken_apart() -> None:
     assert parameters(LoRAModelManager.remove_adapter) == ["self", "adapter_id"]
     assert parameters(BaseLayerWithLoRA.set_lora)[:4] == ["self", "index", "lora_a", "lora_b"]
     assert "self.lora_index_to_id: list[int | None] = [None] * self.lora_slots" in inspect.getsource(LoRAModelManager)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_staged_adapter_has_its_own_memory_and_the_values_of_the_file(tmp_path: Path, dtype: torch.dtype) -> None:
+    rows = torch.arange(64, dtype=torch.float32).reshape(8, 8)
+    named = {f"base_model.model.model.layers.0.self_attn.q_proj.lora_{one}.weight": rows + 1 for one in "AB"}
+    save_file(named, tmp_path / "adapter_model.safetensors")
+    helper = PEFTHelper(r=8, lora_alpha=16, target_modules=["q_proj"])
+    lora = Copied.from_local_checkpoint(
+        str(tmp_path), {"q_proj"}, helper, lora_model_id=7, device="cpu", dtype=dtype, model_vocab_size=32
+    )
+    weights = lora.loras["model.layers.0.self_attn.q_proj"].optimize()
+    assert (lora.id, weights.lora_a.dtype, weights.lora_b.dtype) == (7, dtype, dtype)
+    assert torch.equal(weights.lora_a, (rows + 1).to(dtype))
+    assert torch.equal(weights.lora_b, 2 * (rows + 1).to(dtype))
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    assert torch.equal(weights.lora_a, (rows + 1).to(dtype)), "a file that shrinks while it is mapped kills the reader"
 
 
 def test_a_placed_adapter_has_no_weights_to_give() -> None:
