@@ -99,11 +99,15 @@ class HostTier:
             self._spare[key.version_id] = key
             self._fetch(key, None)
 
-    async def ready(self, key: VersionKey) -> None:
-        """Return once a slot can be filled with a version that a request holds.
+    async def ready(self, key: VersionKey, share: str) -> None:
+        """Return once a slot can be filled with a version.
 
-        It is staged as a rule. If it was let into the engine for a slot that it has lost since, it is staged whatever
-        room there is, and the caller drops that copy with :meth:`used`.
+        It is staged as a rule. If the request was let into the engine for a slot that the version has lost since, or
+        has gone away and let go of it, it is staged whatever room there is, and the caller drops that copy with
+        :meth:`used`.
+
+        Args:
+            share: as for :meth:`hold`.
 
         Raises:
             AdapterLoadFailed, EngineUnavailable
@@ -113,7 +117,7 @@ class HostTier:
             await asyncio.wait({staging})
         if key.version_id in self._staged:
             return
-        files = await self._cache.lease(key, share=self._shares[key.version_id])
+        files = await self._cache.lease(key, share=share)
         try:
             await self._transfers.stage(key, files.path)
         finally:

@@ -146,7 +146,7 @@ class AdapterLoader:
     async def _placed(self, ticket: Ticket, key: VersionKey, came: float, turn: float) -> None:
         """Give a request that has its turn a slot with its version."""
         try:
-            await self._ensure_placed(key, came, turn)
+            await self._ensure_placed(ticket.tenant, key, came, turn)
         except BaseException:
             # A copy goes on without whoever began it, and has that slot until it ends.
             if load := self._loads.get(key.version_id):
@@ -155,7 +155,7 @@ class AdapterLoader:
                 self._leave(ticket, 0, 0)
             raise
 
-    async def _ensure_placed(self, key: VersionKey, came: float, turn: float) -> None:
+    async def _ensure_placed(self, tenant: str, key: VersionKey, came: float, turn: float) -> None:
         """Take a lease on a slot, and copy the version into it first if need be; when the request came and got on."""
         version_id = key.version_id
         decision = self.slots.admit(version_id, now=time.monotonic())
@@ -164,7 +164,7 @@ class AdapterLoader:
             raise EngineUnavailable("every slot of the engine is taken", retry_after=1)
         if decision.admission is Admission.LOAD:
             leaving = tuple(self._keys[other] for other in decision.evict)
-            load = self._loads[version_id] = asyncio.create_task(self._place(key, leaving, came, turn))
+            load = self._loads[version_id] = asyncio.create_task(self._place(tenant, key, leaving, came, turn))
             # Its error is for whoever waits; if all have gone away, it is nobody's.
             load.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
@@ -175,13 +175,15 @@ class AdapterLoader:
             self._give_back_slot(version_id)
             raise
 
-    async def _place(self, key: VersionKey, leaving: tuple[VersionKey, ...], came: float, turn: float) -> None:
+    async def _place(
+        self, tenant: str, key: VersionKey, leaving: tuple[VersionKey, ...], came: float, turn: float
+    ) -> None:
         version_id, started = key.version_id, time.monotonic()
         for other in leaving:
             self.host.slot_lost(other.version_id)
         try:
             async with self._changes:
-                await self._fill_slot(key, leaving)
+                await self._fill_slot(tenant, key, leaving)
         except BaseException as error:
             self.slots.failed(version_id)
             if isinstance(error, AdapterLoadFailed):
@@ -198,9 +200,9 @@ class AdapterLoader:
         if self.slots.loaded(version_id):
             await self._remove(version_id)
 
-    async def _fill_slot(self, key: VersionKey, leaving: tuple[VersionKey, ...]) -> None:
+    async def _fill_slot(self, tenant: str, key: VersionKey, leaving: tuple[VersionKey, ...]) -> None:
         try:
-            await self.host.ready(key)
+            await self.host.ready(key, tenant)
         except BaseException:
             # Their slots are given away already.
             for other in leaving:

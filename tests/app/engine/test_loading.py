@@ -244,6 +244,22 @@ async def test_whoever_gives_up_the_queue_during_a_copy_waits_no_more(
     assert not desk.loader.slots.leases(1)
 
 
+async def test_a_copy_goes_on_without_its_request_and_without_the_copy_in_host_memory(
+    desk: Desk, workers: Workers, version: Versions
+) -> None:
+    async with desk.loader._changes:
+        first = asyncio.create_task(desk.lease("first", version(1)))
+        await until(lambda: 1 in desk.loader._loads)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        others = [asyncio.create_task(desk.lease(f"other {number}", version(number))) for number in (2, 3, 4)]
+        await until(lambda: not desk.loader.host.is_staged(1))
+    await until(lambda: 1 not in desk.loader._loads)
+    assert workers.places[0] == 1
+    for task in asyncio.as_completed(others):
+        (await task).release()
+
+
 async def test_whoever_comes_back_while_there_is_no_room_is_served(
     desk: Desk, workers: Workers, cache: DiskCache, version: Versions
 ) -> None:
