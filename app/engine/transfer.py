@@ -51,10 +51,11 @@ class Transfers:
         """
         staging = self._staging[key.version_id] = _Staging()
         try:
-            # The disk need not wait for the step that the call waits for.
-            reading = asyncio.to_thread(_read_ahead, path / WEIGHTS_FILE)
-            call = self._workers.call_workers("tenora_stage", key.version_id, key.lora_name, str(path), list(evict))
-            _, workers = await asyncio.gather(reading, call)
+            # The disk need not wait for the step that the call waits for, and nothing for a thread that is free.
+            asyncio.get_running_loop().run_in_executor(None, _read_ahead, path / WEIGHTS_FILE)
+            workers = await self._workers.call_workers(
+                "tenora_stage", key.version_id, key.lora_name, str(path), list(evict)
+            )
             staging.expect(len(workers))
             if self._asking is None:
                 self._asking = asyncio.create_task(self._ask())

@@ -1,6 +1,7 @@
 """Leases around loads: what the workers are asked to do, in which order, and what is left of it."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -8,6 +9,7 @@ from adapters.cache import DiskCache
 from adapters.errors import BlobNotFound
 from app.engine.base import EngineEvent
 from app.engine.loading import AdapterLoader
+from app.engine.transfer import Transfers
 from app.errors import AdapterLoadFailed, EngineUnavailable
 from tests.app.engine.conftest import SLOTS, Desk, Versions, Workers
 
@@ -277,3 +279,20 @@ async def test_whoever_comes_back_while_there_is_no_room_is_served(
     again = asyncio.create_task(use("again", shut_out))
     workers.may_stage.set()
     await asyncio.gather(again, *(task for number, task in enumerate(first, start=1) if number != shut_out))
+    assert shut_out in workers.places
+
+
+async def test_a_version_on_this_disk_is_staged_although_every_thread_is_taken(
+    workers: Workers, cache: DiskCache, version: Versions
+) -> None:
+    files = await cache.lease(version(1))
+    loop, over = asyncio.get_running_loop(), threading.Event()
+    taken = [loop.run_in_executor(None, over.wait) for _ in range(64)]
+    try:
+        async with asyncio.timeout(10):
+            await Transfers(workers).stage(version(1), files.path)
+    finally:
+        over.set()
+        await asyncio.gather(*taken)
+        files.release()
+    assert workers.staged == {1}
