@@ -3,6 +3,8 @@
 import asyncio
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from adapters.cache import DiskCache, Lease
@@ -52,6 +54,8 @@ class HostTier:
         self._arrivals: dict[int, Arrival] = {}
         self._fetches: dict[int, asyncio.Task[None]] = {}
         self._stagings: dict[int, asyncio.Task[None]] = {}
+        #: Versions that are staged for a slot alone, see `copy`. A worker stages no version twice at a time.
+        self._passing: set[int] = set()
         self._drops: set[asyncio.Task[None]] = set()
 
     @property
@@ -99,12 +103,12 @@ class HostTier:
             self._spare[key.version_id] = key
             self._fetch(key, None)
 
-    async def ready(self, key: VersionKey, share: str) -> None:
-        """Return once a slot can be filled with a version.
+    @asynccontextmanager
+    async def copy(self, key: VersionKey, share: str) -> AsyncIterator[None]:
+        """A copy of a version that a slot can be filled from, there as long as the context.
 
         It is staged as a rule. If the request was let into the engine for a slot that the version has lost since, or
-        has gone away and let go of it, it is staged whatever room there is, and the caller drops that copy with
-        :meth:`used`.
+        has gone away and let go of it, it is staged for this alone, whatever room there is, and dropped afterwards.
 
         Args:
             share: as for :meth:`hold`.
@@ -113,20 +117,31 @@ class HostTier:
             AdapterLoadFailed, EngineUnavailable
             adapters.errors.StorageError: its bytes could not be had.
         """
-        if staging := self._stagings.get(key.version_id):
+        version_id = key.version_id
+        while staging := self._stagings.get(version_id):
             await asyncio.wait({staging})
-        if key.version_id in self._staged:
+        if version_id in self._staged:
+            yield
             return
+        self._passing.add(version_id)
+        try:
+            async with self._passing_copy(key, share):
+                yield
+        finally:
+            self._passing.discard(version_id)
+            self._advance()
+
+    @asynccontextmanager
+    async def _passing_copy(self, key: VersionKey, share: str) -> AsyncIterator[None]:
         files = await self._cache.lease(key, share=share)
         try:
             await self._transfers.stage(key, files.path)
         finally:
             files.release()
-
-    async def used(self, version_id: int) -> None:
-        """A slot was filled: drop a copy that has no room here."""
-        if version_id not in self._staged and version_id not in self._stagings:
-            await self._transfers.unstage([version_id])
+        try:
+            yield
+        finally:
+            await self._transfers.unstage([key.version_id])
 
     def slot_given(self, version_id: int) -> None:
         """The version can be used without a copy here from now on."""
@@ -144,13 +159,9 @@ class HostTier:
     async def remove(self, version_id: int) -> None:
         """Drop a deleted version, now or when nobody wants it any more."""
         self._spare.pop(version_id, None)
-        if version_id not in self._wanting:
-            for tasks in (self._fetches, self._stagings):
-                if task := tasks.get(version_id):
-                    task.cancel()
-                    await asyncio.gather(task, return_exceptions=True)
         if self._residency.remove(version_id):
-            await self._drop(version_id)
+            self._evicted(version_id)
+            await self._transfers.unstage([version_id])
 
     async def close(self) -> None:
         """The engine is gone: end what is under way, give back every file."""
@@ -205,16 +216,19 @@ class HostTier:
     def _advance(self) -> None:
         """Begin every staging for which there is room: first of those who wait, then of those who may come."""
         for version_id in list(self._queue.wanted()):
-            if version_id in self._files and version_id not in self._stagings and not self._stage(version_id):
+            if self._can_stage(version_id) and not self._stage(version_id):
                 return
         for version_id, key in list(self._spare.items()):
-            if version_id in self._files and version_id not in self._stagings:
+            if self._can_stage(version_id):
                 if self._residency.would_fit(key.weights_bytes):
                     self._keys.setdefault(version_id, key)
                     self._stage(version_id)
                 else:
                     del self._spare[version_id]
                     self._forget(version_id)
+
+    def _can_stage(self, version_id: int) -> bool:
+        return version_id in self._files and version_id not in self._stagings and version_id not in self._passing
 
     def _stage(self, version_id: int) -> bool:
         """Begin to stage a version whose files are here; False: there is no room yet."""
@@ -278,13 +292,7 @@ class HostTier:
         if version_id in self._leased:
             self._leased.discard(version_id)
             if self._residency.release(version_id, now=time.monotonic()):
-                self._drop_soon(version_id)
-
-    def _drop_soon(self, version_id: int) -> None:
-        task = asyncio.create_task(self._drop(version_id))
-        self._drops.add(task)
-        task.add_done_callback(self._drops.discard)
-
-    async def _drop(self, version_id: int) -> None:
-        self._evicted(version_id)
-        await self._transfers.unstage([version_id])
+                self._evicted(version_id)
+                drop = asyncio.create_task(self._transfers.unstage([version_id]))
+                self._drops.add(drop)
+                drop.add_done_callback(self._drops.discard)

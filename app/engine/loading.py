@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
@@ -201,16 +202,16 @@ class AdapterLoader:
             await self._remove(version_id)
 
     async def _fill_slot(self, tenant: str, key: VersionKey, leaving: tuple[VersionKey, ...]) -> None:
-        try:
-            await self.host.ready(key, tenant)
-        except BaseException:
-            # Their slots are given away already.
-            for other in leaving:
-                await self._transfers.take_out(other)
-            raise
-        await self._transfers.place(key, leaving)
-        self._keys[key.version_id] = key
-        await self.host.used(key.version_id)
+        async with AsyncExitStack() as copies:
+            try:
+                await copies.enter_async_context(self.host.copy(key, tenant))
+            except BaseException:
+                # Their slots are given away already.
+                for other in leaving:
+                    await self._transfers.take_out(other)
+                raise
+            await self._transfers.place(key, leaving)
+            self._keys[key.version_id] = key
 
     def _phases(self, key: VersionKey, came: float, turn: float) -> LoadPhases:
         """The seconds from a request's arrival to its turn, and from there until now, by what they were needed for."""

@@ -32,6 +32,8 @@ PROMPTS = ("[INST] What is coffee? [/INST]", "[INST] What is the price of tea? [
 BROKEN, DELETED = 7, 23
 #: Every so many requests one is given up, before or after its first token.
 GIVEN_UP = 9
+#: Seconds after which an answer is late, and after which the whole of the traffic is: a server that hangs fails here.
+LATE_S, TOO_LONG_S = 60, 900
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +112,7 @@ class Traffic:
             "return_token_ids": True,
         }
         headers = {"authorization": f"Bearer {self._keys[tenant(adapter or 0)]}"}
-        patience = self._random.uniform(0, 0.5) if number % GIVEN_UP == 0 else 120
+        patience = self._random.uniform(0, 0.5) if number % GIVEN_UP == 0 else LATE_S
         try:
             async with (
                 asyncio.timeout(patience),
@@ -122,7 +124,7 @@ class Traffic:
                     return
                 tokens = [token async for token in streamed(answer)]
         except TimeoutError:
-            self.outcomes["given up"] += 1
+            self.outcomes["late" if patience == LATE_S else "given up"] += 1
             return
         self.outcomes["answered"] += 1
         if tokens != self._expected[adapter, prompt]:
@@ -171,7 +173,10 @@ async def test_every_answer_is_its_own_adapters_and_nothing_is_left(
     traffic = Traffic(churned, keys, expected)
     engine = {process.pid for process in churned.engine_processes()}
     limits = httpx.Limits(max_keepalive_connections=0)
-    async with httpx.AsyncClient(base_url=churned.url, timeout=120, limits=limits) as client:
+    async with (
+        asyncio.timeout(TOO_LONG_S),
+        httpx.AsyncClient(base_url=churned.url, timeout=2 * LATE_S, limits=limits) as client,
+    ):
         await traffic.run(200, client)
         await settled(churned, client)
         before, tasks = handles(churned), churned.metric("tenora_process_tasks")
@@ -183,6 +188,7 @@ async def test_every_answer_is_its_own_adapters_and_nothing_is_left(
 
     logger.info("%s; evictions %s", dict(traffic.outcomes), evictions)
     assert not traffic.wrong
+    assert not traffic.outcomes["late"], traffic.outcomes
     assert min(evictions["slot"], evictions["host"]) > REQUESTS // 10, "slots and host memory were fought for"
     refused = {key for key in traffic.outcomes if key[0].isdigit()}
     assert refused <= {f"409 {BROKEN}", f"404 {DELETED}", f"410 {DELETED}"}, traffic.outcomes

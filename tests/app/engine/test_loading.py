@@ -262,6 +262,45 @@ async def test_a_copy_goes_on_without_its_request_and_without_the_copy_in_host_m
         (await task).release()
 
 
+async def test_a_copy_made_for_a_slot_alone_is_not_made_twice_at_a_time(
+    desk: Desk, workers: Workers, cache: DiskCache, version: Versions
+) -> None:
+    host = desk.loader.host
+    async with desk.loader._changes:
+        first = asyncio.create_task(desk.lease("first", version(1)))
+        await until(lambda: 1 in desk.loader._loads)
+        first.cancel()
+        others = [asyncio.create_task(desk.lease(f"other {number}", version(number))) for number in (2, 3, 4)]
+        await until(lambda: host._staged == {2, 3, 4})
+        for other in others:
+            other.cancel()
+        await asyncio.gather(first, *others, return_exceptions=True)
+        await desk.loader.unload(4)
+        workers.may_stage.clear()
+    await until(lambda: workers.stagings.count(1) == 2)
+    host.prefetch(version(1))
+    await until(lambda: 1 in host._files)
+    workers.may_stage.set()
+    await until(lambda: 1 not in desk.loader._loads)
+    assert workers.places[0] == 1
+    await until(lambda: workers.staged == {1, 2, 3})
+
+
+@pytest.mark.parametrize("at", ["fetch", "stage"])
+async def test_one_deleted_on_its_way_to_nobody_leaves_nothing(
+    at: str, desk: Desk, workers: Workers, cache: DiskCache, version: Versions
+) -> None:
+    host = desk.loader.host
+    workers.may_stage.clear()
+    host.prefetch(version(1))
+    if at == "stage":
+        await until(lambda: workers.stagings)
+    await desk.loader.unload(1)
+    workers.may_stage.set()
+    await until(lambda: not desk.loader.holds(1) and not workers.staged)
+    assert not host.residency.used
+
+
 async def test_whoever_comes_back_while_there_is_no_room_is_served(
     desk: Desk, workers: Workers, cache: DiskCache, version: Versions
 ) -> None:
