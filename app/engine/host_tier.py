@@ -240,13 +240,14 @@ class HostTier:
         self._spare.pop(version_id, None)
         for other in decision.evict:
             self._evicted(other)
-        self._stagings[version_id] = asyncio.create_task(self._staging(key, decision.evict, arrival))
+        staged = self._transfers.stage(key, self._files[version_id].path, decision.evict)
+        self._stagings[version_id] = asyncio.create_task(self._staging(key, staged, arrival))
         return True
 
-    async def _staging(self, key: VersionKey, evicted: tuple[int, ...], arrival: Arrival) -> None:
+    async def _staging(self, key: VersionKey, staged: asyncio.Task[int], arrival: Arrival) -> None:
         version_id = key.version_id
         try:
-            size = await self._transfers.stage(key, self._files[version_id].path, evicted)
+            size = await staged
         except BaseException as error:
             self._residency.failed(version_id)
             self._end_staging(version_id)
@@ -293,6 +294,6 @@ class HostTier:
             self._leased.discard(version_id)
             if self._residency.release(version_id, now=time.monotonic()):
                 self._evicted(version_id)
-                drop = asyncio.create_task(self._transfers.unstage([version_id]))
+                drop = self._transfers.unstage([version_id])
                 self._drops.add(drop)
                 drop.add_done_callback(self._drops.discard)

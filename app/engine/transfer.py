@@ -31,15 +31,20 @@ class Workers(Protocol):
 
 
 class Transfers:
-    """The adapters of one engine, host memory and slots. The caller plans who goes where; nothing here evicts."""
+    """The adapters of one engine, host memory and slots. The caller plans who goes where; nothing here evicts.
+
+    What is asked of host memory reaches the workers in the order in which it was asked, so :meth:`stage` and
+    :meth:`unstage` begin when they are called, not when they are awaited. A copy that is made anew would fall to the
+    eviction before it otherwise.
+    """
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
         self._staging: dict[int, _Staging] = {}
         self._asking: asyncio.Task[None] | None = None
 
-    async def stage(self, key: VersionKey, path: Path, evict: Sequence[int] = ()) -> int:
-        """Bring a version into host memory; returns its bytes there, of all workers together.
+    def stage(self, key: VersionKey, path: Path, evict: Sequence[int] = ()) -> asyncio.Task[int]:
+        """Bring a version into host memory, which is not on its way there; returns its bytes, of all workers together.
 
         Args:
             path: the folder that has its files.
@@ -49,29 +54,15 @@ class Transfers:
             AdapterLoadFailed: and nothing of it is in host memory.
             EngineUnavailable
         """
-        staging = self._staging[key.version_id] = _Staging()
-        try:
-            # The disk need not wait for the step that the call waits for, and nothing for a thread that is free.
-            asyncio.get_running_loop().run_in_executor(None, _read_ahead, path / WEIGHTS_FILE)
-            workers = await self._workers.call_workers(
-                "tenora_stage", key.version_id, key.lora_name, str(path), list(evict)
-            )
-            staging.expect(len(workers))
-            if self._asking is None:
-                self._asking = asyncio.create_task(self._ask())
-            size = await staging.done
-        except BaseException as error:
-            self._staging.pop(key.version_id, None)
-            if not isinstance(error, EngineUnavailable):
-                await self.unstage([key.version_id])
-            if isinstance(error, _StagingFailed):
-                raise _load_failed(key, error) from None
-            raise
-        return size
+        return asyncio.create_task(self._stage(key, path, evict))
 
-    async def unstage(self, version_ids: Sequence[int]) -> None:
-        """Drop versions from host memory; those that are not there are no error. Slots that they have stay."""
-        await self._workers.call_workers("tenora_unstage", list(version_ids))
+    def unstage(self, version_ids: Sequence[int]) -> asyncio.Task[None]:
+        """Drop versions from host memory; those that are not there are no error. Slots that they have stay.
+
+        Raises:
+            EngineUnavailable
+        """
+        return asyncio.create_task(self._unstage(version_ids))
 
     async def place(self, key: VersionKey, evict: tuple[VersionKey, ...]) -> None:
         """Copy a staged version into a slot, after giving up the slots of others.
@@ -98,6 +89,30 @@ class Transfers:
         """Free a version's slot; one without a slot is no error."""
         self._workers.forget_adapter(key)
         await self._workers.call_workers("tenora_take_out", key.version_id)
+
+    async def _stage(self, key: VersionKey, path: Path, evict: Sequence[int]) -> int:
+        staging = self._staging[key.version_id] = _Staging()
+        try:
+            # The disk need not wait for the step that the call waits for, and nothing for a thread that is free.
+            asyncio.get_running_loop().run_in_executor(None, _read_ahead, path / WEIGHTS_FILE)
+            workers = await self._workers.call_workers(
+                "tenora_stage", key.version_id, key.lora_name, str(path), list(evict)
+            )
+            staging.expect(len(workers))
+            if self._asking is None:
+                self._asking = asyncio.create_task(self._ask())
+            size = await staging.done
+        except BaseException as error:
+            self._staging.pop(key.version_id, None)
+            if not isinstance(error, EngineUnavailable):
+                await self._unstage([key.version_id])
+            if isinstance(error, _StagingFailed):
+                raise _load_failed(key, error) from None
+            raise
+        return size
+
+    async def _unstage(self, version_ids: Sequence[int]) -> None:
+        await self._workers.call_workers("tenora_unstage", list(version_ids))
 
     async def _ask(self) -> None:
         """Hand out what the workers say of stagings, as long as there are any."""

@@ -286,6 +286,23 @@ async def test_a_copy_made_for_a_slot_alone_is_not_made_twice_at_a_time(
     await until(lambda: workers.staged == {1, 2, 3})
 
 
+async def test_a_copy_that_is_made_anew_does_not_fall_to_the_eviction_before_it(
+    desk: Desk, workers: Workers, version: Versions
+) -> None:
+    host = desk.loader.host
+    for number in (1, 2, 3):
+        host.prefetch(version(number))
+    await until(lambda: host._staged == {1, 2, 3})
+    host.hold(version(4), "one")
+    await until(lambda: 4 in host._files)
+    assert host._stage(4)
+    (evicted,) = {1, 2, 3} - host._staged
+    async with asyncio.timeout(10), host.copy(version(evicted), "one"):
+        assert evicted in workers.staged
+    await until(lambda: 4 in workers.staged)
+    assert evicted not in workers.staged
+
+
 @pytest.mark.parametrize("at", ["fetch", "stage"])
 async def test_one_deleted_on_its_way_to_nobody_leaves_nothing(
     at: str, desk: Desk, workers: Workers, cache: DiskCache, version: Versions
