@@ -12,6 +12,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.database.migrate import head_revision
+from app.database.revision import RegistryRevision, Revision
 from app.database.urls import SQLITE_BUSY_MS, parse_url
 from app.errors import RegistryUnavailable
 
@@ -33,7 +34,12 @@ class Database:
         engines = _sqlite_engines if parsed.get_backend_name() == "sqlite" else _postgresql_engines
         self._reader, self._writer = engines(parsed)
         self._head = head_revision()
+        self._revision = RegistryRevision(url)
         self._lookups = _SqliteLookups(parsed) if parsed.get_backend_name() == "sqlite" else None
+
+    def revision(self) -> Revision | None:
+        """The same as before only if nothing was committed in between; None: that cannot be known."""
+        return self._revision()
 
     async def lookup(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` on a connection of its own that only reads; for the look-ups that every request makes.
@@ -90,6 +96,7 @@ class Database:
     async def close(self) -> None:
         await self._reader.dispose()
         await self._writer.dispose()
+        self._revision.close()
         if self._lookups is not None:
             await asyncio.to_thread(self._lookups.close)
 

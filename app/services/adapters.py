@@ -1,7 +1,6 @@
 """Adapters and versions: resolving, listing, quarantining. Publishing and deleting have modules of their own."""
 
 import re
-from collections.abc import Callable
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -12,7 +11,6 @@ from app.database import adapters as stored
 from app.database import audit
 from app.database import versions as stored_versions
 from app.database.resolution import Candidate
-from app.database.revision import Revision
 from app.database.session import Database
 from app.errors import AdapterNotReady, AdapterQuarantined, AdapterRetired, NotFound, TenoraError, WrongBase
 from app.filters import ANY, VersionFilter
@@ -27,11 +25,7 @@ _MAX_REASON = 500
 
 
 class AdapterService:
-    """The rules of adapters. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id, ``cli`` or ``engine``.
-
-    Args:
-        revision: tells whether the registry has changed; None: it may have.
-    """
+    """The rules of adapters. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id, ``cli`` or ``engine``."""
 
     def __init__(
         self,
@@ -40,10 +34,9 @@ class AdapterService:
         base_name: str,
         base_digest: str,
         clock: Clock = utc_now,
-        revision: Callable[[], Revision | None] = lambda: None,
     ) -> None:
         self._database, self._clock = database, clock
-        self._resolutions = Resolutions(database, revision)
+        self._resolutions = Resolutions(database)
         self._base_name, self._base_digest = base_name, base_digest
 
     async def resolve(self, tenant_id: int, name: ModelName, user: str | None = None) -> ResolvedVersion:
