@@ -96,8 +96,7 @@ def adapters(
     except ValueError as error:
         fail(str(error), USAGE)
     with _failures_told():
-        size = options.quick() if quick else options
-        path = run(home() / "bench", size, out=out, console=stderr(), base=base)
+        path = run(home() / "bench", options.quick() if quick else options, out=out, console=stderr(), base=base)
     note(f"written to {path} and {path.with_suffix('.png').name}")
 
 

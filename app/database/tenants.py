@@ -70,18 +70,11 @@ async def list_tenants(connection: AsyncConnection, *, after: int, limit: int) -
     return [_tenant(row) for row in await connection.execute(statement)]
 
 
-async def update_tenant(
-    connection: AsyncConnection,
-    tenant_id: int,
-    *,
-    name: str,
-    disabled: bool,
-    quota: Mapping[str, int | None],
-    weight: float,
-) -> None:
+async def update_tenant(connection: AsyncConnection, tenant: Tenant, *, quota: Mapping[str, int | None]) -> None:
+    """Write what may change of a tenant, with its quota as numbers."""
     limits = {field: limit for field, limit in quota.items() if limit is not None}
-    statement = update(tenants).where(tenants.c.id == tenant_id)
-    await connection.execute(statement.values(name=name, disabled=disabled, quota=limits, weight=weight))
+    values = {"name": tenant.name, "disabled": tenant.disabled, "quota": limits, "weight": tenant.weight}
+    await connection.execute(update(tenants).where(tenants.c.id == tenant.id).values(values))
 
 
 async def mark_tenant_deleted(connection: AsyncConnection, tenant_id: int, *, at: datetime) -> None:

@@ -116,14 +116,7 @@ class TenantService:
                 weight=old.weight if weight is None else weight,
             )
             if new != old:
-                await stored.update_tenant(
-                    connection,
-                    old.id,
-                    name=new.name,
-                    disabled=new.disabled,
-                    quota=limits_of(new.quota),
-                    weight=new.weight,
-                )
+                await stored.update_tenant(connection, new, quota=limits_of(new.quota))
                 await _record(connection, self._clock(), actor, "tenant.update", slug, old, new)
         self._cache.clear()
         return new
