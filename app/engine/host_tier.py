@@ -35,12 +35,13 @@ class HostTier:
         capacity: bytes.
 
     Attributes:
+        residency: the plan of this tier, for others to read.
         failures: versions that could not be brought here.
     """
 
     def __init__(self, transfers: Transfers, cache: DiskCache, queue: AdmissionQueue, *, capacity: int) -> None:
         self._transfers, self._cache, self._queue = transfers, cache, queue
-        self._residency = Residency(capacity)
+        self.residency = Residency(capacity)
         self.failures = 0
         self._wanting: Counter[int] = Counter()
         self._keys: dict[int, VersionKey] = {}
@@ -58,14 +59,9 @@ class HostTier:
         self._passing: set[int] = set()
         self._drops: set[asyncio.Task[None]] = set()
 
-    @property
-    def residency(self) -> Residency:
-        """The plan of this tier, to be read."""
-        return self._residency
-
     def holds(self, version_id: int) -> bool:
         """Whether anything of the version is here or on its way, were it only its files."""
-        return version_id in self._residency or version_id in self._files or version_id in self._fetches
+        return version_id in self.residency or version_id in self._files or version_id in self._fetches
 
     def is_staged(self, version_id: int) -> bool:
         return version_id in self._staged
@@ -99,7 +95,7 @@ class HostTier:
     def prefetch(self, key: VersionKey) -> None:
         """Bring a version here if nobody has to go for it."""
         known = self.holds(key.version_id) or key.version_id in self._with_slot
-        if not known and self._residency.would_fit(key.weights_bytes):
+        if not known and self.residency.would_fit(key.weights_bytes):
             self._spare[key.version_id] = key
             self._fetch(key, None)
 
@@ -159,7 +155,8 @@ class HostTier:
     async def remove(self, version_id: int) -> None:
         """Drop a deleted version, now or when nobody wants it any more."""
         self._spare.pop(version_id, None)
-        if self._residency.remove(version_id):
+        self._forget(version_id)
+        if self.residency.remove(version_id):
             self._evicted(version_id)
             await self._transfers.unstage([version_id])
 
@@ -177,7 +174,7 @@ class HostTier:
         version_id = key.version_id
         if version_id in self._staged:
             if version_id not in self._leased:
-                self._residency.admit(version_id, key.weights_bytes, now=time.monotonic())
+                self.residency.admit(version_id, key.weights_bytes, now=time.monotonic())
                 self._leased.add(version_id)
         elif version_id not in self._with_slot:
             self._fetch(key, self._shares[version_id])
@@ -220,7 +217,7 @@ class HostTier:
                 return
         for version_id, key in list(self._spare.items()):
             if self._can_stage(version_id):
-                if self._residency.would_fit(key.weights_bytes):
+                if self.residency.would_fit(key.weights_bytes):
                     self._keys.setdefault(version_id, key)
                     self._stage(version_id)
                 else:
@@ -233,7 +230,7 @@ class HostTier:
     def _stage(self, version_id: int) -> bool:
         """Begin to stage a version whose files are here; False: there is no room yet."""
         key, arrival = self._keys[version_id], self._arrivals[version_id]
-        decision = self._residency.admit(version_id, key.weights_bytes, now=time.monotonic())
+        decision = self.residency.admit(version_id, key.weights_bytes, now=time.monotonic())
         if decision.admission is Admission.WAIT:
             return False
         self._leased.add(version_id)
@@ -249,7 +246,7 @@ class HostTier:
         try:
             size = await staged
         except BaseException as error:
-            self._residency.failed(version_id)
+            self.residency.failed(version_id)
             self._end_staging(version_id)
             self._unlease(version_id)
             if not isinstance(error, TenoraError):
@@ -257,7 +254,7 @@ class HostTier:
             self._failed(version_id, error)
         else:
             arrival.staged = time.monotonic()
-            self._residency.loaded(version_id, size)
+            self.residency.loaded(version_id, size)
             self._staged.add(version_id)
             self._end_staging(version_id)
             self._queue.staged(version_id)
@@ -292,7 +289,7 @@ class HostTier:
     def _unlease(self, version_id: int) -> None:
         if version_id in self._leased:
             self._leased.discard(version_id)
-            if self._residency.release(version_id, now=time.monotonic()):
+            if self.residency.release(version_id, now=time.monotonic()):
                 self._evicted(version_id)
                 drop = self._transfers.unstage([version_id])
                 self._drops.add(drop)

@@ -318,6 +318,30 @@ async def test_one_deleted_on_its_way_to_nobody_leaves_nothing(
     assert not host.residency.used
 
 
+async def test_one_deleted_while_it_waits_for_room_leaves_its_files(
+    desk: Desk, workers: Workers, cache: DiskCache, version: Versions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, lease, fetched = desk.loader.host, cache.lease, asyncio.Event()
+
+    async def late(key, **share):
+        if key.version_id == 5:
+            await fetched.wait()
+        return await lease(key, **share)
+
+    monkeypatch.setattr(cache, "lease", late)
+    workers.may_stage.clear()
+    host.prefetch(version(5))
+    waiting = [asyncio.create_task(desk.lease(f"r{number}", version(number))) for number in (1, 2, 3, 4)]
+    await until(lambda: len(workers.stagings) == 3 and len(host._files) == 4)
+    fetched.set()
+    await until(lambda: 5 in host._files)
+    await desk.loader.unload(5)
+    assert not desk.loader.holds(5)
+    workers.may_stage.set()
+    for task in asyncio.as_completed(waiting):
+        (await task).release()
+
+
 async def test_whoever_comes_back_while_there_is_no_room_is_served(
     desk: Desk, workers: Workers, cache: DiskCache, version: Versions
 ) -> None:
