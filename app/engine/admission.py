@@ -3,7 +3,8 @@
 import asyncio
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 
 from app.errors import Busy, EngineUnavailable, QueueFull
 from app.scheduling.admission import Admission
@@ -96,10 +97,8 @@ class AdmissionQueue:
         if ticket.version_id is not None:
             self._versions.setdefault(ticket.version_id, set()).add(ticket.request_id)
         try:
-            async with asyncio.timeout(None if ticket.deadline is None else ticket.deadline - time.monotonic()):
+            async with before_deadline(ticket, "its turn"):
                 await turn
-        except TimeoutError:
-            raise Busy("x-request-timeout: it passed while the request waited for its turn", retry_after=1) from None
         finally:
             del self._turns[ticket.request_id]
             if ticket.version_id is not None:
@@ -112,6 +111,20 @@ class AdmissionQueue:
             # A request admitted as it is being cancelled has no turn to take: its own `leave` follows.
             if (turn := self._turns.get(request_id)) and not turn.done():
                 turn.set_result(None)
+
+
+@asynccontextmanager
+async def before_deadline(ticket: Ticket, what: str) -> AsyncIterator[None]:
+    """A wait that ends at the request's deadline, if it has one.
+
+    Raises:
+        Busy: the deadline passed.
+    """
+    try:
+        async with asyncio.timeout(None if ticket.deadline is None else ticket.deadline - time.monotonic()):
+            yield
+    except TimeoutError:
+        raise Busy(f"x-request-timeout: it passed while the request waited for {what}", retry_after=1) from None
 
 
 def _refusal(refusal: Refused) -> Busy | QueueFull:

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from adapters.residency import Admission, Residency
-from app.engine.admission import AdmissionQueue
+from app.engine.admission import AdmissionQueue, before_deadline
 from app.engine.base import EngineEvent, Listener
 from app.engine.host_tier import HostTier
 from app.engine.overview import LoadPhases
@@ -84,7 +84,8 @@ class AdapterLoader:
         given to a version that can be copied into it at once.
 
         Raises:
-            QueueFull, Busy, AdapterLoadFailed, EngineUnavailable
+            QueueFull, AdapterLoadFailed, EngineUnavailable
+            Busy: also when the deadline passes before the version has its slot.
             adapters.errors.StorageError: the version's bytes could not be had.
         """
         self._queue.check_open()
@@ -147,7 +148,7 @@ class AdapterLoader:
     async def _placed(self, ticket: Ticket, key: VersionKey, came: float, turn: float) -> None:
         """Give a request that has its turn a slot with its version."""
         try:
-            await self._ensure_placed(ticket.tenant, key, came, turn)
+            await self._ensure_placed(ticket, key, came, turn)
         except BaseException:
             # A copy goes on without whoever began it, and has that slot until it ends.
             if load := self._loads.get(key.version_id):
@@ -156,7 +157,7 @@ class AdapterLoader:
                 self._leave(ticket, 0, 0)
             raise
 
-    async def _ensure_placed(self, tenant: str, key: VersionKey, came: float, turn: float) -> None:
+    async def _ensure_placed(self, ticket: Ticket, key: VersionKey, came: float, turn: float) -> None:
         """Take a lease on a slot, and copy the version into it first if need be; when the request came and got on."""
         version_id = key.version_id
         decision = self.slots.admit(version_id, now=time.monotonic())
@@ -165,13 +166,14 @@ class AdapterLoader:
             raise EngineUnavailable("every slot of the engine is taken", retry_after=1)
         if decision.admission is Admission.LOAD:
             leaving = tuple(self._keys[other] for other in decision.evict)
-            load = self._loads[version_id] = asyncio.create_task(self._place(tenant, key, leaving, came, turn))
+            load = self._loads[version_id] = asyncio.create_task(self._place(ticket.tenant, key, leaving, came, turn))
             # Its error is for whoever waits; if all have gone away, it is nobody's.
             load.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             if pending := self._loads.get(version_id):
                 # Whoever started the load may go away; the others still wait for it.
-                await asyncio.shield(pending)
+                async with before_deadline(ticket, "its adapter"):
+                    await asyncio.shield(pending)
         except BaseException:
             self._give_back_slot(version_id)
             raise

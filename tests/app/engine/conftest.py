@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,8 +125,11 @@ class Desk:
             Transfers(workers), cache, self.queue, slots=SLOTS, host_bytes=PLACES * SIZE, notify=events.append
         )
 
-    async def lease(self, request_id: str, key: VersionKey, tenant: str = "one") -> Any:
-        return await self.loader.lease(Ticket(request_id, tenant, 1.0, key.version_id, 1, 1), key)
+    async def lease(
+        self, request_id: str, key: VersionKey, tenant: str = "one", deadline_s: float | None = None
+    ) -> Any:
+        deadline = None if deadline_s is None else time.monotonic() + deadline_s
+        return await self.loader.lease(Ticket(request_id, tenant, 1.0, key.version_id, 1, 1, deadline=deadline), key)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from adapters.errors import BlobNotFound
 from app.engine.base import EngineEvent
 from app.engine.loading import AdapterLoader
 from app.engine.transfer import Transfers
-from app.errors import AdapterLoadFailed, EngineUnavailable
+from app.errors import AdapterLoadFailed, Busy, EngineUnavailable
 from tests.app.engine.conftest import SLOTS, Desk, Versions, Workers
 
 
@@ -124,6 +124,22 @@ async def test_a_copy_that_nobody_waits_for_any_more_keeps_its_slot_until_it_end
         (await other).release()
     running.release()
     assert workers.places[:2] == [9, 1]
+
+
+async def test_a_deadline_that_passes_during_the_copy_ends_the_wait_and_not_the_copy(
+    desk: Desk, workers: Workers, version: Versions
+) -> None:
+    workers.pieces = 10**9
+    patient = asyncio.create_task(desk.lease("patient", version(1)))
+    await until(lambda: 1 in workers.copying)
+    with pytest.raises(Busy, match=r"x-request-timeout.*its adapter") as caught:
+        await desk.lease("hurried", version(1), deadline_s=0.05)
+    assert caught.value.retry_after
+    workers.pieces = workers.copying[1] + 5
+    (await patient).release()
+    assert workers.places == [1]
+    assert not desk.loader.slots.leases(1)
+    assert not desk.queue.snapshot().versions
 
 
 async def test_missing_bytes_hold_nothing_back(desk: Desk, workers: Workers, version: Versions) -> None:
