@@ -32,6 +32,7 @@ _NICENESS = 5
 #: core than theirs, and whoever wakes there waits for the end of a time slice otherwise. Without it the worst gap
 #: beside a load of 37 MB was 1.6 to 5.7 times the median from one hour to the next, with it 1.3 to 2.5 times.
 _REST_BYTES, _REST_S = 2**18, 2e-4
+#: A file is read in pieces of so many bytes before that, with the same rests.
 _PIECE_BYTES = 2**20
 
 
