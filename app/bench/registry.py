@@ -167,10 +167,11 @@ async def _time_steps(
     hasher = KeyHasher(_PEPPER)
     uncached = KeyService(database, hasher, CallerCache(capacity=0))
     cached = KeyService(database, hasher, CallerCache(ttl_s=3600))
-    adapters = AdapterService(database, base_name="base", base_digest=_BASE_DIGEST)
     callers = {text: await cached.authenticate(text) for text, _ in asked}
 
     async def resolve(caller: Caller, name: str) -> None:
+        # A service remembers names; a new one has none to remember.
+        adapters = AdapterService(database, base_name="base", base_digest=_BASE_DIGEST)
         await adapters.resolve(caller.tenant_id or 0, ModelName(name))
 
     async def only_key(text: str, _name: str) -> None:
