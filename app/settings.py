@@ -52,7 +52,7 @@ class QueueSettings(BaseModel):
         None, ge=1, description="sequences in the engine at the same time; default: the engine's max_num_seqs"
     )
     max_age_s: float = Field(
-        2.0, gt=0, description="seconds that a waiting adapter may be passed over by requests for adapters in slots"
+        0.5, gt=0, description="seconds that a waiting adapter may be passed over by requests for adapters in slots"
     )
     requests: int = Field(10_000, ge=1, description="requests that may wait, of all tenants together")
     tenant_requests: int = Field(1_000, ge=1, description="requests of one tenant that may wait")

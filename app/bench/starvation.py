@@ -18,6 +18,7 @@ from app.bench.pairs import Prompts, Round, Setup
 from app.bench.report import Metric
 from app.bench.servers import Server
 from app.bench.timeline import NotMeasured, Script, Served
+from app.settings import QueueSettings
 
 RANK = 8
 CLIENTS = 8
@@ -26,7 +27,7 @@ INPUT_TOKENS = 64
 #: Lengths of the hot answers, the second left out; the cold one has the fewest.
 OUTPUT_TOKENS = (16, 64)
 #: Tenora's default ``TENORA_QUEUE__MAX_AGE_S``.
-MAX_AGE_S = 2.0
+MAX_AGE_S = QueueSettings().max_age_s
 SEED = 2026
 
 #: The first second of the hot load is its own warm-up.

@@ -4,9 +4,10 @@ import itertools
 from collections.abc import Iterator
 from math import inf
 
-from app.scheduling.counters import Counters
+from app.scheduling.counters import CREDIT, Counters
 from app.scheduling.estimates import Forecast, Rate
 from app.scheduling.queues import BASE, Place, Request
+from app.scheduling.reserve import Reserve
 from app.scheduling.slots import Slots
 from app.scheduling.snapshot import QueueSnapshot, TenantState, VersionState
 from app.scheduling.ticket import Bounds, Refused, Ticket
@@ -16,7 +17,8 @@ class Admission:
     """Decides who runs. Every request is entered once and left once, whether it ran, failed or gave up waiting.
 
     - The sequences in flight fill the window and never exceed it; a request with more of them runs alone. The next
-      request waits until it fits, and those behind it wait with it.
+      request waits until it fits, and those behind it wait with it. A tenant that queues takes all but its share of
+      the window only as far as that leaves places free for those that do not (:mod:`app.scheduling.reserve`).
     - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.counters`), and of it the request
       that came first, among those whose version holds a slot, could have a free one, or needs none.
     - Versions with requests in flight never exceed the slots; see :class:`app.scheduling.slots.Slots`. A version has
@@ -29,21 +31,32 @@ class Admission:
         slots: distinct versions that may run at once.
         window: sequences that may run at once.
         max_age_s: how long a staged version may be passed over by requests for versions that hold slots.
+        credit: see :mod:`app.scheduling.counters`.
 
     Raises:
-        ValueError: fewer than 1 slot or sequence, or a negative age.
+        ValueError: fewer than 1 slot or sequence, or a negative age or credit.
     """
 
-    def __init__(self, *, slots: int, window: int, max_age_s: float = 2.0, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
-        for name, value, least in (("slots", slots, 1), ("window", window, 1), ("max_age_s", max_age_s, 0)):
+    def __init__(
+        self,
+        *,
+        slots: int,
+        window: int,
+        max_age_s: float = 0.5,
+        credit: float = CREDIT,
+        bounds: Bounds = Bounds(),  # noqa: B008 - frozen
+    ) -> None:
+        allowed = (("slots", slots, 1), ("window", window, 1), ("max_age_s", max_age_s, 0), ("credit", credit, 0))
+        for name, value, least in allowed:
             if not value >= least:
                 raise ValueError(f"{name}: found {value}, allowed {least} or more")
         self._window, self._bounds = window, bounds
         self._requests: dict[str, Request] = {}
         self._numbers = itertools.count()
         self._in_flight = self._running = 0
-        self._counters = Counters()
+        self._counters = Counters(credit)
         self._slots = Slots(slots, max_age_s, self._counters, self._numbers)
+        self._reserve = Reserve(window)
         self._forecast = Forecast(self._counters)
         #: Weighted tokens of requests that ended, and slots that were given, while there was more to do than that.
         self._served, self._turns = Rate(), Rate()
@@ -66,6 +79,7 @@ class Admission:
             ValueError: the id is known, the weight is not above 0, or a number is negative.
         """
         self._validate(ticket)
+        self._reserve.pass_time(now)
         self._slots.pass_time(now)
         if ticket.tenant and not self._runs_at_once(ticket):
             self._refuse(ticket, now)
@@ -87,6 +101,7 @@ class Admission:
         request = self._requests.pop(request_id, None)
         if request is None:
             return ()
+        self._reserve.pass_time(now)
         if request.running:
             self._end(request, now, prompt_tokens, output_tokens)
         else:
@@ -98,6 +113,7 @@ class Admission:
 
     def staged(self, version_id: int, now: float) -> tuple[str, ...]:
         """The version can be copied into a slot from now on; returns the ids of requests that may run now."""
+        self._reserve.pass_time(now)
         self._slots.stage(version_id, now)
         self._slots.pass_time(now)
         return self._advance(now)
@@ -112,6 +128,7 @@ class Admission:
         Raises:
             ValueError: no request of it runs, so it has no slot to keep.
         """
+        self._reserve.pass_time(now)
         self._slots.pin(version_id)
         self._slots.pass_time(now)
         return self._advance(now)
@@ -163,7 +180,7 @@ class Admission:
         if ticket.sequences > self._window - self._in_flight:
             return False
         # There is room, so whoever could go waits behind one that is too wide; only a smaller counter passes it.
-        first = self._slots.pick()
+        first = self._slots.pick(self._keeps_back)
         if first is None:
             return True
         return (self._counters.lifted(ticket.tenant), ticket.tenant) < (first.tenant.counter, first.tenant.name)
@@ -235,10 +252,21 @@ class Admission:
         room = self._window - self._in_flight
         if room <= 0:
             return None
-        request = self._slots.pick()
+        request = self._slots.pick(self._keeps_back)
         return request if request and (request.ticket.sequences <= room or not self._in_flight) else None
 
+    def _keeps_back(self, request: Request) -> bool:
+        """Whether a waiting request would take a place that is kept free for others."""
+        tenant, room = request.tenant, self._window - self._in_flight
+        return (
+            request.ticket.sequences + self._reserve.places > room
+            and self._reserve.is_late(request.arrived)
+            and not self._counters.has_credit(tenant)
+            and tenant.in_flight >= min(self._window * self._counters.share(tenant), self._window - self._reserve.most)
+        )
+
     def _admit(self, request: Request, now: float) -> None:
+        request.reserved = self._counters.has_credit(request.tenant)
         if request.version.place is Place.READY:
             self._turns.add(1.0, now)
         self._slots.admit(request, now)
@@ -247,12 +275,16 @@ class Admission:
         request.version.service += request.cost
         self._running += 1
         self._in_flight += request.ticket.sequences
+        if request.reserved:
+            self._reserve.take(request.ticket.sequences)
 
     def _end(self, request: Request, now: float, prompt_tokens: int | None, output_tokens: int | None) -> None:
         cost = self._counters.settle(request, prompt_tokens, output_tokens)
         request.version.service += cost - request.cost
         self._running -= 1
         self._in_flight -= request.ticket.sequences
+        if request.reserved:
+            self._reserve.give(request.ticket.sequences)
         self._served.add(cost, now)
 
 

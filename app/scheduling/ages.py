@@ -5,8 +5,10 @@ from math import ceil, floor, inf
 from app.scheduling.queues import Place, Version
 from app.scheduling.ranking import Ranking
 
-#: How much of the longest visit's end is remembered at the next one.
-_DRAIN_KEPT = 0.95
+#: How much of the longest visit's end is remembered at the next one, and after how many it says anything: turns that
+#: were passed on because drains seemed short cannot be taken back.
+DRAIN_KEPT = 0.99
+DRAINS_SEEN = 8
 
 
 class Ages:
@@ -35,8 +37,9 @@ class Ages:
         self._passed = 0.0
         #: No young version becomes old before.
         self._next = inf
-        #: The longest that a drain can take, from what ended visits lately; unknown is endless.
-        self._drain_s = inf
+        #: The longest that a drain can take, from what ended visits lately, and how many ended.
+        self._longest_s = 0.0
+        self._visits = 0
 
     def __len__(self) -> int:
         return len(self._versions)
@@ -116,6 +119,11 @@ class Ages:
         rounds = ceil((version.ahead + 1) / self._slots)
         self._limits.set(version_id, self._passed + floor((rounds - 1) * self._max_age_s / self._drain_s))
 
+    @property
+    def _drain_s(self) -> float:
+        """What is not known yet is endless."""
+        return self._longest_s if self._longest_s and self._visits >= DRAINS_SEEN else inf
+
     def note_turn(self, version: Version) -> None:
         """The last free slot goes to a version."""
         oldest = self.oldest
@@ -124,5 +132,5 @@ class Ages:
 
     def note_visit(self, ran_s: float) -> None:
         """A slot is given up; the request that held it to the end ran that long. No drain takes longer."""
-        kept = 0.0 if self._drain_s == inf else _DRAIN_KEPT * self._drain_s
-        self._drain_s = max(ran_s, kept) or inf
+        self._visits += 1
+        self._longest_s = max(ran_s, DRAIN_KEPT * self._longest_s)

@@ -10,7 +10,12 @@ admitted and settled when it ends. Three choices are ours:
   the others, and be refunded to that tenant alone.
 - A tenant is lifted whenever it begins to compete, not only when nothing of it runs: one endless stream would
   otherwise save credit for hours. Waiting for the adapter to be staged is not competing.
+- It is lifted to a little less than the floor, so that who was served less than the others may catch up with a burst.
+  Until then it has credit; whoever always waits never has.
 """
+
+from collections.abc import Iterator
+from heapq import merge
 
 from app.scheduling.queues import Line, Place, Request, Tenant
 from app.scheduling.ranking import Ranking
@@ -18,6 +23,9 @@ from app.scheduling.ticket import Ticket
 
 PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
+
+#: The default of the weighted tokens, over its weight, by which a tenant may be behind the floor: a few requests.
+CREDIT = 4096.0
 
 #: Weight of the newest request in the moving averages of output tokens.
 _NEWEST = 0.1
@@ -34,7 +42,8 @@ def cost_of(prompt_tokens: float, output_tokens: float) -> float:
 class Counters:
     """Every tenant's counter, and the order among those that have a request that could go."""
 
-    def __init__(self) -> None:
+    def __init__(self, credit: float = CREDIT) -> None:
+        self._credit = credit
         self._tenants: dict[str, Tenant] = {}
         #: Tenants that compete, by counter, but for those whose counters have changed since the last lift.
         self._claims: Ranking[str, float] = Ranking()
@@ -46,6 +55,8 @@ class Counters:
         self._idle: Ranking[str, float] = Ranking()
         #: What the last lift lifted to.
         self._floor = 0.0
+        #: Of the tenants that wait or run, but for the server's own work.
+        self._weights = 0.0
         self._last: Tenant | None = None
         self._average: float | None = None
         #: All that waits, as if it were one tenant's.
@@ -86,12 +97,28 @@ class Counters:
             return other
         return first
 
+    def in_order(self, *, slot_free: bool) -> Iterator[Tenant]:
+        """The tenants whose lines are to be looked at, by counter; one may come twice."""
+        rankings = [self._open, self._ready] if slot_free else [self._open]
+        orders = [[(ranking[name], name) for name in ranking.ordered()] for ranking in rankings]
+        return (self._tenants[name] for _, name in merge(*orders))
+
+    def has_credit(self, tenant: Tenant) -> bool:
+        """Whether a tenant that competes was served less than those who always wait."""
+        return tenant.counter - tenant.outstanding < self._floor
+
+    def share(self, tenant: Tenant) -> float:
+        """The part of everything that a tenant which waits or runs is entitled to; the server's own work to all."""
+        return tenant.weight / self._weights if tenant.name else 1.0
+
     def tenant(self, ticket: Ticket) -> Tenant:
         """The ticket's tenant, with the ticket's weight from now on."""
         tenant = self._tenants.get(ticket.tenant)
         if tenant is None:
             tenant = self._tenants[ticket.tenant] = Tenant(ticket.tenant, ticket.weight)
         self._idle.discard(ticket.tenant)
+        if ticket.tenant:
+            self._weights += ticket.weight - (tenant.weight if tenant.waiting or tenant.running else 0.0)
         tenant.weight = ticket.weight
         return tenant
 
@@ -99,8 +126,8 @@ class Counters:
         """What a tenant's counter is once it competes."""
         tenant = self._tenants.get(name)
         if tenant is None:
-            return self._lowest()
-        return tenant.counter if tenant.claims else max(tenant.counter, self._lowest())
+            return max(0.0, self._lowest() - self._credit)
+        return tenant.counter if tenant.claims else max(tenant.counter, self._lowest() - self._credit)
 
     def queue(self, ticket: Ticket, tenant: Tenant, sign: int = 1) -> None:
         """Count a ticket among those that wait; with sign -1, no longer."""
@@ -138,7 +165,7 @@ class Counters:
     def _claim(self, tenant: Tenant) -> None:
         if not tenant.claims:
             self._floor = self._lowest()
-            tenant.counter = max(tenant.counter, self._floor)
+            tenant.counter = max(tenant.counter, self._floor - self._credit)
             self._claims.set(tenant.name, tenant.counter)
         tenant.claims += 1
 
@@ -157,6 +184,7 @@ class Counters:
         tenant.outstanding += request.share
         self._grow(tenant, request.share)
         tenant.running += 1
+        tenant.in_flight += ticket.sequences
 
     def settle(self, request: Request, prompt_tokens: int | None, output_tokens: int | None) -> float:
         """Replace the estimate of a request that ends by its true counts; None leaves that part of the estimate.
@@ -170,6 +198,7 @@ class Counters:
             estimated if output_tokens is None else output_tokens,
         )
         tenant.running -= 1
+        tenant.in_flight -= ticket.sequences
         tenant.outstanding = tenant.outstanding - request.share if tenant.running else 0.0
         self._grow(tenant, cost / ticket.weight - request.share)
         if output_tokens is not None and ticket.sequences:
@@ -188,7 +217,10 @@ class Counters:
         if tenant.waiting or tenant.running:
             return
         self._idle.set(tenant.name, tenant.counter)
-        floor = self._lowest()
+        if tenant.name:
+            # When all are gone the sum begins anew: rounding must not add up.
+            self._weights = self._weights - tenant.weight if len(self._tenants) > len(self._idle) else 0.0
+        floor = self._lowest() - self._credit
         while (entry := self._idle.first()) is not None and (entry[0] <= floor or len(self._idle) > _IDLE_KEPT):
             self._idle.discard(entry[1])
             del self._tenants[entry[1]]

@@ -1,7 +1,9 @@
 """Fair order: the lines of tenants at versions, and which line is next."""
 
+from collections.abc import Iterator
+
 from app.scheduling.counters import Counters
-from app.scheduling.queues import Line, Place, Request, Version
+from app.scheduling.queues import Line, Place, Request, Tenant, Version
 
 
 class Order:
@@ -63,17 +65,32 @@ class Order:
         """The oldest request of the tenant with the smallest counter, of those in OPEN and, with a slot free, READY."""
         self._show_all(slot_free=slot_free)
         while (least := self._counters.least(slot_free=slot_free)) is not None:
-            tenant = self._counters[least[1]]
-            first = tenant.open.first()
-            if slot_free and (other := tenant.ready.first()) is not None and (first is None or other < first):
-                first = other
-            if first is not None:
-                line = self._versions[first[1]].lines[tenant.name]
-                place = line.version.place
-                if place is Place.OPEN or (place is Place.READY and slot_free):
-                    return line.first
-                line.version.scattered = True
-                self._counters.show(line, place)
+            if (request := self._first_of(self._counters[least[1]], slot_free=slot_free)) is not None:
+                return request
+        return None
+
+    def all(self, *, slot_free: bool) -> Iterator[Request]:
+        """The same of each tenant in turn, by counter."""
+        self._show_all(slot_free=slot_free)
+        for tenant in self._counters.in_order(slot_free=slot_free):
+            while tenant.open or (slot_free and tenant.ready):
+                if (request := self._first_of(tenant, slot_free=slot_free)) is not None:
+                    yield request
+                    break
+
+    def _first_of(self, tenant: Tenant, *, slot_free: bool) -> Request | None:
+        """A tenant's oldest request in OPEN or READY; None if there is none, or a line was moved as it is elsewhere."""
+        first = tenant.open.first()
+        if slot_free and (other := tenant.ready.first()) is not None and (first is None or other < first):
+            first = other
+        if first is None:
+            return None
+        line = self._versions[first[1]].lines[tenant.name]
+        place = line.version.place
+        if place is Place.OPEN or (place is Place.READY and slot_free):
+            return line.first
+        line.version.scattered = True
+        self._counters.show(line, place)
         return None
 
     def _show_all(self, *, slot_free: bool) -> None:

@@ -27,6 +27,7 @@ class Tenant:
     Attributes:
         counter: weighted tokens charged, over the weight at the time.
         outstanding: the part of ``counter`` that is an estimate, of requests that run.
+        in_flight: sequences that run.
         prompt_tokens, output_tokens, sequences: sums over the tickets that wait.
         average: of the true output tokens per sequence lately, or None before the first.
         claims: lines in any place but COLD.
@@ -39,6 +40,7 @@ class Tenant:
     outstanding: float = 0.0
     running: int = 0
     waiting: int = 0
+    in_flight: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
     sequences: int = 0
@@ -114,6 +116,7 @@ class Request:
         arrived: when it entered; ``started``: when it was admitted.
         cost: weighted tokens that were charged for it when it was admitted.
         share: what that added to its tenant's counter.
+        reserved: its tenant had credit when it was admitted.
     """
 
     ticket: Ticket
@@ -125,3 +128,4 @@ class Request:
     started: float = 0.0
     cost: float = 0.0
     share: float = 0.0
+    reserved: bool = False

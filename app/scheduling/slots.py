@@ -1,6 +1,6 @@
 """Which versions may run: slots, those that wait for one, and who must give one up."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from app.scheduling.ages import Ages
 from app.scheduling.counters import Counters
@@ -114,17 +114,31 @@ class Slots:
                 return request
         return None
 
-    def pick(self) -> Request | None:
+    def pick(self, keeps_back: Callable[[Request], bool]) -> Request | None:
         """The next request in fair order, of those that need no slot or, if one is free, no more than that.
 
         In its stead the oldest of the version that has waited longest, and too long, for a slot: if that is the same
         tenant's, or if the other would take the last free slot and nobody may pass the version any more.
+
+        Args:
+            keeps_back: whether a request has to let others pass; that version's never has.
         """
-        free = self.free
-        request = self._order.first(slot_free=free > 0)
-        return request if request is None or not free else self._hurry(request)
+        slot_free = self.free > 0
+        request = self._order.first(slot_free=slot_free)
+        if request is None:
+            return None
+        request = self._hurry(request)
+        if request.version is self.ages.oldest or not keeps_back(request):
+            return request
+        for other in self._order.all(slot_free=slot_free):
+            request = self._hurry(other)
+            if request.version is self.ages.oldest or not keeps_back(request):
+                return request
+        return None
 
     def _hurry(self, request: Request) -> Request:
+        if not self.free:
+            return request
         oldest = self.ages.oldest
         if oldest is None:
             return request

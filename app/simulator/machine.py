@@ -45,7 +45,7 @@ class Machine:
     host_bytes: int = 8 * 2**30
     bytes_per_rank: int = 37_000_000 // 64
     loads: int = 4
-    max_age_s: float = 2.0
+    max_age_s: float = 0.5
     weights: tuple[float, ...] = (1.0, 2.0, 4.0)
     bounds: Bounds = field(default_factory=Bounds)
     costs: Costs = field(default_factory=Costs)

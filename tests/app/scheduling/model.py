@@ -4,36 +4,32 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from math import ceil, floor, inf
 
+from app.scheduling.ages import DRAIN_KEPT, DRAINS_SEEN
 from app.scheduling.ticket import Ticket
-from tests.app.scheduling.records import Account, Request, Version
+from tests.app.scheduling.records import Request, Version
+from tests.app.scheduling.shares import Shares
 
 
-@dataclass(eq=False)
-class Model:
+@dataclass(eq=False, kw_only=True)
+class Model(Shares):
     """See :class:`app.scheduling.admission.Admission` for the rules."""
 
     slots: int
-    window: int
     max_age_s: float
-    requests: dict[str, Request] = field(default_factory=dict)
-    accounts: defaultdict[str, Account] = field(default_factory=lambda: defaultdict(Account))
     versions: defaultdict[int, Version] = field(default_factory=lambda: defaultdict(Version))
     holders: set[int] = field(default_factory=set)
     pinned: set[int] = field(default_factory=set)
     staged_ids: set[int] = field(default_factory=set)
-    claimants: set[str] = field(default_factory=set)
     numbers: int = 0
-    now: float = 0.0
-    floor: float = 0.0
-    last: Account | None = None
-    average: float | None = None
     passed: float = 0.0
-    drain_s: float = inf
+    visits: list[float] = field(default_factory=list)
 
     # What is asked from outside.
 
     def enter(self, ticket: Ticket, now: float) -> list[str]:
+        self.tick(now)
         self.pass_time(now)
+        self.accounts[ticket.tenant].weight = ticket.weight
         version_id = ticket.version_id
         if version_id is not None and not self.waiting(version_id):
             if version_id not in self.holders:
@@ -44,15 +40,17 @@ class Model:
         return self.advance(now)
 
     def leave(self, request_id: str, now: float, prompt: int | None = None, output: int | None = None) -> list[str]:
-        request = self.requests.pop(request_id, None)
-        if request is None:
+        if request_id not in self.requests:
             return []
+        self.tick(now)
+        request = self.requests.pop(request_id)
         version_id = request.ticket.version_id
         if request.running:
-            self.settle(request, prompt, output)
+            more = self.settle(request, prompt, output)
+            if version_id is not None:
+                self.versions[version_id].service += more
             if version_id is not None and not self.running(version_id):
-                kept = 0.0 if self.drain_s == inf else 0.95 * self.drain_s
-                self.drain_s = max(now - request.started, kept) or inf
+                self.visits.append(now - request.started)
         elif version_id is not None:
             # If its oldest request leaves, the version's wait begins with the next one.
             oldest, closed = self.waiting(version_id), self.versions[version_id].closed
@@ -65,6 +63,7 @@ class Model:
         return self.advance(now)
 
     def staged(self, version_id: int, now: float) -> list[str]:
+        self.tick(now)
         if version_id in self.waiting_versions() and version_id not in self.staged_ids:
             before = [other for other in self.queue() if other in self.staged_ids | self.holders]
             self.versions[version_id].ahead = min(self.versions[version_id].ahead, len(before))
@@ -77,6 +76,7 @@ class Model:
         self.claim()
 
     def pin(self, version_id: int, now: float) -> list[str]:
+        self.tick(now)
         self.pinned.add(version_id)
         self.reopen(version_id)
         return self.advance(now)
@@ -107,9 +107,6 @@ class Model:
     def queue(self) -> list[int]:
         """Versions that wait for a slot or to be staged, those included that drain."""
         return [*self.waiting_versions(), *(version_id for version_id in self.draining() if self.waiting(version_id))]
-
-    def in_flight(self) -> int:
-        return sum(request.ticket.sequences for request in self.requests.values() if request.running)
 
     def free(self) -> int:
         return self.slots - len(self.holders)
@@ -157,7 +154,6 @@ class Model:
                 return admitted
 
     def pass_time(self, now: float) -> None:
-        self.now = now
         self.claim()
         self.ripen(now)
         self.balance(now)
@@ -169,7 +165,7 @@ class Model:
                 version.limit = None
             elif version.limit is None and now > self.since(version_id) + self.max_age_s:
                 rounds = ceil((version.ahead + 1) / self.slots)
-                version.limit = self.passed + floor((rounds - 1) * self.max_age_s / self.drain_s)
+                version.limit = self.passed + floor((rounds - 1) * self.max_age_s / self.drain_s())
 
     def pick(self) -> Request | None:
         able = [request for request in self.requests.values() if self.can_go(request)]
@@ -178,6 +174,15 @@ class Model:
         room = self.window - self.in_flight()
         if not able or room <= 0:
             return None
+        while able:
+            chosen, tenant = self.choose(able)
+            if chosen.ticket.version_id in self.old()[:1] or not self.keeps_back(chosen, room):
+                return chosen if chosen.ticket.sequences <= room or not self.in_flight() else None
+            able = [request for request in able if request.ticket.tenant != tenant]
+        return None
+
+    def choose(self, able: list[Request]) -> tuple[Request, str]:
+        """Who is next, and whose turn it is."""
         tenant = min((self.accounts[r.ticket.tenant].counter, r.ticket.tenant) for r in able)[1]
         chosen = next(request for request in able if request.ticket.tenant == tenant)
         if self.free() and (old := self.old()):
@@ -186,13 +191,13 @@ class Model:
             limits = [self.versions[v].limit or 0.0 for v in old + self.leaving()]
             if oldest.ticket.tenant == tenant or (passes and self.passed + self.turn() > min(limits)):
                 chosen = oldest
-        return chosen if chosen.ticket.sequences <= room or not self.in_flight() else None
+        return chosen, tenant
 
     def turn(self) -> float:
         return 1 / max(1, min(len(self.old()), self.slots))
 
     def admit(self, request: Request, now: float) -> None:
-        ticket, account = request.ticket, self.accounts[request.ticket.tenant]
+        ticket = request.ticket
         if self.place(request) == "ready":
             assert ticket.version_id is not None
             if self.free() == 1 and self.old() and self.old()[0] != ticket.version_id:
@@ -201,28 +206,20 @@ class Model:
             self.versions[ticket.version_id] = Version(
                 closed_at=self.versions[ticket.version_id].closed_at, closed=self.versions[ticket.version_id].closed
             )
-        average = self.average if account.average is None else account.average
-        output = ticket.output_tokens if average is None else min(ticket.output_tokens, average * ticket.sequences)
-        request.running, request.started, request.cost = True, now, ticket.prompt_tokens + 2.0 * output
+        request.reserved = self.has_credit(ticket.tenant)
+        request.running, request.started = True, now
+        self.peaks.note(self.reserved(), now)
         self.claim()
-        account.counter += request.cost / ticket.weight
-        account.outstanding += request.cost / ticket.weight
+        self.charge(request)
         if ticket.version_id is not None:
             self.versions[ticket.version_id].service += request.cost
 
-    def settle(self, request: Request, prompt: int | None, output: int | None) -> None:
-        ticket, account = request.ticket, self.accounts[request.ticket.tenant]
-        estimated = (request.cost - ticket.prompt_tokens) / 2.0
-        cost = (ticket.prompt_tokens if prompt is None else prompt) + 2.0 * (estimated if output is None else output)
-        runs = any(r.running and r.ticket.tenant == ticket.tenant for r in self.requests.values())
-        account.outstanding = account.outstanding - request.cost / ticket.weight if runs else 0.0
-        account.counter += cost / ticket.weight - request.cost / ticket.weight
-        if ticket.version_id is not None:
-            self.versions[ticket.version_id].service += cost - request.cost
-        if output is not None and ticket.sequences:
-            newest = output / ticket.sequences
-            account.average = newest if account.average is None else account.average + 0.1 * (newest - account.average)
-            self.average = newest if self.average is None else self.average + 0.1 * (newest - self.average)
+    def drain_s(self) -> float:
+        """The longest visit, each a little less with every one after it."""
+        longest = 0.0
+        for seconds in self.visits:
+            longest = max(seconds, DRAIN_KEPT * longest)
+        return longest or inf if len(self.visits) >= DRAINS_SEEN else inf
 
     def release(self, version_id: int, now: float) -> None:
         version = self.versions[version_id]
@@ -256,36 +253,7 @@ class Model:
     def by_service(self, version_id: int) -> tuple[float, int]:
         return self.versions[version_id].service, version_id
 
-    # Counters.
-
-    def lowest(self) -> float:
-        if self.claimants:
-            first = self.accounts[min((self.accounts[name].counter, name) for name in self.claimants)[1]]
-        elif self.last is not None:
-            first = self.last
-        else:
-            return self.floor
-        return max(self.floor, first.counter - first.outstanding)
-
     def claim(self) -> None:
         """Lift those that begin to compete; call it whenever that may have changed."""
-        now = {
-            request.ticket.tenant
-            for request in self.requests.values()
-            if not request.running and request.ticket.sequences and self.place(request) != "cold"
-        }
-        for name in sorted(self.claimants - now):
-            self.claimants.discard(name)
-            self.last = self.accounts[name]
-        for name in sorted(now - self.claimants):
-            self.floor = self.lowest()
-            self.accounts[name].counter = max(self.accounts[name].counter, self.floor)
-            self.claimants.add(name)
-
-    def forget(self, tenant: str) -> None:
-        """Nothing is kept of tenants that a lift would reach; all their requests have ended."""
-        busy = {request.ticket.tenant for request in self.requests.values()}
-        if tenant not in busy:
-            for name in [name for name in self.accounts if name not in busy]:
-                if self.accounts[name].counter <= self.lowest():
-                    del self.accounts[name]
+        waiting = [r for r in self.requests.values() if not r.running and r.ticket.sequences]
+        self.lift({request.ticket.tenant for request in waiting if self.place(request) != "cold"})

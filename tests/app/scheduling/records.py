@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
+from app.scheduling import reserve
 from app.scheduling.ticket import Ticket
 
 
@@ -14,6 +15,7 @@ class Request:
     running: bool = False
     started: float = 0.0
     cost: float = 0.0
+    reserved: bool = False
 
 
 @dataclass(eq=False)
@@ -21,6 +23,7 @@ class Account:
     counter: float = 0.0
     outstanding: float = 0.0
     average: float | None = None
+    weight: float = 1.0
 
 
 @dataclass(eq=False)
@@ -31,3 +34,18 @@ class Version:
     closed: int = 0
     ahead: int = 0
     limit: float | None = None  # of one that has waited too long
+
+
+@dataclass(eq=False)
+class Peaks:
+    """The most places that were taken lately, now and before."""
+
+    since: float = 0.0
+    now: int = 0
+    before: int = 0
+
+    def note(self, taken: int, now: float) -> None:
+        if now - self.since >= reserve.MEMORY_S:
+            self.before = taken if now - self.since >= 2 * reserve.MEMORY_S else self.now
+            self.now, self.since = taken, now
+        self.now = max(self.now, taken)

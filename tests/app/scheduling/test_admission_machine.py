@@ -16,13 +16,14 @@ TOKENS = st.integers(0, 50)
 class AdmissionMachine(RuleBasedStateMachine):
     @initialize(
         slots=st.integers(1, 3),
-        window=st.integers(1, 5),
+        window=st.integers(1, 5) | st.sampled_from([8, 16]),
         max_age_s=st.sampled_from([0.0, 1.0, 2.0]),
+        credit=st.sampled_from([0.0, 60.0, 4096.0]),
         bound=st.sampled_from([10**6, 4]),
         staged=st.sets(st.sampled_from(VERSIONS)),
     )
-    def start(self, slots: int, window: int, max_age_s: float, bound: int, staged: set[int]) -> None:
-        self.pair = Pair(slots=slots, window=window, max_age_s=max_age_s, bound=bound)
+    def start(self, slots: int, window: int, max_age_s: float, credit: float, bound: int, staged: set[int]) -> None:
+        self.pair = Pair(slots=slots, window=window, max_age_s=max_age_s, credit=credit, bound=bound)
         for version in staged:
             self.pair.stage(version)
 
@@ -117,7 +118,12 @@ def step(pair: Pair, chance: random.Random) -> None:
 def test_long_walks_agree_with_the_model(seed: int) -> None:
     """Queues that grow long, slots that change hands often: more than hypothesis comes to in a few steps."""
     chance = random.Random(seed)
-    pair = Pair(slots=chance.randint(1, 3), window=chance.randint(1, 6), max_age_s=chance.choice([0.0, 1.0, 2.0]))
+    pair = Pair(
+        slots=chance.randint(1, 3),
+        window=chance.choice([*range(1, 7), 8, 16, 24]),
+        max_age_s=chance.choice([0.0, 1.0, 2.0]),
+        credit=chance.choice([0.0, 60.0, 4096.0]),
+    )
     for _ in range(300):
         step(pair, chance)
     pair.finish()

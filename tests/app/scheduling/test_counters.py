@@ -1,5 +1,7 @@
 """Virtual counters: what is charged, what is settled, who is lifted."""
 
+import pytest
+
 from app.scheduling.admission import Admission
 from app.scheduling.ticket import Ticket
 
@@ -47,8 +49,9 @@ def test_an_estimate_is_what_the_tenant_lately_took_but_no_more_than_it_asked_fo
     assert counter(admission, "t") == 60 + 60 + 10
 
 
-def test_who_comes_is_lifted_to_the_smallest_counter_of_those_that_compete() -> None:
-    admission = Admission(slots=1, window=1)
+@pytest.mark.parametrize("credit", [0.0, 30.0])
+def test_who_comes_is_lifted_to_the_smallest_counter_of_those_that_compete_less_the_credit(credit: float) -> None:
+    admission = Admission(slots=1, window=1, credit=credit)
     admission.enter(ticket("a", "early", prompt=100, output=0), 0.0)
     admission.enter(ticket("b", "early", prompt=100, output=0), 0.0)
     admission.enter(ticket("c", "other", prompt=100, output=0), 0.0)
@@ -56,16 +59,17 @@ def test_who_comes_is_lifted_to_the_smallest_counter_of_those_that_compete() -> 
     assert (counter(admission, "early"), counter(admission, "other")) == (100, 100)
     admission.leave("c", 2.0, prompt_tokens=100, output_tokens=0)
     admission.enter(ticket("d", "late"), 3.0)
-    assert counter(admission, "late") == 100
+    assert counter(admission, "late") == 100 - credit
 
 
-def test_who_comes_when_nobody_competes_is_lifted_to_the_last_that_did() -> None:
-    admission = Admission(slots=1, window=1)
+@pytest.mark.parametrize("credit", [0.0, 30.0])
+def test_who_comes_when_nobody_competes_is_lifted_to_the_last_that_did_less_the_credit(credit: float) -> None:
+    admission = Admission(slots=1, window=1, credit=credit)
     for number in range(3):
         admission.enter(ticket(str(number), "early", prompt=100, output=0), 0.0)
         admission.leave(str(number), 1.0, prompt_tokens=100, output_tokens=0)
     admission.enter(ticket("b", "late", prompt=1, output=0), 2.0)
-    assert counter(admission, "late") == 300 + 1
+    assert counter(admission, "late") == 300 - credit + 1
 
 
 def test_what_is_owed_is_remembered_while_the_tenant_is_away() -> None:

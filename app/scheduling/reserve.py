@@ -1,0 +1,59 @@
+"""Places of the window that stay free for tenants that do not queue.
+
+In a window that is always full, whoever comes waits until something ends, however small its share. So a tenant that
+queues, has no credit and runs its share already leaves some places free: as many as those with credit lately took
+beyond what they take now, and an eighth of the window at most. Where all queue, or one is alone, that is none.
+"""
+
+#: The part of the window that is kept free at most is one by this.
+PART = 8
+
+#: Seconds after which a request that waits shows that its tenant queues: a burst is over sooner.
+LATE_S = 0.25
+
+#: Seconds for which it is remembered, once to twice, how many places were taken.
+MEMORY_S = 5.0
+
+
+class Reserve:
+    """Counts the places of requests whose tenants had credit when they were admitted.
+
+    Args:
+        window: sequences that may run at once.
+
+    Attributes:
+        most: places that are kept free at most.
+    """
+
+    def __init__(self, window: int) -> None:
+        self.most = window // PART
+        self._taken = 0
+        #: The most that were taken since ``_since``, and in the ``MEMORY_S`` before it.
+        self._peak = self._earlier = 0
+        self._now = self._since = 0.0
+
+    @property
+    def places(self) -> int:
+        """How many are kept free."""
+        return min(self.most, max(self._peak, self._earlier) - self._taken)
+
+    def is_late(self, arrived: float) -> bool:
+        """Whether a request that came then and still waits has to leave them free."""
+        return self._now - arrived > LATE_S
+
+    def take(self, places: int) -> None:
+        """A request is admitted whose tenant has credit."""
+        self._taken += places
+        self._peak = max(self._peak, self._taken)
+
+    def give(self, places: int) -> None:
+        """It has ended."""
+        self._taken -= places
+
+    def pass_time(self, now: float) -> None:
+        """Forget what was long ago."""
+        self._now = now
+        passed = now - self._since
+        if passed >= MEMORY_S:
+            self._earlier = self._peak if passed < 2 * MEMORY_S else self._taken
+            self._peak, self._since = self._taken, now

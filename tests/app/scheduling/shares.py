@@ -1,0 +1,101 @@
+"""What the model knows of tenants: who was served how much, and who leaves places free for whom."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from app.scheduling import reserve
+from tests.app.scheduling.records import Account, Peaks, Request
+
+
+@dataclass(eq=False, kw_only=True)
+class Shares:
+    """Tenants' accounts and the window; see :mod:`app.scheduling.counters` and :mod:`app.scheduling.reserve`."""
+
+    window: int
+    credit: float
+    requests: dict[str, Request] = field(default_factory=dict)
+    accounts: defaultdict[str, Account] = field(default_factory=lambda: defaultdict(Account))
+    claimants: set[str] = field(default_factory=set)
+    peaks: Peaks = field(default_factory=Peaks)
+    now: float = 0.0
+    floor: float = 0.0
+    last: Account | None = None
+    average: float | None = None
+
+    def tick(self, now: float) -> None:
+        self.now = now
+        self.peaks.note(self.reserved(), now)
+
+    def in_flight(self, tenant: str | None = None) -> int:
+        running = [request.ticket for request in self.requests.values() if request.running]
+        return sum(ticket.sequences for ticket in running if tenant in (None, ticket.tenant))
+
+    def reserved(self) -> int:
+        return sum(r.ticket.sequences for r in self.requests.values() if r.running and r.reserved)
+
+    def keeps_back(self, request: Request, room: int) -> bool:
+        """Whether a tenant without credit has its share, queues, and would take a place that is kept for others."""
+        ticket = request.ticket
+        most = self.window // reserve.PART
+        kept = min(most, max(self.peaks.now, self.peaks.before) - self.reserved())
+        if ticket.sequences + kept <= room or self.now - request.arrived <= reserve.LATE_S:
+            return False
+        if not ticket.tenant or self.has_credit(ticket.tenant):
+            return False
+        names = {request.ticket.tenant for request in self.requests.values()} - {""}
+        weights = sum(self.accounts[name].weight for name in names)
+        share = self.window * self.accounts[ticket.tenant].weight / weights
+        return self.in_flight(ticket.tenant) >= min(share, self.window - most)
+
+    def has_credit(self, tenant: str) -> bool:
+        return self.accounts[tenant].counter - self.accounts[tenant].outstanding < self.floor
+
+    def lowest(self) -> float:
+        if self.claimants:
+            first = self.accounts[min((self.accounts[name].counter, name) for name in self.claimants)[1]]
+        elif self.last is not None:
+            first = self.last
+        else:
+            return self.floor
+        return max(self.floor, first.counter - first.outstanding)
+
+    def lift(self, competing: set[str]) -> None:
+        """These compete now; those that begin to are lifted."""
+        for name in sorted(self.claimants - competing):
+            self.claimants.discard(name)
+            self.last = self.accounts[name]
+        for name in sorted(competing - self.claimants):
+            self.floor = self.lowest()
+            self.accounts[name].counter = max(self.accounts[name].counter, self.floor - self.credit)
+            self.claimants.add(name)
+
+    def charge(self, request: Request) -> None:
+        """Charge what a request is expected to cost."""
+        ticket, account = request.ticket, self.accounts[request.ticket.tenant]
+        average = self.average if account.average is None else account.average
+        output = ticket.output_tokens if average is None else min(ticket.output_tokens, average * ticket.sequences)
+        request.cost = ticket.prompt_tokens + 2.0 * output
+        account.counter += request.cost / ticket.weight
+        account.outstanding += request.cost / ticket.weight
+
+    def settle(self, request: Request, prompt: int | None, output: int | None) -> float:
+        """Replace what was charged; returns how much more it is."""
+        ticket, account = request.ticket, self.accounts[request.ticket.tenant]
+        estimated = (request.cost - ticket.prompt_tokens) / 2.0
+        cost = (ticket.prompt_tokens if prompt is None else prompt) + 2.0 * (estimated if output is None else output)
+        runs = any(r.running and r.ticket.tenant == ticket.tenant for r in self.requests.values())
+        account.outstanding = account.outstanding - request.cost / ticket.weight if runs else 0.0
+        account.counter += cost / ticket.weight - request.cost / ticket.weight
+        if output is not None and ticket.sequences:
+            newest = output / ticket.sequences
+            account.average = newest if account.average is None else account.average + 0.1 * (newest - account.average)
+            self.average = newest if self.average is None else self.average + 0.1 * (newest - self.average)
+        return cost - request.cost
+
+    def forget(self, tenant: str) -> None:
+        """Nothing is kept of tenants that a lift would reach; all their requests have ended."""
+        busy = {request.ticket.tenant for request in self.requests.values()}
+        if tenant not in busy:
+            for name in [name for name in self.accounts if name not in busy]:
+                if self.accounts[name].counter <= self.lowest() - self.credit:
+                    del self.accounts[name]

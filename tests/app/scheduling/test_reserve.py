@@ -1,0 +1,69 @@
+"""Places that are kept free: for whom, how many, and when there are none."""
+
+from app.scheduling.admission import Admission
+from app.scheduling.reserve import LATE_S, MEMORY_S, PART
+from app.scheduling.ticket import Bounds
+from tests.app.scheduling.engine import Engine
+
+WINDOW = 16
+KEPT = WINDOW // PART
+BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)
+
+
+def flooded() -> Engine:
+    """One tenant has had a thousand requests waiting for a while, and fills the window."""
+    admission = Admission(slots=1, window=WINDOW, credit=300.0, bounds=BOUNDS)
+    engine = Engine(admission)
+    for _ in range(1000):
+        engine.enter("flood")
+    engine.run(10.0)
+    return engine
+
+
+def in_flight(engine: Engine, tenant: str) -> int:
+    states = engine.admission.snapshot(engine.now).tenants
+    return next((state.running for state in states if state.tenant == tenant), 0)
+
+
+def test_whoever_is_alone_has_the_whole_window() -> None:
+    assert in_flight(flooded(), "flood") == WINDOW
+
+
+def test_who_comes_now_and_then_waits_once() -> None:
+    """The first one finds the window full; what it took is kept free for the next."""
+    engine = flooded()
+    sent = []
+    for _ in range(10):
+        sent.append(engine.enter("modest").request_id)
+        engine.run(engine.now + 2.5)
+    waits = [engine.started[name] - engine.entered[name] for name in sent]
+    assert waits[0] > 0
+    assert waits[1:] == [0.0] * 9
+    assert in_flight(engine, "flood") == WINDOW - 1
+
+
+def test_no_more_is_kept_free_than_a_part_of_the_window() -> None:
+    engine = flooded()
+    for _ in range(WINDOW):
+        engine.enter("modest")
+    engine.run(engine.now + 4.0)
+    assert in_flight(engine, "modest") == 0
+    assert in_flight(engine, "flood") == WINDOW - KEPT
+
+
+def test_what_was_taken_long_ago_is_forgotten() -> None:
+    engine = flooded()
+    engine.enter("modest")
+    engine.run(engine.now + 3.0)
+    assert in_flight(engine, "flood") == WINDOW - 1
+    engine.run(engine.now + 2 * MEMORY_S)
+    assert in_flight(engine, "flood") == WINDOW
+
+
+def test_where_all_queue_nothing_is_kept_free() -> None:
+    engine = flooded()
+    for number in range(3000):
+        engine.enter(f"tenant {number % 3}")
+    engine.run(engine.now + 3 * MEMORY_S + LATE_S)
+    tenants = ["flood", *(f"tenant {number}" for number in range(3))]
+    assert sum(in_flight(engine, tenant) for tenant in tenants) == WINDOW
