@@ -25,7 +25,7 @@ PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
 
 #: The default of the weighted tokens, over its weight, by which a tenant may be behind the floor: a few requests.
-CREDIT = 4096.0
+CREDIT = 1024.0
 
 #: Weight of the newest request in the moving averages of output tokens.
 _NEWEST = 0.1
