@@ -145,7 +145,9 @@ def running(
             env=dict(env),
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            # A group to end, but no session of its own: Linux would schedule each session as one task per core, and who
+            # is idle most of the time would wait up to seconds for its turn (sched_autogroup).
+            process_group=0,
         )
     try:
         server = Server(name, port, process.pid)
