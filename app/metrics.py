@@ -23,8 +23,8 @@ _DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 #: Adapters with rows of their own.
 TOP = 50
 
-#: The engine's own metric that lists the adapters it runs.
-_HIDDEN = frozenset({"vllm:lora_requests_info"})
+#: Of the engine's own metrics, the one that lists the adapters it runs, and one that counts by step.
+_HIDDEN = frozenset({"vllm:lora_requests_info", "vllm:iteration_tokens_total"})
 
 
 class Metrics:

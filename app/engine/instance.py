@@ -1,6 +1,6 @@
 """One life of a vLLM engine: from its start to its death or shutdown.
 
-This module and :mod:`app.engine.worker` are the only ones that import vLLM, and
+Only modules of this package, and one that asks for the machine, import vLLM;
 ``tests/app/engine/test_vllm_contract.py`` holds every name of it that they use.
 """
 
@@ -33,6 +33,7 @@ from adapters.identity import VersionKey
 from app.engine import answers
 from app.engine.base import Endpoint, EngineRequest
 from app.engine.outputs import OutputLog
+from app.engine.statistics import EngineStatistics
 from app.errors import EngineUnavailable, InvalidRequest
 
 logger = logging.getLogger(__name__)
@@ -207,6 +208,14 @@ class EngineInstance:
         tokenizer = self._llm.get_tokenizer()
         return [tokenizer.decode([token_id]) for token_id in token_ids]
 
+    def write_statistics(self) -> None:
+        """Bring vLLM's own metrics up to date."""
+        if self._llm.logger_manager is None:
+            return
+        for statistics in self._llm.logger_manager.stat_loggers:
+            if isinstance(statistics, EngineStatistics):
+                statistics.write()
+
     @property
     def running(self) -> int:
         """Requests that the engine has not finished."""
@@ -255,4 +264,5 @@ def _construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(UsageContext.OPENAI_API_SERVER)
     scheduling = config.scheduler_config
     scheduling.scheduler_cls = _ASYNC_SCHEDULER if scheduling.async_scheduling else _SCHEDULER
-    return AsyncLLM.from_vllm_config(config), args
+    # "Disabled" are vLLM's own loggers; one that is named is asked all the same.
+    return AsyncLLM.from_vllm_config(config, stat_loggers=[EngineStatistics], disable_log_stats=True), args

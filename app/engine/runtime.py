@@ -56,6 +56,7 @@ class VllmEngine:
         restarts = self._supervisor.restarts
         if (life := self._supervisor.current) is None:
             return EngineStats(running=0, waiting=0, resident=0, restarts=restarts)
+        life.instance.write_statistics()
         return EngineStats(life.instance.running, life.queue.waiting, len(life.loader.slots), restarts)
 
     def overview(self) -> EngineOverview:

@@ -1,0 +1,89 @@
+"""vLLM's own metrics, written down now and then.
+
+vLLM's server writes some forty of them after every step, in the thread that answers requests. Here what the steps say
+is added up, and written when a second has passed, there are many tokens, or somebody asks. Every counter and every
+histogram of requests and tokens ends up the same.
+"""
+
+import time
+from typing import Any
+
+from vllm.v1.metrics.loggers import PrometheusStatLogger
+from vllm.v1.metrics.stats import IterationStats, MultiModalCacheStats, SchedulerStats
+
+_PERIOD_S = 1.0
+#: Observations of tokens that are written at once: a third of a millisecond.
+_TOKENS = 256
+
+#: Statistics of parts that are off unless an operator turns them on, which are not added up.
+_SELDOM = (
+    "connector_prefix_cache_stats",
+    "kv_cache_eviction_events",
+    "spec_decoding_stats",
+    "kv_connector_stats",
+    "ec_connector_stats",
+    "perf_stats",
+)
+
+
+class EngineStatistics(PrometheusStatLogger):  # type: ignore[misc]  # vLLM has no stubs
+    """A :class:`PrometheusStatLogger` that is slow to write, and never lists the adapters that run.
+
+    That list is a label: each combination of adapters would be kept for ever. And a histogram of tokens per step
+    (``vllm:iteration_tokens_total``) has no meaning here.
+    """
+
+    def __init__(self, vllm_config: Any, engine_indexes: list[int] | None = None) -> None:
+        super().__init__(vllm_config, engine_indexes)
+        self.gauge_lora_info = None
+        self._scheduler: SchedulerStats | None = None
+        self._iterations: IterationStats | None = None
+        self._written = 0.0
+
+    def record(
+        self,
+        scheduler_stats: SchedulerStats | None,
+        iteration_stats: IterationStats | None,
+        mm_cache_stats: MultiModalCacheStats | None = None,  # noqa: ARG002
+        engine_idx: int = 0,  # noqa: ARG002
+    ) -> None:
+        """Add one step's statistics; there is one engine, and a base of text has no multi-modal cache."""
+        if scheduler_stats is not None:
+            if self._scheduler is not None:
+                _add(scheduler_stats.prefix_cache_stats, self._scheduler.prefix_cache_stats)
+            self._scheduler = scheduler_stats  # the rest says how things are now
+        if iteration_stats is not None:
+            self._iterations = _merged(self._iterations, iteration_stats)
+        if self._is_due():
+            self.write()
+
+    def _is_due(self) -> bool:
+        if time.monotonic() - self._written >= _PERIOD_S:
+            return True
+        if self._iterations is not None and len(self._iterations.inter_token_latencies_iter) >= _TOKENS:
+            return True
+        return any(getattr(self._scheduler, name, None) for name in _SELDOM)
+
+    def write(self) -> None:
+        """Write down what has been added up."""
+        scheduler, self._scheduler = self._scheduler, None
+        iterations, self._iterations = self._iterations, None
+        self._written = time.monotonic()
+        super().record(scheduler, iterations)
+
+
+def _merged(earlier: IterationStats | None, later: IterationStats) -> IterationStats:
+    if earlier is None:
+        return later
+    _add(earlier, later)
+    _add(earlier.prompt_token_stats, later.prompt_token_stats)
+    return earlier
+
+
+def _add(to: object, more: object) -> None:
+    """Counts are added, observations are put behind those that are there; times stay."""
+    for name, found in vars(more).items():
+        if found and isinstance(found, int):
+            setattr(to, name, getattr(to, name) + found)
+        elif found and isinstance(found, list):
+            getattr(to, name).extend(found)
