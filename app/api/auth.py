@@ -50,8 +50,10 @@ def require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
 #: The caller of a route for platform keys.
 Admin = Annotated[Caller, Depends(require(Scope.ADMIN))]
 
+inference_caller = require(Scope.INFERENCE)
+
 #: The caller of a route for a tenant's applications.
-InferenceCaller = Annotated[Caller, Depends(require(Scope.INFERENCE))]
+InferenceCaller = Annotated[Caller, Depends(inference_caller)]
 
 
 @dataclass(frozen=True, slots=True)

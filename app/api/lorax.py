@@ -3,36 +3,38 @@
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from app.api.auth import InferenceCaller, ProcessDep
+from app.api.auth import inference_caller
 from app.api.inference_headers import DOCUMENTED, deadline_of
+from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response, until_disconnect
 from app.process import Process
-from app.registry import Caller
 from app.services.bodies.parsing import parse_object
 from app.services.inference import Served
 
-router = APIRouter(tags=["LoRAX"])
+router = APIRouter(tags=["LoRAX"], route_class=PlainRoute)
 
 
 @router.post("/generate", response_model=None, summary="Generate a text", openapi_extra=DOCUMENTED)
-async def generate(request: Request, process: ProcessDep, caller: InferenceCaller) -> Response:
-    return answer_response(await _served(request, process, caller, stream=False))
+async def generate(request: Request) -> Response:
+    return answer_response(await _served(request, stream=False))
 
 
 @router.post(
     "/generate_stream", response_model=None, summary="Generate a text, token by token", openapi_extra=DOCUMENTED
 )
-async def generate_stream(request: Request, process: ProcessDep, caller: InferenceCaller) -> Response:
-    return answer_response(await _served(request, process, caller, stream=True))
+async def generate_stream(request: Request) -> Response:
+    return answer_response(await _served(request, stream=True))
 
 
 @router.post("/", response_model=None, summary="Generate a text; the body's stream says how", openapi_extra=DOCUMENTED)
-async def compat_generate(request: Request, process: ProcessDep, caller: InferenceCaller) -> Response:
+async def compat_generate(request: Request) -> Response:
     # LoRAX wraps a whole answer in a list here, and its client unwraps it.
-    return answer_response(await _served(request, process, caller, stream=None), in_list=True)
+    return answer_response(await _served(request, stream=None), in_list=True)
 
 
-async def _served(request: Request, process: Process, caller: Caller, *, stream: bool | None) -> Served:
+async def _served(request: Request, *, stream: bool | None) -> Served:
+    caller = await inference_caller(request)
+    process: Process = request.state.process
     deadline_s, body = deadline_of(request), parse_object(await request.body())
     work = process.inference.generate(caller, request.state.request_id, body, stream=stream, deadline_s=deadline_s)
     return await until_disconnect(request.receive, work)
