@@ -103,8 +103,8 @@ class HostTier:
     async def copy(self, key: VersionKey, share: str) -> AsyncIterator[None]:
         """A copy of a version that a slot can be filled from, there as long as the context.
 
-        It is staged as a rule. If the request was let into the engine for a slot that the version has lost since, or
-        has gone away and let go of it, it is staged for this alone, whatever room there is, and dropped afterwards.
+        It is staged as a rule, and kept although its request goes away. If it was dropped before, or the request was
+        let in for a slot that is lost since, it is staged for this alone, whatever room there is.
 
         Args:
             share: as for :meth:`hold`.
@@ -113,11 +113,14 @@ class HostTier:
             AdapterLoadFailed, EngineUnavailable
             adapters.errors.StorageError: its bytes could not be had.
         """
-        version_id = key.version_id
-        while staging := self._stagings.get(version_id):
+        while staging := self._stagings.get(version_id := key.version_id):
             await asyncio.wait({staging})
         if version_id in self._staged:
-            yield
+            self.hold(key, share)
+            try:
+                yield
+            finally:
+                self.let_go(version_id)
             return
         self._passing.add(version_id)
         try:

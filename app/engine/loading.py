@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 
 from adapters.cache import DiskCache
@@ -60,10 +61,14 @@ class AdapterLoader:
         self.host = HostTier(transfers, cache, queue, capacity=host_bytes)
         self.slots = Residency(slots)
         self.failures = 0
+        #: Of the versions that are in slots, or on their way there.
         self._keys: dict[int, VersionKey] = {}
+        #: Versions on their way out.
+        self._leaving: Counter[int] = Counter()
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._removals: set[asyncio.Task[None]] = set()
-        #: One change of the slots at a time: an evicted version may be wanted again before it is out.
+        #: Changes of the slots are asked for in the order of the plan: an evicted version may be wanted again before
+        #: it is out.
         self._changes = asyncio.Lock()
         self._closed = False
         self._numbers = itertools.count(1)
@@ -120,7 +125,9 @@ class AdapterLoader:
 
     def holds(self, version_id: int) -> bool:
         """Whether the version is in a slot or in host memory, or on its way, were it only to be taken out."""
-        return version_id in self._keys or version_id in self.slots or self.host.holds(version_id)
+        return any(version_id in tier for tier in (self._keys, self._leaving, self.slots)) or self.host.holds(
+            version_id
+        )
 
     async def unload(self, version_id: int) -> None:
         """Drop a version, now or when its last request has ended."""
@@ -165,7 +172,8 @@ class AdapterLoader:
             # The queue lets no more distinct versions in than there are slots.
             raise EngineUnavailable("every slot of the engine is taken", retry_after=1)
         if decision.admission is Admission.LOAD:
-            leaving = tuple(self._keys[other] for other in decision.evict)
+            leaving = tuple(self._leave_slot(other) for other in decision.evict)
+            self._keys[version_id] = key
             load = self._loads[version_id] = asyncio.create_task(self._place(ticket.tenant, key, leaving, came, turn))
             # Its error is for whoever waits; if all have gone away, it is nobody's.
             load.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -185,17 +193,17 @@ class AdapterLoader:
         for other in leaving:
             self.host.slot_lost(other.version_id)
         try:
-            async with self._changes:
-                await self._fill_slot(tenant, key, leaving)
+            await self._fill_slot(tenant, key, leaving)
         except BaseException as error:
             self.slots.failed(version_id)
+            del self._keys[version_id]
             if isinstance(error, AdapterLoadFailed):
                 self.failures += 1
                 self._notify(EngineEvent("load_failed", version_id, time.monotonic() - started))
             raise
         finally:
             for other in leaving:
-                self._keys.pop(other.version_id, None)
+                self._left_slot(other.version_id)
                 self._notify(EngineEvent("evict", other.version_id))
             del self._loads[version_id]
         self.host.slot_given(version_id)
@@ -205,15 +213,16 @@ class AdapterLoader:
 
     async def _fill_slot(self, tenant: str, key: VersionKey, leaving: tuple[VersionKey, ...]) -> None:
         async with AsyncExitStack() as copies:
-            try:
-                await copies.enter_async_context(self.host.copy(key, tenant))
-            except BaseException:
-                # Their slots are given away already.
-                for other in leaving:
-                    await self._transfers.take_out(other)
-                raise
-            await self._transfers.place(key, leaving)
-            self._keys[key.version_id] = key
+            async with self._changes:
+                try:
+                    await copies.enter_async_context(self.host.copy(key, tenant))
+                except BaseException:
+                    # Their slots are given away already.
+                    for other in leaving:
+                        await self._transfers.take_out(other)
+                    raise
+                placed = self._transfers.place(key, leaving)
+            await placed
 
     def _phases(self, key: VersionKey, came: float, turn: float) -> LoadPhases:
         """The seconds from a request's arrival to its turn, and from there until now, by what they were needed for."""
@@ -236,10 +245,25 @@ class AdapterLoader:
             self._removals.add(removal)
             removal.add_done_callback(self._removals.discard)
 
-    async def _remove(self, version_id: int) -> None:
-        async with self._changes:
-            key = self._keys[version_id]
-            self.host.slot_lost(version_id)
-            await self._transfers.take_out(key)
-            del self._keys[version_id]
-        self._notify(EngineEvent("unload", version_id))
+    def _remove(self, version_id: int) -> Coroutine[None, None, None]:
+        """Take a version out of its slot that the plan has removed."""
+        return self._removed(self._leave_slot(version_id))
+
+    async def _removed(self, key: VersionKey) -> None:
+        try:
+            async with self._changes:
+                self.host.slot_lost(key.version_id)
+                taken = self._transfers.take_out(key)
+            await taken
+        finally:
+            self._left_slot(key.version_id)
+        self._notify(EngineEvent("unload", key.version_id))
+
+    def _leave_slot(self, version_id: int) -> VersionKey:
+        self._leaving[version_id] += 1
+        return self._keys.pop(version_id)
+
+    def _left_slot(self, version_id: int) -> None:
+        self._leaving[version_id] -= 1
+        if not self._leaving[version_id]:
+            del self._leaving[version_id]

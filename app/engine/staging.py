@@ -81,29 +81,31 @@ class Stager:
         if staged := self._staged.pop(version_id, None):
             staged.cancel()
 
-    def place(self, version_id: int, evict: list[int], budget_s: float) -> bool:
-        """Copy a staged version into a slot for about so many seconds; True: it is there, else call again.
+    def change_slots(self, changes: list[tuple[int | None, list[int]]], budget_s: float) -> list[str]:
+        """Make changes one after another for about so many seconds; what is not done by then is to be asked for again.
 
         Args:
-            evict: versions whose slots are given up first.
+            changes: for each, the staged version that is copied into a slot, or None, and the versions whose slots
+                are given up first; those without one are no error, nor is a version that has been copied already.
 
-        Raises:
-            Exception: whatever the copy raises; the slot is free again and nothing of the version is in it.
+        Returns:
+            For each change that has ended, "" or what went wrong: then nothing of the version is in a slot.
         """
-        for other in evict:
-            self.take_out(other)
-        ends = time.monotonic() + budget_s
-        try:
-            if version_id not in self._copies:
-                self._copies[version_id] = self._copy(self._staged[version_id].result(timeout=0))
-            for _ in self._copies[version_id]:
-                if time.monotonic() >= ends:
-                    return False
-        except BaseException:
-            self.take_out(version_id)
-            raise
-        del self._copies[version_id]
-        return True
+        ends, outcomes = time.monotonic() + budget_s, list[str]()
+        for version_id, leaving in changes:
+            for other in leaving:
+                self.take_out(other)
+            try:
+                if version_id is not None and not self._place(version_id, ends):
+                    break
+            except Exception as error:  # noqa: BLE001 - it is told, and the other changes have nothing to do with it
+                self.take_out(version_id or 0)
+                outcomes.append(f"{type(error).__name__}: {error}")
+            else:
+                outcomes.append("")
+            if time.monotonic() >= ends:
+                break
+        return outcomes
 
     def take_out(self, version_id: int) -> None:
         """Free a version's slot, copied or half copied; one without a slot is no error."""
@@ -117,6 +119,18 @@ class Stager:
     def rank_of(self, version_id: int | None) -> int:
         """The largest rank among the modules of a version that has a slot; 0 for none."""
         return self._ranks[version_id] if version_id else 0
+
+    def _place(self, version_id: int, ends: float) -> bool:
+        """Copy a version into a slot, or a part of it; whether it is there."""
+        if version_id in self._manager._active_adapters:
+            return True  # this worker was quicker than another
+        if version_id not in self._copies:
+            self._copies[version_id] = self._copy(self._staged[version_id].result(timeout=0))
+        for _ in self._copies[version_id]:
+            if time.monotonic() >= ends:
+                return False
+        del self._copies[version_id]
+        return True
 
     def _outcome(self, version_id: int) -> tuple[int, int, str]:
         error = self._staged[version_id].exception()

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,15 +34,17 @@ class Workers(Protocol):
 class Transfers:
     """The adapters of one engine, host memory and slots. The caller plans who goes where; nothing here evicts.
 
-    What is asked of host memory reaches the workers in the order in which it was asked, so :meth:`stage` and
-    :meth:`unstage` begin when they are called, not when they are awaited. A copy that is made anew would fall to the
-    eviction before it otherwise.
+    What is asked of host memory, and what is asked of the slots, reaches the workers in the order in which it was
+    asked, so all these begin when they are called, not when they are awaited. A copy that is made anew would fall to
+    the eviction before it otherwise. Changes of slots that wait for the same step go together.
     """
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
         self._staging: dict[int, _Staging] = {}
         self._asking: asyncio.Task[None] | None = None
+        self._changes: list[_Change] = []
+        self._changing: asyncio.Task[None] | None = None
 
     def stage(self, key: VersionKey, path: Path, evict: Sequence[int] = ()) -> asyncio.Task[int]:
         """Bring a version into host memory, which is not on its way there; returns its bytes, of all workers together.
@@ -64,7 +67,7 @@ class Transfers:
         """
         return asyncio.create_task(self._unstage(version_ids))
 
-    async def place(self, key: VersionKey, evict: tuple[VersionKey, ...]) -> None:
+    def place(self, key: VersionKey, evict: Sequence[VersionKey]) -> asyncio.Task[None]:
         """Copy a staged version into a slot, after giving up the slots of others.
 
         Raises:
@@ -73,22 +76,52 @@ class Transfers:
         """
         for other in evict:
             self._workers.forget_adapter(other)
-        leaving = [other.version_id for other in evict]
+        change = self._change(key.version_id, [other.version_id for other in evict])
+        return asyncio.create_task(self._placed(key, change))
+
+    def take_out(self, key: VersionKey) -> "asyncio.Future[None]":
+        """Free a version's slot; one without a slot is no error.
+
+        Raises:
+            EngineUnavailable
+        """
+        self._workers.forget_adapter(key)
+        return self._change(None, [key.version_id])
+
+    async def _placed(self, key: VersionKey, change: "asyncio.Future[None]") -> None:
         try:
-            while not all(await self._workers.call_workers("tenora_place", key.version_id, leaving, _COPY_S)):
-                leaving = []
-        except EngineUnavailable:
-            raise
-        except Exception as error:  # noqa: BLE001 - vLLM raises a bare Exception for whatever failed in a worker
-            # A half-copied slot would answer with what it held before.
+            await change
+        except _Failed as error:
+            # Of several workers another may have it.
             await self.take_out(key)
             raise _load_failed(key, error) from None
         self._workers.name_adapter(key)
 
-    async def take_out(self, key: VersionKey) -> None:
-        """Free a version's slot; one without a slot is no error."""
-        self._workers.forget_adapter(key)
-        await self._workers.call_workers("tenora_take_out", key.version_id)
+    def _change(self, version_id: int | None, leaving: list[int]) -> "asyncio.Future[None]":
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._changes.append(_Change(version_id, leaving, done))
+        if self._changing is None:
+            self._changing = asyncio.create_task(self._change_slots())
+        return done
+
+    async def _change_slots(self) -> None:
+        """Have the workers change slots, as long as there is something to change."""
+        try:
+            while self._changes:
+                asked = [(change.version_id, change.leaving) for change in self._changes]
+                # What one worker has done and another not is asked of both again.
+                ended = list(
+                    zip(*await self._workers.call_workers("tenora_change_slots", asked, _COPY_S), strict=False)
+                )
+                for change, outcomes in zip(self._changes, ended, strict=False):
+                    _settle(change.done, next((_Failed(error) for error in outcomes if error), None))
+                del self._changes[: len(ended)]
+        except Exception as error:  # noqa: BLE001 - whoever waits is told
+            for change in self._changes:
+                _settle(change.done, error)
+            self._changes.clear()
+        finally:
+            self._changing = None
 
     async def _stage(self, key: VersionKey, path: Path, evict: Sequence[int]) -> int:
         staging = self._staging[key.version_id] = _Staging()
@@ -106,7 +139,7 @@ class Transfers:
             self._staging.pop(key.version_id, None)
             if not isinstance(error, EngineUnavailable):
                 await self._unstage([key.version_id])
-            if isinstance(error, _StagingFailed):
+            if isinstance(error, _Failed):
                 raise _load_failed(key, error) from None
             raise
         return size
@@ -132,8 +165,17 @@ class Transfers:
             self._asking = None
 
 
-class _StagingFailed(Exception):
-    """A worker could not stage a version."""
+class _Failed(Exception):
+    """A worker could not stage a version, or not copy it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A version that is copied into a slot, if any, and those that lose theirs."""
+
+    version_id: int | None
+    leaving: list[int]
+    done: "asyncio.Future[None]"
 
 
 class _Staging:
@@ -153,7 +195,7 @@ class _Staging:
         self._ended += 1
         self._bytes += size
         if error:
-            self.fail(_StagingFailed(error))
+            self.fail(_Failed(error))
         self._settle()
 
     def fail(self, error: Exception) -> None:
@@ -163,6 +205,16 @@ class _Staging:
     def _settle(self) -> None:
         if self._ended == self._expected and not self.done.done():
             self.done.set_result(self._bytes)
+
+
+def _settle(done: "asyncio.Future[None]", error: Exception | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+        return
+    done.set_exception(error)
+    done.exception()  # whoever waited may have gone away
 
 
 def _read_ahead(file: Path) -> None:

@@ -45,11 +45,8 @@ class WorkerExtension:
         for version_id in version_ids:
             self._tenora_stager.unstage(version_id)
 
-    def tenora_place(self, version_id: int, evict: list[int], budget_s: float) -> bool:
-        return self._tenora_stager.place(version_id, evict, budget_s)
-
-    def tenora_take_out(self, version_id: int) -> None:
-        self._tenora_stager.take_out(version_id)
+    def tenora_change_slots(self, changes: list[tuple[int | None, list[int]]], budget_s: float) -> list[str]:
+        return self._tenora_stager.change_slots(changes, budget_s)
 
     def _tenora_group_tokens(self, workers: Any) -> None:
         """Let this CPU worker apply LoRA matrices slot by slot."""

@@ -95,12 +95,21 @@ class Workers:
             self._under_way.pop(version_id, None)
             self.staged.discard(version_id)
 
-    def place(self, version_id: int, evict: list[int], budget_s: float) -> bool:
-        for other in evict:
-            self.take_out(other)
+    def change_slots(self, changes: list[tuple[int | None, list[int]]], budget_s: float) -> list[str]:
+        outcomes: list[str] = []
+        for version_id, leaving in changes:
+            for other in leaving:
+                self.take_out(other)
+            if version_id in self.uncopyable:
+                outcomes.append("uncopyable")
+            elif version_id is None or self.place(version_id):
+                outcomes.append("")
+            else:
+                break
+        return outcomes
+
+    def place(self, version_id: int) -> bool:
         assert version_id in self.staged or version_id in self.copying
-        if version_id in self.uncopyable:
-            raise RuntimeError("uncopyable")
         self.copying[version_id] = self.copying.get(version_id, 0) + 1
         if self.copying[version_id] < self.pieces:
             return False
