@@ -109,7 +109,8 @@ class Counters:
 
     def share(self, tenant: Tenant) -> float:
         """The part of everything that a tenant which waits or runs is entitled to; the server's own work to all."""
-        return tenant.weight / self._weights if tenant.name else 1.0
+        # A small weight may be lost in a sum that had a large one.
+        return tenant.weight / max(self._weights, tenant.weight) if tenant.name else 1.0
 
     def tenant(self, ticket: Ticket) -> Tenant:
         """The ticket's tenant, with the ticket's weight from now on."""

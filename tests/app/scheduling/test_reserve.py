@@ -67,3 +67,14 @@ def test_where_all_queue_nothing_is_kept_free() -> None:
     engine.run(engine.now + 3 * MEMORY_S + LATE_S)
     tenants = ["flood", *(f"tenant {number}" for number in range(3))]
     assert sum(in_flight(engine, tenant) for tenant in tenants) == WINDOW
+
+
+def test_a_weight_that_rounding_swallows_does_no_harm() -> None:
+    engine = Engine(Admission(slots=1, window=WINDOW, bounds=BOUNDS))
+    for tenant, weight in (("light", 1e-12), ("heavy", 1e12)):
+        for _ in range(3 * WINDOW):
+            engine.enter(tenant, weight=weight)
+    engine.run(3.5)
+    engine.enter("heavy", weight=1e12)
+    engine.run()
+    assert len(engine.order) == 6 * WINDOW + 1
