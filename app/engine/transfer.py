@@ -116,7 +116,11 @@ class Transfers:
                 for change, outcomes in zip(self._changes, ended, strict=False):
                     _settle(change.done, next((_Failed(error) for error in outcomes if error), None))
                 del self._changes[: len(ended)]
-        except Exception as error:  # noqa: BLE001 - whoever waits is told
+        except Exception as error:
+            if not isinstance(error, EngineUnavailable):
+                # No fault of the versions: what is wrong with one of them is an outcome.
+                logger.exception("the workers could not change slots")
+                error = EngineUnavailable("the engine could not change its slots", retry_after=5)
             for change in self._changes:
                 _settle(change.done, error)
             self._changes.clear()

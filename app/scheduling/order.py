@@ -69,7 +69,7 @@ class Order:
                 return request
         return None
 
-    def all(self, *, slot_free: bool) -> Iterator[Request]:
+    def in_order(self, *, slot_free: bool) -> Iterator[Request]:
         """The same of each tenant in turn, by counter."""
         self._show_all(slot_free=slot_free)
         for tenant in self._counters.in_order(slot_free=slot_free):

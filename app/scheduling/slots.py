@@ -130,7 +130,7 @@ class Slots:
         request = self._hurry(request)
         if request.version is self.ages.oldest or not keeps_back(request):
             return request
-        for other in self._order.all(slot_free=slot_free):
+        for other in self._order.in_order(slot_free=slot_free):
             request = self._hurry(other)
             if request.version is self.ages.oldest or not keeps_back(request):
                 return request

@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 from app.engine.transfer import Transfers
-from app.errors import AdapterLoadFailed
+from app.errors import AdapterLoadFailed, EngineUnavailable
 from tests.app.engine.conftest import Desk, Versions, Workers
 
 
@@ -48,6 +48,18 @@ async def test_one_that_fails_harms_no_other(version: Versions) -> None:
     )
     assert [type(outcome) for outcome in outcomes] == [type(None), AdapterLoadFailed, type(None)]
     assert workers.held == workers.named == {1, 3}
+
+
+async def test_a_worker_that_fails_as_a_whole_is_no_fault_of_the_versions(version: Versions) -> None:
+    class Broken(Recording):
+        def change_slots(self, changes: list[tuple[int | None, list[int]]], budget_s: float) -> list[str]:
+            raise RuntimeError("whatever")
+
+    transfers = Transfers(Broken())
+    outcomes = await asyncio.gather(
+        transfers.place(version(1), ()), transfers.take_out(version(2)), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == [EngineUnavailable] * 2
 
 
 async def test_of_two_workers_the_slower_one_is_waited_for(version: Versions) -> None:
