@@ -264,16 +264,14 @@ def run(
     Args:
         home: keeps models between runs.
         console: for progress.
-        base: another base than the wide one.
+        base: another base than the toy.
         rank: of the adapters.
 
     Raises:
         ServerFailed, LoadError, NotMeasured
     """
     home = home.resolve()
-    # On the toy, answering a request takes as much processor time outside the engine as in it: a flood of requests
-    # would cost the others as much if each were refused at once.
-    found = models.wide_base(home) if base is None else base.resolve()
+    found = models.toy_base(home) if base is None else base.resolve()
     folders = models.adapters(home, found, len(TENANTS), [rank], SEED)
     setup = Setup(
         found,
