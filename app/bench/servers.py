@@ -76,15 +76,15 @@ class Server:
 
     def peak_bytes(self) -> int:
         """Largest resident memory so far of the server's processes, pages that they share counted in each."""
-        # Each server is the leader of a session of its own; VmHWM is the peak, in KiB.
+        # Each server leads a process group of its own; VmHWM is the peak, in KiB.
         folders = (folder for folder in Path("/proc").iterdir() if folder.name.isdecimal())
-        return sum(_peak_bytes(folder) for folder in folders if _session(folder) == self.pid)
+        return sum(_peak_bytes(folder) for folder in folders if _group(folder) == self.pid)
 
 
-def _session(folder: Path) -> int | None:
-    # proc(5): the session is field 6. A process may end while it is looked at.
+def _group(folder: Path) -> int | None:
+    # proc(5): the process group is field 5. A process may end while it is looked at.
     with suppress(OSError):
-        return int((folder / "stat").read_text().rpartition(")")[2].split()[3])
+        return int((folder / "stat").read_text().rpartition(")")[2].split()[2])
     return None
 
 
