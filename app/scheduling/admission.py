@@ -4,10 +4,10 @@ import itertools
 from collections.abc import Iterator
 from math import inf
 
-from app.scheduling.counters import CREDIT, Counters
+from app.scheduling.counters import CREDIT_S, Counters
 from app.scheduling.estimates import Forecast, Rate
 from app.scheduling.queues import BASE, Place, Request
-from app.scheduling.reserve import Reserve
+from app.scheduling.reserve import TIMES, Reserve
 from app.scheduling.slots import Slots
 from app.scheduling.snapshot import QueueSnapshot, TenantState, VersionState
 from app.scheduling.ticket import Bounds, Refused, Ticket
@@ -17,8 +17,9 @@ class Admission:
     """Decides who runs. Every request is entered once and left once, whether it ran, failed or gave up waiting.
 
     - The sequences in flight fill the window and never exceed it; a request with more of them runs alone. The next
-      request waits until it fits, and those behind it wait with it. A tenant that queues takes all but its share of
-      the window only as far as that leaves places free for those that do not (:mod:`app.scheduling.reserve`).
+      request waits until it fits, and those behind it wait with it. A tenant that queues takes more than its share of
+      the window only as far as that leaves places free for others (:mod:`app.scheduling.reserve`), unless it is for a
+      version that waits for a slot.
     - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.counters`), and of it the request
       that came first, among those whose version holds a slot, could have a free one, or needs none.
     - Versions with requests in flight never exceed the slots; see :class:`app.scheduling.slots.Slots`. A version has
@@ -31,7 +32,7 @@ class Admission:
         slots: distinct versions that may run at once.
         window: sequences that may run at once.
         max_age_s: how long a staged version may be passed over by requests for versions that hold slots.
-        credit: see :mod:`app.scheduling.counters`.
+        credit_s: see :mod:`app.scheduling.counters`.
 
     Raises:
         ValueError: fewer than 1 slot or sequence, or a negative age or credit.
@@ -43,10 +44,10 @@ class Admission:
         slots: int,
         window: int,
         max_age_s: float = 0.5,
-        credit: float = CREDIT,
+        credit_s: float = CREDIT_S,
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
     ) -> None:
-        allowed = (("slots", slots, 1), ("window", window, 1), ("max_age_s", max_age_s, 0), ("credit", credit, 0))
+        allowed = (("slots", slots, 1), ("window", window, 1), ("max_age_s", max_age_s, 0), ("credit_s", credit_s, 0))
         for name, value, least in allowed:
             if not value >= least:
                 raise ValueError(f"{name}: found {value}, allowed {least} or more")
@@ -54,7 +55,7 @@ class Admission:
         self._requests: dict[str, Request] = {}
         self._numbers = itertools.count()
         self._in_flight = self._running = 0
-        self._counters = Counters(credit)
+        self._counters = Counters(credit_s)
         self._slots = Slots(slots, max_age_s, self._counters, self._numbers)
         self._reserve = Reserve(window)
         self._forecast = Forecast(self._counters)
@@ -79,7 +80,7 @@ class Admission:
             ValueError: the id is known, the weight is not above 0, or a number is negative.
         """
         self._validate(ticket)
-        self._reserve.pass_time(now)
+        self._tick(now)
         self._slots.pass_time(now)
         if ticket.tenant and not self._runs_at_once(ticket):
             self._refuse(ticket, now)
@@ -101,7 +102,7 @@ class Admission:
         request = self._requests.pop(request_id, None)
         if request is None:
             return ()
-        self._reserve.pass_time(now)
+        self._tick(now)
         if request.running:
             self._end(request, now, prompt_tokens, output_tokens)
         else:
@@ -113,7 +114,7 @@ class Admission:
 
     def staged(self, version_id: int, now: float) -> tuple[str, ...]:
         """The version can be copied into a slot from now on; returns the ids of requests that may run now."""
-        self._reserve.pass_time(now)
+        self._tick(now)
         self._slots.stage(version_id, now)
         self._slots.pass_time(now)
         return self._advance(now)
@@ -128,7 +129,7 @@ class Admission:
         Raises:
             ValueError: no request of it runs, so it has no slot to keep.
         """
-        self._reserve.pass_time(now)
+        self._tick(now)
         self._slots.pin(version_id)
         self._slots.pass_time(now)
         return self._advance(now)
@@ -228,6 +229,10 @@ class Admission:
             slot_s = (turns + 1) / speed
         return max(window_s, slot_s)
 
+    def _tick(self, now: float) -> None:
+        self._counters.pass_time(now)
+        self._reserve.pass_time(now)
+
     def _advance(self, now: float) -> tuple[str, ...]:
         """Admit whom there is room for, in order."""
         admitted: list[str] = []
@@ -262,7 +267,8 @@ class Admission:
             request.ticket.sequences + self._reserve.places > room
             and self._reserve.is_late(request.arrived)
             and not self._counters.has_credit(tenant)
-            and tenant.in_flight >= min(self._window * self._counters.share(tenant), self._window - self._reserve.most)
+            and tenant.in_flight
+            >= min(TIMES * self._window * self._counters.share(tenant), self._window - self._reserve.most)
         )
 
     def _admit(self, request: Request, now: float) -> None:

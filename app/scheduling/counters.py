@@ -10,8 +10,8 @@ admitted and settled when it ends. Three choices are ours:
   the others, and be refunded to that tenant alone.
 - A tenant is lifted whenever it begins to compete, not only when nothing of it runs: one endless stream would
   otherwise save credit for hours. Waiting for the adapter to be staged is not competing.
-- It is lifted to a little less than the floor, so that who was served less than the others may catch up with a burst.
-  Until then it has credit; whoever always waits never has.
+- It is lifted to what the floor was a moment ago, so that who was served less than the others may catch up with a
+  burst. Until then it has credit; whoever always waits never has.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from app.scheduling.ticket import Ticket
 PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
 
-#: The default of the weighted tokens, over its weight, by which a tenant may be behind the floor: a few requests.
-CREDIT = 1024.0
+#: The default of the seconds, once to twice, of which a tenant may catch up what those who always wait were served.
+CREDIT_S = 0.25
 
 #: Weight of the newest request in the moving averages of output tokens.
 _NEWEST = 0.1
@@ -42,8 +42,8 @@ def cost_of(prompt_tokens: float, output_tokens: float) -> float:
 class Counters:
     """Every tenant's counter, and the order among those that have a request that could go."""
 
-    def __init__(self, credit: float = CREDIT) -> None:
-        self._credit = credit
+    def __init__(self, credit_s: float = CREDIT_S) -> None:
+        self._credit_s = credit_s
         self._tenants: dict[str, Tenant] = {}
         #: Tenants that compete, by counter, but for those whose counters have changed since the last lift.
         self._claims: Ranking[str, float] = Ranking()
@@ -53,8 +53,11 @@ class Counters:
         self._ready: Ranking[str, float] = Ranking()
         #: Those with nothing that waits or runs, by counter: kept because they owe more than a lift would give them.
         self._idle: Ranking[str, float] = Ranking()
-        #: What the last lift lifted to.
+        #: What the settled counter of everybody who competes was at least, when one last began to.
         self._floor = 0.0
+        #: What a tenant is lifted to: the floor ``credit_s`` or more before ``_since``; and the floor then.
+        self._lift = self._mark = 0.0
+        self._since = 0.0
         #: Of the tenants that wait or run, but for the server's own work.
         self._weights = 0.0
         self._last: Tenant | None = None
@@ -105,7 +108,7 @@ class Counters:
 
     def has_credit(self, tenant: Tenant) -> bool:
         """Whether a tenant that competes was served less than those who always wait."""
-        return tenant.counter - tenant.outstanding < self._floor
+        return tenant.counter < self._floor
 
     def share(self, tenant: Tenant) -> float:
         """The part of everything that a tenant which waits or runs is entitled to; the server's own work to all."""
@@ -127,8 +130,16 @@ class Counters:
         """What a tenant's counter is once it competes."""
         tenant = self._tenants.get(name)
         if tenant is None:
-            return max(0.0, self._lowest() - self._credit)
-        return tenant.counter if tenant.claims else max(tenant.counter, self._lowest() - self._credit)
+            return self._lift
+        return tenant.counter if tenant.claims else max(tenant.counter, self._lift)
+
+    def pass_time(self, now: float) -> None:
+        """Note what the floor is, for those that come later."""
+        passed = now - self._since
+        if passed >= self._credit_s:
+            floor = self._lowest()
+            self._lift = self._mark if passed < 2 * self._credit_s else floor
+            self._mark, self._since = floor, now
 
     def queue(self, ticket: Ticket, tenant: Tenant, sign: int = 1) -> None:
         """Count a ticket among those that wait; with sign -1, no longer."""
@@ -166,7 +177,7 @@ class Counters:
     def _claim(self, tenant: Tenant) -> None:
         if not tenant.claims:
             self._floor = self._lowest()
-            tenant.counter = max(tenant.counter, self._floor - self._credit)
+            tenant.counter = max(tenant.counter, self._lift)
             self._claims.set(tenant.name, tenant.counter)
         tenant.claims += 1
 
@@ -221,8 +232,7 @@ class Counters:
         if tenant.name:
             # When all are gone the sum begins anew: rounding must not add up.
             self._weights = self._weights - tenant.weight if len(self._tenants) > len(self._idle) else 0.0
-        floor = self._lowest() - self._credit
-        while (entry := self._idle.first()) is not None and (entry[0] <= floor or len(self._idle) > _IDLE_KEPT):
+        while (entry := self._idle.first()) is not None and (entry[0] <= self._lift or len(self._idle) > _IDLE_KEPT):
             self._idle.discard(entry[1])
             del self._tenants[entry[1]]
 

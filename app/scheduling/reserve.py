@@ -1,12 +1,16 @@
 """Places of the window that stay free for tenants that do not queue.
 
 In a window that is always full, whoever comes waits until something ends, however small its share. So a tenant that
-queues, has no credit and runs its share already leaves some places free: as many as those with credit lately took
-beyond what they take now, and an eighth of the window at most. Where all queue, or one is alone, that is none.
+queues, has no credit and runs more than its share leaves some places free: as many as those with credit lately took
+beyond what they take now, and an eighth of the window at most. Where one is alone that is none. Where all queue,
+tenants are served by tokens, not by places, so that a little more than its share of these is not more than its due.
 """
 
 #: The part of the window that is kept free at most is one by this.
 PART = 8
+
+#: A tenant may run so many times its share of the window before it leaves places free.
+TIMES = 1.25
 
 #: Seconds after which a request that waits shows that its tenant queues: a burst is over sooner.
 LATE_S = 0.25

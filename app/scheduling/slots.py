@@ -121,18 +121,18 @@ class Slots:
         tenant's, or if the other would take the last free slot and nobody may pass the version any more.
 
         Args:
-            keeps_back: whether a request has to let others pass; that version's never has.
+            keeps_back: whether a request has to let others pass; one whose version waits for a slot never has.
         """
         slot_free = self.free > 0
         request = self._order.first(slot_free=slot_free)
         if request is None:
             return None
         request = self._hurry(request)
-        if request.version is self.ages.oldest or not keeps_back(request):
+        if request.version.place is Place.READY or not keeps_back(request):
             return request
         for other in self._order.in_order(slot_free=slot_free):
             request = self._hurry(other)
-            if request.version is self.ages.oldest or not keeps_back(request):
+            if request.version.place is Place.READY or not keeps_back(request):
                 return request
         return None
 

@@ -176,7 +176,7 @@ class Model(Shares):
             return None
         while able:
             chosen, tenant = self.choose(able)
-            if chosen.ticket.version_id in self.old()[:1] or not self.keeps_back(chosen, room):
+            if self.place(chosen) == "ready" or not self.keeps_back(chosen, room):
                 return chosen if chosen.ticket.sequences <= room or not self.in_flight() else None
             able = [request for request in able if request.ticket.tenant != tenant]
         return None

@@ -20,11 +20,13 @@ class Pair:
         bound: requests that may wait; of one tenant one less.
     """
 
-    def __init__(self, *, slots: int, window: int, max_age_s: float, credit: float, bound: int = 10**6) -> None:
+    def __init__(self, *, slots: int, window: int, max_age_s: float, credit_s: float, bound: int = 10**6) -> None:
         self.slots, self.window, self.now, self.count = slots, window, 0.0, 0
         self.bounds = Bounds(requests=bound, tenant_requests=bound - 1, seconds=1e15)
-        self.admission = Admission(slots=slots, window=window, max_age_s=max_age_s, credit=credit, bounds=self.bounds)
-        self.model = Model(slots=slots, window=window, max_age_s=max_age_s, credit=credit)
+        self.admission = Admission(
+            slots=slots, window=window, max_age_s=max_age_s, credit_s=credit_s, bounds=self.bounds
+        )
+        self.model = Model(slots=slots, window=window, max_age_s=max_age_s, credit_s=credit_s)
         #: Pinned versions and the requests that keep their slots.
         self.keepers: dict[int, str] = {}
 

@@ -12,18 +12,24 @@ class Shares:
     """Tenants' accounts and the window; see :mod:`app.scheduling.counters` and :mod:`app.scheduling.reserve`."""
 
     window: int
-    credit: float
+    credit_s: float
     requests: dict[str, Request] = field(default_factory=dict)
     accounts: defaultdict[str, Account] = field(default_factory=lambda: defaultdict(Account))
     claimants: set[str] = field(default_factory=set)
     peaks: Peaks = field(default_factory=Peaks)
     now: float = 0.0
     floor: float = 0.0
+    marks: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 0.0), (0.0, 0.0)])
     last: Account | None = None
     average: float | None = None
 
     def tick(self, now: float) -> None:
+        """Note the time; two marks of the floor are at least the credit's seconds apart, the older lifts."""
         self.now = now
+        passed = now - self.marks[1][0]
+        if passed >= self.credit_s:
+            mark = (now, self.lowest())
+            self.marks = [self.marks[1] if passed < 2 * self.credit_s else mark, mark]
         self.peaks.note(self.reserved(), now)
 
     def in_flight(self, tenant: str | None = None) -> int:
@@ -34,7 +40,7 @@ class Shares:
         return sum(r.ticket.sequences for r in self.requests.values() if r.running and r.reserved)
 
     def keeps_back(self, request: Request, room: int) -> bool:
-        """Whether a tenant without credit has its share, queues, and would take a place that is kept for others."""
+        """Whether a tenant that queues, without credit, and with more than its share, would take a place that is kept."""
         ticket = request.ticket
         most = self.window // reserve.PART
         kept = min(most, max(self.peaks.now, self.peaks.before) - self.reserved())
@@ -45,10 +51,10 @@ class Shares:
         names = {request.ticket.tenant for request in self.requests.values()} - {""}
         weights = sum(self.accounts[name].weight for name in names)
         share = self.window * self.accounts[ticket.tenant].weight / weights
-        return self.in_flight(ticket.tenant) >= min(share, self.window - most)
+        return self.in_flight(ticket.tenant) >= min(reserve.TIMES * share, self.window - most)
 
     def has_credit(self, tenant: str) -> bool:
-        return self.accounts[tenant].counter - self.accounts[tenant].outstanding < self.floor
+        return self.accounts[tenant].counter < self.floor
 
     def lowest(self) -> float:
         if self.claimants:
@@ -66,7 +72,7 @@ class Shares:
             self.last = self.accounts[name]
         for name in sorted(competing - self.claimants):
             self.floor = self.lowest()
-            self.accounts[name].counter = max(self.accounts[name].counter, self.floor - self.credit)
+            self.accounts[name].counter = max(self.accounts[name].counter, self.marks[0][1])
             self.claimants.add(name)
 
     def charge(self, request: Request) -> None:
@@ -97,5 +103,5 @@ class Shares:
         busy = {request.ticket.tenant for request in self.requests.values()}
         if tenant not in busy:
             for name in [name for name in self.accounts if name not in busy]:
-                if self.accounts[name].counter <= self.lowest() - self.credit:
+                if self.accounts[name].counter <= self.marks[0][1]:
                     del self.accounts[name]

@@ -18,12 +18,12 @@ class AdmissionMachine(RuleBasedStateMachine):
         slots=st.integers(1, 3),
         window=st.integers(1, 5) | st.sampled_from([8, 16]),
         max_age_s=st.sampled_from([0.0, 1.0, 2.0]),
-        credit=st.sampled_from([0.0, 60.0, 4096.0]),
+        credit_s=st.sampled_from([0.0, 0.7, 100.0]),
         bound=st.sampled_from([10**6, 4]),
         staged=st.sets(st.sampled_from(VERSIONS)),
     )
-    def start(self, slots: int, window: int, max_age_s: float, credit: float, bound: int, staged: set[int]) -> None:
-        self.pair = Pair(slots=slots, window=window, max_age_s=max_age_s, credit=credit, bound=bound)
+    def start(self, slots: int, window: int, max_age_s: float, credit_s: float, bound: int, staged: set[int]) -> None:
+        self.pair = Pair(slots=slots, window=window, max_age_s=max_age_s, credit_s=credit_s, bound=bound)
         for version in staged:
             self.pair.stage(version)
 
@@ -122,7 +122,7 @@ def test_long_walks_agree_with_the_model(seed: int) -> None:
         slots=chance.randint(1, 3),
         window=chance.choice([*range(1, 7), 8, 16, 24]),
         max_age_s=chance.choice([0.0, 1.0, 2.0]),
-        credit=chance.choice([0.0, 60.0, 4096.0]),
+        credit_s=chance.choice([0.0, 0.7, 100.0]),
     )
     for _ in range(300):
         step(pair, chance)

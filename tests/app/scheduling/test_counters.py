@@ -49,9 +49,8 @@ def test_an_estimate_is_what_the_tenant_lately_took_but_no_more_than_it_asked_fo
     assert counter(admission, "t") == 60 + 60 + 10
 
 
-@pytest.mark.parametrize("credit", [0.0, 30.0])
-def test_who_comes_is_lifted_to_the_smallest_counter_of_those_that_compete_less_the_credit(credit: float) -> None:
-    admission = Admission(slots=1, window=1, credit=credit)
+def test_who_comes_is_lifted_to_the_smallest_counter_of_those_that_compete() -> None:
+    admission = Admission(slots=1, window=1, credit_s=0.0)
     admission.enter(ticket("a", "early", prompt=100, output=0), 0.0)
     admission.enter(ticket("b", "early", prompt=100, output=0), 0.0)
     admission.enter(ticket("c", "other", prompt=100, output=0), 0.0)
@@ -59,17 +58,36 @@ def test_who_comes_is_lifted_to_the_smallest_counter_of_those_that_compete_less_
     assert (counter(admission, "early"), counter(admission, "other")) == (100, 100)
     admission.leave("c", 2.0, prompt_tokens=100, output_tokens=0)
     admission.enter(ticket("d", "late"), 3.0)
-    assert counter(admission, "late") == 100 - credit
+    assert counter(admission, "late") == 100
 
 
-@pytest.mark.parametrize("credit", [0.0, 30.0])
-def test_who_comes_when_nobody_competes_is_lifted_to_the_last_that_did_less_the_credit(credit: float) -> None:
-    admission = Admission(slots=1, window=1, credit=credit)
+def test_who_comes_when_nobody_competes_is_lifted_to_the_last_that_did() -> None:
+    admission = Admission(slots=1, window=1, credit_s=0.0)
     for number in range(3):
         admission.enter(ticket(str(number), "early", prompt=100, output=0), 0.0)
         admission.leave(str(number), 1.0, prompt_tokens=100, output_tokens=0)
     admission.enter(ticket("b", "late", prompt=1, output=0), 2.0)
-    assert counter(admission, "late") == 300 - credit + 1
+    assert counter(admission, "late") == 300 + 1
+
+
+@pytest.mark.parametrize(("credit_s", "lifted"), [(0.0, 500), (1.0, 300), (2.5, 200), (4.0, 0)])
+def test_who_comes_may_catch_up_what_was_served_a_moment_ago(credit_s: float, lifted: float) -> None:
+    """A tenant that always waits is served 100 tokens a second; what it had is looked up once in ``credit_s``."""
+    admission = Admission(slots=1, window=1, credit_s=credit_s)
+    for number in range(10):
+        admission.enter(ticket(str(number), "early", prompt=100, output=0), 0.0)
+    for number in range(5):
+        admission.leave(str(number), number + 1.0, prompt_tokens=100, output_tokens=0)
+    admission.enter(ticket("late", "late"), 5.5)
+    assert counter(admission, "late") == lifted
+
+
+def test_after_a_pause_nobody_is_behind() -> None:
+    admission = Admission(slots=1, window=1, credit_s=1.0)
+    admission.enter(ticket("a", "early", prompt=100, output=0), 0.0)
+    admission.leave("a", 0.5, prompt_tokens=100, output_tokens=0)
+    admission.enter(ticket("b", "late", prompt=1, output=0), 3.0)
+    assert counter(admission, "late") == 100 + 1
 
 
 def test_what_is_owed_is_remembered_while_the_tenant_is_away() -> None:

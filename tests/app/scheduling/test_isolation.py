@@ -11,8 +11,6 @@ from app.scheduling.ticket import Bounds, Refused, Ticket
 from tests.app.scheduling.engine import Engine, staged
 
 BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)
-#: Ten requests of the kind that is sent most here.
-CREDIT = 300.0
 
 
 def always(engine: Engine, *tenants: str, each: int = 20, promised: int = 10) -> None:
@@ -34,9 +32,7 @@ def share(engine: Engine, tenant: str) -> float:
 
 
 def test_many_tiny_requests_get_no_more_than_a_share() -> None:
-    engine = Engine(
-        Admission(slots=1, window=8, credit=CREDIT, bounds=BOUNDS), seconds=lambda ticket: 0.1 * ticket.output_tokens
-    )
+    engine = Engine(Admission(slots=1, window=8, bounds=BOUNDS), seconds=lambda ticket: 0.1 * ticket.output_tokens)
     always(engine, "a", "b")
     for _ in range(5000):
         engine.enter("tiny", prompt=1, output=1)
@@ -46,7 +42,7 @@ def test_many_tiny_requests_get_no_more_than_a_share() -> None:
 
 def test_a_huge_promise_hurts_only_who_makes_it_and_only_once() -> None:
     """It asks for 100,000 tokens and takes 10, as the others do: from its second round on it has its share."""
-    engine = Engine(Admission(slots=1, window=8, credit=CREDIT, bounds=BOUNDS), output_tokens=lambda ticket: 10)
+    engine = Engine(Admission(slots=1, window=8, bounds=BOUNDS), output_tokens=lambda ticket: 10)
     always(engine, "huge", promised=100_000)
     engine.run(10.0)
     always(engine, "a", "b")
@@ -57,7 +53,7 @@ def test_a_huge_promise_hurts_only_who_makes_it_and_only_once() -> None:
 
 def test_refunds_buy_no_credit_over_who_came_meanwhile() -> None:
     """While its huge estimate is charged another tenant comes; when it is refunded, both share."""
-    engine = Engine(Admission(slots=1, window=1, credit=CREDIT, bounds=BOUNDS), output_tokens=lambda ticket: 10)
+    engine = Engine(Admission(slots=1, window=1, bounds=BOUNDS), output_tokens=lambda ticket: 10)
     engine.enter("huge", output=1_000_000)
     always(engine, "victim", "huge")
     engine.run(200.0)
@@ -67,7 +63,7 @@ def test_refunds_buy_no_credit_over_who_came_meanwhile() -> None:
 def test_an_endless_stream_saves_no_credit() -> None:
     """For 100 s a tenant keeps one long request running; then it sends many, and has its share, not all."""
     engine = Engine(
-        Admission(slots=1, window=8, credit=CREDIT, bounds=BOUNDS),
+        Admission(slots=1, window=8, bounds=BOUNDS),
         seconds=lambda ticket: 1000.0 if ticket.prompt_tokens == 7 else 1.0,
     )
     engine.enter("saver", prompt=7, output=1)
@@ -82,7 +78,7 @@ def test_an_endless_stream_saves_no_credit() -> None:
 @pytest.mark.parametrize("each", [1, 8])
 def test_coming_and_going_earns_nothing(each: int) -> None:
     """A tenant that empties its queue after each burst, to be lifted when it returns, gets no more than a share."""
-    engine = Engine(Admission(slots=1, window=4, credit=CREDIT, bounds=BOUNDS))
+    engine = Engine(Admission(slots=1, window=4, bounds=BOUNDS))
     always(engine, "honest")
 
     def burst() -> None:

@@ -12,7 +12,7 @@ BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)
 
 def flooded() -> Engine:
     """One tenant has had a thousand requests waiting for a while, and fills the window."""
-    admission = Admission(slots=1, window=WINDOW, credit=300.0, bounds=BOUNDS)
+    admission = Admission(slots=1, window=WINDOW, bounds=BOUNDS)
     engine = Engine(admission)
     for _ in range(1000):
         engine.enter("flood")
