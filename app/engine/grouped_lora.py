@@ -7,6 +7,7 @@ left out; vLLM gives them whatever the last slot holds (vllm#48421).
 """
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -41,16 +42,16 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
         """Order this batch's tokens by slot; called when the batch or the slots changed."""
         super().update_metadata(mapping, lora_index_to_id, *args, **kwargs)
         indices = self.token_lora_indices
-        counts = torch.bincount(indices + 1, minlength=len(lora_index_to_id) + 1)
         order = torch.argsort(indices, stable=True)
-        self._rows = order[int(counts[0]) :]
-        self._slots = indices[self._rows]
-        used = counts[1:].nonzero().flatten().tolist()
-        ends = counts[1:].cumsum(0).tolist()
+        ordered = indices[order]
+        slots, counts = (found.tolist() for found in torch.unique_consecutive(ordered, return_counts=True))
+        without = counts[0] if slots and slots[0] < 0 else 0
+        self._rows, self._slots = order[without:], ordered[without:]
+        used, counts = (slots[1:], counts[1:]) if without else (slots, counts)
+        ends = list(accumulate(counts))
         ranks = [self._rank_of(lora_index_to_id[slot]) for slot in used]
         # Slot, its rows, its rank. torch's grouped_mm visits every slot, in use or not, for a microsecond or more each.
-        begins = [ends[slot - 1] if slot else 0 for slot in used]
-        self._groups = list(zip(used, begins, (ends[slot] for slot in used), ranks, strict=True))
+        self._groups = list(zip(used, [0, *ends], ends, ranks, strict=False))
         self._rank = max(ranks, default=0)
         self._one_slot = used[0] if len(used) == 1 and len(self._rows) == len(indices) else None
 

@@ -48,6 +48,8 @@ class Stager:
     def __init__(self, workers: Any) -> None:
         self._workers, self._manager = workers, workers._adapter_manager
         workers._lora_model_cls = Copied
+        self._apply = workers._apply_adapters
+        workers._apply_adapters = self._apply_adapters
         processors = _processors()
         self._threads = ThreadPoolExecutor(
             min(_THREADS, len(processors)), "tenora-stage", initializer=_step_back, initargs=(processors,)
@@ -119,6 +121,12 @@ class Stager:
     def rank_of(self, version_id: int | None) -> int:
         """The largest rank among the modules of a version that has a slot; 0 for none."""
         return self._ranks[version_id] if version_id else 0
+
+    def _apply_adapters(self, requests: set[LoRARequest | None]) -> None:
+        """vLLM's, called for every step, which copies its table of all adapters once for each that the step uses."""
+        active = self._manager._active_adapters
+        if not all(request.lora_int_id in active for request in requests if request):
+            self._apply(requests)
 
     def _place(self, version_id: int, ends: float) -> bool:
         """Copy a version into a slot, or a part of it; whether it is there."""

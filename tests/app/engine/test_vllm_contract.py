@@ -114,6 +114,9 @@ def test_staging_and_copying_are_vllms_own_steps_taken_apart() -> None:
     registered = inspect.getsource(LoRAModelManager._add_adapter)
     steps = ["self._validate_moe_lora_format(", "self._create_merged_loras_inplace(", "self._registered_adapters["]
     assert [step for step in steps if step in registered] == steps
+    assert "self._apply_adapters(requests)" in inspect.getsource(WorkerLoRAManager.set_active_adapters)
+    applied = inspect.getsource(LRUCacheWorkerLoRAManager._apply_adapters)
+    assert "for lora in loras_map.values():\n            self.add_adapter(lora)" in applied, "no other effect"
     activated = inspect.getsource(LoRAModelManager.activate_adapter)
     for step in (
         "if lora_id in self._active_adapters:\n            return False",
