@@ -9,92 +9,26 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import httpx
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from app.bench import models, open_loop, report, rivals
-from app.bench.grid import Cell, Measured, columns, show
+from app.bench import models, open_loop, report, waits
+from app.bench.fleet import Fleet, shown_engine
+from app.bench.grid import Cell, Measured, Options, columns, show
 from app.bench.open_loop import Plan, Request, Run
 from app.bench.servers import Server
 from app.bench.workload import Arrival, Load, arrivals
 
-#: vLLM's allowed values of ``max_lora_rank``.
-_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-_RIVALS = ("vllm", "peft", "base")
 #: Requests per second of the overload run, until they are clearly more than the server answers.
 _OVERLOAD = 200.0
 _WARMING = 8
 #: How long answers are waited for after the last arrival. The naive server never catches up.
 _DRAIN_S = 300.0
 _NAIVE_DRAIN_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The grid and how it is measured.
-
-    Attributes:
-        adapters: numbers of adapters (n).
-        alphas: of the power law.
-        loads: requests per second, in percent of vLLM's capacity with one adapter.
-        slots: LoRA slots of both sides; ``auto``: as many as Tenora finds, for vLLM too.
-        seconds: for which the requests of a cell arrive.
-        rounds: per server and cell, on fresh servers.
-        ranks: of the adapters, round robin.
-        rivals: of ``vllm``, ``peft`` and ``base``; vLLM also gives the capacity, so it always runs.
-        host_adapters: adapters in vLLM's host memory; None: twice the slots, from 64 slots on four times.
-        cv: coefficient of variation of the gaps between arrivals.
-        tenants: that the adapters belong to, round robin.
-        settings: further ``TENORA_*`` of Tenora's server; what is an engine argument holds for vLLM too.
-        seed: of adapters, requests and orders.
-        overload_s: for which requests arrive when the capacity is measured.
-    """
-
-    adapters: tuple[int, ...] = (1, 8, 32, 200)
-    alphas: tuple[float, ...] = (0.3, 1.0)
-    loads: tuple[int, ...] = (70, 120)
-    slots: str = "4"
-    seconds: float = 60.0
-    rounds: int = 5
-    ranks: tuple[int, ...] = (8,)
-    rivals: tuple[str, ...] = ("vllm",)
-    host_adapters: int | None = None
-    cv: float = 1.0
-    tenants: int = 20
-    settings: Mapping[str, str] = field(default_factory=dict)
-    seed: int = 2026
-    overload_s: float = 5.0
-
-    def __post_init__(self) -> None:
-        if not (self.slots == "auto" or self.slots.isdecimal()):
-            raise ValueError(f"--slots: found {self.slots!r}, allowed auto or a number")
-        if unknown := sorted(set(self.rivals) - set(_RIVALS)):
-            raise ValueError(f"--rivals: found {', '.join(unknown)}, allowed {', '.join(_RIVALS)}")
-        if wrong := [rank for rank in self.ranks if not 1 <= rank <= _RANKS[-1]]:
-            raise ValueError(f"--ranks: found {wrong[0]}, allowed 1 to {_RANKS[-1]}")
-        if min(self.adapters) < 1:
-            raise ValueError(f"--n: found {min(self.adapters)}, allowed 1 or more")
-        if min((*self.alphas, *self.loads)) <= 0:
-            raise ValueError(f"--alpha and --load: found {min((*self.alphas, *self.loads))}, allowed above 0")
-
-    def quick(self) -> "Options":
-        """A smoke test, not a result."""
-        return replace(self, adapters=(1, 8), alphas=(1.0,), loads=(70,), seconds=8.0, rounds=1)
-
-    def cells(self) -> list[Cell]:
-        """The grid; with one adapter the power law says nothing."""
-        return [
-            Cell(adapters, alpha, load)
-            for adapters in self.adapters
-            for alpha in (self.alphas if adapters > 1 else (1.0,))
-            for load in self.loads
-        ]
 
 
 def run(home: Path, options: Options, *, out: Path | None, console: Console, base: Path | None = None) -> Path:
@@ -119,7 +53,7 @@ def run(home: Path, options: Options, *, out: Path | None, console: Console, bas
     machine = report.environment()
     measured: list[Measured] = []
     with tempfile.TemporaryDirectory(dir=home) as folder, Progress(console=console, transient=True) as progress:
-        fleet = _Fleet(options, base, adapters, Path(folder), progress)
+        fleet = Fleet(options, base, adapters, home=home, folder=Path(folder), progress=progress)
         grid = Grid(options, fleet.start, list(adapters), models.vocabulary(base), progress)
         for number in range(1, options.rounds + 1):
             measured += grid.round(number)
@@ -128,60 +62,6 @@ def run(home: Path, options: Options, *, out: Path | None, console: Console, bas
             report.write(path, content | {"rounds": [asdict(one) for one in measured]})
     show(measured, options.cells(), report.describe(machine), path.with_suffix(".png"))
     return path
-
-
-class _Fleet:
-    """Starts the servers of a round.
-
-    Attributes:
-        settings: of both sides, as the last round had them.
-    """
-
-    def __init__(
-        self, options: Options, base: Path, adapters: Mapping[str, Path], folder: Path, progress: Progress
-    ) -> None:
-        self._options, self._base, self._adapters, self._folder = options, base, adapters, folder
-        self._progress, self._task = progress, progress.add_task("adapters published", total=len(adapters))
-        self.settings: dict[str, Any] = {}
-
-    def start(self, stack: ExitStack, number: int) -> dict[str, Server]:
-        """The servers by name, all of them up: an idle engine takes no CPU."""
-        options, folder = self._options, self._folder / f"round-{number}"
-        rank = next(rank for rank in _RANKS if rank >= max(options.ranks))
-        settings = {
-            "TENORA_ENGINE__MAX_LORAS": options.slots,
-            "TENORA_ENGINE__MAX_LORA_RANK": str(rank),
-            **options.settings,
-        }
-        tenants = {name: f"tenant-{index % options.tenants}" for index, name in enumerate(self._adapters)}
-        tenora = stack.enter_context(
-            rivals.tenora(
-                self._base,
-                self._adapters,
-                folder=folder / "tenora",
-                tenants=tenants,
-                settings=settings,
-                on_published=lambda: self._progress.advance(self._task),
-            )
-        )
-        self._progress.update(self._task, visible=False)  # the next round starts with what this one published
-        slots = int(_engine(tenora)["slots"]["total"]) if options.slots == "auto" else int(options.slots)
-        host = options.host_adapters or slots * (4 if slots >= 64 else 2)
-        arguments = rivals.vllm_arguments(self._base, slots=slots, host_adapters=host, settings=settings)
-        self.settings = {
-            "slots": slots,
-            "tenora": {"serve": "tenora serve", "settings": settings},
-            "vllm": {"serve": f"python -m {rivals.VLLM_MODULE}", "arguments": arguments},
-        }
-        found = {"tenora": tenora}
-        found["vllm"] = stack.enter_context(
-            rivals.vllm(self._base, self._adapters, arguments=arguments, folder=folder / "vllm")
-        )
-        if "peft" in options.rivals:
-            found["peft"] = stack.enter_context(rivals.peft(self._base, self._adapters, folder=folder / "peft"))
-        if "base" in options.rivals:
-            found["base"] = rivals.base_only(tenora)
-        return found
 
 
 class Grid:
@@ -212,6 +92,7 @@ class Grid:
         with ExitStack() as stack:
             self._tell(number, "starting the servers")
             servers = self._start_servers(stack, number)
+            slots = int(shown_engine(servers["tenora"])["slots"]["total"])
             for server in servers.values():
                 self._tell(number, f"warming up {server.name}")
                 self._warm_up(server)
@@ -222,7 +103,7 @@ class Grid:
                 requests = self._requests(cell, capacity, number)
                 for server in order.sample(list(servers.values()), len(servers)):
                     self._tell(number, f"{cell.title}, {server.name}")
-                    yield self._measure(server, cell, number, capacity, requests)
+                    yield self._measure(server, cell, number, capacity, requests, slots)
                 self._progress.advance(self._task)
 
     def _warm_up(self, server: Server) -> None:
@@ -263,20 +144,24 @@ class Grid:
         return arrivals(load, vocabulary=self._vocabulary, seed=seed)
 
     def _measure(
-        self, server: Server, cell: Cell, number: int, capacity: float, requests: Sequence[Arrival]
+        self, server: Server, cell: Cell, number: int, capacity: float, requests: Sequence[Arrival], slots: int
     ) -> Measured:
         before = server.cpu_s()
         run = self._drive(server, requests, _NAIVE_DRAIN_S if server.name == "peft" else _DRAIN_S)
+        adapters = [one.adapter for one in requests]
+        metrics = report.measure_open(run, adapters)
+        sent = list(zip(run.samples, adapters, strict=True))
+        metrics["of_bound"] = waits.of_bound(sent, slots, self._options.max_age_s)
         return Measured(
             server=server.name,
             cell=cell,
             round=number,
             capacity=capacity,
             rate=cell.load / 100 * capacity,
-            metrics=report.measure_open(run, [one.adapter for one in requests]),
+            metrics=metrics,
             api_cpu_s=server.cpu_s() - before,
             peak_bytes=server.peak_bytes(),
-            tiers=_engine(server)["tiers"] if server.name == "tenora" else [],
+            tiers=shown_engine(server)["tiers"] if server.name == "tenora" else [],
             samples=columns(requests, run),
         )
 
@@ -290,11 +175,3 @@ class Grid:
 
     def _tell(self, number: int, text: str) -> None:
         self._progress.update(self._task, description=f"round {number}: {text}")
-
-
-def _engine(server: Server) -> dict[str, Any]:
-    """What a running Tenora shows of its engine."""
-    answer = httpx.get(f"{server.url}/admin/engine", headers=server.admin_headers, trust_env=False, timeout=30)
-    answer.raise_for_status()
-    found: dict[str, Any] = answer.json()
-    return found

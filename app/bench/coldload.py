@@ -9,6 +9,7 @@ memory; its time counts from the request. vLLM's own server is told to load the 
 knows of cold, and its time counts from that call. The files are dropped from the page cache on both sides.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -66,6 +67,8 @@ class Size:
         rounds: per side, each with a fresh server.
         adapters: cold ones in each part.
         at_once: requested at a time in the second part.
+        rest_s: after the files have left the page cache, before the stream begins. They are on the disk then, and for
+            five seconds a virtual machine was found to take time from its processors for that.
         settle_s: the stream runs alone for so long; its median gap is of this time.
         watch_s: time for all the loads of a part; the stream is cut off then.
         stream_tokens: of each stream; another one follows.
@@ -76,6 +79,7 @@ class Size:
     at_once: int
     settle_s: float
     watch_s: float
+    rest_s: float = 0.0
     stream_tokens: int = 2000
 
     @property
@@ -84,7 +88,7 @@ class Size:
         return 1 + int((self.settle_s + self.watch_s) * 1000 / self.stream_tokens)
 
 
-FULL = Size(rounds=5, adapters=10, at_once=4, settle_s=6.0, watch_s=30.0)
+FULL = Size(rounds=5, adapters=10, at_once=4, settle_s=6.0, watch_s=30.0, rest_s=10.0)
 QUICK = Size(rounds=1, adapters=3, at_once=3, settle_s=3.0, watch_s=12.0)
 
 
@@ -201,6 +205,7 @@ class Measurement:
         if not warm:
             cold.drop_from_page_cache([folder, *self._setup.adapters.values()])
             cold.require_cold(server, names)
+            time.sleep(size.rest_s)
         stream = self._request(server, None, STREAM_INPUT_TOKENS, size.stream_tokens, 0.0)
         script.chain(STREAM, [stream] * size.streams)
         for first in range(at_once):
@@ -256,6 +261,7 @@ def run(
     names = Names.of(size)
     folders = models.adapters(home, found, len(names.all()), [rank], SEED)
     setup = Setup(
+        home,
         found,
         dict(zip(names.all(), folders, strict=True)),
         SLOTS,

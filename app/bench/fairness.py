@@ -274,6 +274,7 @@ def run(
     found = models.toy_base(home) if base is None else base.resolve()
     folders = models.adapters(home, found, len(TENANTS), [rank], SEED)
     setup = Setup(
+        home,
         found,
         dict(zip(TENANTS, folders, strict=True)),
         slots=size.slots,

@@ -1,8 +1,8 @@
-"""The cells of the workload ``adapters``: what is kept of each, and how they are shown."""
+"""The grid of the workload ``adapters``: its cells, what is kept of each, and how they are shown."""
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,14 +15,19 @@ from app.bench.open_loop import NOT_SENT, Run
 from app.bench.plots import Panel, Series
 from app.bench.report import Spread
 from app.bench.workload import Arrival
+from app.settings import QueueSettings
 
+#: vLLM's allowed values of ``max_lora_rank``.
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+_RIVALS = ("vllm", "peft", "base")
 #: Of a pipe, which has none of its own.
-_WIDTH = 180
+_WIDTH = 230
 #: What the tables show: metric -> title.
 _SHOWN = {
     "requests_per_s": "requests/s",
     "attainment": "attainment",
     "longest_wait_s": "longest wait, s",
+    "of_bound": "of its bound",
 }
 
 
@@ -38,6 +43,73 @@ class Cell:
     def title(self) -> str:
         skew = "uniform" if self.alpha == 1 else f"alpha {self.alpha:g}"
         return f"n = {self.adapters}, {skew}, {self.load}%"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The grid and how it is measured.
+
+    Attributes:
+        adapters: numbers of adapters (n).
+        alphas: of the power law.
+        loads: requests per second, in percent of vLLM's capacity with one adapter.
+        slots: LoRA slots of both sides; ``auto``: as many as Tenora finds, for vLLM too.
+        seconds: for which the requests of a cell arrive.
+        rounds: per server and cell, on fresh servers.
+        ranks: of the adapters, round robin.
+        rivals: of ``vllm``, ``peft`` and ``base``; vLLM also gives the capacity, so it always runs.
+        host_adapters: adapters in vLLM's host memory; None: twice the slots, from 64 slots on four times.
+        cv: coefficient of variation of the gaps between arrivals.
+        tenants: that the adapters belong to, round robin.
+        settings: further ``TENORA_*`` of Tenora's server; what is an engine argument holds for vLLM too.
+        seed: of adapters, requests and orders.
+        overload_s: for which requests arrive when the capacity is measured.
+    """
+
+    adapters: tuple[int, ...] = (1, 8, 32, 200)
+    alphas: tuple[float, ...] = (0.3, 1.0)
+    loads: tuple[int, ...] = (70, 120)
+    slots: str = "4"
+    seconds: float = 60.0
+    rounds: int = 5
+    ranks: tuple[int, ...] = (8,)
+    rivals: tuple[str, ...] = ("vllm",)
+    host_adapters: int | None = None
+    cv: float = 1.0
+    tenants: int = 20
+    settings: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 2026
+    overload_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not (self.slots == "auto" or self.slots.isdecimal()):
+            raise ValueError(f"--slots: found {self.slots!r}, allowed auto or a number")
+        if unknown := sorted(set(self.rivals) - set(_RIVALS)):
+            raise ValueError(f"--rivals: found {', '.join(unknown)}, allowed {', '.join(_RIVALS)}")
+        if wrong := [rank for rank in self.ranks if not 1 <= rank <= RANKS[-1]]:
+            raise ValueError(f"--ranks: found {wrong[0]}, allowed 1 to {RANKS[-1]}")
+        if min(self.adapters) < 1:
+            raise ValueError(f"--n: found {min(self.adapters)}, allowed 1 or more")
+        if min((*self.alphas, *self.loads)) <= 0:
+            raise ValueError(f"--alpha and --load: found {min((*self.alphas, *self.loads))}, allowed above 0")
+
+    @property
+    def max_age_s(self) -> float:
+        """How long Tenora lets an adapter be passed over before one that holds a slot makes room."""
+        return float(self.settings.get("TENORA_QUEUE__MAX_AGE_S", QueueSettings().max_age_s))
+
+    def quick(self) -> "Options":
+        """A smoke test, not a result."""
+        return replace(self, adapters=(1, 8), alphas=(1.0,), loads=(70,), seconds=8.0, rounds=1)
+
+    def cells(self) -> list[Cell]:
+        """The grid; with one adapter the power law says nothing."""
+        return [
+            Cell(adapters, alpha, load)
+            for adapters in self.adapters
+            for alpha in (self.alphas if adapters > 1 else (1.0,))
+            for load in self.loads
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,9 @@ def run(home: Path, *, out: Path | None, quick: bool, console: Console, base: Pa
     adapters = {ADAPTER: adapter}
     with tempfile.TemporaryDirectory(dir=home) as folder, ExitStack() as stack:
         console.print("starting both servers")
-        ours = stack.enter_context(rivals.tenora(base, adapters, folder=Path(folder) / "tenora", settings=settings))
+        ours = stack.enter_context(
+            rivals.tenora(base, adapters, home=home, folder=Path(folder) / "tenora", settings=settings)
+        )
         theirs = stack.enter_context(rivals.vllm(base, adapters, arguments=arguments, folder=Path(folder) / "vllm"))
         rounds = _measure((ours, theirs), size, models.vocabulary(base), console)
     machine = report.environment()

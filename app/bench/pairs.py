@@ -29,6 +29,7 @@ class Setup:
     """What both sides serve.
 
     Attributes:
+        home: folder that keeps what is published between runs.
         base: folder of the base model.
         adapters: adapter name -> folder.
         slots: LoRA slots (``max_loras``).
@@ -40,6 +41,7 @@ class Setup:
         register: whether vLLM loads the adapters before it is ready.
     """
 
+    home: Path
     base: Path
     adapters: Mapping[str, Path]
     slots: int
@@ -116,11 +118,11 @@ def alternate(setup: Setup, rounds: int, sides: Sequence[str], measure: Measure,
         ServerFailed, NotMeasured, LoadError
     """
     found: list[Round] = []
-    with TemporaryDirectory(dir=setup.base.parent) as home, Progress(console=console, transient=True) as progress:
+    with TemporaryDirectory(dir=setup.home) as here, Progress(console=console, transient=True) as progress:
         task = progress.add_task("measuring", total=rounds * len(sides))
         for number in range(1, rounds + 1):
             for side in sides:
-                folder = Path(home) / f"{side}-{number}"
+                folder = Path(here) / f"{side}-{number}"
                 with _started(side, setup, folder) as server:
                     for one in measure(server, number, folder):
                         found.append(one)
@@ -134,7 +136,12 @@ def alternate(setup: Setup, rounds: int, sides: Sequence[str], measure: Measure,
 def _started(side: str, setup: Setup, folder: Path) -> Iterator[Server]:
     if side == "tenora":
         with rivals.tenora(
-            setup.base, setup.adapters, folder=folder, tenants=setup.tenants, settings=setup.settings
+            setup.base,
+            setup.adapters,
+            home=setup.home,
+            folder=folder,
+            tenants=setup.tenants,
+            settings=setup.settings,
         ) as server:
             yield server
     else:

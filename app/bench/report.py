@@ -5,8 +5,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -16,8 +15,9 @@ from typing import Any
 
 from rich.table import Table
 
+from app.bench import waits
 from app.bench.client import Samples
-from app.bench.open_loop import Run, Sample
+from app.bench.open_loop import Run
 
 #: A request whose first token comes later has missed its objective (S-LoRA's service level objective).
 ATTAINED_S = 6.0
@@ -117,7 +117,7 @@ def measure_open(run: Run, adapters: Sequence[object]) -> dict[str, float]:
         "output_tokens_per_s": sum(sample.tokens for sample in done) / run.wall_s if run.wall_s else 0.0,
         **({"attainment": sum(wait < ATTAINED_S for wait in waited) / len(sent)} if sent else {}),
         **distribution("ttft", "s", waited),
-        "longest_wait_s": longest_wait(sent),
+        "longest_wait_s": waits.longest(sent),
         **distribution("inter_token", "ms", [gap for sample in done for gap in sample.gaps_ms]),
         "failed": float(len(sent) - len(done)),
     }
@@ -132,31 +132,6 @@ def distribution(name: str, unit: str, values: Sequence[float]) -> dict[str, flo
         f"{name}_p99_{unit}": percentile(values, 99),
         f"{name}_max_{unit}": max(values),
     }
-
-
-def longest_wait(sent: Iterable[tuple[Sample, object]]) -> float:
-    """Seconds of the longest time in which one adapter had a request waiting and none of its requests was begun.
-
-    A request is begun with its first token, or waits until it fails. That a request waits behind others of its own
-    adapter does not count: it is how long an adapter was passed over.
-    """
-    events: dict[object, list[tuple[float, int]]] = defaultdict(list)
-    for sample, adapter in sent:
-        if sample.sent is not None:
-            begun = sample.first if sample.first is not None else sample.end
-            # Of events at one time the arrival comes first.
-            events[adapter] += [(sample.sent, 0), (sample.sent if begun is None else begun, 1)]
-    longest = 0.0
-    for moments in events.values():
-        waiting, since = 0, 0.0
-        for moment, begins in sorted(moments):
-            if begins:
-                longest = max(longest, moment - since)
-                waiting, since = waiting - 1, moment
-            else:
-                since = moment if waiting == 0 else since
-                waiting += 1
-    return longest
 
 
 def jain(shares: Sequence[float]) -> float:

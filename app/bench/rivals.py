@@ -38,6 +38,7 @@ def tenora(
     base: Path,
     adapters: Mapping[str, Path],
     *,
+    home: Path,
     folder: Path,
     tenants: Mapping[str, str] | None = None,
     settings: Mapping[str, str] = _NONE,
@@ -47,8 +48,9 @@ def tenora(
     """Tenora with these adapters published.
 
     Args:
-        base: its folder; what is published for it is kept next to it for the next server.
+        base: its folder.
         adapters: adapter name -> folder.
+        home: keeps what is published, for the next server.
         folder: of this server alone; gets its HOME and its log.
         tenants: adapter name -> slug of its tenant; those left out belong to one tenant.
         settings: ``TENORA_*``, the model's excepted.
@@ -61,7 +63,7 @@ def tenora(
     """
     owners = {name: (tenants or {}).get(name, TENANT) for name in adapters}
     found, shares = _environment(base, settings), weights or {}
-    kept = base.parent / f"published-{_digest(base, found, adapters, owners, shares)}"
+    kept = home / f"published-{_digest(base, found, adapters, owners, shares)}"
     make_home(kept, found, adapters, owners, shares, on_published)
     folder.mkdir(parents=True, exist_ok=True)
     admin_key, keys = copy_home(kept, folder / "home")

@@ -159,6 +159,7 @@ def _setup(home: Path, base: Path | None, rank: int) -> Setup:
     names = [HOT, COLD, *(f"{FILLER}-{number}" for number in range(HOST_ADAPTERS))]
     folders = models.adapters(home, found, len(names), [rank], SEED)
     return Setup(
+        home,
         found,
         dict(zip(names, folders, strict=True)),
         slots=1,

@@ -76,7 +76,8 @@ def adapters(
     base: Base = None,
 ) -> None:
     """Many adapters on few slots: throughput, attainment and the longest wait over a grid of loads."""
-    from app.bench.adapters import Options, run
+    from app.bench.adapters import run
+    from app.bench.grid import Options
 
     try:
         options = Options(

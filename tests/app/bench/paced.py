@@ -75,7 +75,7 @@ def setup_in(folder: Path, names: list[str], slots: int) -> Setup:
     for path in adapters.values():
         path.mkdir()
         (path / WEIGHTS_NAME).write_bytes(b"weights")
-    return Setup(folder / "base", adapters, slots=slots, host_adapters=2, max_rank=8, dtype="float32")
+    return Setup(folder, folder / "base", adapters, slots=slots, host_adapters=2, max_rank=8, dtype="float32")
 
 
 def served(group: str, sent: float | None, tokens: list[float], **rest: Any) -> Served:

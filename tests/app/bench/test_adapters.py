@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from app.bench import grid
-from app.bench.adapters import Grid, Options
-from app.bench.grid import Cell, Measured
+from app.bench.adapters import Grid
+from app.bench.grid import Cell, Measured, Options
 from app.bench.open_loop import NOT_SENT, Run, Sample
 from app.bench.servers import Server
 from app.bench.workload import SHORTEST, Arrival
@@ -28,7 +28,7 @@ def served(seen: list[dict]) -> FastAPI:
 
     @app.get("/admin/engine")
     async def engine() -> dict:
-        return {"tiers": [{"tier": "slot", "hits": len(seen)}]}
+        return {"slots": {"total": 2}, "tiers": [{"tier": "slot", "hits": len(seen)}]}
 
     return app
 

@@ -70,17 +70,6 @@ def test_a_server_that_answered_nothing_has_no_latency_but_misses_everything():
     assert report.measure_open(Run(0, 0.1, []), [])["failed"] == 0
 
 
-def test_an_adapter_waits_only_while_none_of_its_requests_is_begun():
-    served = [answered(0, 1), answered(0, 3), answered(0, 4), answered(9, 1)]
-    # Begun at 1, 3 and 4, then nothing was asked for, then begun at 10.
-    assert report.longest_wait([(sample, "a") for sample in served]) == 2
-    # Two adapters do not help each other.
-    assert report.longest_wait(zip(served, "abaa", strict=True)) == 3
-    failed = Sample(sent=5.0, end=8.5, why="no answer before the end of the run")
-    assert report.longest_wait([(sample, "a") for sample in [*served, failed]]) == 3.5
-    assert report.longest_wait([]) == 0
-
-
 @given(st.lists(st.floats(min_value=0.001, max_value=1000), min_size=1, max_size=30))
 def test_jains_index(shares):
     expected = np.mean(shares) ** 2 / np.mean(np.square(shares))

@@ -1,0 +1,37 @@
+import pytest
+
+from app.bench.open_loop import Sample
+from app.bench.waits import longest, of_bound
+
+
+def answered(sent: float, first: float, end: float | None = None) -> Sample:
+    return Sample(sent=sent, first=first, end=first if end is None else end)
+
+
+def test_an_adapter_waits_only_while_none_of_its_requests_is_begun() -> None:
+    served = [answered(0, 1), answered(0, 3), answered(0, 4), answered(9, 10)]
+    # Begun at 1, 3 and 4, then nothing was asked for, then begun at 10.
+    assert longest([(sample, "a") for sample in served]) == 2
+    # Two adapters do not help each other.
+    assert longest(zip(served, "abaa", strict=True)) == 3
+    failed = Sample(sent=5.0, end=8.5, why="no answer before the end of the run")
+    assert longest([(sample, "a") for sample in [*served, failed]]) == 3.5
+    assert longest([]) == 0
+
+
+def test_the_bound_grows_with_those_that_wait_and_shrinks_with_the_slots() -> None:
+    """With an age of 1 s and answers that take 3 s, each round of slots is promised within 4 s."""
+    sent = [(answered(0, 0, 3), "a"), (answered(1, 4, 7), "b"), (answered(2, 8, 11), "c")]
+    # The worst is c, which came when b waited: 6 s of two rounds, or of one where there are two slots.
+    assert of_bound(sent, 1, 1.0) == pytest.approx(6 / 8)
+    assert of_bound(sent, 2, 1.0) == pytest.approx(6 / 4)
+
+
+def test_who_is_served_already_is_nobody_to_wait_for() -> None:
+    sent = [(answered(0, 0.5, 3), "a"), (answered(1, 4, 4), "b")]
+    assert of_bound(sent, 1, 1.0) == pytest.approx(3 / 3.5)
+
+
+def test_without_requests_nothing_is_broken() -> None:
+    assert of_bound([], 4, 0.5) == 0
+    assert of_bound([(Sample(), "a")], 4, 0.5) == 0
