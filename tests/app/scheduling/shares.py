@@ -40,7 +40,7 @@ class Shares:
         return sum(r.ticket.sequences for r in self.requests.values() if r.running and r.reserved)
 
     def keeps_back(self, request: Request, room: int) -> bool:
-        """Whether a tenant that queues, without credit, and with more than its share, would take a place that is kept."""
+        """Whether a tenant that queues, has no credit and more than its share would take a place that is kept."""
         ticket = request.ticket
         most = self.window // reserve.PART
         kept = min(most, max(self.peaks.now, self.peaks.before) - self.reserved())
