@@ -16,7 +16,7 @@ import torch
 
 from app.engine.grouped_lora import GroupedPunicaWrapper
 
-SLOTS = (16, 64, 128, 256, 512, 1024)
+SLOTS = (16, 64, 256, 1024, 4096)
 #: Tokens of the step, and adapters that they use.
 BATCHES = ((8, 1), (32, 4), (32, 16), (128, 16))
 ROUNDS = 40

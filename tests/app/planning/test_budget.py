@@ -80,7 +80,7 @@ def test_the_smallest_cache_for_a_sequence_is_the_smallest(base, cpu, tokens):
 def test_auto_stays_within_its_share_and_leaves_a_sequence_its_cache(situation):
     base, machine, serving = situation
     slots = slots_for(base, machine, serving)
-    assert 1 <= slots <= 256
+    assert 1 <= slots <= 1024
     if slots > 1:
         budget = budget_of(base, machine, serving, slots)
         assert budget.left >= 0
@@ -113,7 +113,7 @@ def test_auto_for_an_8b_base_on_a_gpu(gib, rank, slots):
 
 
 def test_auto_for_a_toy_base_on_a_small_machine_holds_more_than_a_batch():
-    assert slots_for(BASES["toy"], Machine(16 * GIB, cpu=True), ON_CPU) == 256
+    assert slots_for(BASES["toy"], Machine(16 * GIB, cpu=True), ON_CPU) == 1024
 
 
 def test_staged_adapters_take_of_the_same_memory_without_a_gpu_only():
