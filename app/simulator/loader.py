@@ -101,7 +101,7 @@ class Loader:
         """
         if not self.available(version_id):
             raise BrokenPromise(f"version {version_id} was let in before it was staged")
-        seconds = self._costs.copy_s_per_byte * self._size(version_id)
+        seconds = self._costs.copy_s + self._costs.copy_s_per_byte * self._size(version_id)
         decision = self._slots.admit(version_id, now=now, cost_s=seconds)
         if decision.admission is Admission.WAIT:
             raise BrokenPromise(f"version {version_id} was let in while every slot was in use")
