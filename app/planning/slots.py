@@ -21,13 +21,13 @@ SLOTS_SHARE = 1 / 4
 _PRICE_SHARE = 0.05
 
 #: Seconds that an idle slot adds to every step, and the shortest step it could add them to. On a CPU what grows with
-#: the slots is vLLM's table of them, of 4.24 ms with 16 slots and 4.50 ms with 4,096 (2 cores, 32 tokens for 16
+#: the slots is vLLM's table of them, of 2.34 ms with 16 slots and 2.68 ms with 4,096 (2 cores, 32 tokens for 16
 #: adapters; measured by `python -m app.planning.measure`); products are made for slots in use only. Products over all
 #: slots, as by torch's grouped_mm, would cost far more, here with 4 layers and 4 slots in use:
 #:
 #:     slots                     16    64   128   256   512  1024
 #:     grouped_mm, ms a step    5.0   7.8  11.6  18.4  33.0  62.4
-_IDLE_SLOT_S = 0.06e-6
+_IDLE_SLOT_S = 0.09e-6
 _SHORTEST_STEP_S = 5e-3
 
 #: Each takes its memory from the start, used or not, and at rank 64 some 8 ms of the start, too.

@@ -54,7 +54,7 @@ class Batch:
         return list(zip(self.a, self.b, strict=True))
 
     def grouped(self) -> GroupedPunicaWrapper:
-        return GroupedPunicaWrapper(512, 512, "cpu", rank_of=lambda version_id: self.ranks[version_id or 0])
+        return GroupedPunicaWrapper(2048, 2048, "cpu", rank_of=lambda version_id: self.ranks[version_id or 0])
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,7 +85,7 @@ def test_both_ways_of_the_product_are_taken(monkeypatch: pytest.MonkeyPatch) -> 
         "_copying_is_cheaper",
         lambda self, a, b: taken.append(choose(self, a, b)) or taken[-1],
     )
-    for slots, repeats in ((12, 1), (3, 4)):
+    for slots, repeats in ((12, 1), (2, 600)):
         batch = Batch([8] * slots, list(range(slots)) * repeats)
         torch.testing.assert_close(batch.applied(batch.grouped()).double(), batch.expected(), rtol=1e-4, atol=1e-5)
     assert set(taken) == {True, False}
