@@ -141,7 +141,9 @@ class Grid:
         options = self._options
         load = Load(cell.load / 100 * capacity, options.seconds, cell.adapters, alpha=cell.alpha, cv=options.cv)
         seed = (options.seed, number, cell.adapters, int(1000 * cell.alpha), cell.load)
-        return arrivals(load, vocabulary=self._vocabulary, seed=seed)
+        # What is answered per second depends on when the last one comes, so all cells of a load get the same times.
+        gaps_seed = (options.seed, number, cell.load)
+        return arrivals(load, vocabulary=self._vocabulary, seed=seed, gaps_seed=gaps_seed)
 
     def _measure(
         self, server: Server, cell: Cell, number: int, capacity: float, requests: Sequence[Arrival], slots: int

@@ -49,11 +49,17 @@ class Arrival:
     output_tokens: int
 
 
-def arrivals(load: Load, *, vocabulary: int, seed: int | Sequence[int]) -> list[Arrival]:
-    """The requests of one run in order, the same for the same seed; token ids are uniform in [0, vocabulary)."""
+def arrivals(
+    load: Load, *, vocabulary: int, seed: int | Sequence[int], gaps_seed: int | Sequence[int] | None = None
+) -> list[Arrival]:
+    """The requests of one run in order, the same for the same seeds; token ids are uniform in [0, vocabulary).
+
+    Args:
+        gaps_seed: of the times between them, where several runs are to be compared; None: drawn with the rest.
+    """
     random = np.random.default_rng(seed)
     count = load.requests
-    times = np.cumsum(_gaps(random, load, count))
+    times = np.cumsum(_gaps(random if gaps_seed is None else np.random.default_rng(gaps_seed), load, count))
     # Power(alpha) has the density alpha * x^(alpha - 1) on [0, 1]; 1 itself can come out by rounding.
     adapters = np.minimum(load.adapters * random.power(load.alpha, count), load.adapters - 1).astype(int)
     inputs, outputs = (random.integers(SHORTEST, load.longest, count) for _ in range(2))

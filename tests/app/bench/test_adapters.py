@@ -70,6 +70,8 @@ def test_every_cell_is_answered_on_every_server_in_every_round(measured):
         assert one.metrics["failed"] == 0
         assert one.rate == 0.1 * one.capacity > 0
         assert len(one.samples["due"]) == int(one.rate * OPTIONS.seconds)
+        first = next(other for other in measured if (other.round, other.rate) == (one.round, one.rate))
+        assert one.samples["due"] == first.samples["due"], "cells of one load are compared with each other"
         assert (one.tiers != []) == (one.server == "tenora")
 
 
