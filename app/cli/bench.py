@@ -1,12 +1,13 @@
 """``tenora bench``: measurements on this machine, each in one command."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import httpx
 import typer
@@ -52,7 +53,7 @@ def overhead(
     # torch and vLLM come with it.
     from app.bench.overhead import run
 
-    with _failures_told():
+    with _measuring():
         path = run(home() / "bench", out=out, quick=quick, console=stderr(), base=base)
     note(f"written to {path}")
 
@@ -96,7 +97,7 @@ def adapters(
         )
     except ValueError as error:
         fail(str(error), USAGE)
-    with _failures_told():
+    with _measuring():
         path = run(home() / "bench", options.quick() if quick else options, out=out, console=stderr(), base=base)
     note(f"written to {path} and {path.with_suffix('.png').name}")
 
@@ -177,15 +178,23 @@ def simulate(context: typer.Context) -> None:
 
 
 @contextmanager
-def _failures_told() -> Iterator[None]:
-    """End the command with the reason of a measurement that failed."""
+def _measuring() -> Iterator[None]:
+    """End the command with the reason of a measurement that failed; however it ends, its servers end with it."""
     from app.bench.servers import ServerFailed
     from app.bench.wire import LoadError
 
+    # The servers have process groups of their own, which no signal to this one reaches, and a shell lets what it runs
+    # in the background ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _end)
     try:
         yield
     except (LoadError, ServerFailed, Refused, httpx.HTTPError) as error:
         fail(str(error))
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _numbers(option: str, text: str, kind: Callable[[str], _Number]) -> tuple[_Number, ...]:
@@ -213,7 +222,7 @@ def _run_pair(run: Callable[..., Path], size: object, *, side: list[str] | None,
     sides = [name for name in SIDES if name in (side or SIDES)]
     if not sides:
         fail(f"--side: found {', '.join(side or [])}, allowed {', '.join(SIDES)}")
-    with _failures_told():
+    with _measuring():
         path = run(home() / "bench", size=size, sides=sides, console=stderr(), **options)
     note(f"written to {path} and {path.with_suffix('.png').name}")
 

@@ -1,5 +1,10 @@
-"""Options of ``tenora bench`` that make no sense, found before anything is started."""
+"""Options of ``tenora bench`` that make no sense, found before anything is started; and how it ends."""
 
+import signal
+import subprocess
+import sys
+
+import psutil
 import pytest
 
 
@@ -16,3 +21,33 @@ import pytest
 )
 def test_the_grid_names_what_is_wrong(alone, arguments, said):
     assert said in alone("bench", "adapters", *arguments, exit_code=2).stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_servers_too(tmp_path, number):
+    # A shell lets what it runs in the background ignore Ctrl-C.
+    with subprocess.Popen(
+        [sys.executable, "-c", _MEASURING, tmp_path],
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    ) as measuring:
+        assert measuring.stdout
+        server = psutil.Process(int(measuring.stdout.readline()))
+        assert server.is_running()
+        measuring.send_signal(number)
+        assert measuring.wait(30) != 0
+        assert not server.is_running()
+
+
+_MEASURING = """
+import os, sys, time
+from pathlib import Path
+from app.bench import servers
+from app.cli.bench import _measuring
+
+folder, port = Path(sys.argv[1]), servers.free_port()
+command = ["http.server", "--bind", "127.0.0.1", "--directory", str(folder), str(port)]
+with _measuring(), servers.running("files", command, port=port, ready="/", env=os.environ, log=folder / "log") as one:
+    print(one.pid, flush=True)
+    time.sleep(60)
+"""
