@@ -154,6 +154,11 @@ class Row:
     code: str
 
 
+def row_of(error: Exception) -> Row | None:
+    """What a client sees of an error; None for one that is no part of the tree."""
+    return next((ROWS[kind] for kind in type(error).__mro__ if kind in ROWS), None)
+
+
 ROWS: dict[type[Exception], Row] = {
     Unauthenticated: Row(401, "authentication_error", "invalid_api_key"),
     Forbidden: Row(403, "permission_error", "insufficient_scope"),

@@ -29,11 +29,13 @@ from app.api import (
     tenants,
     upload_sessions,
     uploads,
+    usage,
 )
 from app.api.auth import tenant_in_path
 from app.api.idempotency import Idempotency, document_idempotency
 from app.api.middleware import RequestFrame
 from app.api.schemas import LoraxErrorOut, answers
+from app.background import background
 from app.engine.base import Engine
 from app.process import Process
 from app.settings import Settings
@@ -107,6 +109,7 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(events.router)
     app.include_router(pins.router)
     app.include_router(engine.router)
+    app.include_router(usage.router)
     app.include_router(shares.shared, prefix="/admin/tenants/{tenant}/shared", dependencies=in_tenant)
     app.include_router(shares.shared, prefix="/v1/shared")
     app.include_router(health.router)
@@ -134,6 +137,9 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
         await process.nodes.register()
         await process.deleting.catch_up()
         started.push_async_callback(process.deleting.close)
+        started.push_async_callback(process.ledger.close)
+        await process.ledger.open()
+        started.push_async_callback(process.meter.close)
         started.push_async_callback(process.engine.stop)
         await process.engine.start()
         await process.placement.prepare()
@@ -141,7 +147,7 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
         await process.prefetching.prepare()
         started.push_async_callback(process.trials.close)
         async with AsyncExitStack() as repeated:
-            for work in process.periodic:
+            for work in background(process):
                 repeated.push_async_callback(work.stop)
                 work.start()
             yield process

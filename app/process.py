@@ -17,7 +17,6 @@ from app.importing.bucket import Buckets
 from app.importing.hub import Hub
 from app.metrics import Metrics
 from app.node import node_id, node_name
-from app.periodic import Periodic
 from app.planning.machine import resolve_slots
 from app.secrets import load_pepper
 from app.services.adapters import AdapterService
@@ -25,31 +24,28 @@ from app.services.aliases import AliasService
 from app.services.caller_cache import CallerCache
 from app.services.canary.canaries import CanaryService
 from app.services.canary.outcomes import Outcomes
-from app.services.canary.runner import CanaryRunner
 from app.services.deletion.blobs import BlobService
 from app.services.deletion.deletions import DeletionService
 from app.services.deletion.readers import Readers
 from app.services.deletion.retirement import RetirementService
-from app.services.deletion.worker import EVERY_S as DELETIONS_EVERY_S
 from app.services.deletion.worker import DeletionWorker
 from app.services.descriptions import DescriptionService
 from app.services.engine_view import EngineViewService
-from app.services.events import EVERY_S as EVENTS_EVERY_S
 from app.services.events import EventFeed
 from app.services.export import ExportService
-from app.services.idempotency import SWEEP_EVERY_S as IDEMPOTENCY_EVERY_S
 from app.services.idempotency import IdempotencyService
 from app.services.imports import ImportService
 from app.services.inference import InferenceService
 from app.services.key_format import KeyHasher
 from app.services.keys import KeyService
 from app.services.merging import MergingService
+from app.services.metering.journal import Journal
+from app.services.metering.ledger import Ledger
+from app.services.metering.meter import Meter
 from app.services.models import ModelService
-from app.services.nodes import HEARTBEAT_S, NodeService
+from app.services.nodes import NodeService
 from app.services.pins import PinService
-from app.services.placement import EVERY_S as PLACEMENT_EVERY_S
 from app.services.placement import PlacementService
-from app.services.prefetch.prefetching import EVERY_S as PREFETCHING_EVERY_S
 from app.services.prefetch.prefetching import Prefetcher
 from app.services.prompts.chat import ChatPrompts, special_tokens
 from app.services.publishing import PublishingService
@@ -61,18 +57,14 @@ from app.services.trials import TrialService
 from app.services.uploads.finish import UploadFinisher
 from app.services.uploads.parts import PartReceiver
 from app.services.uploads.sessions import UploadService
-from app.services.uploads.sweeper import EVERY_S as UPLOADS_EVERY_S
-from app.services.uploads.sweeper import UploadSweeper
+from app.services.usage import UsageService
 from app.settings import Settings
 from app.store import configured_store
 from app.traffic import Traffic
 
-_TRIALS_EVERY_S = 60
-_CANARIES_EVERY_S = 0.5
-
 
 class Process:
-    """The parts of one server, wired; ``app.main`` starts and ends those that need it.
+    """The parts of one server, wired; ``app.main`` starts and ends those that need it, ``app.background`` what repeats.
 
     Making one reads and makes files in HOME, connects to nothing and starts nothing. It blocks. The services are made
     when they are first asked for, each of them once.
@@ -107,7 +99,7 @@ class Process:
         )
         self.prompts = ChatPrompts(settings, special_tokens(base.path))
         self._pepper = load_pepper(settings)
-        self._node = node_id(settings.home)
+        self.node = node_id(settings.home)
         self._callers, self._readers = CallerCache(), Readers()
 
     @cached_property
@@ -157,7 +149,7 @@ class Process:
 
     @cached_property
     def _blobs(self) -> BlobService:
-        return BlobService(self.database, self.store, self._node)
+        return BlobService(self.database, self.store, self.node)
 
     # How versions come.
 
@@ -213,7 +205,7 @@ class Process:
     def deleting(self) -> DeletionWorker:
         forget = self.prefetching.forget
         return DeletionWorker(
-            self.database, self.engine, self.cache, self._blobs, self._readers, self._node, forget=forget
+            self.database, self.engine, self.cache, self._blobs, self._readers, self.node, forget=forget
         )
 
     @cached_property
@@ -234,18 +226,33 @@ class Process:
             self.prompts,
             self.settings,
             base_name=self.base.name,
-            outcomes=self._outcomes,
+            outcomes=self.outcomes,
             readers=self._readers,
             traffic=self._traffic,
             prefetcher=self.prefetching,
+            meter=self.meter,
         )
 
     @cached_property
     def models(self) -> ModelService:
         return ModelService(self.adapters, self.sharing, base_name=self.base.name)
 
+    # What is used.
+
     @cached_property
-    def _outcomes(self) -> Outcomes:
+    def ledger(self) -> Ledger:
+        return Ledger(self.database, Journal(self.settings.home / "usage"))
+
+    @cached_property
+    def meter(self) -> Meter:
+        return Meter(self.engine, self.ledger)
+
+    @cached_property
+    def usage(self) -> UsageService:
+        return UsageService(self.database)
+
+    @cached_property
+    def outcomes(self) -> Outcomes:
         return Outcomes(self.engine)
 
     @cached_property
@@ -274,25 +281,8 @@ class Process:
 
     @cached_property
     def nodes(self) -> NodeService:
-        return NodeService(self.database, self._node, node_name())
+        return NodeService(self.database, self.node, node_name())
 
     @cached_property
     def events(self) -> EventFeed:
-        return EventFeed(self.database, self.engine, self._node)
-
-    @cached_property
-    def periodic(self) -> tuple[Periodic, ...]:
-        """Work that the server repeats while it runs."""
-        canaries = CanaryRunner(self.database, self._outcomes, self._node)
-        sweeper = UploadSweeper(self.database, self.store, self.settings.limits)
-        return (
-            Periodic("unfinished trials", _TRIALS_EVERY_S, self.trials.resume),
-            Periodic("canaries", _CANARIES_EVERY_S, canaries.tick),
-            Periodic("pins", PLACEMENT_EVERY_S, self.placement.follow),
-            Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, self.idempotency.sweep),
-            Periodic("prefetching", PREFETCHING_EVERY_S, self.prefetching.advance),
-            Periodic("heartbeat", HEARTBEAT_S, self.nodes.beat),
-            Periodic("deletions", DELETIONS_EVERY_S, self.deleting.advance),
-            Periodic("events", EVENTS_EVERY_S, self.events.poll),
-            Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
-        )
+        return EventFeed(self.database, self.engine, self.node)

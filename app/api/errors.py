@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from adapters import errors as adapter_errors
 from adapters.errors import AdapterError, AdapterRejected, InvalidName, Reason, StorageError
-from app.errors import ROWS, InvalidRequest, MergeRejected, MethodNotAllowed, NotFound, Row, TenoraError
+from app.errors import ROWS, InvalidRequest, MergeRejected, MethodNotAllowed, NotFound, Row, TenoraError, row_of
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def problem_of(error: Exception) -> Problem:
         return problem_of(error.__cause__) if isinstance(error.__cause__, TenoraError) else _from_framework(error)
     if isinstance(error, RequestValidationError):
         return _from_validation(error)
-    row = next((ROWS[kind] for kind in type(error).__mro__ if kind in ROWS), None)
+    row = row_of(error)
     if row is None:
         return Problem(INTERNAL, "internal error; the request id helps whoever runs this server to find out why")
     if isinstance(error, MergeRejected):

@@ -22,7 +22,7 @@ from adapters.identity import VersionKey
 from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.urls import database_url
-from app.engine.base import Answer, EngineRequest, EngineStats, Listener, SmokeResult
+from app.engine.base import Answer, EngineRequest, EngineStats, Listener, SmokeResult, TokenUsage
 from app.engine.overview import EngineOverview, EngineState, LoadPhases
 from app.errors import EngineUnavailable
 from app.main import create_app
@@ -65,6 +65,9 @@ class NoEngine:
         )
 
     def load_of(self, _request_id: str) -> LoadPhases | None:
+        return None
+
+    def take_usage(self, _request_id: str) -> TokenUsage | None:
         return None
 
     def watch_waits(self, _listener: Callable[[float], None]) -> None:

@@ -8,6 +8,7 @@ from app.cli.generate import generate
 from app.cli.plan import plan
 from app.cli.serve import serve
 from app.cli.setup import init, migrate
+from app.cli.usage import usage
 
 app = typer.Typer(
     name="tenora",
@@ -20,7 +21,7 @@ app = typer.Typer(
         "Results go to stdout, messages to stderr. The server reads its settings from TENORA_* variables."
     ),
 )
-for command in (init, serve, migrate, gc, generate, plan):
+for command in (init, serve, migrate, gc, generate, plan, usage):
     app.command()(command)
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")

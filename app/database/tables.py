@@ -23,6 +23,7 @@ from app.database.registry_tables import (
     versions,
 )
 from app.database.schema import UtcDateTime, metadata
+from app.database.usage_tables import usage, usage_hours
 
 __all__ = [
     "UtcDateTime",
@@ -43,6 +44,8 @@ __all__ = [
     "shares",
     "tenants",
     "uploads",
+    "usage",
+    "usage_hours",
     "version_labels",
     "versions",
 ]

@@ -66,6 +66,22 @@ class EngineRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """What one request used of the engine.
+
+    Attributes:
+        prompt_tokens: of all its prompts, each once; ``cached_tokens`` of them the engine still had.
+        output_tokens: of all its sequences, as many as the answer has, or had when it was given up.
+        ttft_s: seconds from the call of :meth:`Engine.answer` to the first token.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    ttft_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class SmokeResult:
     """What a few short prompts showed of a version.
 
@@ -133,6 +149,12 @@ class Engine(Protocol):
 
     def load_of(self, request_id: str) -> LoadPhases | None:
         """What a request waited for, once its first token is there; None if its adapter had a slot already."""
+
+    def take_usage(self, request_id: str) -> TokenUsage | None:
+        """What a request used whose answer has ended, failed or was given up; None if it never had a token.
+
+        It is told once. Of the last thousands of requests that nobody asked about it is remembered.
+        """
 
     def prefetch(self, key: VersionKey) -> None:
         """Bring a version towards the engine if there is room to spare; returns at once and never fails."""

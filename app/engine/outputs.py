@@ -1,5 +1,6 @@
 """What the engine's steps say of each request and no answer carries: NaN among its logits, tokens as they come."""
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,10 +11,12 @@ _REMEMBERED = 10_000
 
 @dataclass(slots=True)
 class Usage:
-    """Tokens of one request so far, all its prompts and sequences together."""
+    """Tokens of one request so far, all its prompts and sequences together; when the first came, monotonic."""
 
     prompt_tokens: int = 0
+    cached_tokens: int = 0
     output_tokens: int = 0
+    first_at: float | None = None
     prompts: set[str] = field(default_factory=set)
     sequences: list[str] = field(default_factory=list)
 
@@ -33,10 +36,10 @@ class OutputLog:
     def was_finite(self, request_id: str) -> bool:
         return request_id not in self._not_finite
 
-    def take(self, request_id: str) -> Usage:
-        """The tokens of a request that has ended or is given up; nothing of it is kept."""
-        usage = self._usages.pop(request_id, None) or Usage()
-        for sequence in usage.sequences:
+    def take(self, request_id: str) -> Usage | None:
+        """The tokens of a request that has ended or is given up, if it had any; nothing of it is kept."""
+        usage = self._usages.pop(request_id, None)
+        for sequence in usage.sequences if usage else ():
             self._sequences.pop(sequence, None)
         return usage
 
@@ -45,28 +48,38 @@ class OutputLog:
         process: Callable[..., Any] = processor.process_outputs
         sequences = self._sequences
 
+        states = processor.request_states
+
         def noting(outputs: list[Any], *args: Any, **kwargs: Any) -> Any:
+            counted = []
             for output in outputs:
-                usage = sequences.get(output.request_id)
-                if usage is None and (usage := self._begin(processor, output.request_id)) is None:
+                # Of a sequence that has ended or was given up the engine may still report a step.
+                if (state := states.get(output.request_id)) is None:
                     continue
-                usage.output_tokens += len(output.new_token_ids)
-                if output.num_nans_in_logits and (state := processor.request_states.get(output.request_id)):
+                usage = sequences.get(output.request_id) or self._begin(state, output)
+                counted.append((usage, output))
+                if output.num_nans_in_logits:
                     self._note(state.external_req_id)
-            return process(outputs, *args, **kwargs)
+            processed = process(outputs, *args, **kwargs)
+            # Now tokens behind a stop string are cut off.
+            for usage, output in counted:
+                usage.output_tokens += len(output.new_token_ids)
+            return processed
 
         processor.process_outputs = noting
 
-    def _begin(self, processor: Any, sequence: str) -> Usage | None:
-        """The usage of a sequence that is seen for the first time; None: its request was given up."""
-        if (state := processor.request_states.get(sequence)) is None:
-            return None
+    def _begin(self, state: Any, output: Any) -> Usage:
+        """The usage of a sequence that is seen for the first time."""
         usage = self._usages.setdefault(own_id(state.external_req_id), Usage())
-        usage.sequences.append(sequence)
-        self._sequences[sequence] = usage
+        usage.sequences.append(output.request_id)
+        self._sequences[output.request_id] = usage
+        if usage.first_at is None:
+            usage.first_at = time.monotonic()
         if state.external_req_id not in usage.prompts:
             usage.prompts.add(state.external_req_id)
             usage.prompt_tokens += state.prompt_len
+            if output.prefill_stats:
+                usage.cached_tokens += output.prefill_stats.num_cached_tokens
         return usage
 
     def _note(self, external_id: str) -> None:

@@ -96,3 +96,7 @@ class LoadPhases:
     stage_s: float
     wait_s: float
     copy_s: float
+
+    @property
+    def total_s(self) -> float:
+        return self.fetch_s + self.stage_s + self.wait_s + self.copy_s

@@ -5,17 +5,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from app.engine.answers import Events
 from app.engine.arguments import engine_arguments
-from app.engine.base import Answer, EngineEvent, EngineRequest, EngineStats, Listener, SmokeResult
+from app.engine.base import Answer, EngineEvent, EngineRequest, EngineStats, Listener, SmokeResult, TokenUsage
 from app.engine.instance import on_cpu
 from app.engine.life import EngineLife
 from app.engine.loading import LoadedLease
-from app.engine.outputs import OutputLog
+from app.engine.outputs import OutputLog, Usage
 from app.engine.overview import EngineOverview, EngineState, LoadPhases
 from app.engine.pinning import Standing
 from app.engine.supervision import Supervisor
@@ -24,8 +24,10 @@ from app.engine.view import overview
 from app.settings import Settings
 
 _CHECK_TIMEOUT_S = 5.0
-#: Loads that are remembered for whoever asks after the request's first token.
-_LOADS = 10_000
+#: Requests whose loads, and whose usage, are remembered for whoever asks.
+_REMEMBERED = 10_000
+
+Told = TypeVar("Told")
 
 
 class VllmEngine:
@@ -40,6 +42,7 @@ class VllmEngine:
         self._log, self._standing = OutputLog(), Standing()
         #: What the newest cold requests waited for, by request id.
         self._loads: OrderedDict[str, LoadPhases] = OrderedDict()
+        self._usages: OrderedDict[str, TokenUsage] = OrderedDict()
         self._listeners: list[Listener] = []
         self._wait_listeners: list[Callable[[float], None]] = []
         self._supervisor = Supervisor(self._launch, backoff_s=settings.engine.restart_backoff_s)
@@ -71,6 +74,9 @@ class VllmEngine:
 
     def load_of(self, request_id: str) -> LoadPhases | None:
         return self._loads.get(request_id)
+
+    def take_usage(self, request_id: str) -> TokenUsage | None:
+        return self._usages.pop(request_id, None)
 
     def prefetch(self, key: VersionKey) -> None:
         if life := self._supervisor.current:
@@ -139,10 +145,8 @@ class VllmEngine:
         for listener in self._wait_listeners:
             listener(time.monotonic() - came)
         if lease.phases:
-            self._loads[request.request_id] = lease.phases
-            if len(self._loads) > _LOADS:
-                self._loads.popitem(last=False)
-        held = _Held(life, request, lease, self._log)
+            _remember(self._loads, request.request_id, lease.phases)
+        held = _Held(life, request, lease, lambda: self._used(request.request_id, came))
         try:
             answer = await life.instance.answer(request)
         except BaseException:
@@ -152,6 +156,16 @@ class VllmEngine:
             return LeasedEvents(answer, held)
         held.release()
         return answer
+
+    def _used(self, request_id: str, came: float) -> Usage:
+        """What a request used that is over now, kept for whoever asks."""
+        usage = self._log.take(request_id)
+        if usage is None or usage.first_at is None:
+            return Usage()
+        ttft_s = usage.first_at - came
+        told = TokenUsage(usage.prompt_tokens, usage.cached_tokens, usage.output_tokens, ttft_s)
+        _remember(self._usages, request_id, told)
+        return usage
 
     async def _launch(self) -> EngineLife:
         life = await EngineLife.begin(
@@ -173,15 +187,21 @@ class VllmEngine:
             listener(event)
 
 
+def _remember(told: OrderedDict[str, Told], request_id: str, value: Told) -> None:
+    told[request_id] = value
+    if len(told) > _REMEMBERED:
+        told.popitem(last=False)
+
+
 class _Held:
     """The lease of a request that is in the engine."""
 
-    def __init__(self, life: EngineLife, request: EngineRequest, lease: LoadedLease, log: OutputLog) -> None:
-        self._life, self._request, self._lease, self._log = life, request, lease, log
+    def __init__(self, life: EngineLife, request: EngineRequest, lease: LoadedLease, used: Callable[[], Usage]) -> None:
+        self._life, self._request, self._lease, self._used = life, request, lease, used
 
     def release(self) -> None:
         """The request has ended: settle what it cost."""
-        usage = self._log.take(self._request.request_id)
+        usage = self._used()
         self._lease.release(prompt_tokens=usage.prompt_tokens, output_tokens=usage.output_tokens)
 
     async def abort(self, events: Events | None = None) -> None:

@@ -14,6 +14,7 @@ from app.services.bodies import checks, lorax, lorax_answers
 from app.services.bodies.openai import chat_body, completion_body
 from app.services.canary.outcomes import Outcomes
 from app.services.deletion.readers import Readers
+from app.services.metering.meter import Meter
 from app.services.models import resolve_name, tenant_of, written
 from app.services.prefetch.prefetching import Prefetcher
 from app.services.prompts.chat import ChatPrompts
@@ -67,8 +68,10 @@ class InferenceService:
         readers: Readers | None = None,
         traffic: Traffic | None = None,
         prefetcher: Prefetcher | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self._readers, self._traffic, self._prefetcher = readers or Readers(), traffic, prefetcher
+        self._meter = meter
         self._outcomes = outcomes or Outcomes(engine)
         self._engine, self._adapters, self._prompts, self._base_name = engine, adapters, prompts, base_name
         self._limits = settings.limits
@@ -103,7 +106,7 @@ class InferenceService:
             filled = apply_defaults(endpoint, checked, target.defaults, longest=self._longest)
             prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
             request = _request(caller, request_id, endpoint, filled, target, prompt=prompt, deadline_s=deadline_s)
-            return Served(await self._answer(request, target), target.version, self._engine.load_of(request_id))
+            return Served(await self._answer(caller, request, target), target.version, self._engine.load_of(request_id))
 
     async def generate(
         self,
@@ -126,7 +129,7 @@ class InferenceService:
                 wanted = self._filled(body, target, stream)
             request = _request(caller, request_id, Endpoint.COMPLETIONS, wanted.body, target, deadline_s=deadline_s)
             try:
-                answer = await self._answer(request, target)
+                answer = await self._answer(caller, request, target)
             except InvalidRequest as error:
                 raise lorax.in_lorax_words(error) from None
         special, texts = self._engine.special_token_ids, self._engine.token_texts
@@ -170,13 +173,16 @@ class InferenceService:
             longest=self._longest,
         )
 
-    async def _answer(self, request: EngineRequest, target: _Target) -> Answer:
+    async def _answer(self, caller: Caller, request: EngineRequest, target: _Target) -> Answer:
         if self._traffic and target.resolved:
             self._traffic.requested(target.resolved)
         if self._prefetcher and target.key:
             self._prefetcher.seen(target.key, request.tenant)
+        work = self._outcomes.observed(target.resolved, request.request_id, self._engine.answer(request))
+        if self._meter:
+            work = self._meter.metered(caller, request, work)
         try:
-            return await self._outcomes.observed(target.resolved, request.request_id, self._engine.answer(request))
+            return await work
         except AdapterLoadFailed as error:
             await self._quarantine(error, target)
 

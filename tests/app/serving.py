@@ -12,7 +12,7 @@ from adapters.identity import VersionKey
 from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.urls import database_url
-from app.engine.base import Answer, EngineEvent, EngineRequest, EngineStats, Listener, SmokeResult
+from app.engine.base import Answer, EngineEvent, EngineRequest, EngineStats, Listener, SmokeResult, TokenUsage
 from app.engine.overview import EngineOverview, EngineState, LoadPhases
 from app.errors import EngineUnavailable
 from app.secrets import load_pepper
@@ -54,6 +54,7 @@ class NoEngine:
         not_finite: ids of requests that it calls not finite.
         shown: what its overview is.
         loads: request id -> what the request waited for.
+        usages: request id -> what the request used.
         prefetched: version ids, in order.
     """
 
@@ -73,6 +74,7 @@ class NoEngine:
         self._pinned: set[int] = set()
         self.shown = EMPTY
         self.loads: dict[str, LoadPhases] = {}
+        self.usages: dict[str, TokenUsage] = {}
         self.prefetched: list[int] = []
         self.works = True
         self.calls: list[str] = []
@@ -85,6 +87,9 @@ class NoEngine:
 
     def load_of(self, request_id: str) -> LoadPhases | None:
         return self.loads.get(request_id)
+
+    def take_usage(self, request_id: str) -> TokenUsage | None:
+        return self.usages.pop(request_id, None)
 
     def watch_waits(self, _listener: Callable[[float], None]) -> None:
         """Nobody waits here."""

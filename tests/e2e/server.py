@@ -17,6 +17,7 @@ import httpx
 import psutil
 
 START_S = 240
+TENORA = str(Path(sys.executable).parent / "tenora")
 
 
 @dataclass
@@ -91,14 +92,23 @@ def environment(home: Path, base: Path, **settings: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def running(home: Path, base: Path, **settings: str) -> Iterator[Server]:
-    """Start a server on a free port and end it with all that it started."""
+    """Set a server up, start it on a free port and end it with all that it started."""
+    init = [TENORA, "init", "--json"]
     variables = environment(home, base, **settings)
-    tenora = [str(Path(sys.executable).parent / "tenora")]
-    made = subprocess.run([*tenora, "init", "--json"], env=variables, check=True, capture_output=True, text=True)
+    made = subprocess.run(init, env=variables, check=True, capture_output=True, text=True)
+    with serving(home, base, json.loads(made.stdout)["key"], **settings) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def serving(home: Path, base: Path, admin_key: str, **settings: str) -> Iterator[Server]:
+    """Start a server that is set up already, and end it with all that it started."""
     port = free_port()
-    log = (home / "server.log").open("wb")
-    process = subprocess.Popen([*tenora, "serve", "--port", str(port)], env=variables, stdout=log, stderr=log)
-    server = Server(f"http://127.0.0.1:{port}", json.loads(made.stdout)["key"], process, home)
+    log = (home / "server.log").open("ab")
+    process = subprocess.Popen(
+        [TENORA, "serve", "--port", str(port)], env=environment(home, base, **settings), stdout=log, stderr=log
+    )
+    server = Server(f"http://127.0.0.1:{port}", admin_key, process, home)
     try:
         server.wait_ready()
         yield server

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from app.engine.base import Answer, Engine, EngineEvent, EventStream
 from app.engine.overview import EngineState
-from app.errors import ROWS, AdapterLoadFailed, Busy, EngineUnavailable
+from app.errors import AdapterLoadFailed, Busy, EngineUnavailable, row_of
 from app.registry import ResolvedVersion
 from app.services.canary.histogram import LatencyHistogram, bucket_of
 from app.services.canary.policy import Figures
@@ -114,7 +114,7 @@ class Outcomes:
     def _failed(self, window: Window, error: Exception) -> None:
         if isinstance(error, Busy):
             return  # the server's load is no version's fault
-        row = next((ROWS[kind] for kind in type(error).__mro__ if kind in ROWS), None)
+        row = row_of(error)
         if isinstance(error, AdapterLoadFailed | EngineUnavailable) or row is None or row.status >= _SERVER_FAULT:
             self.count(window, error=True)
 

@@ -99,10 +99,16 @@ def test_tokens_of_the_base_stay_as_they_are_where_vllm_gives_them_the_last_slot
     assert not torch.equal(theirs[0], batch.y[0]), "vllm#48421 is there no more: this module has one reason less"
 
 
-def test_a_nan_adapter_stays_with_its_own_tokens() -> None:
-    batch = Batch([8, 8, 8], [0, 1, None, 2, 1])
-    for a in batch.a:
-        a[1] = float("nan")
+@pytest.mark.parametrize("copying", [True, False])
+@pytest.mark.parametrize("factor", ["a", "b"])
+@pytest.mark.parametrize("tokens", [[0, 1, None, 2, 1], [0, 1, 2, 2, 1], [1, None], [1, 1]])
+def test_a_nan_adapter_stays_with_its_own_tokens(
+    tokens: list[int | None], factor: str, copying: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GroupedPunicaWrapper, "_copying_is_cheaper", lambda *_: copying)
+    batch = Batch([8, 16, 3], tokens)
+    for weights in getattr(batch, factor):
+        weights[1] = float("nan")
     y = batch.applied(batch.grouped())
-    assert y[[0, 2, 3]].isfinite().all()
-    assert y[[1, 4]].isnan().all()
+    for row, slot in enumerate(tokens):
+        assert y[row].isnan().all() if slot == 1 else y[row].isfinite().all()

@@ -1,5 +1,6 @@
 """What is read of every step: NaN among the logits, and tokens."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -15,14 +16,24 @@ class Processor:
             f"{name}-1a2b": SimpleNamespace(external_req_id=name, prompt_len=5) for name in external_ids
         }
         self.seen: list[str] = []
+        #: An output with a stop string behind its first token.
+        self.cut = SimpleNamespace()
 
     def process_outputs(self, outputs, timestamp, iteration_stats=None):
         self.seen += [output.request_id for output in outputs]
+        if self.cut in outputs:
+            del self.cut.new_token_ids[1:]
         return len(outputs), timestamp, iteration_stats
 
 
-def output(external_id: str, nans: int, tokens: int = 1) -> SimpleNamespace:
-    return SimpleNamespace(request_id=f"{external_id}-1a2b", num_nans_in_logits=nans, new_token_ids=list(range(tokens)))
+def output(external_id: str, nans: int, tokens: int = 1, cached: int | None = None) -> SimpleNamespace:
+    """A step's; of a sequence's first one ``cached`` says how much of the prompt the engine still had."""
+    return SimpleNamespace(
+        request_id=f"{external_id}-1a2b",
+        num_nans_in_logits=nans,
+        new_token_ids=list(range(tokens)),
+        prefill_stats=None if cached is None else SimpleNamespace(num_cached_tokens=cached),
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,9 +77,40 @@ def test_tokens_of_all_prompts_and_steps_are_counted_once() -> None:
         processor.process_outputs(
             [output("cmpl-two-0", 0), output("cmpl-two-1", 0, 2), output("chatcmpl-other", 0)], 1.0
         )
-    usage = log.take("two")
-    assert (usage.prompt_tokens, usage.output_tokens) == (10, 9)
-    assert (log.take("two").prompt_tokens, log.take("other").output_tokens) == (0, 3)
+    usage, other = log.take("two"), log.take("other")
+    assert usage is not None
+    assert other is not None
+    assert (usage.prompt_tokens, usage.output_tokens, other.output_tokens) == (10, 9, 3)
+    assert log.take("two") is None
+
+
+def test_of_a_prompt_that_the_engine_had_each_token_is_cached_once() -> None:
+    processor, log = Processor("cmpl-n-0", "cmpl-n-1"), OutputLog()
+    # Two sequences of one prompt.
+    processor.request_states["cmpl-n-0-5e6f"] = processor.request_states["cmpl-n-0-1a2b"]
+    log.watch(processor)
+    second = SimpleNamespace(**vars(output("", 0, cached=4)) | {"request_id": "cmpl-n-0-5e6f"})
+    processor.process_outputs([output("cmpl-n-0", 0, cached=4), second, output("cmpl-n-1", 0, cached=0)], 1.0)
+    usage = log.take("n")
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.output_tokens) == (10, 4, 3)
+    assert usage.first_at is not None
+    assert abs(usage.first_at - time.monotonic()) < 60
+
+
+def test_tokens_behind_a_stop_string_and_after_the_end_are_nobodys() -> None:
+    processor, log = Processor("cmpl-stop-0"), OutputLog()
+    log.watch(processor)
+    cut = output("cmpl-stop-0", 0, tokens=3)
+    process = processor.process_outputs
+    processor.cut = cut
+    process([output("cmpl-stop-0", 0)], 1.0)
+    process([cut], 2.0)
+    processor.request_states.clear()
+    process([output("cmpl-stop-0", 0, tokens=5)], 3.0)
+    usage = log.take("stop")
+    assert usage is not None
+    assert usage.output_tokens == 1 + 1
 
 
 def test_outputs_of_a_request_that_was_given_up_leave_nothing() -> None:
@@ -78,4 +120,4 @@ def test_outputs_of_a_request_that_was_given_up_leave_nothing() -> None:
     processor.request_states.clear()
     log.take("gone")
     processor.process_outputs([output("cmpl-gone-0", 0)], 2.0)
-    assert log.take("gone").output_tokens == 0
+    assert log.take("gone") is None

@@ -1,0 +1,74 @@
+"""``GET /v1/usage`` and ``GET /admin/usage``: what was used, as JSON or CSV."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from app.api.auth import Admin, Owner, ProcessDep, require_owner
+from app.api.schemas import answers
+from app.api.usage_schemas import UsageReportOut, csv_of
+from app.errors import InvalidRequest
+from app.registry import Scope
+from app.services.usage import Report
+from app.usage import Grouping
+
+router = APIRouter(tags=["usage"])
+
+Reader = Annotated[Owner, Depends(require_owner(Scope.USAGE_READ))]
+Start = Annotated[
+    datetime | None, Query(alias="from", description="a moment in the first hour; default: thirty days before `to`")
+]
+End = Annotated[datetime | None, Query(alias="to", description="the moment that the last hour ends with; default: now")]
+By = Annotated[
+    str,
+    Query(
+        max_length=100,
+        description="names with commas between them: key, adapter or version, hour or day, and for the platform tenant",
+    ),
+]
+Format = Annotated[Literal["json", "csv"], Query()]
+_CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
+
+
+@router.get("/v1/usage", summary="What the tenant used", response_model=UsageReportOut, responses=answers(400) | _CSV)
+async def own(
+    owner: Reader,
+    process: ProcessDep,
+    start: Start = None,
+    end: End = None,
+    by: By = "adapter",
+    format: Format = "json",  # noqa: A002 - the name that callers write
+) -> Any:
+    groupings = _groupings(by, allowed=[one for one in Grouping if one is not Grouping.TENANT])
+    return _shown(await process.usage.report(owner.tenant, start=start, end=end, by=groupings), groupings, format)
+
+
+@router.get(
+    "/admin/usage", summary="What tenants used", response_model=UsageReportOut, responses=answers(400, 404) | _CSV
+)
+async def everyones(
+    _: Admin,
+    process: ProcessDep,
+    tenant: Annotated[str | None, Query(description="only this tenant's")] = None,
+    start: Start = None,
+    end: End = None,
+    by: By = "tenant",
+    format: Format = "json",  # noqa: A002
+) -> Any:
+    groupings = _groupings(by, allowed=list(Grouping))
+    return _shown(await process.usage.report(tenant, start=start, end=end, by=groupings), groupings, format)
+
+
+def _groupings(by: str, *, allowed: list[Grouping]) -> list[Grouping]:
+    names = [name for name in by.split(",") if name]
+    for name in names:
+        if name not in allowed:
+            raise InvalidRequest(f"by: found {name[:80]!r}, allowed {', '.join(allowed)}", param="by")
+    return [Grouping(name) for name in names]
+
+
+def _shown(report: Report, by: list[Grouping], kind: str) -> UsageReportOut | Response:
+    if kind == "csv":
+        return Response(csv_of(report, by), media_type="text/csv")
+    return UsageReportOut.of(report)

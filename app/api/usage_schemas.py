@@ -1,0 +1,80 @@
+"""The JSON and the CSV of what was used."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from datetime import datetime
+from typing import Self
+
+from pydantic import BaseModel, Field
+
+from app.services.usage import Report
+from app.usage import Group, Grouping, Used
+
+_SUMS = tuple(field.name for field in fields(Used))
+
+
+class UsedOut(BaseModel):
+    requests: int = Field(description="that reached the engine, however they ended")
+    failed: int = Field(description="of these, without a whole answer")
+    prompt_tokens: int
+    cached_tokens: int = Field(description="prompt tokens that the engine still had")
+    output_tokens: int
+    cold_loads: int = Field(description="requests that waited for their adapter to be loaded")
+    load_s: float = Field(description="seconds that these waited for it")
+
+    @classmethod
+    def of(cls, used: Used) -> Self:
+        return cls(**asdict(used))
+
+
+class UsageGroupOut(UsedOut):
+    tenant: str | None = Field(None, description="if grouped by it")
+    key: str | None = Field(None, description="id of the key, if grouped by it")
+    adapter: str | None = Field(
+        None, description="`tenant/adapter`, or `tenant/adapter@3`, if grouped by it; the base model has an empty one"
+    )
+    start: datetime | None = Field(None, description="of the hour or day, if grouped by it; UTC")
+
+    @classmethod
+    def of_group(cls, group: Group) -> Self:
+        return cls(**asdict(group.used), tenant=group.tenant, key=group.key, adapter=group.adapter, start=group.start)
+
+
+class UsageReportOut(BaseModel):
+    """Sums over whole hours; what has ended less than a second ago may be missing."""
+
+    start: datetime = Field(description="beginning of the first hour")
+    end: datetime = Field(description="end of the last hour")
+    data: list[UsageGroupOut]
+    total: UsedOut
+
+    @classmethod
+    def of(cls, report: Report) -> Self:
+        return cls(
+            start=report.start,
+            end=report.end,
+            data=[UsageGroupOut.of_group(group) for group in report.groups],
+            total=UsedOut.of(report.total),
+        )
+
+
+def csv_of(report: Report, by: Sequence[Grouping]) -> str:
+    """The groups as comma-separated values with a line of names.
+
+    A name that begins with what a spreadsheet takes for a formula cannot occur: slugs begin with a letter or digit.
+    """
+    named = {Grouping.VERSION: "adapter", Grouping.HOUR: "start", Grouping.DAY: "start"}
+    columns = [named.get(one, one.value) for one in by]
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([*columns, *_SUMS])
+    for group in report.groups:
+        names = [_shown(getattr(group, column)) for column in columns]
+        writer.writerow([*names, *(getattr(group.used, name) for name in _SUMS)])
+    return text.getvalue()
+
+
+def _shown(value: str | datetime | None) -> str:
+    return value.isoformat() if isinstance(value, datetime) else value or ""

@@ -1,0 +1,35 @@
+"""Work that a server repeats while it runs, and how often."""
+
+from app.periodic import Periodic
+from app.process import Process
+from app.services.canary.runner import CanaryRunner
+from app.services.deletion.worker import EVERY_S as DELETIONS_EVERY_S
+from app.services.events import EVERY_S as EVENTS_EVERY_S
+from app.services.idempotency import SWEEP_EVERY_S as IDEMPOTENCY_EVERY_S
+from app.services.metering.ledger import EVERY_S as USAGE_EVERY_S
+from app.services.nodes import HEARTBEAT_S
+from app.services.placement import EVERY_S as PLACEMENT_EVERY_S
+from app.services.prefetch.prefetching import EVERY_S as PREFETCHING_EVERY_S
+from app.services.uploads.sweeper import EVERY_S as UPLOADS_EVERY_S
+from app.services.uploads.sweeper import UploadSweeper
+
+_TRIALS_EVERY_S = 60
+_CANARIES_EVERY_S = 0.5
+
+
+def background(process: Process) -> tuple[Periodic, ...]:
+    """The work of this server's parts; none of it has begun."""
+    canaries = CanaryRunner(process.database, process.outcomes, process.node)
+    sweeper = UploadSweeper(process.database, process.store, process.settings.limits)
+    return (
+        Periodic("unfinished trials", _TRIALS_EVERY_S, process.trials.resume),
+        Periodic("canaries", _CANARIES_EVERY_S, canaries.tick),
+        Periodic("pins", PLACEMENT_EVERY_S, process.placement.follow),
+        Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, process.idempotency.sweep),
+        Periodic("prefetching", PREFETCHING_EVERY_S, process.prefetching.advance),
+        Periodic("heartbeat", HEARTBEAT_S, process.nodes.beat),
+        Periodic("deletions", DELETIONS_EVERY_S, process.deleting.advance),
+        Periodic("events", EVENTS_EVERY_S, process.events.poll),
+        Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
+        Periodic("usage", USAGE_EVERY_S, process.ledger.ship),
+    )

@@ -1,0 +1,70 @@
+"""``tenora usage``: what was used, by tenant, key, adapter and time."""
+
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import typer
+
+from app.cli.client import path_of
+from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.output import USAGE, emit_json, emit_line, emit_table, fail
+
+_COLUMNS = {
+    "tenant": "tenant",
+    "key": "key",
+    "adapter": "adapter",
+    "version": "adapter",
+    "hour": "start",
+    "day": "start",
+}
+_SUMS = {
+    "requests": "requests",
+    "failed": "failed",
+    "prompt": "prompt_tokens",
+    "cached": "cached_tokens",
+    "output": "output_tokens",
+    "cold loads": "cold_loads",
+    "load": "load",
+}
+
+
+def usage(
+    tenant: Annotated[str | None, typer.Option(help="only this tenant's (default: all of them)")] = None,
+    own: Annotated[bool, typer.Option("--own", help="the key's own tenant's, with its scope usage:read")] = False,
+    by: Annotated[
+        str | None, typer.Option(help=f"{', '.join(_COLUMNS)}; with commas (default: tenant, or adapter with --own)")
+    ] = None,
+    start: Annotated[str | None, typer.Option("--from", help="a time like 2026-11-01T00:00:00Z")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="a time (default: now)")] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="comma-separated values")] = False,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Show what requests used: how many, their tokens, their cold loads. Needs a platform key, or --own."""
+    if own and tenant:
+        fail("--own: found with --tenant, allowed one of them", USAGE)
+    by = ("adapter" if own else "tenant") if by is None else by
+    wanted = {"by": by, "tenant": tenant, "from": start, "to": end, "format": "csv" if csv else None}
+    query = urlencode({name: value for name, value in wanted.items() if value is not None})
+    path = path_of("v1" if own else "admin", "usage")
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        if csv:
+            with api.download(f"{path}?{query}") as download:
+                for line in b"".join(download.chunks).decode().splitlines():
+                    emit_line(line)
+            return
+        report = api.call("GET", f"{path}?{query}")
+    if as_json:
+        emit_json(report)
+    else:
+        _print(report, [name for name in by.split(",") if name])
+
+
+def _print(report: dict[str, Any], by: list[str]) -> None:
+    columns = {name: _COLUMNS[name] for name in by}
+    rows = [{**group, "load": f"{group['load_s']:.1f} s"} for group in report["data"]]
+    if rows and by:
+        total = {**report["total"], "load": f"{report['total']['load_s']:.1f} s", columns[by[0]]: "total"}
+        rows.append(total)
+    emit_table(columns | _SUMS, rows, empty=f"nothing was used from {report['start']} to {report['end']}")

@@ -1,0 +1,102 @@
+"""What requests used: records, each written once, and their sums by hour."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from sqlalchemy import Label, Select, String, Table, cast, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.tables import adapters, tenants, usage, usage_hours, versions
+from app.usage import Group, Grouping, UsageRecord, Used, hour_of, start_of
+
+_SUMS = tuple(field.name for field in fields(Used))
+_HOUR_KEY = ("hour", "tenant_id", "key_id", "version_id")
+_DAY_HOURS = 24
+_OWNERS = tenants.alias("owners")
+_INSERTS = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+async def add(connection: AsyncConnection, records: Collection[UsageRecord]) -> int:
+    """Write records and add them to their hours; one whose request has a record already changes nothing.
+
+    Returns:
+        How many were new.
+    """
+    by_id = {record.request_id: record for record in records}
+    if not by_id:
+        return 0
+    # In order, here and below: two servers that write the same rows must not wait for each other in a circle.
+    statement = _insert(connection, usage).values([asdict(by_id[request_id]) for request_id in sorted(by_id)])
+    inserted = await connection.execute(statement.on_conflict_do_nothing().returning(usage.c.request_id))
+    new = [by_id[request_id] for request_id in inserted.scalars()]
+    await _add_to_hours(connection, new)
+    return len(new)
+
+
+async def totals(
+    connection: AsyncConnection, *, tenant_id: int | None, hours: range, by: Sequence[Grouping], limit: int
+) -> list[Group]:
+    """Sums over these hours since 1970, the groups in order; of one tenant or, with None, of all."""
+    columns = _grouped_by(by)
+    statement = _sums(columns).where(usage_hours.c.hour >= hours.start, usage_hours.c.hour < hours.stop)
+    if tenant_id is not None:
+        statement = statement.where(usage_hours.c.tenant_id == tenant_id)
+    found = await connection.execute(statement.group_by(*columns).order_by(*columns).limit(limit))
+    # Without groups SQL has one row of nothing for nothing.
+    return [_group(row) for row in found.mappings() if row["requests"]]
+
+
+async def _add_to_hours(connection: AsyncConnection, records: Collection[UsageRecord]) -> None:
+    sums: dict[tuple[Any, ...], Used] = defaultdict(Used)
+    for record in records:
+        sums[hour_of(record.at), record.tenant_id, record.key_id, record.version_id or 0] += Used.of(record)
+    if not sums:
+        return
+    rows = [dict(zip(_HOUR_KEY, key, strict=True)) | asdict(used) for key, used in sorted(sums.items())]
+    statement = _insert(connection, usage_hours).values(rows)
+    added = {name: usage_hours.c[name] + statement.excluded[name] for name in _SUMS}
+    await connection.execute(statement.on_conflict_do_update(index_elements=_HOUR_KEY, set_=added))
+
+
+def _insert(connection: AsyncConnection, table: Table) -> Any:
+    return _INSERTS[connection.dialect.name](table)
+
+
+def _sums(columns: Sequence[Label[Any]]) -> Select[Any]:
+    return (
+        select(*columns, *(func.sum(usage_hours.c[name]).label(name) for name in _SUMS))
+        .join_from(usage_hours, tenants, usage_hours.c.tenant_id == tenants.c.id)
+        .join(versions, usage_hours.c.version_id == versions.c.id, isouter=True)
+        .join(adapters, versions.c.adapter_id == adapters.c.id, isouter=True)
+        .join(_OWNERS, adapters.c.tenant_id == _OWNERS.c.id, isouter=True)
+    )
+
+
+def _grouped_by(by: Sequence[Grouping]) -> list[Label[Any]]:
+    adapter = _OWNERS.c.slug + "/" + adapters.c.slug
+    columns: dict[Grouping, Label[Any]] = {
+        Grouping.TENANT: tenants.c.slug.label("tenant"),
+        Grouping.KEY: usage_hours.c.key_id.label("key"),
+        Grouping.ADAPTER: func.coalesce(adapter, "").label("adapter"),
+        Grouping.VERSION: func.coalesce(adapter + "@" + cast(versions.c.number, String), "").label("adapter"),
+        Grouping.HOUR: usage_hours.c.hour.label("start"),
+        Grouping.DAY: (usage_hours.c.hour - usage_hours.c.hour % _DAY_HOURS).label("start"),
+    }
+    return [columns[one] for one in by]
+
+
+def _group(row: Mapping[str, Any]) -> Group:
+    # PostgreSQL sums bigints to a Decimal.
+    sums = {name: int(row[name]) for name in _SUMS if name != "load_s"}
+    used = Used(**sums, load_s=float(row["load_s"]))
+    start = row.get("start")
+    return Group(
+        used,
+        tenant=row.get("tenant"),
+        key=row.get("key"),
+        adapter=row.get("adapter"),
+        start=None if start is None else start_of(start),
+    )

@@ -1,0 +1,227 @@
+"""A record for each request that reached the engine, durable before the end of its answer goes out."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from adapters.identity import VersionKey
+from app.engine.base import Answer, Endpoint, EngineRequest, TokenUsage
+from app.engine.overview import LoadPhases
+from app.errors import EngineUnavailable, InvalidRequest, RegistryUnavailable
+from app.registry import Caller, Scope
+from app.services.metering.meter import Meter
+from app.usage import UsageRecord
+from tests.app.serving import NoEngine
+
+CALLER = Caller("key-of-pricing", 7, "pricing", frozenset({Scope.INFERENCE}), "salt")
+AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
+USED = TokenUsage(prompt_tokens=5, cached_tokens=4, output_tokens=2, ttft_s=0.125)
+DONE = "data: [DONE]\n\n"
+
+
+class Slow:
+    """A ledger that keeps what it is given once it may."""
+
+    def __init__(self) -> None:
+        self.kept: list[UsageRecord] = []
+        self.may = asyncio.Event()
+        self.may.set()
+        self.works = True
+
+    async def keep(self, record: UsageRecord) -> None:
+        await self.may.wait()
+        if not self.works:
+            raise RegistryUnavailable("the registry's database does not answer", retry_after=1)
+        self.kept.append(record)
+
+
+class Stream:
+    """The engine's events of one answer; what the request used is known once it has ended or was closed."""
+
+    def __init__(self, engine: NoEngine, request_id: str, events: list[str | Exception]) -> None:
+        self._engine, self._request_id, self._events = engine, request_id, iter(events)
+        self.read = 0
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self) -> str:
+        event = next(self._events, None)
+        if event is None or isinstance(event, Exception):
+            await self.aclose()
+            raise event or StopAsyncIteration
+        self.read += 1
+        return event
+
+    async def aclose(self) -> None:
+        self._engine.usages.setdefault(self._request_id, USED)
+
+
+@pytest.fixture
+def ledger() -> Slow:
+    return Slow()
+
+
+@pytest.fixture
+def engine() -> NoEngine:
+    return NoEngine()
+
+
+@pytest.fixture
+def meter(engine: NoEngine, ledger: Slow) -> Meter:
+    times = iter(range(1000))
+    return Meter(engine, ledger, clock=lambda: AT, monotonic=lambda: float(next(times)))
+
+
+def request(identity: str = "r", version_id: int | None = 3, **body: object) -> EngineRequest:
+    key = None if version_id is None else VersionKey(version_id, "c" * 64, "w" * 64, 1, 1)
+    return EngineRequest(identity, Endpoint.COMPLETIONS, {"prompt": "x", **body}, "prices", key, "salt")
+
+
+def event(text: str = "five", reason: str | None = None) -> str:
+    choice = {"index": 0, "text": text, "finish_reason": reason}
+    return f"data: {json.dumps({'choices': [choice]}, separators=(',', ':'))}\n\n"
+
+
+async def given(outcome: Answer | BaseException) -> Answer:
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+async def test_a_whole_answer_waits_for_its_record(engine, ledger, meter):
+    engine.usages["r"], engine.loads["r"] = USED, LoadPhases(1.0, 0.5, 0.25, 0.125)
+    ledger.may.clear()
+    answer = {"choices": [{"finish_reason": "stop"}, {"finish_reason": "length"}]}
+    asking = asyncio.create_task(meter.metered(CALLER, request(), given(answer)))
+    await asyncio.sleep(0.01)
+    assert not asking.done()
+    ledger.may.set()
+    assert await asking is answer
+    assert ledger.kept == [
+        UsageRecord("r", AT, 7, "key-of-pricing", 3, 5, 4, 2, 0.125, 1.0, 1.875, "length", 200),
+    ]
+    assert engine.usages == {}
+
+
+async def test_the_base_model_has_no_version(engine, ledger, meter):
+    engine.usages["r"] = USED
+    await meter.metered(CALLER, request(version_id=None), given({"choices": [{"finish_reason": "stop"}]}))
+    (record,) = ledger.kept
+    assert (record.version_id, record.load_s) == (None, None)
+
+
+@pytest.mark.parametrize("usage_event", [[], ['data: {"choices":[],"usage":{}}\n\n']])
+async def test_nothing_that_says_how_a_stream_ended_goes_out_before_its_record(engine, ledger, meter, usage_event):
+    said = 'he said "finish_reason":"stop" twice'
+    events = [event(), event(said), event("end", "stop"), *usage_event, DONE]
+    ledger.may.clear()
+    stream = await meter.metered(CALLER, request(), given(Stream(engine, "r", events)))
+    assert [await anext(stream) for _ in range(2)] == events[:2]
+    last = asyncio.create_task(anext(stream))
+    await asyncio.sleep(0.01)
+    assert not last.done()
+    assert ledger.kept == []
+    ledger.may.set()
+    assert [await last, *[one async for one in stream]] == events[2:]
+    (record,) = ledger.kept
+    assert (record.status, record.finish_reason, record.output_tokens) == (200, "stop", 2)
+    await stream.aclose()
+    await meter.close()
+    assert len(ledger.kept) == 1
+
+
+async def test_of_several_sequences_only_the_last_end_waits(engine, ledger, meter):
+    events = [event("a", "stop"), event("b"), event("c", "length"), event("d", "stop"), event("e", "length"), DONE]
+    ledger.may.clear()
+    body = {"prompt": ["x", "y"], "n": 2}
+    stream = await meter.metered(CALLER, request(**body), given(Stream(engine, "r", events)))
+    assert [await anext(stream) for _ in range(4)] == events[:4]
+    ledger.may.set()
+    assert [one async for one in stream] == events[4:]
+    assert [record.finish_reason for record in ledger.kept] == ["length"]
+
+
+@pytest.mark.parametrize("read", [0, 1, 2])
+async def test_who_goes_away_is_charged_for_what_was_produced(engine, ledger, meter, read):
+    stream = await meter.metered(CALLER, request(), given(Stream(engine, "r", [event()] * 9)))
+    for _ in range(read):
+        await anext(stream)
+    await stream.aclose()
+    await meter.close()
+    (record,) = ledger.kept
+    assert (record.status, record.finish_reason, record.prompt_tokens, record.output_tokens) == (499, None, 5, 2)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(InvalidRequest("no"), 400), (EngineUnavailable("dead"), 503), (RuntimeError("?"), 500)],
+)
+async def test_a_request_that_fails_is_charged_for_what_was_produced(engine, ledger, meter, error, status):
+    engine.usages["r"] = USED
+    with pytest.raises(type(error)):
+        await meter.metered(CALLER, request(), given(error))
+    stream = await meter.metered(CALLER, request("s"), given(Stream(engine, "s", [event(), error])))
+    await anext(stream)
+    with pytest.raises(type(error)):
+        await anext(stream)
+    await stream.aclose()
+    await meter.close()
+    assert [(record.request_id, record.status) for record in ledger.kept] == [("r", status), ("s", status)]
+
+
+async def test_a_request_that_never_reached_the_engine_has_no_record(ledger, meter):
+    with pytest.raises(EngineUnavailable):
+        await meter.metered(CALLER, request(), given(EngineUnavailable("starting")))
+    await meter.close()
+    assert ledger.kept == []
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [event(), 'data: {"error":{"message":"x"}}\n\n', DONE],
+        [event(), event("", "error"), DONE],
+        [event(), event("", "abort"), DONE],
+        [event(), DONE],
+        [event()],
+    ],
+)
+async def test_an_answer_that_the_engine_gave_up_is_no_whole_one(engine, ledger, meter, events):
+    stream = await meter.metered(CALLER, request(), given(Stream(engine, "r", events)))
+    assert [one async for one in stream] == events
+    assert [record.status for record in ledger.kept] == [503]
+
+
+async def test_a_whole_answer_without_an_end_is_none(engine, ledger, meter):
+    for number, reason in enumerate((None, "error", "abort")):
+        engine.usages[str(number)] = USED
+        await meter.metered(CALLER, request(str(number)), given({"choices": [{"finish_reason": reason}]}))
+    assert [record.status for record in ledger.kept] == [503] * 3
+
+
+async def test_who_goes_away_while_the_record_is_written_does_not_stop_it(engine, ledger, meter):
+    engine.usages["r"] = USED
+    ledger.may.clear()
+    asking = asyncio.create_task(meter.metered(CALLER, request(), given({"choices": [{"finish_reason": "stop"}]})))
+    await asyncio.sleep(0.01)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    ledger.may.set()
+    await meter.close()
+    assert [record.status for record in ledger.kept] == [200]
+
+
+async def test_an_answer_that_can_be_accounted_for_nowhere_does_not_end_well(engine, ledger, meter, caplog):
+    ledger.works = False
+    engine.usages["r"] = USED
+    with pytest.raises(RegistryUnavailable):
+        await meter.metered(CALLER, request(), given({"choices": [{"finish_reason": "stop"}]}))
+    stream = await meter.metered(CALLER, request("s"), given(Stream(engine, "s", [event(), event("", "stop"), DONE])))
+    seen = [one async for one in stream]
+    assert seen[0] == event()
+    assert [json.loads(one.removeprefix("data: "))["error"]["code"] for one in seen[1:]] == ["registry_unavailable"]
+    assert "not written down" in caplog.text
