@@ -9,6 +9,7 @@ The tree::
     ├── WrongBase          ├── PreconditionFailed ├── QuotaExceeded
     ├── MergeRejected      ├── MergeFailed      ├── SourceUnavailable
     ├── IdempotencyConflict ├── IdempotencyInProgress ├── QueueFull
+    ├── Limited (LimitExceeded, BudgetExceeded)
     └── EngineUnavailable  └── RegistryUnavailable  └── Busy
 
 The leaves of :mod:`adapters.errors` have their rows here too.
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 
 from adapters import errors as adapter_errors
 from adapters.errors import Reason
+from app.limits.limiter import Standing
 
 
 class TenoraError(Exception):
@@ -145,6 +147,26 @@ class QueueFull(TenoraError):
     """As many of the caller's own requests wait as may."""
 
 
+class Limited(TenoraError):
+    """More than the caller may use.
+
+    Attributes:
+        standing: where the caller stands with its limits.
+    """
+
+    def __init__(self, message: str, *, param: str, retry_after: int | None, standing: Standing) -> None:
+        self.standing = standing
+        super().__init__(message, param=param, retry_after=retry_after)
+
+
+class LimitExceeded(Limited):
+    """More than the caller's limits allow just now."""
+
+
+class BudgetExceeded(Limited):
+    """More than what is left of the caller's day or month."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """What a client sees: HTTP status, OpenAI's error type, a stable code."""
@@ -180,6 +202,8 @@ ROWS: dict[type[Exception], Row] = {
     InvalidRequest: Row(400, "invalid_request_error", "invalid_value"),
     UnsupportedField: Row(400, "invalid_request_error", "unsupported_field"),
     QueueFull: Row(429, "rate_limit_error", "queue_full"),
+    LimitExceeded: Row(429, "rate_limit_error", "rate_limit_exceeded"),
+    BudgetExceeded: Row(429, "insufficient_quota", "insufficient_quota"),
     SourceUnavailable: Row(503, "service_unavailable_error", "source_unavailable"),
     EngineUnavailable: Row(503, "service_unavailable_error", "engine_unavailable"),
     RegistryUnavailable: Row(503, "service_unavailable_error", "registry_unavailable"),

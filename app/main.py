@@ -139,6 +139,9 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
         started.push_async_callback(process.deleting.close)
         started.push_async_callback(process.ledger.close)
         await process.ledger.open()
+        # What a server that died has left counts too.
+        await process.ledger.ship()
+        await process.limits.restore()
         started.push_async_callback(process.meter.close)
         started.push_async_callback(process.engine.stop)
         await process.engine.start()

@@ -38,6 +38,7 @@ from app.services.imports import ImportService
 from app.services.inference import InferenceService
 from app.services.key_format import KeyHasher
 from app.services.keys import KeyService
+from app.services.limits import LimitService
 from app.services.merging import MergingService
 from app.services.metering.journal import Journal
 from app.services.metering.ledger import Ledger
@@ -230,6 +231,7 @@ class Process:
             readers=self._readers,
             traffic=self._traffic,
             prefetcher=self.prefetching,
+            limiting=self.limits,
             meter=self.meter,
         )
 
@@ -244,8 +246,12 @@ class Process:
         return Ledger(self.database, Journal(self.settings.home / "usage"))
 
     @cached_property
+    def limits(self) -> LimitService:
+        return LimitService(self.database, self.engine)
+
+    @cached_property
     def meter(self) -> Meter:
-        return Meter(self.engine, self.ledger)
+        return Meter(self.engine, self.ledger, self.limits)
 
     @cached_property
     def usage(self) -> UsageService:

@@ -6,8 +6,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from adapters.identity import DEFAULT_ALIAS, VersionKey
-from app.quota import UNLIMITED, Quota
+from adapters.identity import VersionKey
+from app.limits.limits import UNLIMITED, Limits
+from app.quota import UNLIMITED as NO_QUOTA
+from app.quota import Quota
 
 Item = TypeVar("Item")
 
@@ -58,6 +60,7 @@ class Caller:
         tenant_id, tenant_slug: None for a platform key.
         salt: the tenant's secret for the engine's prefix cache; empty for a platform key, which never infers.
         weight: the tenant's share of the engine against that of others.
+        limits: the key's; ``tenant_limits`` those of all the tenant's keys together.
     """
 
     key_id: str
@@ -66,6 +69,8 @@ class Caller:
     scopes: frozenset[Scope]
     salt: str = field(repr=False)
     weight: float = 1.0
+    limits: Limits = UNLIMITED
+    tenant_limits: Limits = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +82,9 @@ class Tenant:
     name: str
     disabled: bool
     created_at: datetime
-    quota: Quota = UNLIMITED
+    quota: Quota = NO_QUOTA
     weight: float = 1.0
+    limits: Limits = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,7 @@ class Key:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    limits: Limits = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,30 +226,6 @@ class Provenance:
     dtype: str | None = None
     base_name: str | None = None
     base_digest: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PublishOptions:
-    """What an uploader may say beside the files; see :mod:`app.services.options`.
-
-    Attributes:
-        alias: the alias to move to the version once it is ready; None moves none.
-        card: free text about the version.
-        defaults: checked adapter defaults, see :mod:`app.services.prompts.defaults`.
-        allow_no_effect: keep a version that answers exactly as the base does.
-        wait: whether the call returns after the smoke check, or at once.
-        source, uploaded_from: see :class:`Provenance`; never the uploader's words.
-    """
-
-    alias: str | None = DEFAULT_ALIAS
-    labels: Mapping[str, str] = field(default_factory=dict)
-    card: str = ""
-    training_run: str | None = None
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    allow_no_effect: bool = False
-    wait: bool = True
-    source: Mapping[str, Any] = field(default_factory=lambda: {"kind": "upload"})
-    uploaded_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

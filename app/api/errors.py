@@ -15,7 +15,18 @@ from starlette.responses import JSONResponse, Response
 
 from adapters import errors as adapter_errors
 from adapters.errors import AdapterError, AdapterRejected, InvalidName, Reason, StorageError
-from app.errors import ROWS, InvalidRequest, MergeRejected, MethodNotAllowed, NotFound, Row, TenoraError, row_of
+from app.api.inference_headers import limit_headers
+from app.errors import (
+    ROWS,
+    InvalidRequest,
+    Limited,
+    MergeRejected,
+    MethodNotAllowed,
+    NotFound,
+    Row,
+    TenoraError,
+    row_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +97,9 @@ def problem_of(error: Exception) -> Problem:
         return Problem(INTERNAL, "internal error; the request id helps whoever runs this server to find out why")
     if isinstance(error, MergeRejected):
         return Problem(row, _summary("the versions cannot be merged so", error.reasons), reasons=error.reasons)
+    if isinstance(error, Limited):
+        headers = limit_headers(error.standing)
+        return Problem(row, error.message, param=error.param, retry_after=error.retry_after, headers=headers)
     if isinstance(error, TenoraError):
         return Problem(row, error.message, param=error.param, retry_after=error.retry_after)
     if isinstance(error, AdapterRejected):

@@ -7,6 +7,7 @@ from starlette.requests import Request
 
 from app.engine.overview import LoadPhases
 from app.errors import InvalidRequest
+from app.limits.limiter import Standing
 
 TIMEOUT = "x-request-timeout"
 MAX_TIMEOUT_S = 3600.0
@@ -46,6 +47,20 @@ def deadline_of(request: Request) -> float | None:
             f"{TIMEOUT}: found {found[:40]!r}, allowed seconds above 0 and up to {MAX_TIMEOUT_S:g}", param=TIMEOUT
         )
     return seconds
+
+
+def limit_headers(standing: Standing | None) -> dict[str, str]:
+    """Where a caller stands with its limits per minute, in the names that OpenAI's clients know."""
+    rates = {"requests": standing.requests, "tokens": standing.tokens} if standing else {}
+    headers: dict[str, str] = {}
+    for what, rate in rates.items():
+        if rate:
+            headers |= {
+                f"x-ratelimit-limit-{what}": str(rate.limit),
+                f"x-ratelimit-remaining-{what}": str(rate.remaining),
+                f"x-ratelimit-reset-{what}": f"{rate.reset_s:.3f}s",
+            }
+    return headers
 
 
 def load_headers(load: LoadPhases | None) -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from app.api.auth import Admin, ProcessDep, require
-from app.api.schemas import Cursor, KeyCreate, KeyOut, KeyRotate, Limit, ListOut, NewKeyOut, answers
+from app.api.schemas import Cursor, KeyCreate, KeyOut, KeyPatch, KeyRotate, Limit, ListOut, NewKeyOut, answers
 from app.registry import Scope
 from app.services.checks import DEFAULT_LIMIT
 
@@ -27,7 +27,12 @@ async def create(
     body: KeyCreate, tenant: Tenant, caller: Admin, process: ProcessDep, request: Request, response: Response
 ) -> NewKeyOut:
     new = await process.keys.create(
-        tenant, name=body.name, scopes=body.scopes, expires_in_s=body.expires_in_s, actor=caller.key_id
+        tenant,
+        name=body.name,
+        scopes=body.scopes,
+        expires_in_s=body.expires_in_s,
+        limits=body.limits.model_dump(exclude_unset=True) if body.limits else None,
+        actor=caller.key_id,
     )
     response.headers["location"] = f"{request.url.path}/{new.key.id}"
     return NewKeyOut.made(new.key, new.text)
@@ -39,6 +44,12 @@ async def list_(
 ) -> ListOut[KeyOut]:
     page = await process.keys.list(tenant, limit=limit, cursor=cursor)
     return ListOut(data=[KeyOut.of(key) for key in page.data], next_cursor=page.next_cursor)
+
+
+@router.patch("/{key_id}", summary="Set or lift a key's limits", responses=answers(400, 404))
+async def change(key_id: str, body: KeyPatch, tenant: Tenant, caller: Admin, process: ProcessDep) -> KeyOut:
+    limits = body.limits and body.limits.model_dump(exclude_unset=True)
+    return KeyOut.of(await process.keys.change_limits(tenant, key_id, limits, actor=caller.key_id))
 
 
 @router.delete("/{key_id}", status_code=204, summary="Revoke a key", responses=answers(404))

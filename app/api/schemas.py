@@ -6,6 +6,7 @@ from typing import Annotated, Any, Generic, Self, TypeVar
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.api.limit_schemas import LimitsOut, LimitsPatch
 from app.api.provenance import ProvenanceOut
 from app.api.quota_schemas import QuotaOut, QuotaPatch, UsageOut
 from app.quota import Usage
@@ -38,6 +39,7 @@ class TenantPatch(_Body):
     disabled: bool | None = Field(None, description="whether the tenant's keys are refused")
     quota: QuotaPatch | None = Field(None, description="null lifts every limit")
     weight: float | None = Field(None, description=_WEIGHT)
+    limits: LimitsPatch | None = Field(None, description="of all its keys together; null lifts every limit")
 
 
 class KeyCreate(_Body):
@@ -46,6 +48,11 @@ class KeyCreate(_Body):
         None, description="default: inference; of a platform key always admin", examples=[["inference"]]
     )
     expires_in_s: int | None = Field(None, description="default: never")
+    limits: LimitsPatch | None = Field(None, description="default: none but the tenant's")
+
+
+class KeyPatch(_Body):
+    limits: LimitsPatch | None = Field(description="null lifts every limit")
 
 
 class KeyRotate(_Body):
@@ -59,6 +66,7 @@ class TenantOut(BaseModel):
     created_at: datetime
     quota: QuotaOut
     weight: float = Field(description=_WEIGHT)
+    limits: LimitsOut
 
     @classmethod
     def of(cls, tenant: Tenant) -> Self:
@@ -81,6 +89,7 @@ class KeyOut(BaseModel):
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    limits: LimitsOut
 
     @classmethod
     def of(cls, key: Key) -> "KeyOut":
@@ -217,6 +226,7 @@ def _shown_tenant(tenant: Tenant) -> dict[str, Any]:
         "created_at": tenant.created_at,
         "quota": QuotaOut.of(tenant.quota),
         "weight": tenant.weight,
+        "limits": LimitsOut.of(tenant.limits),
     }
 
 
@@ -229,4 +239,5 @@ def _shown(key: Key) -> dict[str, Any]:
         "created_at": key.created_at,
         "expires_at": key.expires_at,
         "revoked_at": key.revoked_at,
+        "limits": LimitsOut.of(key.limits),
     }

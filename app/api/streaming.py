@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from app.api.inference_headers import load_headers
+from app.api.inference_headers import limit_headers, load_headers
 from app.api.middleware import SEND_BODY
 from app.engine.base import EventStream
 from app.services.inference import Served
@@ -70,6 +70,7 @@ class _Watch:
 def answer_response(served: Served, *, in_list: bool = False) -> Response:
     """The answer as it goes out; ``in_list`` wraps a whole one in an array."""
     headers = ({"x-tenora-adapter": served.version} if served.version else {}) | load_headers(served.load)
+    headers |= limit_headers(served.standing)
     if isinstance(served.answer, dict):
         return JSONResponse([served.answer] if in_list else served.answer, headers=headers)
     return EventResponse(served.answer, headers)

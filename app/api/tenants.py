@@ -34,12 +34,20 @@ async def show(tenant: str, process: ProcessDep) -> TenantUsageOut:
     return TenantUsageOut.using(*await process.tenants.usage(tenant))
 
 
-@router.patch("/{tenant}", summary="Rename, disable or enable a tenant; set quota, weight", responses=answers(400, 404))
+@router.patch(
+    "/{tenant}", summary="Rename, disable or enable a tenant; set quota, weight, limits", responses=answers(400, 404)
+)
 async def change(tenant: str, body: TenantPatch, caller: Admin, process: ProcessDep) -> TenantOut:
     # A field that is null is not one that was not sent: it lifts limits.
-    quota = body.model_dump(exclude_unset=True).get("quota", KEEP)
+    given = body.model_dump(exclude_unset=True)
     changed = await process.tenants.update(
-        tenant, name=body.name, disabled=body.disabled, quota=quota, weight=body.weight, actor=caller.key_id
+        tenant,
+        name=body.name,
+        disabled=body.disabled,
+        quota=given.get("quota", KEEP),
+        weight=body.weight,
+        limits=given.get("limits", KEEP),
+        actor=caller.key_id,
     )
     return TenantOut.of(changed)
 

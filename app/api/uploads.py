@@ -9,8 +9,8 @@ from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from app.api.auth import Owner, ProcessDep, require_owner
 from app.api.multipart import ARCHIVE_NAME, OPTIONS_NAME, receive_upload
 from app.api.schemas import VersionOut, answers
-from app.registry import PublishOptions, Scope, VersionState
-from app.services.options import read_options
+from app.registry import Scope, VersionState
+from app.services.options import PublishOptions, read_options
 from app.services.publishing import Published
 from app.settings import LimitSettings
 

@@ -67,6 +67,9 @@ class NoEngine:
     def load_of(self, _request_id: str) -> LoadPhases | None:
         return None
 
+    async def most_tokens(self, _request: EngineRequest) -> int:
+        return 0
+
     def take_usage(self, _request_id: str) -> TokenUsage | None:
         return None
 

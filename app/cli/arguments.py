@@ -7,8 +7,11 @@ import typer
 
 from adapters.errors import InvalidName
 from adapters.identity import parse_slug
+from app.cli.client import path_of
+from app.cli.output import USAGE, fail
 
 _DURATION = re.compile(r"(0|[1-9][0-9]{0,9})([smhd]?)", re.ASCII)
+_NO_LIMIT, _MAX_DIGITS = "none", 19
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -47,6 +50,36 @@ def seconds(text: str) -> int:
     if match is None:
         raise typer.BadParameter(f"found {text!r}, allowed a number with s, m, h or d, for example 12h")
     return int(match[1]) * _UNITS[match[2]]
+
+
+def number_or_none(field: str, text: str) -> int | None:
+    """A limit: a number, or ``none`` to lift it. Ends the command for anything else."""
+    if text == _NO_LIMIT:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
+        option = f"--{field.replace('_', '-')}"
+        fail(f"{option}: found {text!r}, allowed a number from 0, or {_NO_LIMIT} for no limit", USAGE)
+    return int(text)
+
+
+def keys_path(tenant: str | None, *, platform: bool = False) -> str:
+    """Where the keys of a tenant, or of the platform team, are.
+
+    Raises:
+        typer.BadParameter: not exactly one of the two.
+    """
+    if (tenant is None) is not platform:
+        raise typer.BadParameter("give either --tenant TENANT or --platform")
+    return path_of("admin", "keys") if tenant is None else path_of("admin", "tenants", tenant, "keys")
+
+
+def checked_key_id(key_id: str) -> str:
+    """Raises:
+    typer.BadParameter: it can be no key's id.
+    """
+    if not (key_id.isascii() and key_id.isalnum()):
+        raise typer.BadParameter(f"KEY-ID: found {key_id!r}, allowed letters and digits")
+    return key_id
 
 
 TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", parser=tenant_name, help="the tenant's name")]

@@ -4,12 +4,14 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.arguments import TenantOption, seconds
+from app.cli.arguments import TenantOption, checked_key_id, keys_path, seconds
 from app.cli.client import path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.limits import key_limits
 from app.cli.output import emit_json, emit_line, emit_table, note
 
 app = typer.Typer(no_args_is_help=True, help="The keys of a tenant, or of the platform team. Needs a platform key.")
+app.command("limits")(key_limits)
 
 _COLUMNS = {
     "id": "id",
@@ -41,7 +43,7 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Create a key and print it; it is never shown again."""
-    path = _path(tenant, platform=platform)
+    path = keys_path(tenant, platform=platform)
     body: dict[str, Any] = {"name": name}
     body |= {"scopes": scope} if scope else {}
     body |= {"expires_in_s": expires_in} if expires_in is not None else {}
@@ -54,7 +56,7 @@ def list_(
     tenant: TenantOption = None, platform: Platform = False, url: Url = None, key: Key = None, as_json: Json = False
 ) -> None:
     """List keys; their secrets are not kept."""
-    path = _path(tenant, platform=platform)
+    path = keys_path(tenant, platform=platform)
     with connect_as_admin(url, key, as_json=as_json) as api:
         rows = api.list(path)
     if as_json:
@@ -73,7 +75,7 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Revoke a key: it stops working within a second."""
-    path = f"{_path(tenant, platform=platform)}{path_of(_checked(key_id))}"
+    path = f"{keys_path(tenant, platform=platform)}{path_of(checked_key_id(key_id))}"
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", path)
     note(f"revoked key {key_id}")
@@ -93,21 +95,9 @@ def rotate(
     as_json: Json = False,
 ) -> None:
     """Make a new key in the place of an old one and print it; it is never shown again."""
-    path = f"{_path(tenant, platform=platform)}{path_of(_checked(key_id), 'rotate')}"
+    path = f"{keys_path(tenant, platform=platform)}{path_of(checked_key_id(key_id), 'rotate')}"
     with connect_as_admin(url, key, as_json=as_json) as api:
         _show_once(api.call("POST", path, {} if grace is None else {"grace_s": grace}), as_json=as_json)
-
-
-def _path(tenant: str | None, *, platform: bool) -> str:
-    if (tenant is None) is not platform:
-        raise typer.BadParameter("give either --tenant TENANT or --platform")
-    return path_of("admin", "keys") if tenant is None else path_of("admin", "tenants", tenant, "keys")
-
-
-def _checked(key_id: str) -> str:
-    if not (key_id.isascii() and key_id.isalnum()):
-        raise typer.BadParameter(f"KEY-ID: found {key_id!r}, allowed letters and digits")
-    return key_id
 
 
 def _show_once(created: dict[str, Any], *, as_json: bool) -> None:

@@ -4,18 +4,19 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.arguments import TenantArgument, Yes
+from app.cli.arguments import TenantArgument, Yes, number_or_none
 from app.cli.client import path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
-from app.cli.output import USAGE, emit_json, emit_record, emit_table, fail, note
+from app.cli.limits import tenant_limits
+from app.cli.output import emit_json, emit_record, emit_table, note
 
 app = typer.Typer(no_args_is_help=True, help="The business units that own adapters and keys. Needs a platform key.")
+app.command("limits")(tenant_limits)
 
 _COLUMNS = {"tenant": "slug", "name": "name", "disabled": "disabled", "weight": "weight", "created": "created_at"}
 
 _WEIGHT = "share of the engine against other tenants', 0.001 to 1000 (default: 1)"
-_NO_LIMIT, _MAX_DIGITS = "none", 19
-_LIMIT = f"NUMBER|{_NO_LIMIT}"
+_LIMIT = "NUMBER|none"
 Limit = Annotated[str | None, typer.Option(metavar=_LIMIT)]
 
 
@@ -94,7 +95,7 @@ def quota(
 ) -> None:
     """Show what the tenant may keep and what it does; set the limits that are given."""
     given = {"adapters": adapters, "versions": versions, "bytes": size, "rank": rank, "pinned_slots": pinned_slots}
-    limits = {field: _limit(field, text) for field, text in given.items() if text is not None}
+    limits = {field: number_or_none(field, text) for field, text in given.items() if text is not None}
     path = path_of("admin", "tenants", tenant)
     with connect_as_admin(url, key, as_json=as_json) as api:
         if limits:
@@ -115,15 +116,6 @@ def delete(tenant: TenantArgument, yes: Yes = False, url: Url = None, key: Key =
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", path_of("admin", "tenants", tenant))
     note(f"deleted tenant {tenant}")
-
-
-def _limit(field: str, text: str) -> int | None:
-    if text == _NO_LIMIT:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
-        option = f"--{field.replace('_', '-')}"
-        fail(f"{option}: found {text!r}, allowed a number from 0, or {_NO_LIMIT} for no limit", USAGE)
-    return int(text)
 
 
 def _show(tenant: dict[str, Any], *, as_json: bool) -> None:

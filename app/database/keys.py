@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import keys, tenants
+from app.limits.limits import Limits
 from app.registry import Key, Scope
 
 _SHOWN = (
@@ -19,6 +20,7 @@ _SHOWN = (
     keys.c.created_at,
     keys.c.expires_at,
     keys.c.revoked_at,
+    keys.c.limits,
 )
 _WITH_TENANT = keys.outerjoin(tenants, keys.c.tenant_id == tenants.c.id)
 
@@ -32,6 +34,8 @@ _CREDENTIAL = (
         tenants.c.slug,
         tenants.c.salt,
         tenants.c.weight,
+        keys.c.limits,
+        tenants.c.limits.label("tenant_limits"),
         tenants.c.disabled,
         tenants.c.deleted_at,
     )
@@ -48,6 +52,7 @@ class Credential:
         hmac: 64 hex digits.
         tenant_works: False if the tenant is disabled or deleted.
         weight: the tenant's; 1 for a platform key.
+        limits: the key's.
     """
 
     hmac: str = field(repr=False)
@@ -59,6 +64,8 @@ class Credential:
     tenant_works: bool
     salt: str = field(repr=False)
     weight: float
+    limits: Limits
+    tenant_limits: Limits
 
 
 def find_credential(connection: Connection, key_id: str) -> Credential | None:
@@ -76,6 +83,8 @@ def find_credential(connection: Connection, key_id: str) -> Credential | None:
         tenant_works=row.tenant_id is None or (not row.disabled and row.deleted_at is None),
         salt=row.salt or "",
         weight=1.0 if row.weight is None else row.weight,
+        limits=Limits(**row.limits),
+        tenant_limits=Limits(**(row.tenant_limits or {})),
     )
 
 
@@ -91,6 +100,7 @@ async def insert_key(connection: AsyncConnection, key: Key, *, tenant_id: int | 
             created_at=key.created_at,
             expires_at=key.expires_at,
             revoked_at=key.revoked_at,
+            limits=key.limits.given,
         )
     )
 
@@ -118,6 +128,10 @@ async def set_expiry(connection: AsyncConnection, key_id: str, at: datetime) -> 
     await connection.execute(update(keys).where(keys.c.id == key_id).values(expires_at=at))
 
 
+async def set_limits(connection: AsyncConnection, key_id: str, limits: Limits) -> None:
+    await connection.execute(update(keys).where(keys.c.id == key_id).values(limits=limits.given))
+
+
 async def set_revoked(connection: AsyncConnection, key_id: str, at: datetime) -> None:
     await connection.execute(update(keys).where(keys.c.id == key_id).values(revoked_at=at))
 
@@ -136,4 +150,5 @@ def _key(row: Row[*tuple[Any, ...]]) -> Key:
         created_at=row.created_at,
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,
+        limits=Limits(**row.limits),
     )

@@ -36,6 +36,7 @@ tenants = Table(
     Column("salt", String(64), nullable=False),
     Column("quota", JSON, nullable=False, server_default=text("'{}'")),
     Column("weight", Float, nullable=False, server_default=text("1")),
+    Column("limits", JSON, nullable=False, server_default=text("'{}'")),
     Column("created_at", UtcDateTime, nullable=False),
     Column("deleted_at", UtcDateTime),
     sqlite_autoincrement=True,
@@ -60,6 +61,7 @@ keys = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime),
     Column("revoked_at", UtcDateTime),
+    Column("limits", JSON, nullable=False, server_default=text("'{}'")),
 )
 
 adapters = Table(

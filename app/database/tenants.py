@@ -9,6 +9,7 @@ from sqlalchemy import Row, exists, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, tenants
+from app.limits.limits import Limits
 from app.quota import Quota
 from app.registry import Tenant
 
@@ -20,6 +21,7 @@ _COLUMNS = (
     tenants.c.created_at,
     tenants.c.quota,
     tenants.c.weight,
+    tenants.c.limits,
 )
 _LIVE = tenants.c.deleted_at.is_(None)
 
@@ -33,6 +35,7 @@ def _tenant(row: Row[*tuple[Any, ...]]) -> Tenant:
         created_at=row.created_at,
         quota=Quota(**{field.name: row.quota.get(field.name) for field in fields(Quota)}),
         weight=row.weight,
+        limits=Limits(**row.limits),
     )
 
 
@@ -74,6 +77,7 @@ async def update_tenant(connection: AsyncConnection, tenant: Tenant, *, quota: M
     """Write what may change of a tenant, with its quota as numbers."""
     limits = {field: limit for field, limit in quota.items() if limit is not None}
     values = {"name": tenant.name, "disabled": tenant.disabled, "quota": limits, "weight": tenant.weight}
+    values["limits"] = tenant.limits.given
     await connection.execute(update(tenants).where(tenants.c.id == tenant.id).values(values))
 
 

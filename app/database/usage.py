@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Label, Select, String, Table, cast, func, select
+from sqlalchemy import Label, Select, String, Table, case, cast, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -47,6 +48,33 @@ async def totals(
     found = await connection.execute(statement.group_by(*columns).order_by(*columns).limit(limit))
     # Without groups SQL has one row of nothing for nothing.
     return [_group(row) for row in found.mappings() if row["requests"]]
+
+
+async def month_totals(connection: AsyncConnection, at: datetime) -> list[tuple[int, str, int, int]]:
+    """What each tenant's each key has used of the UTC day and month of that moment.
+
+    Returns:
+        Tenant's id, key's id, tokens of prompts and answers of that day, and of that month.
+    """
+    hour = hour_of(at)
+    day, month = hour - hour % _DAY_HOURS, hour_of(at.astimezone(UTC).replace(day=1, hour=0))
+    tokens = usage_hours.c.prompt_tokens + usage_hours.c.output_tokens
+    owner = usage_hours.c.tenant_id, usage_hours.c.key_id
+    statement = (
+        select(*owner, func.sum(case((usage_hours.c.hour >= day, tokens), else_=0)), func.sum(tokens))
+        .where(usage_hours.c.hour >= month)
+        .group_by(*owner)
+    )
+    return [
+        (tenant, key, int(of_day), int(of_month))
+        for tenant, key, of_day, of_month in await connection.execute(statement)
+    ]
+
+
+async def records_since(connection: AsyncConnection, at: datetime, *, seconds: float) -> list[UsageRecord]:
+    """The records of requests that came in the seconds before that moment, in the order that they came."""
+    statement = select(usage).where(usage.c.at >= at - timedelta(seconds=seconds)).order_by(usage.c.at)
+    return [UsageRecord(**row) for row in (await connection.execute(statement)).mappings()]
 
 
 async def _add_to_hours(connection: AsyncConnection, records: Collection[UsageRecord]) -> None:

@@ -150,6 +150,14 @@ class Engine(Protocol):
     def load_of(self, request_id: str) -> LoadPhases | None:
         """What a request waited for, once its first token is there; None if its adapter had a slot already."""
 
+    async def most_tokens(self, request: EngineRequest) -> int:
+        """The most tokens that a request can use, of its prompts and all its answers together.
+
+        Raises:
+            InvalidRequest: as :meth:`answer`.
+            EngineUnavailable
+        """
+
     def take_usage(self, request_id: str) -> TokenUsage | None:
         """What a request used whose answer has ended, failed or was given up; None if it never had a token.
 

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import multiprocessing
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -72,6 +72,7 @@ class EngineInstance:
             Endpoint.COMPLETIONS: (CompletionRequest, state.openai_serving_completion.create_completion, "cmpl"),
             Endpoint.CHAT: (ChatCompletionRequest, state.openai_serving_chat.create_chat_completion, "chatcmpl"),
         }
+        self._renderer = state.openai_serving_chat.online_renderer
         self._watcher = asyncio.create_task(self._watch())
 
     @classmethod
@@ -143,27 +144,35 @@ class EngineInstance:
         """
         body_type, handler, _ = self._endpoints[request.endpoint]
         name = request.adapter.lora_name if request.adapter else self._base_name
-        try:
+        with _translated(request, name):
             body = body_type.model_validate(request.body | _own_fields(request, name))
             answer = await handler(body)
             _raise_if_cancelled()
             if isinstance(answer, AsyncGenerator):
                 return await answers.Events.begin(answer, engine_name=name, public_name=request.model)
-        except ValidationError as error:
-            raise answers.from_validation(error) from None
-        except VLLMClientError as error:
-            text = answers.public_text(str(error), name, request.model)
-            raise InvalidRequest(text, param=getattr(error, "parameter", None)) from None
-        except ChatTemplateResolutionError:
-            raise InvalidRequest(_NO_TEMPLATE, param="messages") from None
-        except (EngineDeadError, EngineGenerateError, GracefulHTTPError):
-            raise EngineUnavailable("the engine stopped while it answered", retry_after=_RETRY_AFTER_S) from None
         if isinstance(answer, ErrorResponse):
             raise answers.from_error(answer.error.model_dump(), name, request.model)
         whole = answer.model_dump()
         if not self._log.was_finite(request.request_id):
             whole = answers.without_nan(whole)
         return {**whole, "model": request.model}
+
+    async def most_tokens(self, request: EngineRequest) -> int:
+        """See :meth:`app.engine.base.Engine.most_tokens`. No adapter changes what a prompt's tokens are."""
+        body_type, _, _ = self._endpoints[request.endpoint]
+        render = self._renderer.render_chat if request.endpoint is Endpoint.CHAT else self._renderer.render_completion
+        with _translated(request, self._base_name):
+            body: Any = body_type.model_validate(request.body | _own_fields(request, self._base_name))
+            rendered = await render(body)
+        if isinstance(rendered, ErrorResponse):
+            raise answers.from_error(rendered.error.model_dump(), self._base_name, request.model)
+        inputs = rendered[1] if request.endpoint is Endpoint.CHAT else rendered
+        prompts = [len(one["prompt_token_ids"]) for one in inputs]
+        asked = getattr(body, "max_completion_tokens", None) or body.max_tokens
+        longest = int(self._llm.model_config.max_model_len)
+        rooms = [max(0, longest - prompt) for prompt in prompts]
+        outputs = sum(room if asked is None else min(asked, room) for room in rooms)
+        return sum(prompts) + int(body.n or 1) * outputs
 
     async def abort(self, request: EngineRequest) -> None:
         """Abort whatever of the request still runs; what has ended is no error."""
@@ -240,6 +249,22 @@ class EngineInstance:
             work.cancel()
             death.cancel()
         raise EngineUnavailable("the engine is being started again", retry_after=_RETRY_AFTER_S)
+
+
+@contextlib.contextmanager
+def _translated(request: EngineRequest, name: str) -> Iterator[None]:
+    """What vLLM says of a body, or of itself, in our words."""
+    try:
+        yield
+    except ValidationError as error:
+        raise answers.from_validation(error) from None
+    except VLLMClientError as error:
+        text = answers.public_text(str(error), name, request.model)
+        raise InvalidRequest(text, param=getattr(error, "parameter", None)) from None
+    except ChatTemplateResolutionError:
+        raise InvalidRequest(_NO_TEMPLATE, param="messages") from None
+    except (EngineDeadError, EngineGenerateError, GracefulHTTPError):
+        raise EngineUnavailable("the engine stopped while it answered", retry_after=_RETRY_AFTER_S) from None
 
 
 def _own_fields(request: EngineRequest, name: str) -> dict[str, Any]:

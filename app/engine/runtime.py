@@ -75,6 +75,9 @@ class VllmEngine:
     def load_of(self, request_id: str) -> LoadPhases | None:
         return self._loads.get(request_id)
 
+    async def most_tokens(self, request: EngineRequest) -> int:
+        return await self._supervisor.life.instance.most_tokens(request)
+
     def take_usage(self, request_id: str) -> TokenUsage | None:
         return self._usages.pop(request_id, None)
 

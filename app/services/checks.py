@@ -3,18 +3,26 @@
 import base64
 import binascii
 import re
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from app.errors import InvalidRequest
 from app.registry import Page
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 _MAX_NAME = 100
 
+#: What the registry's BigInteger holds.
+MOST = 2**63 - 1
+
 Item = TypeVar("Item")
+Numbers = TypeVar("Numbers", bound="DataclassInstance")
 
 
 def checked_name(name: str) -> str:
@@ -50,6 +58,29 @@ def checked_weight(weight: float) -> float:
     if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
         raise _invalid("weight", weight, f"{MIN_WEIGHT:g} to {MAX_WEIGHT:g}")
     return weight
+
+
+def patched(field: str, old: Numbers, raw: object) -> Numbers:
+    """A dataclass of numbers after a JSON merge patch: a number sets one, null lifts it, what is not named stays.
+
+    Args:
+        raw: an object of those, or None to lift all of them.
+
+    Raises:
+        InvalidRequest
+    """
+    names = [one.name for one in fields(old)]
+    if raw is None:
+        return replace(old, **dict.fromkeys(names))
+    if not isinstance(raw, Mapping):
+        raise _invalid(field, raw, "an object or null")
+    for name, value in raw.items():
+        if name not in names:
+            raise _invalid(field, name, f"the names {', '.join(names)}")
+        # True is an int in Python, and 1.0 is not one in JSON's sense here.
+        if value is not None and (type(value) is not int or not 0 <= value <= MOST):
+            raise _invalid(f"{field}.{name}", value, f"0 to {MOST}, or null for no limit")
+    return replace(old, **raw)
 
 
 def checked_limit(limit: int) -> int:

@@ -12,7 +12,7 @@ from app.errors import Busy, SourceUnavailable
 from app.importing.bucket import Buckets
 from app.importing.hub import Hub
 from app.importing.source import BucketSource, HubSource, read_source, refused
-from app.registry import PublishOptions
+from app.services.options import PublishOptions
 from app.services.publishing import Published, PublishingService
 from app.services.spool import Spool, SpooledFile, SpoolWriter, Upload
 from app.settings import ImportSettings, Settings

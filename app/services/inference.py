@@ -1,19 +1,21 @@
 """One inference request: from a parsed body to the engine's answer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from adapters.identity import VersionKey
 from app.engine.base import Answer, Endpoint, Engine, EngineRequest
 from app.engine.overview import LoadPhases
 from app.errors import AdapterLoadFailed, AdapterQuarantined, InvalidRequest
+from app.limits.limiter import Standing
 from app.registry import Caller, ResolvedVersion
 from app.services.adapters import AdapterService
 from app.services.bodies import checks, lorax, lorax_answers
 from app.services.bodies.openai import chat_body, completion_body
 from app.services.canary.outcomes import Outcomes
 from app.services.deletion.readers import Readers
+from app.services.limits import LimitService
 from app.services.metering.meter import Meter
 from app.services.models import resolve_name, tenant_of, written
 from app.services.prefetch.prefetching import Prefetcher
@@ -33,11 +35,13 @@ class Served:
         answer: a whole answer, or its events.
         version: ``pricing@3``, or ``retail/pricing@3`` of another tenant's; None for the base model.
         load: what it waited for, if its adapter had no slot when it came.
+        standing: where the caller stands with its limits.
     """
 
     answer: Answer
     version: str | None
     load: LoadPhases | None = None
+    standing: Standing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +72,11 @@ class InferenceService:
         readers: Readers | None = None,
         traffic: Traffic | None = None,
         prefetcher: Prefetcher | None = None,
+        limiting: LimitService | None = None,
         meter: Meter | None = None,
     ) -> None:
         self._readers, self._traffic, self._prefetcher = readers or Readers(), traffic, prefetcher
-        self._meter = meter
+        self._limiting, self._meter = limiting, meter
         self._outcomes = outcomes or Outcomes(engine)
         self._engine, self._adapters, self._prompts, self._base_name = engine, adapters, prompts, base_name
         self._limits = settings.limits
@@ -97,6 +102,7 @@ class InferenceService:
             EngineUnavailable
             Busy: the server has more to do than it can, or the deadline cannot be kept.
             QueueFull: the tenant has as many requests waiting as it may.
+            LimitExceeded, BudgetExceeded: it would be more than the tenant or its key may use.
             adapters.errors.StorageError: the version's bytes could not be had.
         """
         checked = _CHECKS[endpoint](body, self._limits)
@@ -106,7 +112,7 @@ class InferenceService:
             filled = apply_defaults(endpoint, checked, target.defaults, longest=self._longest)
             prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
             request = _request(caller, request_id, endpoint, filled, target, prompt=prompt, deadline_s=deadline_s)
-            return Served(await self._answer(caller, request, target), target.version, self._engine.load_of(request_id))
+            return await self._answer(caller, request, target)
 
     async def generate(
         self,
@@ -129,14 +135,13 @@ class InferenceService:
                 wanted = self._filled(body, target, stream)
             request = _request(caller, request_id, Endpoint.COMPLETIONS, wanted.body, target, deadline_s=deadline_s)
             try:
-                answer = await self._answer(caller, request, target)
+                served = await self._answer(caller, request, target)
             except InvalidRequest as error:
                 raise lorax.in_lorax_words(error) from None
-        special, texts = self._engine.special_token_ids, self._engine.token_texts
-        load = self._engine.load_of(request_id)
+        answer, special, texts = served.answer, self._engine.special_token_ids, self._engine.token_texts
         if isinstance(answer, dict):
-            return Served(await lorax_answers.whole(wanted, answer, special=special, texts=texts), target.version, load)
-        return Served(lorax_answers.LoraxEvents(wanted, answer, special=special, texts=texts), target.version, load)
+            return replace(served, answer=await lorax_answers.whole(wanted, answer, special=special, texts=texts))
+        return replace(served, answer=lorax_answers.LoraxEvents(wanted, answer, special=special, texts=texts))
 
     def _asked(self, body: dict[str, Any]) -> str | None:
         """The name in ``adapter_id`` or ``model``, which must agree unless ``model`` only names the base."""
@@ -173,18 +178,21 @@ class InferenceService:
             longest=self._longest,
         )
 
-    async def _answer(self, caller: Caller, request: EngineRequest, target: _Target) -> Answer:
+    async def _answer(self, caller: Caller, request: EngineRequest, target: _Target) -> Served:
         if self._traffic and target.resolved:
             self._traffic.requested(target.resolved)
         if self._prefetcher and target.key:
             self._prefetcher.seen(target.key, request.tenant)
+        permit = await self._limiting.admit(caller, request) if self._limiting else None
         work = self._outcomes.observed(target.resolved, request.request_id, self._engine.answer(request))
         if self._meter:
-            work = self._meter.metered(caller, request, work)
+            work = self._meter.metered(caller, request, work, permit=permit)
         try:
-            return await work
+            answer = await work
         except AdapterLoadFailed as error:
             await self._quarantine(error, target)
+        load, standing = self._engine.load_of(request.request_id), permit.standing if permit else None
+        return Served(answer, target.version, load, standing)
 
     async def _quarantine(self, error: AdapterLoadFailed, target: _Target) -> NoReturn:
         await self._adapters.quarantine(error.version_id, error.message)

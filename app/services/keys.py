@@ -12,6 +12,7 @@ from app.database import keys as stored
 from app.database.keys import Credential
 from app.database.session import Database
 from app.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
+from app.limits.limits import UNLIMITED, Limits
 from app.registry import Caller, Key, Page, Scope
 from app.services.caller_cache import CallerCache
 from app.services.checks import (
@@ -20,6 +21,7 @@ from app.services.checks import (
     checked_name,
     checked_seconds,
     page_of,
+    patched,
     read_cursor,
 )
 from app.services.key_format import KEY_ID, KeyHasher, mint_key, parse_key, same_hash
@@ -76,7 +78,16 @@ class KeyService:
         matches = same_hash(hash_, _DUMMY_HASH if found is None else found.hmac)
         if found is None or not matches or not self._works(found):
             raise Unauthenticated(_REFUSED)
-        caller = Caller(key_id, found.tenant_id, found.tenant_slug, found.scopes, found.salt, found.weight)
+        caller = Caller(
+            key_id,
+            found.tenant_id,
+            found.tenant_slug,
+            found.scopes,
+            found.salt,
+            weight=found.weight,
+            limits=found.limits,
+            tenant_limits=found.tenant_limits,
+        )
         self._cache.put(begun, hash_, caller, found.expires_at)
         return caller
 
@@ -90,19 +101,41 @@ class KeyService:
         name: str,
         scopes: Sequence[str] | None = None,
         expires_in_s: int | None = None,
+        limits: object = None,
         actor: str,
     ) -> NewKey:
         """Make a key; without ``scopes`` a tenant's key may infer, a platform key is an admin's.
 
+        Args:
+            limits: an object of numbers, see :func:`app.services.checks.patched`.
+
         Raises:
             NotFound, InvalidRequest, RegistryUnavailable
         """
-        granted = _checked_scopes(tenant, scopes)
+        granted, given = _checked_scopes(tenant, scopes), patched("limits", UNLIMITED, limits)
         checked_name(name)
         if expires_in_s is not None:
             checked_seconds("expires_in_s", expires_in_s, least=1, most=_MAX_LIFETIME_S)
         async with self._database.write() as connection:
-            return await self._insert(connection, tenant, name, granted, expires_in_s, actor)
+            return await self._insert(connection, tenant, name, granted, expires_in_s, given, actor)
+
+    async def change_limits(self, tenant: str | None, key_id: str, limits: object, *, actor: str) -> Key:
+        """Set or lift limits of a key that may have ended.
+
+        Args:
+            limits: a JSON merge patch, see :func:`app.services.checks.patched`.
+
+        Raises:
+            NotFound, InvalidRequest, RegistryUnavailable
+        """
+        async with self._database.write() as connection:
+            old = await self._owned_key(connection, tenant, key_id)
+            new = replace(old, limits=patched("limits", old.limits, limits))
+            if new != old:
+                await stored.set_limits(connection, key_id, new.limits)
+                await _record(connection, self._clock(), actor, "key.limits", old, new)
+        self._cache.clear()
+        return new
 
     async def list(self, tenant: str | None, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[Key]:
         """Keys by id, ended ones too.
@@ -149,7 +182,7 @@ class KeyService:
                 end = min(end, old.expires_at)
             await stored.set_expiry(connection, key_id, end)
             await _record(connection, now, actor, "key.rotate", old, replace(old, expires_at=end))
-            new = await self._insert(connection, tenant, old.name, old.scopes, old.lifetime_s, actor)
+            new = await self._insert(connection, tenant, old.name, old.scopes, old.lifetime_s, old.limits, actor)
         self._cache.clear()
         return new
 
@@ -160,12 +193,13 @@ class KeyService:
         name: str,
         scopes: tuple[Scope, ...],
         lifetime_s: int | None,
+        limits: Limits,
         actor: str,
     ) -> NewKey:
         owner = await _owner_id(connection, tenant)
         minted, now = mint_key(), self._clock()
         end = None if lifetime_s is None else now + timedelta(seconds=lifetime_s)
-        key = Key(minted.id, tenant, name, scopes, lifetime_s, now, end, None)
+        key = Key(minted.id, tenant, name, scopes, lifetime_s, now, end, None, limits)
         await stored.insert_key(connection, key, tenant_id=owner, hmac=self._hasher.hash(minted.text))
         await _record(connection, now, actor, "key.create", None, key)
         return NewKey(key, minted.text)
@@ -208,9 +242,10 @@ async def _record(
 
 
 def _snapshot(key: Key) -> dict[str, object]:
-    return {
+    shown: dict[str, object] = {
         "name": key.name,
         "scopes": [scope.value for scope in key.scopes],
         "expires_at": key.expires_at.isoformat() if key.expires_at else None,
         "revoked_at": key.revoked_at.isoformat() if key.revoked_at else None,
     }
+    return shown | ({"limits": key.limits.given} if key.limits.given else {})

@@ -18,9 +18,10 @@ from app.errors import Busy, MergeRejected
 from app.merging import RESULT_FOLDER
 from app.merging.child import ChildLimits, merge_in_child
 from app.merging.recipe import MAX_SEED, RANDOM_METHODS, Recipe, Source, check_sources, read_recipe
-from app.registry import PublishOptions, ResolvedVersion
+from app.registry import ResolvedVersion
 from app.services.adapters import AdapterService
 from app.services.deletion.readers import Readers
+from app.services.options import PublishOptions
 from app.services.publishing import Published, PublishingService
 from app.services.spool import Spool, SpooledFile, Upload
 from app.services.tenants import TenantService

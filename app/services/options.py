@@ -1,16 +1,40 @@
 """What an uploader may say beside the files: one JSON object, wherever the bytes come from."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from adapters.identity import DEFAULT_ALIAS, parse_slug
 from app.errors import InvalidRequest
-from app.registry import PublishOptions
 from app.services.labels import checked_card, checked_labels, checked_training_run
 from app.services.prompts.defaults import checked_defaults
 from app.settings import LimitSettings
 
 _FIELDS = ("alias", "labels", "card", "training_run", "defaults", "allow_no_effect", "wait")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOptions:
+    """What an uploader may say beside the files.
+
+    Attributes:
+        alias: the alias to move to the version once it is ready; None moves none.
+        card: free text about the version.
+        defaults: checked adapter defaults, see :mod:`app.services.prompts.defaults`.
+        allow_no_effect: keep a version that answers exactly as the base does.
+        wait: whether the call returns after the smoke check, or at once.
+        source, uploaded_from: see :class:`app.registry.Provenance`; never the uploader's words.
+    """
+
+    alias: str | None = DEFAULT_ALIAS
+    labels: Mapping[str, str] = field(default_factory=dict)
+    card: str = ""
+    training_run: str | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    allow_no_effect: bool = False
+    wait: bool = True
+    source: Mapping[str, Any] = field(default_factory=lambda: {"kind": "upload"})
+    uploaded_from: str | None = None
 
 
 def read_options(

@@ -23,8 +23,9 @@ from app.database import audit, versions
 from app.database.session import Database
 from app.database.versions import NewVersion
 from app.errors import AdapterQuarantined
-from app.registry import Provenance, PublishOptions, Version, VersionState
+from app.registry import Provenance, Version, VersionState
 from app.services.deletion.blobs import BlobService
+from app.services.options import PublishOptions
 from app.services.prompts.chat import ChatPrompts
 from app.services.quotas import check_room, enforce_quota
 from app.services.spool import Upload

@@ -4,20 +4,16 @@ A quota that is lowered takes nothing away: only what would add to a full one is
 the transaction that adds, which holds the tenant's row, so that uploads at the same time cannot pass together.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import quotas as stored
-from app.errors import InvalidRequest, QuotaExceeded
+from app.errors import QuotaExceeded
 from app.quota import UNLIMITED, Quota, Usage
 from app.registry import Tenant
 
 FIELDS = tuple(field.name for field in fields(Quota))
-
-#: What the registry's BigInteger holds.
-MOST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +27,6 @@ class Breach:
     field: str
     found: int
     allowed: int
-
-
-def changed_quota(old: Quota, raw: object) -> Quota:
-    """The quota after a JSON merge patch: a number sets a limit, null lifts it, what is not named stays.
-
-    Args:
-        raw: an object of those, or None to lift every limit.
-
-    Raises:
-        InvalidRequest
-    """
-    if raw is None:
-        return UNLIMITED
-    if not isinstance(raw, Mapping):
-        raise _invalid("quota", raw, "an object or null")
-    for name, value in raw.items():
-        if name not in FIELDS:
-            raise _invalid("quota", name, f"the names {', '.join(FIELDS)}")
-        # True is an int in Python, and 1.0 is not one in JSON's sense here.
-        if value is not None and (type(value) is not int or not 0 <= value <= MOST):
-            raise _invalid(f"quota.{name}", value, f"0 to {MOST}, or null for no limit")
-    return replace(old, **raw)
 
 
 def limits_of(quota: Quota) -> dict[str, int | None]:
@@ -118,7 +92,3 @@ async def check_room(connection: AsyncConnection, tenant: Tenant, adapter: str) 
         return
     adding = Usage(adapters=1, versions=1, bytes=1, rank=1)
     check_quota(tenant.quota, await stored.usage(connection, tenant.id), adding)
-
-
-def _invalid(field: str, found: object, allowed: str) -> InvalidRequest:
-    return InvalidRequest(f"{field}: found {str(found)[:80]!r}, allowed {allowed}", param=field)

@@ -20,8 +20,16 @@ from app.errors import Conflict, NotFound
 from app.quota import Usage
 from app.registry import Page, Tenant
 from app.services.caller_cache import CallerCache
-from app.services.checks import DEFAULT_LIMIT, checked_limit, checked_name, checked_weight, page_of, read_cursor
-from app.services.quotas import changed_quota, limits_of
+from app.services.checks import (
+    DEFAULT_LIMIT,
+    checked_limit,
+    checked_name,
+    checked_weight,
+    page_of,
+    patched,
+    read_cursor,
+)
+from app.services.quotas import limits_of
 
 _ID = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 
@@ -92,12 +100,13 @@ class TenantService:
         disabled: bool | None = None,
         quota: object = KEEP,
         weight: float | None = None,
+        limits: object = KEEP,
         actor: str,
     ) -> Tenant:
         """Change what is given; a disabled tenant's keys do not work, and a weight counts from the next request on.
 
         Args:
-            quota: a JSON merge patch, see :func:`app.services.quotas.changed_quota`.
+            quota, limits: JSON merge patches, see :func:`app.services.checks.patched`.
 
         Raises:
             NotFound, InvalidRequest, RegistryUnavailable
@@ -112,8 +121,9 @@ class TenantService:
                 old,
                 name=old.name if name is None else name,
                 disabled=old.disabled if disabled is None else disabled,
-                quota=old.quota if quota is KEEP else changed_quota(old.quota, quota),
+                quota=old.quota if quota is KEEP else patched("quota", old.quota, quota),
                 weight=old.weight if weight is None else weight,
+                limits=old.limits if limits is KEEP else patched("limits", old.limits, limits),
             )
             if new != old:
                 await stored.update_tenant(connection, new, quota=limits_of(new.quota))
@@ -172,4 +182,5 @@ def _snapshot(tenant: Tenant | None) -> dict[str, object] | None:
     limits = {field: limit for field, limit in limits_of(tenant.quota).items() if limit is not None}
     shown: dict[str, object] = {"name": tenant.name, "disabled": tenant.disabled}
     # What nobody set is not in the trail.
-    return shown | ({"quota": limits} if limits else {}) | ({"weight": tenant.weight} if tenant.weight != 1 else {})
+    shown |= ({"quota": limits} if limits else {}) | ({"weight": tenant.weight} if tenant.weight != 1 else {})
+    return shown | ({"limits": tenant.limits.given} if tenant.limits.given else {})

@@ -55,6 +55,7 @@ class NoEngine:
         shown: what its overview is.
         loads: request id -> what the request waited for.
         usages: request id -> what the request used.
+        most: tokens that it says each request can use.
         prefetched: version ids, in order.
     """
 
@@ -75,6 +76,7 @@ class NoEngine:
         self.shown = EMPTY
         self.loads: dict[str, LoadPhases] = {}
         self.usages: dict[str, TokenUsage] = {}
+        self.most = 0
         self.prefetched: list[int] = []
         self.works = True
         self.calls: list[str] = []
@@ -87,6 +89,9 @@ class NoEngine:
 
     def load_of(self, request_id: str) -> LoadPhases | None:
         return self.loads.get(request_id)
+
+    async def most_tokens(self, request: EngineRequest) -> int:
+        return self.most
 
     def take_usage(self, request_id: str) -> TokenUsage | None:
         return self.usages.pop(request_id, None)

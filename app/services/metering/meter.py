@@ -15,6 +15,7 @@ from app.engine.answers import error_event, prompt_count
 from app.engine.base import Answer, Engine, EngineRequest, EventStream
 from app.errors import ROWS, EngineUnavailable, RegistryUnavailable, row_of
 from app.registry import Caller
+from app.services.limits import LimitService, Permit
 from app.services.metering.ledger import Ledger
 from app.usage import UsageRecord
 
@@ -44,6 +45,7 @@ class _Entry:
     version_id: int | None
     at: datetime
     started: float
+    permit: Permit | None
 
 
 class Meter:
@@ -53,15 +55,22 @@ class Meter:
         self,
         engine: Engine,
         ledger: Ledger,
+        limits: LimitService | None = None,
         *,
         clock: Clock = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._engine, self._ledger, self._clock, self._monotonic = engine, ledger, clock, monotonic
+        self._engine, self._ledger, self._limits = engine, ledger, limits
+        self._clock, self._monotonic = clock, monotonic
         self._settling: set[asyncio.Task[None]] = set()
 
-    async def metered(self, caller: Caller, request: EngineRequest, work: Awaitable[Answer]) -> Answer:
+    async def metered(
+        self, caller: Caller, request: EngineRequest, work: Awaitable[Answer], *, permit: Permit | None = None
+    ) -> Answer:
         """The answer that ``work`` gives, and a record of what the request used once that has ended.
+
+        Args:
+            permit: what the request took of its caller's limits; it is settled with the record.
 
         Raises:
             RegistryUnavailable: the record could be written nowhere, so that nobody gets the answer.
@@ -69,7 +78,13 @@ class Meter:
         """
         version_id = request.adapter.version_id if request.adapter else None
         entry = _Entry(
-            request.request_id, caller.tenant_id or 0, caller.key_id, version_id, self._clock(), self._monotonic()
+            request.request_id,
+            caller.tenant_id or 0,
+            caller.key_id,
+            version_id,
+            self._clock(),
+            self._monotonic(),
+            permit,
         )
         try:
             answer = await work
@@ -112,6 +127,8 @@ class Meter:
 
     async def _settle(self, entry: _Entry, status: int, finish_reason: str | None) -> None:
         tokens = self._engine.take_usage(entry.request_id)
+        if self._limits and entry.permit:
+            self._limits.settle(entry.permit, tokens.prompt_tokens + tokens.output_tokens if tokens else 0)
         if tokens is None:
             return
         load = self._engine.load_of(entry.request_id)

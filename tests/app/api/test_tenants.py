@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from tests.app.api.conftest import Site, Unit
+from tests.app.api.test_limits import NAMES
 
 
 def test_a_tenants_life(admin: httpx.Client) -> None:
@@ -20,6 +21,7 @@ def test_a_tenants_life(admin: httpx.Client) -> None:
         "disabled": False,
         "created_at": None,
         "quota": dict.fromkeys(("adapters", "versions", "bytes", "rank", "pinned_slots")),
+        "limits": dict.fromkeys(NAMES),
         "weight": 1.0,
     }
     used = dict.fromkeys(("adapters", "versions", "bytes", "rank", "pinned_slots"), 0)

@@ -80,6 +80,31 @@ def test_defaults_that_are_no_json_object(tenora: Tenora, tmp_path: Path) -> Non
         assert "defaults.json" in result.stderr
 
 
+def test_limits_are_shown_set_and_lifted(tenora: Tenora, tenant: str) -> None:
+    assert set(tenora.json("tenants", "limits", tenant).values()) == {None}
+    shown = tenora("tenants", "limits", tenant, "--requests-per-minute", "60", "--tokens-per-day", "1000").stdout
+    assert "requests_per_minute" in shown
+    assert "no limit" in shown
+    kept = tenora.json("tenants", "limits", tenant, "--tokens-per-day", "none")
+    assert {name: most for name, most in kept.items() if most is not None} == {"requests_per_minute": 60}
+    key = tenora.json("keys", "create", "app", "--tenant", tenant)["id"]
+    kept = tenora.json("keys", "limits", key, "--tenant", tenant, "--concurrent-requests", "2")
+    assert {name: most for name, most in kept.items() if most is not None} == {"concurrent_requests": 2}
+    wrong = tenora("keys", "limits", key, "--tenant", tenant, "--tokens-per-minute", "many", exit_code=2)
+    assert "--tokens-per-minute: found 'many'" in wrong.stderr
+    assert "--tenant" in tenora("keys", "limits", key, exit_code=2).stderr
+
+
+def test_usage_is_shown(tenora: Tenora, tenant: str) -> None:
+    report = tenora.json("usage", "--tenant", tenant, "--by", "adapter,day")
+    assert (report["data"], report["total"]["requests"]) == ([], 0)
+    assert "nothing was used" in tenora("usage", "--tenant", tenant).stderr
+    header = tenora("usage", "--tenant", tenant, "--by", "key,hour", "--csv").stdout
+    assert header.startswith("key,start,requests,failed,prompt_tokens")
+    assert "by: found 'colour'" in tenora("usage", "--by", "colour", exit_code=1).stderr
+    assert "--own" in tenora("usage", "--own", "--tenant", tenant, exit_code=2).stderr
+
+
 def test_a_quota_is_shown_set_and_lifted(tenora: Tenora, tenant: str, version: dict[str, Any]) -> None:
     assert tenora.json("tenants", "quota", tenant)["quota"]["bytes"] is None
     limits = ("--adapters", "10", "--bytes", "1000000", "--pinned-slots", "1")

@@ -27,6 +27,7 @@ from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 from vllm.lora.request import LoRARequest
 from vllm.lora.worker_manager import LRUCacheWorkerLoRAManager, WorkerLoRAManager
 from vllm.platforms import current_platform
+from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -82,6 +83,9 @@ def test_the_engine_client_tells_its_death() -> None:
 def test_the_serving_objects_take_a_request_and_an_optional_raw_one() -> None:
     assert parameters(OpenAIServingCompletion.create_completion) == ["self", "request", "raw_request"]
     assert parameters(OpenAIServingChat.create_chat_completion) == ["self", "request", "raw_request"]
+    for render in (OnlineRenderer.render_chat, OnlineRenderer.render_completion):
+        assert parameters(render)[:2] == ["self", "request"]
+    assert "self.online_renderer = " in inspect.getsource(OpenAIServingChat.__init__)
     assert parameters(init_app_state) == ["engine_client", "state", "args", "supported_tasks"]
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from adapters.errors import InvalidName
 from app.errors import Forbidden, InvalidRequest, UnsupportedField
-from app.registry import PublishOptions
-from app.services.options import read_options
+from app.services.options import PublishOptions, read_options
 from app.settings import LimitSettings
 
 LIMITS = LimitSettings()

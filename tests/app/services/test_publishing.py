@@ -22,7 +22,6 @@ from app.database.tables import audit
 from app.database.urls import database_url
 from app.engine.base import SmokeResult
 from app.errors import AdapterQuarantined, NotFound
-from app.registry import PublishOptions
 from app.services.adapters import AdapterService
 from app.services.caller_cache import CallerCache
 from app.services.deletion.blobs import BlobService
@@ -31,6 +30,7 @@ from app.services.deletion.gc import GcService
 from app.services.deletion.readers import Readers
 from app.services.deletion.worker import DeletionWorker
 from app.services.nodes import NodeService
+from app.services.options import PublishOptions
 from app.services.prompts.chat import ChatPrompts
 from app.services.publishing import Published, PublishingService
 from app.services.spool import SpooledFile, Upload

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from app.errors import InvalidRequest, QuotaExceeded
 from app.quota import Quota, Usage
-from app.services.quotas import FIELDS, MOST, breaches, changed_quota, check_quota, limits_of
+from app.services.checks import MOST, patched
+from app.services.quotas import FIELDS, breaches, check_quota, limits_of
 
 NUMBERS = st.integers(0, 100)
 QUOTAS = st.builds(Quota, *[st.none() | NUMBERS] * len(FIELDS))
@@ -19,11 +20,11 @@ USAGES = st.builds(Usage, *[NUMBERS] * len(FIELDS))
 
 @given(QUOTAS, QUOTAS)
 def test_a_patch_sets_lifts_and_leaves(old: Quota, new: Quota) -> None:
-    assert changed_quota(old, limits_of(new)) == new
-    assert changed_quota(old, {}) == old
-    assert changed_quota(old, None) == Quota()
-    assert changed_quota(old, {"bytes": 7}) == replace(old, bytes=7)
-    assert changed_quota(old, {"bytes": None}) == replace(old, bytes=None)
+    assert patched("quota", old, limits_of(new)) == new
+    assert patched("quota", old, {}) == old
+    assert patched("quota", old, None) == Quota()
+    assert patched("quota", old, {"bytes": 7}) == replace(old, bytes=7)
+    assert patched("quota", old, {"bytes": None}) == replace(old, bytes=None)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_a_patch_sets_lifts_and_leaves(old: Quota, new: Quota) -> None:
 )
 def test_what_is_no_quota_is_refused(raw: Any, param: str) -> None:
     with pytest.raises(InvalidRequest, match=r"found .*, allowed ") as caught:
-        changed_quota(Quota(), raw)
+        patched("quota", Quota(), raw)
     assert caught.value.param == param
 
 

@@ -1,0 +1,36 @@
+"""The JSON of limits."""
+
+from dataclasses import asdict
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.limits.limits import Limits
+
+
+class LimitsPatch(BaseModel):
+    """A JSON merge patch: a number sets a limit, null lifts it, what is not named stays."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = Field(None, description="of prompts and answers")
+    concurrent_requests: int | None = None
+    tokens_per_request: int | None = Field(None, description="of the prompt, and the most that its answer may have")
+    tokens_per_day: int | None = Field(None, description="of UTC")
+    tokens_per_month: int | None = Field(None, description="of UTC")
+
+
+class LimitsOut(BaseModel):
+    """Null: no limit."""
+
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
+    concurrent_requests: int | None
+    tokens_per_request: int | None
+    tokens_per_day: int | None
+    tokens_per_month: int | None
+
+    @classmethod
+    def of(cls, limits: Limits) -> Self:
+        return cls(**asdict(limits))

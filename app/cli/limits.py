@@ -1,0 +1,90 @@
+"""What a tenant or a key may use: ``tenora tenants limits``, ``tenora keys limits``."""
+
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.arguments import TenantArgument, TenantOption, checked_key_id, keys_path, number_or_none
+from app.cli.client import path_of
+from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.output import emit_json, emit_table
+
+_LIMIT = "NUMBER|none"
+_COLUMNS = {"limit": "limit", "allowed": "allowed"}
+
+KeyId = Annotated[str, typer.Argument(metavar="KEY-ID", help="the id that `keys list` shows")]
+Requests = Annotated[str | None, typer.Option("--requests-per-minute", metavar=_LIMIT)]
+Tokens = Annotated[str | None, typer.Option("--tokens-per-minute", metavar=_LIMIT, help="of prompts and answers")]
+Concurrent = Annotated[str | None, typer.Option("--concurrent-requests", metavar=_LIMIT)]
+PerRequest = Annotated[
+    str | None, typer.Option("--tokens-per-request", metavar=_LIMIT, help="of a prompt and the most of its answer")
+]
+PerDay = Annotated[str | None, typer.Option("--tokens-per-day", metavar=_LIMIT, help="of UTC")]
+PerMonth = Annotated[str | None, typer.Option("--tokens-per-month", metavar=_LIMIT, help="of UTC")]
+
+
+def tenant_limits(
+    tenant: TenantArgument,
+    requests_per_minute: Requests = None,
+    tokens_per_minute: Tokens = None,
+    concurrent_requests: Concurrent = None,
+    tokens_per_request: PerRequest = None,
+    tokens_per_day: PerDay = None,
+    tokens_per_month: PerMonth = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Show what the tenant's keys may use together; set the limits that are given."""
+    given = _given(
+        requests_per_minute=requests_per_minute,
+        tokens_per_minute=tokens_per_minute,
+        concurrent_requests=concurrent_requests,
+        tokens_per_request=tokens_per_request,
+        tokens_per_day=tokens_per_day,
+        tokens_per_month=tokens_per_month,
+    )
+    path = path_of("admin", "tenants", tenant)
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        shown = api.call("PATCH", path, {"limits": given}) if given else api.call("GET", path)
+    _show(shown["limits"], as_json=as_json)
+
+
+def key_limits(
+    key_id: KeyId,
+    tenant: TenantOption = None,
+    requests_per_minute: Requests = None,
+    tokens_per_minute: Tokens = None,
+    concurrent_requests: Concurrent = None,
+    tokens_per_request: PerRequest = None,
+    tokens_per_day: PerDay = None,
+    tokens_per_month: PerMonth = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Set the limits of a tenant's key that are given, beside those of its tenant; show all of them."""
+    given = _given(
+        requests_per_minute=requests_per_minute,
+        tokens_per_minute=tokens_per_minute,
+        concurrent_requests=concurrent_requests,
+        tokens_per_request=tokens_per_request,
+        tokens_per_day=tokens_per_day,
+        tokens_per_month=tokens_per_month,
+    )
+    path = f"{keys_path(tenant)}{path_of(checked_key_id(key_id))}"
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        shown = api.call("PATCH", path, {"limits": given})
+    _show(shown["limits"], as_json=as_json)
+
+
+def _given(**texts: str | None) -> dict[str, int | None]:
+    return {name: number_or_none(name, text) for name, text in texts.items() if text is not None}
+
+
+def _show(limits: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        emit_json(limits)
+    else:
+        rows = [{"limit": name, "allowed": "no limit" if most is None else most} for name, most in limits.items()]
+        emit_table(_COLUMNS, rows, empty="")

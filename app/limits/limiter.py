@@ -1,0 +1,235 @@
+"""What each tenant and key has used lately, and whether one request more may run.
+
+All limits of a request are taken together or not at all. Tokens are taken before it runs, as many as it can use, and
+settled when it has ended; both count for the moment at which it came. State in, decision out: no clock, no I/O.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+from app.limits.limits import Limits
+from app.limits.window import Window
+
+#: ``("tenant", "7")`` or ``("key", "8f3a...")``.
+Subject = tuple[Literal["tenant", "key"], str]
+
+
+class Exceeded(Exception):
+    """A limit that one request more would go beyond.
+
+    Attributes:
+        name: of :class:`Limits`.
+        found: what the subject would have used with it.
+        retry_after_s: seconds until it fits if nothing else comes; None: it never does.
+    """
+
+    def __init__(self, subject: Subject, name: str, found: int, allowed: int, retry_after_s: float | None) -> None:
+        self.subject, self.name, self.found, self.allowed = subject, name, found, allowed
+        self.retry_after_s = retry_after_s
+        super().__init__(f"{subject[0]} {name}: found {found}, allowed {allowed}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Where a subject stands with one limit per minute.
+
+    Attributes:
+        remaining: what still fits now.
+        reset_s: seconds until all of it does.
+    """
+
+    limit: int
+    remaining: int
+    reset_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The nearest limits of a request: of all its subjects the one with the least left; None: no limit."""
+
+    requests: Rate | None
+    tokens: Rate | None
+
+
+@dataclass(slots=True)
+class Account:
+    """What one subject has used.
+
+    Attributes:
+        running: requests that have not ended.
+        day, month: which ones the sums of tokens are of.
+    """
+
+    requests: Window = field(default_factory=Window)
+    tokens: Window = field(default_factory=Window)
+    running: int = 0
+    day: int = 0
+    tokens_of_day: int = 0
+    month: int = 0
+    tokens_of_month: int = 0
+
+    def advance(self, now: float, at: datetime) -> None:
+        """Begin new minutes, days and months."""
+        self.requests.advance(now)
+        self.tokens.advance(now)
+        if self.day != day_of(at):
+            self.day, self.tokens_of_day = day_of(at), 0
+        if self.month != month_of(at):
+            self.month, self.tokens_of_month = month_of(at), 0
+
+    def is_idle(self) -> bool:
+        """Whether forgetting it changes nothing."""
+        return not (self.running or self.requests.total or self.tokens.total or self.tokens_of_month)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a request was given, until it is settled."""
+
+    subjects: tuple[Subject, ...]
+    tokens: int
+    step: int
+    day: int
+    month: int
+
+
+class Limiter:
+    """The accounts of all subjects that have used something this month."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[Subject, Account] = {}
+
+    def take(self, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime) -> Grant:
+        """Let a request run that can use so many tokens at most.
+
+        Args:
+            limits: of each of its subjects.
+            now: monotonic, in seconds.
+            at: the same moment in UTC.
+
+        Raises:
+            Exceeded: of all limits that it would go beyond the one to wait for longest; nothing is taken.
+        """
+        accounts = [self._account(subject, now, at) for subject in limits]
+        breaches = [
+            breach
+            for (subject, limit), account in zip(limits.items(), accounts, strict=True)
+            for breach in _breaches(subject, account, limit, tokens, now, at)
+        ]
+        if breaches:
+            self._forget_idle(limits)
+            raise max(breaches, key=_wait)
+        step = 0
+        for account in accounts:
+            account.requests.add(now, 1)
+            step = account.tokens.add(now, tokens)
+            account.running += 1
+            account.tokens_of_day += tokens
+            account.tokens_of_month += tokens
+        return Grant(tuple(limits), tokens, step, day_of(at), month_of(at))
+
+    def settle(self, grant: Grant, tokens: int, now: float, at: datetime) -> None:
+        """The request has ended and used so many tokens: what it took beyond them is given back. Once per grant."""
+        difference = tokens - grant.tokens
+        for subject in grant.subjects:
+            account = self._account(subject, now, at)
+            account.running -= 1
+            account.tokens.correct(grant.step, difference)
+            if account.day == grant.day:
+                account.tokens_of_day += difference
+            if account.month == grant.month:
+                account.tokens_of_month += difference
+        self._forget_idle(grant.subjects)
+
+    def standing(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> Standing:
+        """Where a request's subjects stand now."""
+        requests, tokens = list[Rate](), list[Rate]()
+        for subject, limit in limits.items():
+            account = self._account(subject, now, at)
+            if limit.requests_per_minute is not None:
+                requests.append(_rate(account.requests, limit.requests_per_minute, now))
+            if limit.tokens_per_minute is not None:
+                tokens.append(_rate(account.tokens, limit.tokens_per_minute, now))
+        self._forget_idle(limits)
+        return Standing(min(requests, key=_left, default=None), min(tokens, key=_left, default=None))
+
+    def restore(self, subject: Subject, *, tokens_of_day: int, tokens_of_month: int, now: float, at: datetime) -> None:
+        """Add what a subject used before this limiter was made, of the day and month that it is."""
+        account = self._account(subject, now, at)
+        account.tokens_of_day += tokens_of_day
+        account.tokens_of_month += tokens_of_month
+
+    def restore_request(self, subject: Subject, tokens: int, came: float, at: datetime) -> None:
+        """Add a request of the last minute; in the order that they came, before any new one."""
+        account = self._account(subject, came, at)
+        account.requests.add(came, 1)
+        account.tokens.add(came, tokens)
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def _account(self, subject: Subject, now: float, at: datetime) -> Account:
+        account = self._accounts.setdefault(subject, Account())
+        account.advance(now, at)
+        return account
+
+    def _forget_idle(self, subjects: Mapping[Subject, Limits] | tuple[Subject, ...]) -> None:
+        for subject in subjects:
+            if self._accounts[subject].is_idle():
+                del self._accounts[subject]
+
+
+def day_of(at: datetime) -> int:
+    return at.astimezone(UTC).toordinal()
+
+
+def month_of(at: datetime) -> int:
+    utc = at.astimezone(UTC)
+    return utc.year * 12 + utc.month
+
+
+def _breaches(
+    subject: Subject, account: Account, limits: Limits, tokens: int, now: float, at: datetime
+) -> list[Exceeded]:
+    """Every limit that one request more would go beyond."""
+    utc = at.astimezone(UTC)
+    midnight = 86400 - (utc.hour * 3600 + utc.minute * 60 + utc.second)
+    found: list[Exceeded] = []
+
+    def check(name: str, used: int, more: int, wait_s: float | None) -> None:
+        allowed: int | None = getattr(limits, name)
+        if allowed is not None and used + more > allowed:
+            # What is larger than the limit by itself never fits.
+            found.append(Exceeded(subject, name, used + more, allowed, wait_s if more <= allowed else None))
+
+    check("tokens_per_request", 0, tokens, None)
+    check("concurrent_requests", account.running, 1, 1.0)
+    check("tokens_per_day", account.tokens_of_day, tokens, midnight)
+    check("tokens_per_month", account.tokens_of_month, tokens, midnight + 86400 * (_days_left(utc)))
+    for name, window, more in (
+        ("requests_per_minute", account.requests, 1),
+        ("tokens_per_minute", account.tokens, tokens),
+    ):
+        allowed = getattr(limits, name)
+        check(name, window.total, more, None if allowed is None else window.room_in(now, more, allowed))
+    return found
+
+
+def _days_left(utc: datetime) -> int:
+    """Whole days of the month behind this one."""
+    following = datetime(utc.year + utc.month // 12, utc.month % 12 + 1, 1, tzinfo=UTC)
+    return following.toordinal() - utc.toordinal() - 1
+
+
+def _rate(window: Window, limit: int, now: float) -> Rate:
+    return Rate(limit, max(0, limit - window.total), window.empty_in(now))
+
+
+def _wait(breach: Exceeded) -> float:
+    return float("inf") if breach.retry_after_s is None else breach.retry_after_s
+
+
+def _left(rate: Rate) -> float:
+    return rate.remaining / max(1, rate.limit)

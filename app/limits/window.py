@@ -1,0 +1,63 @@
+"""A sum over the last sixty seconds that is never too small."""
+
+from collections import deque
+from math import floor
+
+SPAN_S = 60.0
+#: An amount leaves when its whole step has: up to a tenth of a second late, a 600th of the span.
+_STEPS_PER_S = 10
+
+
+class Window:
+    """Amounts by the time that they came, in steps of a tenth of a second. Times only ever grow."""
+
+    __slots__ = ("_steps", "total")
+
+    def __init__(self) -> None:
+        self._steps: deque[list[int]] = deque()
+        self.total = 0
+
+    def add(self, now: float, amount: int) -> int:
+        """Count an amount; returns the step to correct it by."""
+        self.advance(now)
+        step = floor(now * _STEPS_PER_S)
+        if self._steps and self._steps[-1][0] >= step:
+            self._steps[-1][1] += amount
+        else:
+            self._steps.append([step, amount])
+        self.total += amount
+        return self._steps[-1][0]
+
+    def correct(self, step: int, difference: int) -> None:
+        """Change what was counted in a step; one that has left the window counts no more."""
+        for found in reversed(self._steps):
+            if found[0] == step:
+                found[1] += difference
+                self.total += difference
+                return
+            if found[0] < step:
+                return
+
+    def advance(self, now: float) -> None:
+        """Forget what is older than the span."""
+        while self._steps and now >= _leaves(self._steps[0][0]):
+            self.total -= self._steps.popleft()[1]
+
+    def room_in(self, now: float, amount: int, limit: int) -> float:
+        """Seconds until an amount fits, if nothing else comes; that it ever does is the caller's to know."""
+        self.advance(now)
+        over, wait = self.total + amount - limit, 0.0
+        for step, counted in self._steps:
+            if over <= 0:
+                break
+            over -= counted
+            wait = _leaves(step) - now
+        return wait
+
+    def empty_in(self, now: float) -> float:
+        """Seconds until nothing is left of what is counted."""
+        return max(0.0, _leaves(self._steps[-1][0]) - now) if self._steps else 0.0
+
+
+def _leaves(step: int) -> float:
+    return (step + 1) / _STEPS_PER_S + SPAN_S

@@ -1,0 +1,139 @@
+"""Limits over HTTP: set by the platform, felt by their own key only, told in headers that OpenAI's clients read."""
+
+import httpx
+import openai
+import pytest
+
+from tests.app.api.conftest import Site, Unit, make_unit
+
+NAMES = (
+    "requests_per_minute",
+    "tokens_per_minute",
+    "concurrent_requests",
+    "tokens_per_request",
+    "tokens_per_day",
+    "tokens_per_month",
+)
+BODY = {"prompt": "x"}
+
+
+def ask(site: Site, unit: Unit, path: str = "/v1/completions") -> httpx.Response:
+    with site.client(unit.key) as client:
+        return client.post(path, json=BODY if path.startswith("/v1") else {"inputs": "x"})
+
+
+def limited(admin: httpx.Client, unit: Unit, **limits: int | None) -> dict[str, int | None]:
+    answer = admin.patch(f"/admin/tenants/{unit.slug}", json={"limits": limits})
+    assert answer.status_code == 200, answer.text
+    shown: dict[str, int | None] = answer.json()["limits"]
+    return shown
+
+
+def test_a_tenants_limits_are_set_shown_and_lifted(admin: httpx.Client, unit: Unit) -> None:
+    none = dict.fromkeys(NAMES)
+    assert limited(admin, unit, requests_per_minute=60, tokens_per_day=5) == none | {
+        "requests_per_minute": 60,
+        "tokens_per_day": 5,
+    }
+    assert limited(admin, unit, requests_per_minute=None) == none | {"tokens_per_day": 5}
+    assert admin.get(f"/admin/tenants/{unit.slug}").json()["limits"] == none | {"tokens_per_day": 5}
+    assert admin.patch(f"/admin/tenants/{unit.slug}", json={"limits": None}).json()["limits"] == none
+
+
+def test_a_keys_limits_are_set_shown_and_lifted(admin: httpx.Client, unit: Unit) -> None:
+    keys = f"/admin/tenants/{unit.slug}/keys"
+    made = admin.post(keys, json={"name": "app", "limits": {"concurrent_requests": 3}}).json()
+    none = dict.fromkeys(NAMES)
+    assert made["limits"] == none | {"concurrent_requests": 3}
+    path = f"{keys}/{made['id']}"
+    assert admin.patch(path, json={"limits": {"tokens_per_minute": 7}}).json()["limits"] == none | {
+        "concurrent_requests": 3,
+        "tokens_per_minute": 7,
+    }
+    rotated = admin.post(f"{path}/rotate", json={}).json()
+    assert rotated["limits"]["tokens_per_minute"] == 7
+    assert admin.patch(path, json={"limits": None}).json()["limits"] == none
+    assert admin.patch(f"{keys}/unknown", json={"limits": {}}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("limits", "param"),
+    [
+        ({"requests": 1}, "limits.requests"),
+        ({"tokens_per_day": -1}, "limits.tokens_per_day"),
+        ({"tokens_per_day": 1.5}, "limits.tokens_per_day"),
+        ("none", "limits"),
+    ],
+)
+def test_what_makes_no_sense_is_named(admin: httpx.Client, unit: Unit, limits: object, param: str) -> None:
+    path = f"/admin/tenants/{unit.slug}"
+    for answer in (
+        admin.patch(path, json={"limits": limits}),
+        admin.post(f"{path}/keys", json={"name": "app", "limits": limits}),
+    ):
+        assert answer.status_code in {400, 422}
+        assert answer.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/generate"])
+def test_who_is_beyond_a_limit_is_told_when_to_come_again(
+    site: Site, admin: httpx.Client, unit: Unit, path: str
+) -> None:
+    limited(admin, unit, requests_per_minute=2)
+    # There is no engine here; a request is one all the same.
+    assert [ask(site, unit, path).status_code for _ in range(3)] == [503, 503, 429]
+    refused = ask(site, unit, path)
+    assert 0 < int(refused.headers["retry-after"]) <= 61
+    assert refused.headers["x-ratelimit-limit-requests"] == "2"
+    assert refused.headers["x-ratelimit-remaining-requests"] == "0"
+    assert 0 < float(refused.headers["x-ratelimit-reset-requests"].removesuffix("s")) <= 60.1
+    assert "x-ratelimit-limit-tokens" not in refused.headers
+    error = refused.json()["error"]
+    if path.startswith("/v1"):
+        assert (error["type"], error["code"], error["param"]) == (
+            "rate_limit_error", "rate_limit_exceeded", "requests_per_minute",
+        )  # fmt: skip
+        error = error["message"]
+    assert error == "requests_per_minute: found 3 with this request, allowed 2 of this tenant"
+
+
+def test_the_sdk_raises_what_its_users_catch(site: Site, admin: httpx.Client, unit: Unit) -> None:
+    for most in (1, 0):
+        limited(admin, unit, requests_per_minute=most)
+        ask(site, unit)
+        with (
+            openai.OpenAI(base_url=f"{site.url}/v1", api_key=unit.key, max_retries=0) as sdk,
+            pytest.raises(openai.RateLimitError) as raised,
+        ):
+            sdk.completions.create(model="tiny-llama", prompt="x")
+        assert raised.value.code == "rate_limit_exceeded"
+
+
+def test_a_budget_that_is_used_up_says_so(site: Site, admin: httpx.Client, unit: Unit) -> None:
+    limited(admin, unit, tokens_per_month=100)
+    site.engine.most = 60
+    try:
+        # Nothing was used, as there is no engine, and so it is given back.
+        assert [ask(site, unit).status_code for _ in range(3)] == [503] * 3
+        site.engine.most = 101
+        refused = ask(site, unit)
+    finally:
+        site.engine.most = 0
+    assert refused.status_code == 400
+    assert "tokens_per_month: found 101 with this request, allowed 100" in refused.json()["error"]["message"]
+
+
+def test_a_neighbour_feels_and_learns_nothing(site: Site, admin: httpx.Client, unit: Unit) -> None:
+    other = make_unit(admin)
+    limited(admin, unit, requests_per_minute=1)
+    assert [ask(site, unit).status_code for _ in range(2)] == [503, 429]
+    answer = ask(site, other)
+    assert answer.status_code == 503
+    assert not [name for name in answer.headers if name.startswith("x-ratelimit")]
+
+
+def test_no_tenants_key_changes_limits(site: Site, unit: Unit) -> None:
+    key_id = unit.key.split("_")[1]
+    with site.client(unit.key) as own:
+        for path in (f"/admin/tenants/{unit.slug}", f"/admin/tenants/{unit.slug}/keys/{key_id}"):
+            assert own.patch(path, json={"limits": {"requests_per_minute": 10**9}}).status_code == 403

@@ -1,0 +1,210 @@
+"""Limits against a plain list of all that was ever admitted: never beyond, and never short of what fits."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from app.limits.limiter import Exceeded, Grant, Limiter, Subject
+from app.limits.limits import Limits
+from app.limits.window import SPAN_S, Window
+
+START = datetime(2026, 11, 30, 23, 58, tzinfo=UTC)
+TENANT: Subject = ("tenant", "7")
+KEYS: tuple[Subject, ...] = (("key", "a"), ("key", "b"))
+#: By how much a window may remember too long.
+STEP_S = 0.1
+
+
+def at(now: float) -> datetime:
+    return START + timedelta(seconds=now)
+
+
+@dataclass
+class Admitted:
+    """A request that was let in."""
+
+    came: float
+    subjects: tuple[Subject, ...]
+    tokens: int
+    grant: Grant | None
+
+
+class Traffic(RuleBasedStateMachine):
+    """Requests of one tenant by two keys, each with limits of its own, over two days and a turn of the month."""
+
+    limits: ClassVar[dict[Subject, Limits]] = {
+        TENANT: Limits(9, 900, 5, 500, 3000, 5000),
+        KEYS[0]: Limits(requests_per_minute=6, tokens_per_minute=500),
+        KEYS[1]: Limits(concurrent_requests=3, tokens_per_day=2000),
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limiter, self.now, self.admitted = Limiter(), 0.0, list[Admitted]()
+
+    @rule(seconds=st.one_of(st.floats(0, 2), st.floats(0, 70), st.just(40_000.0)))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(key=st.sampled_from(KEYS), tokens=st.integers(0, 600))
+    def ask(self, key: Subject, tokens: int) -> None:
+        own = {subject: self.limits[subject] for subject in (TENANT, key)}
+        try:
+            grant = self.limiter.take(own, tokens, self.now, at(self.now))
+        except Exceeded as error:
+            refusal = error
+        else:
+            self.admitted.append(Admitted(self.now, tuple(own), tokens, grant))
+            return
+        assert any(self.used(subject, tokens, late_s=STEP_S) for subject in own), f"there is room, yet {refusal}"
+        assert refusal.found > refusal.allowed == getattr(own[refusal.subject], refusal.name)
+
+    @precondition(lambda self: any(one.grant for one in self.admitted))
+    @rule(which=st.integers(0, 99), part=st.floats(0, 1))
+    def end(self, which: int, part: float) -> None:
+        running = [one for one in self.admitted if one.grant]
+        ended = running[which % len(running)]
+        ended.tokens = int(ended.tokens * part)
+        assert ended.grant is not None
+        self.limiter.settle(ended.grant, ended.tokens, self.now, at(self.now))
+        ended.grant = None
+
+    @invariant()
+    def nothing_is_beyond_its_limit(self) -> None:
+        for subject in self.limits:
+            assert not self.used(subject)
+
+    @invariant()
+    def what_has_nothing_is_forgotten(self) -> None:
+        assert len(self.limiter) <= len(self.limits)
+
+    def used(self, subject: Subject, tokens: int | None = None, late_s: float = 0.0) -> list[str]:
+        """The limits that are exceeded, by one request more of so many tokens if they are given."""
+        own = [one for one in self.admitted if subject in one.subjects]
+        minute = [one for one in own if one.came > self.now - SPAN_S - late_s]
+        day = [one for one in own if at(one.came).date() == at(self.now).date()]
+        month = [one for one in own if at(one.came).month == at(self.now).month]
+        more = tokens is not None
+        found = {
+            "requests_per_minute": len(minute) + more,
+            "tokens_per_minute": sum(one.tokens for one in minute) + (tokens or 0),
+            "concurrent_requests": sum(one.grant is not None for one in own) + more,
+            "tokens_per_request": tokens or 0,
+            "tokens_per_day": sum(one.tokens for one in day) + (tokens or 0),
+            "tokens_per_month": sum(one.tokens for one in month) + (tokens or 0),
+        }
+        limits = self.limits[subject]
+        return [name for name, total in found.items() if (limit := getattr(limits, name)) is not None and total > limit]
+
+
+TestTraffic = Traffic.TestCase
+TestTraffic.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+
+
+@given(st.lists(st.tuples(st.floats(0, 20), st.integers(0, 9)), max_size=60), st.integers(0, 9), st.integers(9, 40))
+def test_after_the_wait_that_a_window_tells_there_is_room_and_not_much_before(arrivals, amount, limit):
+    window, now = Window(), 0.0
+    for pause, more in arrivals:
+        now += pause
+        window.add(now, more)
+    wait = window.room_in(now, amount, limit)
+    if wait > 2 * STEP_S:
+        assert window.total + amount > limit
+        window.advance(now + wait - 2 * STEP_S)
+        assert window.total + amount > limit
+    window.advance(now + wait)
+    assert window.total + amount <= limit
+    rest = window.empty_in(now + wait)
+    window.advance(now + wait + rest)
+    assert window.total == 0
+
+
+def test_a_window_of_ten_thousand_requests_keeps_no_more_than_its_steps():
+    window = Window()
+    for number in range(100_000):
+        window.add(number / 100, 1)
+    assert len(window._steps) <= SPAN_S / STEP_S + 1
+    assert 6000 <= window.total <= 6000 + 10 + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "wait"),
+    [
+        ("requests_per_minute", SPAN_S + STEP_S),
+        ("tokens_per_minute", SPAN_S + STEP_S),
+        ("concurrent_requests", 1.0),
+        ("tokens_per_day", 120.0),
+        ("tokens_per_month", 120.0),
+    ],
+)
+def test_who_is_refused_learns_when_to_come_again(name, wait):
+    limiter, own = Limiter(), {TENANT: Limits(**{name: 1 if name.endswith(("minute", "requests")) else 10})}
+    tokens = own[TENANT].tokens_per_minute or 10
+    limiter.take(own, tokens, 0.0, START)
+    with pytest.raises(Exceeded) as refused:
+        limiter.take(own, tokens, 0.0, START)
+    assert (refused.value.name, refused.value.subject) == (name, TENANT)
+    assert refused.value.retry_after_s == pytest.approx(wait)
+
+
+def test_in_the_middle_of_a_month_its_end_is_days_away():
+    limiter, own, noon = Limiter(), {TENANT: Limits(tokens_per_month=10)}, datetime(2026, 2, 10, 12, tzinfo=UTC)
+    limiter.take(own, 10, 0.0, noon)
+    with pytest.raises(Exceeded) as refused:
+        limiter.take(own, 1, 0.0, noon)
+    assert refused.value.retry_after_s == 18.5 * 86400
+
+
+def test_what_is_larger_than_the_limit_never_fits():
+    for limits in (Limits(tokens_per_minute=10), Limits(tokens_per_request=10), Limits(tokens_per_day=10)):
+        with pytest.raises(Exceeded) as refused:
+            Limiter().take({TENANT: limits}, 11, 0.0, START)
+        assert refused.value.retry_after_s is None
+
+
+def test_all_limits_are_taken_together_or_none():
+    limiter = Limiter()
+    own = {TENANT: Limits(requests_per_minute=2), KEYS[0]: Limits(tokens_per_minute=5)}
+    for _ in range(3):
+        with pytest.raises(Exceeded, match="key tokens_per_minute: found 6, allowed 5"):
+            limiter.take(own, 6, 0.0, START)
+    assert len(limiter) == 0
+    for _ in range(2):
+        limiter.take(own, 2, 0.0, START)
+
+
+def test_the_nearest_limit_is_shown():
+    limiter = Limiter()
+    own = {TENANT: Limits(requests_per_minute=10, tokens_per_minute=100), KEYS[0]: Limits(requests_per_minute=4)}
+    grant = limiter.take(own, 60, 0.0, START)
+    limiter.take(own, 0, 30.0, at(30.0))
+    standing = limiter.standing(own, 30.0, at(30.0))
+    assert standing.requests is not None
+    assert standing.tokens is not None
+    assert (standing.requests.limit, standing.requests.remaining) == (4, 2)
+    assert standing.requests.reset_s == pytest.approx(SPAN_S, abs=0.11)
+    assert (standing.tokens.limit, standing.tokens.remaining) == (100, 40)
+    limiter.settle(grant, 10, 30.0, at(30.0))
+    again = limiter.standing(own, 30.0, at(30.0)).tokens
+    assert again is not None
+    assert again.remaining == 90
+    nothing = limiter.standing({("key", "z"): Limits()}, 30.0, at(30.0))
+    assert (nothing.requests, nothing.tokens) == (None, None)
+
+
+def test_what_was_used_before_counts():
+    limiter, own = Limiter(), {TENANT: Limits(2, 100, None, None, 1000, 2000)}
+    limiter.restore(TENANT, tokens_of_day=950, tokens_of_month=1500, now=0.0, at=START)
+    limiter.restore_request(TENANT, 60, -20.0, at(-20.0))
+    for tokens, name in ((60, "tokens_per_day"), (45, "tokens_per_minute")):
+        with pytest.raises(Exceeded, match=name):
+            limiter.take(own, tokens, 0.0, START)
+    limiter.take(own, 40, 0.0, START)
+    with pytest.raises(Exceeded, match="requests_per_minute") as refused:
+        limiter.take(own, 0, 0.0, START)
+    assert refused.value.retry_after_s == pytest.approx(40, abs=0.11)

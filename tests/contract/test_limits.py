@@ -1,0 +1,229 @@
+"""Limits of tenants and keys on both databases: set, refused with, settled, and known again after a restart."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from adapters.identity import VersionKey
+from app.engine.base import Endpoint, EngineRequest, TokenUsage
+from app.errors import BudgetExceeded, InvalidRequest, LimitExceeded, NotFound, TenoraError
+from app.limits.limits import UNLIMITED, Limits
+from app.registry import Caller, Scope
+from app.services.limits import LimitService
+from app.services.metering.journal import Journal
+from app.services.metering.ledger import Ledger
+from app.services.metering.meter import Meter
+from tests.app.serving import NoEngine
+from tests.contract.registry import Node
+
+pytest_plugins = ("tests.contract.registry_fixtures",)
+
+SCOPES = ["inference", "usage:read"]
+WHOLE = {"choices": [{"finish_reason": "stop"}]}
+
+
+def request(identity: str) -> EngineRequest:
+    key = VersionKey(3, "c" * 64, "w" * 64, 1, 1)
+    return EngineRequest(identity, Endpoint.COMPLETIONS, {"prompt": "x"}, "prices", key, "salt")
+
+
+def service(node: Node, engine: NoEngine) -> LimitService:
+    return LimitService(node.database, engine, clock=node.clock, monotonic=node.clock.monotonic)
+
+
+async def caller_of(node: Node, tenant: str, **limits: int) -> Caller:
+    """A new key's caller, as it authenticates."""
+    new = await node.keys.create(tenant, name="test", scopes=SCOPES, limits=limits, actor="cli")
+    return await node.keys.authenticate(new.text)
+
+
+async def test_limits_of_tenants_and_keys_are_kept_changed_lifted_and_rotated(node: Node) -> None:
+    assert (await node.tenants.create("pricing", actor="cli")).limits == UNLIMITED
+    both = {"requests_per_minute": 60, "tokens_per_day": 10**12}
+    changed = await node.tenants.update("pricing", limits=both, actor="cli")
+    assert changed.limits == Limits(requests_per_minute=60, tokens_per_day=10**12)
+    new = await node.keys.create("pricing", name="app", limits={"concurrent_requests": 2}, actor="cli")
+    caller = await node.keys.authenticate(new.text)
+    assert (caller.tenant_limits, caller.limits) == (changed.limits, Limits(concurrent_requests=2))
+    await node.keys.change_limits("pricing", new.key.id, {"tokens_per_minute": 5}, actor="cli")
+    await node.tenants.update("pricing", limits={"tokens_per_day": None}, actor="cli")
+    caller = await node.keys.authenticate(new.text)
+    assert caller.tenant_limits == Limits(requests_per_minute=60)
+    assert caller.limits == Limits(concurrent_requests=2, tokens_per_minute=5)
+    rotated = await node.keys.rotate("pricing", new.key.id, actor="cli")
+    assert rotated.key.limits == caller.limits
+    assert (await node.keys.change_limits("pricing", new.key.id, None, actor="cli")).limits == UNLIMITED
+    assert [key.limits for key in (await node.keys.list("pricing")).data if key.id == new.key.id] == [UNLIMITED]
+    with pytest.raises(NotFound):
+        await node.keys.change_limits(None, new.key.id, {}, actor="cli")
+
+
+@pytest.mark.parametrize(
+    ("limits", "param"),
+    [
+        ([1], "limits"),
+        ({"requests": 1}, "limits"),
+        ({"tokens_per_day": -1}, "limits.tokens_per_day"),
+        ({"tokens_per_day": True}, "limits.tokens_per_day"),
+        ({"tokens_per_day": 2**63}, "limits.tokens_per_day"),
+    ],
+)
+async def test_limits_that_make_no_sense_are_named(node: Node, limits: object, param: str) -> None:
+    await node.tenants.create("pricing", actor="cli")
+    for call in (
+        node.tenants.update("pricing", limits=limits, actor="cli"),
+        node.keys.create("pricing", name="app", limits=limits, actor="cli"),
+    ):
+        with pytest.raises(InvalidRequest) as refused:
+            await call
+        assert refused.value.param == param
+
+
+async def test_a_key_is_bound_by_its_own_limits_and_its_tenants(node: Node) -> None:
+    await node.tenants.create("pricing", actor="cli")
+    await node.tenants.update("pricing", limits={"requests_per_minute": 3}, actor="cli")
+    one, two = await caller_of(node, "pricing", requests_per_minute=2), await caller_of(node, "pricing")
+    limits = service(node, NoEngine())
+    for number, caller in enumerate((one, one, two)):
+        await limits.admit(caller, request(str(number)))
+    for caller, whose in ((one, "key|tenant"), (two, "tenant")):
+        with pytest.raises(LimitExceeded, match=f"requests_per_minute: found [34] .* of this ({whose})") as refused:
+            await limits.admit(caller, request("more"))
+        assert refused.value.retry_after in {60, 61}
+        standing = refused.value.standing.requests
+        assert standing is not None
+        assert standing.remaining == 0
+    node.clock.advance(61)
+    await limits.admit(one, request("later"))
+
+
+async def test_another_tenant_feels_nothing(node: Node) -> None:
+    for slug in ("pricing", "retail"):
+        await node.tenants.create(slug, actor="cli")
+        await node.tenants.update(slug, limits={"concurrent_requests": 1, "tokens_per_minute": 10}, actor="cli")
+    engine, limits = NoEngine(), None
+    engine.most = 10
+    limits = service(node, engine)
+    greedy, quiet = await caller_of(node, "pricing"), await caller_of(node, "retail")
+    await limits.admit(greedy, request("1"))
+    for _ in range(9):
+        with pytest.raises(LimitExceeded):
+            await limits.admit(greedy, request("2"))
+    permit = await limits.admit(quiet, request("3"))
+    assert permit.standing.tokens is not None
+    assert permit.standing.tokens.remaining == 0
+
+
+async def test_a_request_that_can_never_fit_is_a_wrong_one(node: Node) -> None:
+    await node.tenants.create("pricing", actor="cli")
+    engine = NoEngine()
+    engine.most = 101
+    for name in ("tokens_per_request", "tokens_per_minute", "tokens_per_day"):
+        caller = await caller_of(node, "pricing", **{name: 100})
+        with pytest.raises(InvalidRequest, match=f"{name}: found 101 with this request, allowed 100 of this key"):
+            await service(node, engine).admit(caller, request("1"))
+
+
+async def test_tokens_are_counted_beforehand_only_for_who_has_a_limit_of_them(node: Node) -> None:
+    class Counting(NoEngine):
+        counted = 0
+
+        async def most_tokens(self, request: EngineRequest) -> int:
+            self.counted += 1
+            return 7
+
+    await node.tenants.create("pricing", actor="cli")
+    engine = Counting()
+    limits = service(node, engine)
+    await limits.admit(await caller_of(node, "pricing", requests_per_minute=9, concurrent_requests=9), request("1"))
+    assert engine.counted == 0
+    await limits.admit(await caller_of(node, "pricing", tokens_per_month=9), request("2"))
+    assert engine.counted == 1
+
+
+async def answered(meter: Meter, limits: LimitService, caller: Caller, engine: NoEngine, one: EngineRequest) -> None:
+    """One request of which the engine says that it used 7 tokens."""
+
+    async def work() -> dict[str, object]:
+        await asyncio.sleep(0)
+        engine.usages[one.request_id] = TokenUsage(4, 0, 3, 0.1)
+        return WHOLE
+
+    permit = await limits.admit(caller, one)
+    await meter.metered(caller, one, work(), permit=permit)
+
+
+async def test_what_was_not_used_is_given_back_and_a_restart_forgets_nothing(node: Node, tmp_path) -> None:
+    await node.tenants.create("pricing", actor="cli")
+    engine = NoEngine()
+    engine.most = 20
+    caller = await caller_of(node, "pricing", tokens_per_minute=70, tokens_per_month=98, concurrent_requests=5)
+    ledger = Ledger(node.database, Journal(tmp_path / "usage"))
+    await ledger.open()
+    limits = service(node, engine)
+    meter = Meter(engine, ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
+    for number in range(8):
+        await answered(meter, limits, caller, engine, request(f"{number}" * 32))
+    # 56 used; 20 more might not fit.
+    with pytest.raises(LimitExceeded, match="tokens_per_minute: found 76"):
+        await limits.admit(caller, request("8"))
+    await ledger.ship()
+    again = service(node, engine)
+    await again.restore()
+    with pytest.raises(LimitExceeded, match="tokens_per_minute: found 76"):
+        await again.admit(caller, request("8"))
+    node.clock.advance(62)
+    meter = Meter(engine, ledger, again, clock=node.clock, monotonic=node.clock.monotonic)
+    for number in "ab":
+        await answered(meter, again, caller, engine, request(number * 32))
+    await ledger.ship()
+    third = service(node, engine)
+    await third.restore()
+    for after in (again, third):
+        engine.most = 28
+        permit = await after.admit(caller, request("c"))
+        after.settle(permit, 0)
+        engine.most = 29
+        with pytest.raises(BudgetExceeded, match="tokens_per_month: found 99"):
+            await after.admit(caller, request("d"))
+    node.clock.advance(timedelta(days=31).total_seconds())
+    await third.admit(caller, request("e"))
+    await ledger.close()
+
+
+@pytest.mark.parametrize("outcome", [InvalidRequest("no"), asyncio.CancelledError()])
+async def test_a_request_that_fails_gives_its_place_back(node: Node, tmp_path, outcome) -> None:
+    await node.tenants.create("pricing", actor="cli")
+    caller = await caller_of(node, "pricing", concurrent_requests=1)
+    engine, ledger = NoEngine(), Ledger(node.database, Journal(tmp_path / "usage"))
+    limits = service(node, engine)
+    meter = Meter(engine, ledger, limits)
+
+    async def failing() -> dict[str, object]:
+        raise outcome
+
+    for number in range(3):
+        permit = await limits.admit(caller, request(str(number)))
+        with pytest.raises(type(outcome)):
+            await meter.metered(caller, request(str(number)), failing(), permit=permit)
+        await meter.close()
+
+
+async def test_one_thousand_requests_at_once_get_exactly_what_there_is(node: Node) -> None:
+    await node.tenants.create("pricing", actor="cli")
+    caller = await caller_of(node, "pricing", requests_per_minute=333, tokens_per_minute=10**6)
+    engine = NoEngine()
+    engine.most = 10
+    limits = service(node, engine)
+    outcomes = await asyncio.gather(
+        *(limits.admit(caller, request(str(number))) for number in range(1000)), return_exceptions=True
+    )
+    assert sum(not isinstance(one, TenoraError) for one in outcomes) == 333
+    other = replace(caller, key_id="another", limits=Limits(tokens_per_minute=55))
+    outcomes = await asyncio.gather(
+        *(limits.admit(other, request(str(number))) for number in range(1000)), return_exceptions=True
+    )
+    assert sum(not isinstance(one, TenoraError) for one in outcomes) == 5
+    assert Scope.INFERENCE in other.scopes
