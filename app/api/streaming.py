@@ -35,6 +35,9 @@ async def until_disconnect(receive: Receive, work: Awaitable[Result]) -> Result:
             raise ClientDisconnect from None
         raise
     if watch.close():
+        # It went away in the very moment of the answer, and nobody else will ever close that.
+        if isinstance(result, Served) and not isinstance(result.answer, dict):
+            await result.answer.aclose()
         raise ClientDisconnect
     return result
 

@@ -106,6 +106,33 @@ async def test_work_that_makes_an_error_of_it_has_none_either():
         await until_disconnect(client.receive, work())
 
 
+@pytest.mark.parametrize("steps", range(8))
+async def test_an_answer_that_comes_as_its_client_goes_is_closed(steps):
+    """In whichever turn of the loop the two meet, nobody else would ever give its slot back."""
+    client, made, closed = Client(), [], []
+
+    class Events:
+        async def aclose(self):
+            closed.append(self)
+
+    async def work():
+        client.gone.set()
+        # Some work ends although it is cancelled, as vLLM's did.
+        for _ in range(steps):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+        made.append(Events())
+        return Served(made[0], None)
+
+    try:
+        served = await until_disconnect(client.receive, work())
+    except ClientDisconnect:
+        assert closed == made
+    else:
+        assert served.answer is made[0]
+        assert not closed
+
+
 async def test_a_task_whose_client_went_away_goes_on_uncancelled():
     client = Client()
 
