@@ -2,10 +2,12 @@
 
 from app.periodic import Periodic
 from app.process import Process
+from app.services.audit import EVERY_S as AUDIT_EVERY_S
 from app.services.canary.runner import CanaryRunner
 from app.services.deletion.worker import EVERY_S as DELETIONS_EVERY_S
 from app.services.events import EVERY_S as EVENTS_EVERY_S
 from app.services.idempotency import SWEEP_EVERY_S as IDEMPOTENCY_EVERY_S
+from app.services.limits.service import EVERY_S as LIMITS_EVERY_S
 from app.services.metering.ledger import EVERY_S as USAGE_EVERY_S
 from app.services.nodes import HEARTBEAT_S
 from app.services.placement import EVERY_S as PLACEMENT_EVERY_S
@@ -31,5 +33,7 @@ def background(process: Process) -> tuple[Periodic, ...]:
         Periodic("deletions", DELETIONS_EVERY_S, process.deleting.advance),
         Periodic("events", EVENTS_EVERY_S, process.events.poll),
         Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
+        Periodic("audit seals", AUDIT_EVERY_S, process.audit.seal),
+        Periodic("limits", LIMITS_EVERY_S, process.limits.accounts.tend),
         Periodic("usage", USAGE_EVERY_S, process.ledger.ship),
     )

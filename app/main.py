@@ -141,7 +141,8 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
         await process.ledger.open()
         # What a server that died has left counts too.
         await process.ledger.ship()
-        await process.limits.restore()
+        started.push_async_callback(process.limits.accounts.close)
+        await process.limits.accounts.restore()
         started.push_async_callback(process.meter.close)
         started.push_async_callback(process.engine.stop)
         await process.engine.start()

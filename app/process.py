@@ -21,6 +21,7 @@ from app.planning.machine import resolve_slots
 from app.secrets import load_pepper
 from app.services.adapters import AdapterService
 from app.services.aliases import AliasService
+from app.services.audit import AuditService
 from app.services.caller_cache import CallerCache
 from app.services.canary.canaries import CanaryService
 from app.services.canary.outcomes import Outcomes
@@ -38,7 +39,8 @@ from app.services.imports import ImportService
 from app.services.inference import InferenceService
 from app.services.key_format import KeyHasher
 from app.services.keys import KeyService
-from app.services.limits import LimitService
+from app.services.limits.choice import accounts_of
+from app.services.limits.service import LimitService
 from app.services.merging import MergingService
 from app.services.metering.journal import Journal
 from app.services.metering.ledger import Ledger
@@ -116,11 +118,15 @@ class Process:
 
     @cached_property
     def keys(self) -> KeyService:
-        return KeyService(self.database, KeyHasher(self._pepper), self._callers)
+        return KeyService(self.database, KeyHasher(self._pepper), self._callers, base_name=self.base.name)
 
     @cached_property
     def tenants(self) -> TenantService:
         return TenantService(self.database, self._callers)
+
+    @cached_property
+    def audit(self) -> AuditService:
+        return AuditService(self.database, self._pepper, self.settings.home / "audit-seal")
 
     @cached_property
     def idempotency(self) -> IdempotencyService:
@@ -247,7 +253,7 @@ class Process:
 
     @cached_property
     def limits(self) -> LimitService:
-        return LimitService(self.database, self.engine)
+        return LimitService(self.engine, accounts_of(self.settings, self.database, self.node))
 
     @cached_property
     def meter(self) -> Meter:

@@ -10,6 +10,7 @@ from adapters.identity import VersionKey
 from app.limits.limits import UNLIMITED, Limits
 from app.quota import UNLIMITED as NO_QUOTA
 from app.quota import Quota
+from app.restrictions import UNRESTRICTED, Restrictions
 
 Item = TypeVar("Item")
 
@@ -60,7 +61,7 @@ class Caller:
         tenant_id, tenant_slug: None for a platform key.
         salt: the tenant's secret for the engine's prefix cache; empty for a platform key, which never infers.
         weight: the tenant's share of the engine against that of others.
-        limits: the key's; ``tenant_limits`` those of all the tenant's keys together.
+        limits: of all the tenant's keys together; the key's own are among its restrictions.
     """
 
     key_id: str
@@ -70,7 +71,7 @@ class Caller:
     salt: str = field(repr=False)
     weight: float = 1.0
     limits: Limits = UNLIMITED
-    tenant_limits: Limits = UNLIMITED
+    restrictions: Restrictions = UNRESTRICTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class Key:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
-    limits: Limits = UNLIMITED
+    restrictions: Restrictions = UNRESTRICTED
 
 
 @dataclass(frozen=True, slots=True)

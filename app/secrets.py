@@ -9,6 +9,9 @@ import os
 import secrets
 from pathlib import Path
 
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
 from app.settings import Settings
 
 MIN_PEPPER_BYTES = 32
@@ -33,6 +36,12 @@ def load_pepper(settings: Settings) -> bytes:
     if not path.exists():
         _make(path)
     return _checked(path.read_bytes().strip(), str(path))
+
+
+def derive(pepper: bytes, purpose: str, *words: str) -> bytes:
+    """A key of 32 bytes for one purpose, by HKDF-SHA256 (RFC 5869); no word holds a NUL."""
+    info = "\0".join((f"tenora {purpose}", *words)).encode()
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(pepper)
 
 
 def _make(path: Path) -> None:

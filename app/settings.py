@@ -160,6 +160,11 @@ class Settings(BaseSettings):
         description='versions loaded before the server says that it is ready, as JSON: ["tenant/adapter", '
         '"tenant/adapter:alias", "tenant/adapter@3"]',
     )
+    limit_accounts: Literal["auto", "memory", "database"] = Field(
+        "auto",
+        description="where limits are counted: in this server's memory, or in the database, together with other "
+        "servers; auto: in the database, if that is PostgreSQL",
+    )
     fetch_seconds: float = Field(
         30, gt=0, description="seconds that a request waits for an adapter's bytes from the store"
     )

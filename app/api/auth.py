@@ -25,10 +25,15 @@ async def authenticate(request: Request) -> Caller:
 
     Raises:
         Unauthenticated: none, or one that does not work.
+        Forbidden: it does not work from where the call comes from.
         RegistryUnavailable
     """
     process = await process_of(request)
-    return await process.keys.authenticate(_key(request))
+    caller = await process.keys.authenticate(_key(request))
+    host = request.client.host if request.client else None
+    if not caller.restrictions.allows_address(host):
+        raise Forbidden(f"the key does not work from {host}")
+    return caller
 
 
 def require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:

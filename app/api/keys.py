@@ -1,6 +1,6 @@
 """API keys: mounted at ``/admin/tenants/{tenant}/keys`` for a tenant's, at ``/admin/keys`` for the platform's."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -31,7 +31,7 @@ async def create(
         name=body.name,
         scopes=body.scopes,
         expires_in_s=body.expires_in_s,
-        limits=body.limits.model_dump(exclude_unset=True) if body.limits else None,
+        restrictions=_restrictions(body),
         actor=caller.key_id,
     )
     response.headers["location"] = f"{request.url.path}/{new.key.id}"
@@ -46,10 +46,9 @@ async def list_(
     return ListOut(data=[KeyOut.of(key) for key in page.data], next_cursor=page.next_cursor)
 
 
-@router.patch("/{key_id}", summary="Set or lift a key's limits", responses=answers(400, 404))
+@router.patch("/{key_id}", summary="Set or lift what restricts a key", responses=answers(400, 404))
 async def change(key_id: str, body: KeyPatch, tenant: Tenant, caller: Admin, process: ProcessDep) -> KeyOut:
-    limits = body.limits and body.limits.model_dump(exclude_unset=True)
-    return KeyOut.of(await process.keys.change_limits(tenant, key_id, limits, actor=caller.key_id))
+    return KeyOut.of(await process.keys.restrict(tenant, key_id, _restrictions(body), actor=caller.key_id))
 
 
 @router.delete("/{key_id}", status_code=204, summary="Revoke a key", responses=answers(404))
@@ -75,3 +74,8 @@ async def rotate(
     new = await process.keys.rotate(tenant, key_id, grace_s=body.grace_s, actor=caller.key_id)
     response.headers["location"] = f"{request.url.path.removesuffix(f'/{key_id}/rotate')}/{new.key.id}"
     return NewKeyOut.made(new.key, new.text)
+
+
+def _restrictions(body: KeyPatch) -> dict[str, Any]:
+    """Those that were sent: null lifts one."""
+    return body.model_dump(include=set(KeyPatch.model_fields), exclude_unset=True)

@@ -42,17 +42,24 @@ class TenantPatch(_Body):
     limits: LimitsPatch | None = Field(None, description="of all its keys together; null lifts every limit")
 
 
-class KeyCreate(_Body):
+class KeyPatch(_Body):
+    limits: LimitsPatch | None = Field(None, description="beside the tenant's; null lifts every limit")
+    adapters: list[str] | None = Field(
+        None,
+        description="names of what it may infer with, without alias and number; the base model has its own name",
+        examples=[["prices", "retail/prices"]],
+    )
+    addresses: list[str] | None = Field(
+        None, description="networks that its calls come from", examples=[["10.0.0.0/8"]]
+    )
+
+
+class KeyCreate(KeyPatch):
     name: str
     scopes: list[str] | None = Field(
         None, description="default: inference; of a platform key always admin", examples=[["inference"]]
     )
     expires_in_s: int | None = Field(None, description="default: never")
-    limits: LimitsPatch | None = Field(None, description="default: none but the tenant's")
-
-
-class KeyPatch(_Body):
-    limits: LimitsPatch | None = Field(description="null lifts every limit")
 
 
 class KeyRotate(_Body):
@@ -90,6 +97,8 @@ class KeyOut(BaseModel):
     expires_at: datetime | None
     revoked_at: datetime | None
     limits: LimitsOut
+    adapters: list[str] | None = Field(description="what it may infer with; null: anything of its tenant's")
+    addresses: list[str] | None = Field(description="where its calls may come from; null: from anywhere")
 
     @classmethod
     def of(cls, key: Key) -> "KeyOut":
@@ -239,5 +248,7 @@ def _shown(key: Key) -> dict[str, Any]:
         "created_at": key.created_at,
         "expires_at": key.expires_at,
         "revoked_at": key.revoked_at,
-        "limits": LimitsOut.of(key.limits),
+        "limits": LimitsOut.of(key.restrictions.limits),
+        "adapters": key.restrictions.adapters,
+        "addresses": key.restrictions.addresses,
     }

@@ -38,6 +38,12 @@ def create(
     expires_in: Annotated[
         int | None, typer.Option(metavar="DURATION", parser=seconds, help="for example 90d (default: never)")
     ] = None,
+    adapter: Annotated[
+        list[str] | None, typer.Option(help="may infer with this one only; repeatable (default: all of its tenant's)")
+    ] = None,
+    address: Annotated[
+        list[str] | None, typer.Option(help="works from this network only, as 10.0.0.0/8; repeatable")
+    ] = None,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
@@ -47,6 +53,8 @@ def create(
     body: dict[str, Any] = {"name": name}
     body |= {"scopes": scope} if scope else {}
     body |= {"expires_in_s": expires_in} if expires_in is not None else {}
+    body |= {"adapters": adapter} if adapter else {}
+    body |= {"addresses": address} if address else {}
     with connect_as_admin(url, key, as_json=as_json) as api:
         _show_once(api.call("POST", path, body), as_json=as_json)
 

@@ -1,28 +1,13 @@
 """The audit trail as a feed, and the names of versions that the engine speaks of by their ids."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.audit import AuditRow
 from app.database.tables import adapters, audit, tenants, versions
-
-
-@dataclass(frozen=True, slots=True)
-class AuditRow:
-    """One row of the trail; ``id`` grows with the order of insertion, not of commits."""
-
-    id: int
-    at: datetime
-    actor: str
-    action: str
-    tenant: str | None
-    subject: str
-    before: Any
-    after: Any
 
 
 async def newest_id(connection: AsyncConnection) -> int:
@@ -43,6 +28,11 @@ async def rows_between(connection: AsyncConnection, above: int, upto: int, *, li
 async def rows_above(connection: AsyncConnection, above: int, *, limit: int) -> list[AuditRow]:
     """Rows with an id above that, by id."""
     return await _rows(connection, audit.c.id > above, limit=limit)
+
+
+async def count_above(connection: AsyncConnection, above: int) -> int:
+    """How many rows have an id above that."""
+    return int(await connection.scalar(select(func.count()).select_from(audit).where(audit.c.id > above)) or 0)
 
 
 async def rows_with(connection: AsyncConnection, ids: Collection[int]) -> list[AuditRow]:

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.database.tables import keys, tenants
 from app.limits.limits import Limits
 from app.registry import Key, Scope
+from app.restrictions import Restrictions
 
 _SHOWN = (
     keys.c.id,
@@ -20,7 +21,7 @@ _SHOWN = (
     keys.c.created_at,
     keys.c.expires_at,
     keys.c.revoked_at,
-    keys.c.limits,
+    keys.c.restrictions,
 )
 _WITH_TENANT = keys.outerjoin(tenants, keys.c.tenant_id == tenants.c.id)
 
@@ -34,8 +35,8 @@ _CREDENTIAL = (
         tenants.c.slug,
         tenants.c.salt,
         tenants.c.weight,
-        keys.c.limits,
-        tenants.c.limits.label("tenant_limits"),
+        keys.c.restrictions,
+        tenants.c.limits,
         tenants.c.disabled,
         tenants.c.deleted_at,
     )
@@ -52,7 +53,7 @@ class Credential:
         hmac: 64 hex digits.
         tenant_works: False if the tenant is disabled or deleted.
         weight: the tenant's; 1 for a platform key.
-        limits: the key's.
+        limits: the tenant's.
     """
 
     hmac: str = field(repr=False)
@@ -65,7 +66,7 @@ class Credential:
     salt: str = field(repr=False)
     weight: float
     limits: Limits
-    tenant_limits: Limits
+    restrictions: Restrictions
 
 
 def find_credential(connection: Connection, key_id: str) -> Credential | None:
@@ -83,8 +84,8 @@ def find_credential(connection: Connection, key_id: str) -> Credential | None:
         tenant_works=row.tenant_id is None or (not row.disabled and row.deleted_at is None),
         salt=row.salt or "",
         weight=1.0 if row.weight is None else row.weight,
-        limits=Limits(**row.limits),
-        tenant_limits=Limits(**(row.tenant_limits or {})),
+        limits=Limits(**(row.limits or {})),
+        restrictions=Restrictions.of(row.restrictions),
     )
 
 
@@ -100,7 +101,7 @@ async def insert_key(connection: AsyncConnection, key: Key, *, tenant_id: int | 
             created_at=key.created_at,
             expires_at=key.expires_at,
             revoked_at=key.revoked_at,
-            limits=key.limits.given,
+            restrictions=key.restrictions.stored,
         )
     )
 
@@ -128,8 +129,8 @@ async def set_expiry(connection: AsyncConnection, key_id: str, at: datetime) -> 
     await connection.execute(update(keys).where(keys.c.id == key_id).values(expires_at=at))
 
 
-async def set_limits(connection: AsyncConnection, key_id: str, limits: Limits) -> None:
-    await connection.execute(update(keys).where(keys.c.id == key_id).values(limits=limits.given))
+async def set_restrictions(connection: AsyncConnection, key_id: str, restrictions: Restrictions) -> None:
+    await connection.execute(update(keys).where(keys.c.id == key_id).values(restrictions=restrictions.stored))
 
 
 async def set_revoked(connection: AsyncConnection, key_id: str, at: datetime) -> None:
@@ -150,5 +151,5 @@ def _key(row: Row[*tuple[Any, ...]]) -> Key:
         created_at=row.created_at,
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,
-        limits=Limits(**row.limits),
+        restrictions=Restrictions.of(row.restrictions),
     )

@@ -61,7 +61,7 @@ keys = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime),
     Column("revoked_at", UtcDateTime),
-    Column("limits", JSON, nullable=False, server_default=text("'{}'")),
+    Column("restrictions", JSON, nullable=False, server_default=text("'{}'")),
 )
 
 adapters = Table(
@@ -169,6 +169,14 @@ alias_history = Table(
     Column("reason", Text),
     Index("ix_alias_history_adapter_id_alias", "adapter_id", "alias"),
     sqlite_autoincrement=True,
+)
+
+# Proof that nobody changed the rows; see app/audit.py. A row's transaction does not wait for it.
+audit_seals = Table(
+    "audit_seals",
+    metadata,
+    Column("row_id", Integer, primary_key=True, autoincrement=False),
+    Column("mac", String(64), nullable=False),
 )
 
 audit = Table(

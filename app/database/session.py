@@ -33,6 +33,8 @@ class Database:
         parsed = parse_url(url)
         engines = _sqlite_engines if parsed.get_backend_name() == "sqlite" else _postgresql_engines
         self._reader, self._writer = engines(parsed)
+        #: Whether several servers may use it, with locks on rows.
+        self.is_postgresql = parsed.get_backend_name() == "postgresql"
         self._head = head_revision()
         self._revision = RegistryRevision(url)
         self._lookups = _SqliteLookups(parsed) if parsed.get_backend_name() == "sqlite" else None

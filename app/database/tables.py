@@ -17,13 +17,14 @@ from app.database.registry_tables import (
     alias_targets,
     aliases,
     audit,
+    audit_seals,
     keys,
     tenants,
     version_labels,
     versions,
 )
 from app.database.schema import UtcDateTime, metadata
-from app.database.usage_tables import usage, usage_hours
+from app.database.usage_tables import limit_accounts, limit_grants, usage, usage_hours
 
 __all__ = [
     "UtcDateTime",
@@ -32,12 +33,15 @@ __all__ = [
     "alias_targets",
     "aliases",
     "audit",
+    "audit_seals",
     "canaries",
     "canary_figures",
     "deletion_nodes",
     "deletions",
     "idempotency",
     "keys",
+    "limit_accounts",
+    "limit_grants",
     "metadata",
     "nodes",
     "pins",

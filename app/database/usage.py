@@ -11,6 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, tenants, usage, usage_hours, versions
+from app.limits.limiter import Subject
 from app.usage import Group, Grouping, UsageRecord, Used, hour_of, start_of
 
 _SUMS = tuple(field.name for field in fields(Used))
@@ -30,8 +31,9 @@ async def add(connection: AsyncConnection, records: Collection[UsageRecord]) -> 
     if not by_id:
         return 0
     # In order, here and below: two servers that write the same rows must not wait for each other in a circle.
-    statement = _insert(connection, usage).values([asdict(by_id[request_id]) for request_id in sorted(by_id)])
-    inserted = await connection.execute(statement.on_conflict_do_nothing().returning(usage.c.request_id))
+    rows = [asdict(by_id[request_id]) for request_id in sorted(by_id)]
+    statement = _insert(connection, usage).on_conflict_do_nothing().returning(usage.c.request_id)
+    inserted = await connection.execute(statement, rows)
     new = [by_id[request_id] for request_id in inserted.scalars()]
     await _add_to_hours(connection, new)
     return len(new)
@@ -50,8 +52,10 @@ async def totals(
     return [_group(row) for row in found.mappings() if row["requests"]]
 
 
-async def month_totals(connection: AsyncConnection, at: datetime) -> list[tuple[int, str, int, int]]:
-    """What each tenant's each key has used of the UTC day and month of that moment.
+async def month_totals(
+    connection: AsyncConnection, at: datetime, subject: Subject | None = None
+) -> list[tuple[int, str, int, int]]:
+    """What each tenant's each key has used of the UTC day and month of that moment; or of one subject only.
 
     Returns:
         Tenant's id, key's id, tokens of prompts and answers of that day, and of that month.
@@ -65,10 +69,20 @@ async def month_totals(connection: AsyncConnection, at: datetime) -> list[tuple[
         .where(usage_hours.c.hour >= month)
         .group_by(*owner)
     )
+    if subject is not None:
+        kind, identity = subject
+        own = usage_hours.c.tenant_id == int(identity) if kind == "tenant" else usage_hours.c.key_id == identity
+        statement = statement.where(own)
     return [
         (tenant, key, int(of_day), int(of_month))
         for tenant, key, of_day, of_month in await connection.execute(statement)
     ]
+
+
+async def subject_totals(connection: AsyncConnection, subject: Subject, at: datetime) -> tuple[int, int]:
+    """What a tenant, or a key, has used of the UTC day and month of that moment, in tokens."""
+    totals = await month_totals(connection, at, subject)
+    return sum(of_day for *_, of_day, _ in totals), sum(of_month for *_, of_month in totals)
 
 
 async def records_since(connection: AsyncConnection, at: datetime, *, seconds: float) -> list[UsageRecord]:
@@ -84,9 +98,9 @@ async def _add_to_hours(connection: AsyncConnection, records: Collection[UsageRe
     if not sums:
         return
     rows = [dict(zip(_HOUR_KEY, key, strict=True)) | asdict(used) for key, used in sorted(sums.items())]
-    statement = _insert(connection, usage_hours).values(rows)
+    statement = _insert(connection, usage_hours)
     added = {name: usage_hours.c[name] + statement.excluded[name] for name in _SUMS}
-    await connection.execute(statement.on_conflict_do_update(index_elements=_HOUR_KEY, set_=added))
+    await connection.execute(statement.on_conflict_do_update(index_elements=_HOUR_KEY, set_=added), rows)
 
 
 def _insert(connection: AsyncConnection, table: Table) -> Any:

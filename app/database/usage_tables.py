@@ -1,6 +1,6 @@
-"""Tables of what requests used. None of them refers to another: a record is kept whatever became of its tenant."""
+"""Tables of what requests used and may use. None refers to another: a record outlives its tenant, key and adapter."""
 
-from sqlalchemy import Column, Float, Index, Integer, String, Table
+from sqlalchemy import JSON, Column, Float, Index, Integer, String, Table
 from sqlalchemy.types import BigInteger
 
 from app.database.schema import UtcDateTime, metadata
@@ -42,4 +42,23 @@ usage_hours = Table(
     Column("cold_loads", BigInteger, nullable=False),
     Column("load_s", Float, nullable=False),
     Index("ix_usage_hours_tenant_id_hour", "tenant_id", "hour"),
+)
+
+# What tenants and keys have used lately, where several servers count together; see app/limits/limiter.py.
+limit_accounts = Table(
+    "limit_accounts",
+    metadata,
+    # tenant:7, key:8f3a...
+    Column("subject", String(80), primary_key=True),
+    Column("account", JSON, nullable=False),
+)
+
+# What running requests were given: a lease that its server renews.
+limit_grants = Table(
+    "limit_grants",
+    metadata,
+    Column("request_id", String(32), primary_key=True),
+    Column("node_id", String(32), nullable=False, index=True),
+    Column("taken", JSON, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False, index=True),
 )

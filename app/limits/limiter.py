@@ -5,12 +5,15 @@ settled when it has ended; both count for the moment at which it came. State in,
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 from app.limits.limits import Limits
 from app.limits.window import Window
+
+_WINDOWS = ("requests", "tokens")
 
 #: ``("tenant", "7")`` or ``("key", "8f3a...")``.
 Subject = tuple[Literal["tenant", "key"], str]
@@ -70,6 +73,18 @@ class Account:
     month: int = 0
     tokens_of_month: int = 0
 
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> "Account":
+        """What :attr:`stored` gave."""
+        windows = {name: Window.of(stored[name]) for name in _WINDOWS}
+        return cls(**{**stored, **windows})
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """As JSON."""
+        numbers = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _WINDOWS}
+        return numbers | {name: getattr(self, name).steps for name in _WINDOWS}
+
     def advance(self, now: float, at: datetime) -> None:
         """Begin new minutes, days and months."""
         self.requests.advance(now)
@@ -96,10 +111,14 @@ class Grant:
 
 
 class Limiter:
-    """The accounts of all subjects that have used something this month."""
+    """The accounts of all subjects that have used something this month.
 
-    def __init__(self) -> None:
-        self._accounts: dict[Subject, Account] = {}
+    Args:
+        accounts: those that there are already.
+    """
+
+    def __init__(self, accounts: Mapping[Subject, Account] = MappingProxyType({})) -> None:
+        self._accounts = dict(accounts)
 
     def take(self, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime) -> Grant:
         """Let a request run that can use so many tokens at most.
@@ -167,8 +186,10 @@ class Limiter:
         account.requests.add(came, 1)
         account.tokens.add(came, tokens)
 
-    def __len__(self) -> int:
-        return len(self._accounts)
+    @property
+    def accounts(self) -> Mapping[Subject, Account]:
+        """Those with something in them."""
+        return self._accounts
 
     def _account(self, subject: Subject, now: float, at: datetime) -> Account:
         account = self._accounts.setdefault(subject, Account())
@@ -179,6 +200,11 @@ class Limiter:
         for subject in subjects:
             if self._accounts[subject].is_idle():
                 del self._accounts[subject]
+
+
+def subjects_of(tenant_id: int, key_id: str) -> tuple[Subject, Subject]:
+    """Whose limits a key's request is bound by."""
+    return ("tenant", str(tenant_id)), ("key", key_id)
 
 
 def day_of(at: datetime) -> int:

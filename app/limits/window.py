@@ -1,21 +1,35 @@
 """A sum over the last sixty seconds that is never too small."""
 
 from collections import deque
+from collections.abc import Iterable
 from math import floor
 
 SPAN_S = 60.0
-#: An amount leaves when its whole step has: up to a tenth of a second late, a 600th of the span.
-_STEPS_PER_S = 10
+#: An amount leaves when its whole step has: up to a fifth of a second late, a 300th of the span.
+_STEPS_PER_S = 5
 
 
 class Window:
-    """Amounts by the time that they came, in steps of a tenth of a second. Times only ever grow."""
+    """Amounts by the time that they came, in steps of a fifth of a second. Times only ever grow."""
 
     __slots__ = ("_steps", "total")
 
     def __init__(self) -> None:
         self._steps: deque[list[int]] = deque()
         self.total = 0
+
+    @classmethod
+    def of(cls, steps: Iterable[tuple[int, int]]) -> "Window":
+        """What :attr:`steps` gave."""
+        window = cls()
+        window._steps.extend([step, amount] for step, amount in steps)
+        window.total = sum(amount for _, amount in window._steps)
+        return window
+
+    @property
+    def steps(self) -> list[tuple[int, int]]:
+        """Each step with what came in it, the oldest first."""
+        return [(step, amount) for step, amount in self._steps]
 
     def add(self, now: float, amount: int) -> int:
         """Count an amount; returns the step to correct it by."""

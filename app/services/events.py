@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+from app.audit import AuditRow
 from app.clock import Clock, utc_now
 from app.database import events as stored
 from app.database.session import Database
@@ -90,7 +91,7 @@ class EventFeed:
         self._database, self._node, self._clock = database, node, clock
         self._listeners: set[Subscription] = set()
         self._engine_events: deque[tuple[EngineEvent, Event]] = deque(maxlen=_QUEUED)
-        self._sequencer: Sequencer[stored.AuditRow] | None = None
+        self._sequencer: Sequencer[AuditRow] | None = None
         self._reading = asyncio.Lock()
         engine.subscribe(self._note)
 
@@ -161,7 +162,7 @@ class EventFeed:
         for subscription in self._listeners:
             subscription.end("the server stops")
 
-    async def _begin(self) -> Sequencer[stored.AuditRow]:
+    async def _begin(self) -> Sequencer[AuditRow]:
         if self._sequencer is None:
             async with self._database.read() as connection:
                 position = await stored.settled_id(connection, before=self._clock() - _SETTLED)
@@ -194,5 +195,5 @@ class EventFeed:
         return named
 
 
-def _event(row: stored.AuditRow) -> Event:
+def _event(row: AuditRow) -> Event:
     return Event(row.id, row.at, row.action, row.tenant, row.subject, row.actor, row.before, row.after)

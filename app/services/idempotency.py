@@ -25,8 +25,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from sqlalchemy.exc import IntegrityError
 
 from app.clock import Clock, utc_now
@@ -34,6 +32,7 @@ from app.database import idempotency as stored
 from app.database.idempotency import Entry
 from app.database.session import Database
 from app.errors import IdempotencyConflict, IdempotencyInProgress, InvalidRequest, RegistryUnavailable
+from app.secrets import derive
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +96,7 @@ class IdempotencyService:
 
     def __init__(self, database: Database, pepper: bytes, *, clock: Clock = utc_now) -> None:
         self._database, self._pepper, self._clock = database, pepper, clock
-        self._naming = _derive(pepper, "names")
+        self._naming = derive(pepper, "idempotency", "names")
 
     async def reserve(self, actor: str, key: str) -> Reservation | Kept:
         """Begin a request, unless one with this key was answered in the last 24 hours.
@@ -113,7 +112,7 @@ class IdempotencyService:
         if not 1 <= len(key) <= _MAX_KEY or not key.isascii() or not key.isprintable():
             allowed = f"1 to {_MAX_KEY} printable ASCII characters"
             raise InvalidRequest(f"{HEADER}: found {key[:80]!a}, allowed {allowed}", param=HEADER)
-        secret = _derive(self._pepper, "answers", actor, key)
+        secret = derive(self._pepper, "idempotency", "answers", actor, key)
         reservation = Reservation(actor, self._hash("key", actor, key), secrets.token_hex(32), secret)
         for _ in range(_ATTEMPTS):
             # The insertion fails where another request with the key came in between; its row is then found.
@@ -207,12 +206,6 @@ class IdempotencyService:
 
     def _hash(self, *words: str) -> str:
         return hmac.new(self._naming, "\0".join(words).encode(), hashlib.sha256).hexdigest()
-
-
-def _derive(pepper: bytes, *words: str) -> bytes:
-    """A key of 32 bytes for one purpose; no word holds a NUL."""
-    info = "\0".join(("tenora idempotency", *words)).encode()
-    return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(pepper)
 
 
 def _encrypted(reservation: Reservation, answer: Answer) -> bytes:

@@ -15,9 +15,9 @@ from app.services.bodies import checks, lorax, lorax_answers
 from app.services.bodies.openai import chat_body, completion_body
 from app.services.canary.outcomes import Outcomes
 from app.services.deletion.readers import Readers
-from app.services.limits import LimitService
+from app.services.limits.service import LimitService
 from app.services.metering.meter import Meter
-from app.services.models import resolve_name, tenant_of, written
+from app.services.models import allow, resolve_name, tenant_of, written
 from app.services.prefetch.prefetching import Prefetcher
 from app.services.prompts.chat import ChatPrompts
 from app.services.prompts.defaults import apply_defaults, lorax_generation
@@ -160,6 +160,7 @@ class InferenceService:
     async def _target(self, caller: Caller, name: str | None, user: str | None = None) -> _Target:
         if not name or name == self._base_name:
             tenant_of(caller)
+            allow(caller, self._base_name)
             return _Target(self._base_name, None, None, {})
         version = await resolve_name(self._adapters, caller, name, user)
         return _Target(name, version.key, written(version, caller), version.defaults, version)

@@ -1,8 +1,9 @@
 """API keys: making, ending and checking them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -12,8 +13,8 @@ from app.database import keys as stored
 from app.database.keys import Credential
 from app.database.session import Database
 from app.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
-from app.limits.limits import UNLIMITED, Limits
 from app.registry import Caller, Key, Page, Scope
+from app.restrictions import UNRESTRICTED, Restrictions
 from app.services.caller_cache import CallerCache
 from app.services.checks import (
     DEFAULT_LIMIT,
@@ -21,10 +22,10 @@ from app.services.checks import (
     checked_name,
     checked_seconds,
     page_of,
-    patched,
     read_cursor,
 )
 from app.services.key_format import KEY_ID, KeyHasher, mint_key, parse_key, same_hash
+from app.services.restrictions import changed
 from app.services.shared_calls import SharedCalls
 from app.services.tenants import tenant_or_404
 
@@ -48,8 +49,17 @@ class NewKey:
 class KeyService:
     """The rules of API keys. ``tenant`` is a slug, or None for platform keys; ``actor`` a key's id or ``cli``."""
 
-    def __init__(self, database: Database, hasher: KeyHasher, cache: CallerCache, *, clock: Clock = utc_now) -> None:
+    def __init__(
+        self,
+        database: Database,
+        hasher: KeyHasher,
+        cache: CallerCache,
+        *,
+        base_name: str = "",
+        clock: Clock = utc_now,
+    ) -> None:
         self._database, self._hasher, self._cache, self._clock = database, hasher, cache, clock
+        self._base_name = base_name
         self._look_ups = SharedCalls[Caller]()
 
     async def authenticate(self, text: str | None) -> Caller:
@@ -86,7 +96,7 @@ class KeyService:
             found.salt,
             weight=found.weight,
             limits=found.limits,
-            tenant_limits=found.tenant_limits,
+            restrictions=found.restrictions,
         )
         self._cache.put(begun, hash_, caller, found.expires_at)
         return caller
@@ -101,39 +111,39 @@ class KeyService:
         name: str,
         scopes: Sequence[str] | None = None,
         expires_in_s: int | None = None,
-        limits: object = None,
+        restrictions: Mapping[str, object] = MappingProxyType({}),
         actor: str,
     ) -> NewKey:
         """Make a key; without ``scopes`` a tenant's key may infer, a platform key is an admin's.
 
         Args:
-            limits: an object of numbers, see :func:`app.services.checks.patched`.
+            restrictions: see :func:`app.services.restrictions.changed`.
 
         Raises:
             NotFound, InvalidRequest, RegistryUnavailable
         """
-        granted, given = _checked_scopes(tenant, scopes), patched("limits", UNLIMITED, limits)
+        granted, given = _checked_scopes(tenant, scopes), self._restricted(UNRESTRICTED, restrictions)
         checked_name(name)
         if expires_in_s is not None:
             checked_seconds("expires_in_s", expires_in_s, least=1, most=_MAX_LIFETIME_S)
         async with self._database.write() as connection:
             return await self._insert(connection, tenant, name, granted, expires_in_s, given, actor)
 
-    async def change_limits(self, tenant: str | None, key_id: str, limits: object, *, actor: str) -> Key:
-        """Set or lift limits of a key that may have ended.
+    async def restrict(self, tenant: str | None, key_id: str, patch: Mapping[str, object], *, actor: str) -> Key:
+        """Set or lift restrictions of a key that may have ended.
 
         Args:
-            limits: a JSON merge patch, see :func:`app.services.checks.patched`.
+            patch: a JSON merge patch, see :func:`app.services.restrictions.changed`.
 
         Raises:
             NotFound, InvalidRequest, RegistryUnavailable
         """
         async with self._database.write() as connection:
             old = await self._owned_key(connection, tenant, key_id)
-            new = replace(old, limits=patched("limits", old.limits, limits))
+            new = replace(old, restrictions=self._restricted(old.restrictions, patch))
             if new != old:
-                await stored.set_limits(connection, key_id, new.limits)
-                await _record(connection, self._clock(), actor, "key.limits", old, new)
+                await stored.set_restrictions(connection, key_id, new.restrictions)
+                await _record(connection, self._clock(), actor, "key.restrict", old, new)
         self._cache.clear()
         return new
 
@@ -182,7 +192,7 @@ class KeyService:
                 end = min(end, old.expires_at)
             await stored.set_expiry(connection, key_id, end)
             await _record(connection, now, actor, "key.rotate", old, replace(old, expires_at=end))
-            new = await self._insert(connection, tenant, old.name, old.scopes, old.lifetime_s, old.limits, actor)
+            new = await self._insert(connection, tenant, old.name, old.scopes, old.lifetime_s, old.restrictions, actor)
         self._cache.clear()
         return new
 
@@ -193,16 +203,19 @@ class KeyService:
         name: str,
         scopes: tuple[Scope, ...],
         lifetime_s: int | None,
-        limits: Limits,
+        restrictions: Restrictions,
         actor: str,
     ) -> NewKey:
         owner = await _owner_id(connection, tenant)
         minted, now = mint_key(), self._clock()
         end = None if lifetime_s is None else now + timedelta(seconds=lifetime_s)
-        key = Key(minted.id, tenant, name, scopes, lifetime_s, now, end, None, limits)
+        key = Key(minted.id, tenant, name, scopes, lifetime_s, now, end, None, restrictions)
         await stored.insert_key(connection, key, tenant_id=owner, hmac=self._hasher.hash(minted.text))
         await _record(connection, now, actor, "key.create", None, key)
         return NewKey(key, minted.text)
+
+    def _restricted(self, old: Restrictions, patch: Mapping[str, object]) -> Restrictions:
+        return changed(old, patch, base_name=self._base_name)
 
     async def _owned_key(self, connection: AsyncConnection, tenant: str | None, key_id: str) -> Key:
         owner = await _owner_id(connection, tenant)
@@ -248,4 +261,4 @@ def _snapshot(key: Key) -> dict[str, object]:
         "expires_at": key.expires_at.isoformat() if key.expires_at else None,
         "revoked_at": key.revoked_at.isoformat() if key.revoked_at else None,
     }
-    return shown | ({"limits": key.limits.given} if key.limits.given else {})
+    return shown | ({"restrictions": key.restrictions.stored} if key.restrictions.stored else {})

@@ -45,7 +45,8 @@ class ModelService:
             Forbidden, RegistryUnavailable
         """
         _, slug = tenant_of(caller)
-        return [self._base(), *await self._own(slug), *await self._shared(slug)]
+        models = [self._base(), *await self._own(slug), *await self._shared(slug)]
+        return [model for model in models if caller.restrictions.allows_model(model.id)]
 
     async def get_model(self, caller: Caller, name: str) -> Model:
         """One model, by any name that ``model`` takes.
@@ -54,6 +55,7 @@ class ModelService:
             NotFound, Forbidden, AdapterQuarantined, AdapterRetired, AdapterNotReady, WrongBase, RegistryUnavailable
         """
         if name == self._base_name:
+            allow(caller, name)
             return self._base()
         version = await resolve_name(self._adapters, caller, name)
         adapter = await self._adapters.get_adapter(version.owner, version.adapter)
@@ -97,13 +99,25 @@ async def resolve_name(adapters: AdapterService, caller: Caller, name: str, user
 
     Raises: as ``AdapterService.resolve``, and Forbidden.
     """
-    tenant_id, _ = tenant_of(caller)
+    tenant_id, slug = tenant_of(caller)
     try:
         parsed = parse_model_name(name)
     except InvalidName:
         # A name outside the grammar is the name of nothing.
         raise NotFound(f"there is no model {name[:80]!r}", param="model") from None
+    own = parsed.owner is None or parsed.owner == slug
+    allow(caller, parsed.adapter if own else f"{parsed.owner}/{parsed.adapter}")
     return await adapters.resolve(tenant_id, parsed, user)
+
+
+def allow(caller: Caller, name: str) -> None:
+    """Whether the caller's key may infer with what has this name, be there one or not.
+
+    Raises:
+        Forbidden
+    """
+    if not caller.restrictions.allows_model(name):
+        raise Forbidden(f"the key may not use {name[:80]!r}; it is restricted to certain adapters")
 
 
 def written(version: ResolvedVersion, caller: Caller) -> str:

@@ -1,4 +1,4 @@
-"""What tenants and keys may use."""
+"""What tenants may use, and what keys may do less than these."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,14 @@ down_revision: str | None = "0005"
 branch_labels: Sequence[str] | None = None
 depends_on: Sequence[str] | None = None
 
+_COLUMNS = (("tenants", "limits"), ("keys", "restrictions"))
+
 
 def upgrade() -> None:
-    for table in ("tenants", "keys"):
-        op.add_column(table, sa.Column("limits", sa.JSON, nullable=False, server_default=sa.text("'{}'")))
+    for table, column in _COLUMNS:
+        op.add_column(table, sa.Column(column, sa.JSON, nullable=False, server_default=sa.text("'{}'")))
 
 
 def downgrade() -> None:
-    for table in ("keys", "tenants"):
-        op.drop_column(table, "limits")
+    for table, column in _COLUMNS:
+        op.drop_column(table, column)

@@ -1,4 +1,4 @@
-"""Limits of tenants and keys on both databases: set, refused with, settled, and known again after a restart."""
+"""Limits of tenants and keys, counted in memory: set, refused with, settled, and known again after a restart."""
 
 import asyncio
 from dataclasses import replace
@@ -11,7 +11,9 @@ from app.engine.base import Endpoint, EngineRequest, TokenUsage
 from app.errors import BudgetExceeded, InvalidRequest, LimitExceeded, NotFound, TenoraError
 from app.limits.limits import UNLIMITED, Limits
 from app.registry import Caller, Scope
-from app.services.limits import LimitService
+from app.restrictions import UNRESTRICTED, Restrictions
+from app.services.limits.memory import MemoryAccounts
+from app.services.limits.service import LimitService
 from app.services.metering.journal import Journal
 from app.services.metering.ledger import Ledger
 from app.services.metering.meter import Meter
@@ -30,12 +32,12 @@ def request(identity: str) -> EngineRequest:
 
 
 def service(node: Node, engine: NoEngine) -> LimitService:
-    return LimitService(node.database, engine, clock=node.clock, monotonic=node.clock.monotonic)
+    return LimitService(engine, MemoryAccounts(node.database, clock=node.clock, monotonic=node.clock.monotonic))
 
 
 async def caller_of(node: Node, tenant: str, **limits: int) -> Caller:
     """A new key's caller, as it authenticates."""
-    new = await node.keys.create(tenant, name="test", scopes=SCOPES, limits=limits, actor="cli")
+    new = await node.keys.create(tenant, name="test", scopes=SCOPES, restrictions={"limits": limits}, actor="cli")
     return await node.keys.authenticate(new.text)
 
 
@@ -44,20 +46,23 @@ async def test_limits_of_tenants_and_keys_are_kept_changed_lifted_and_rotated(no
     both = {"requests_per_minute": 60, "tokens_per_day": 10**12}
     changed = await node.tenants.update("pricing", limits=both, actor="cli")
     assert changed.limits == Limits(requests_per_minute=60, tokens_per_day=10**12)
-    new = await node.keys.create("pricing", name="app", limits={"concurrent_requests": 2}, actor="cli")
+    new = await node.keys.create(
+        "pricing", name="app", restrictions={"limits": {"concurrent_requests": 2}}, actor="cli"
+    )
     caller = await node.keys.authenticate(new.text)
-    assert (caller.tenant_limits, caller.limits) == (changed.limits, Limits(concurrent_requests=2))
-    await node.keys.change_limits("pricing", new.key.id, {"tokens_per_minute": 5}, actor="cli")
+    assert (caller.limits, caller.restrictions.limits) == (changed.limits, Limits(concurrent_requests=2))
+    await node.keys.restrict("pricing", new.key.id, {"limits": {"tokens_per_minute": 5}}, actor="cli")
     await node.tenants.update("pricing", limits={"tokens_per_day": None}, actor="cli")
     caller = await node.keys.authenticate(new.text)
-    assert caller.tenant_limits == Limits(requests_per_minute=60)
-    assert caller.limits == Limits(concurrent_requests=2, tokens_per_minute=5)
+    assert caller.limits == Limits(requests_per_minute=60)
+    assert caller.restrictions.limits == Limits(concurrent_requests=2, tokens_per_minute=5)
     rotated = await node.keys.rotate("pricing", new.key.id, actor="cli")
-    assert rotated.key.limits == caller.limits
-    assert (await node.keys.change_limits("pricing", new.key.id, None, actor="cli")).limits == UNLIMITED
-    assert [key.limits for key in (await node.keys.list("pricing")).data if key.id == new.key.id] == [UNLIMITED]
+    assert rotated.key.restrictions == caller.restrictions
+    lifted = await node.keys.restrict("pricing", new.key.id, {"limits": None}, actor="cli")
+    assert lifted.restrictions == UNRESTRICTED
+    assert lifted in (await node.keys.list("pricing")).data
     with pytest.raises(NotFound):
-        await node.keys.change_limits(None, new.key.id, {}, actor="cli")
+        await node.keys.restrict(None, new.key.id, {}, actor="cli")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +79,7 @@ async def test_limits_that_make_no_sense_are_named(node: Node, limits: object, p
     await node.tenants.create("pricing", actor="cli")
     for call in (
         node.tenants.update("pricing", limits=limits, actor="cli"),
-        node.keys.create("pricing", name="app", limits=limits, actor="cli"),
+        node.keys.create("pricing", name="app", restrictions={"limits": limits}, actor="cli"),
     ):
         with pytest.raises(InvalidRequest) as refused:
             await call
@@ -171,7 +176,7 @@ async def test_what_was_not_used_is_given_back_and_a_restart_forgets_nothing(nod
         await limits.admit(caller, request("8"))
     await ledger.ship()
     again = service(node, engine)
-    await again.restore()
+    await again.accounts.restore()
     with pytest.raises(LimitExceeded, match="tokens_per_minute: found 76"):
         await again.admit(caller, request("8"))
     node.clock.advance(62)
@@ -180,7 +185,7 @@ async def test_what_was_not_used_is_given_back_and_a_restart_forgets_nothing(nod
         await answered(meter, again, caller, engine, request(number * 32))
     await ledger.ship()
     third = service(node, engine)
-    await third.restore()
+    await third.accounts.restore()
     for after in (again, third):
         engine.most = 28
         permit = await after.admit(caller, request("c"))
@@ -221,7 +226,7 @@ async def test_one_thousand_requests_at_once_get_exactly_what_there_is(node: Nod
         *(limits.admit(caller, request(str(number))) for number in range(1000)), return_exceptions=True
     )
     assert sum(not isinstance(one, TenoraError) for one in outcomes) == 333
-    other = replace(caller, key_id="another", limits=Limits(tokens_per_minute=55))
+    other = replace(caller, key_id="another", restrictions=Restrictions(Limits(tokens_per_minute=55)))
     outcomes = await asyncio.gather(
         *(limits.admit(other, request(str(number))) for number in range(1000)), return_exceptions=True
     )

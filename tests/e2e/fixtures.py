@@ -15,6 +15,8 @@ SLOTS = {
     "TENORA_ENGINE__HOST_BYTES": str(2**20),
     "TENORA_ENGINE__MAX_LORA_RANK": "16",
     "TENORA_ENGINE__DTYPE": "float32",
+    # At its most talkative the engine must not tell what it was asked.
+    "VLLM_LOGGING_LEVEL": "DEBUG",
 }
 
 

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from app.usage import UsageRecord
 
 logger = logging.getLogger(__name__)
 
+_FIELDS = tuple(field.name for field in fields(UsageRecord))
 _SUFFIX = ".journal"
 #: What a file is renamed to that has lines which cannot be read; the operator decides.
 _DAMAGED = ".damaged"
@@ -193,7 +194,8 @@ def forget(path: Path) -> None:
 
 
 def _line(record: UsageRecord) -> bytes:
-    text = json.dumps(asdict(record) | {"at": record.at.isoformat()}, separators=(",", ":")).encode()
+    values = {name: getattr(record, name) for name in _FIELDS} | {"at": record.at.isoformat()}
+    text = json.dumps(values, separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 

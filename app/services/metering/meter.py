@@ -15,7 +15,7 @@ from app.engine.answers import error_event, prompt_count
 from app.engine.base import Answer, Engine, EngineRequest, EventStream
 from app.errors import ROWS, EngineUnavailable, RegistryUnavailable, row_of
 from app.registry import Caller
-from app.services.limits import LimitService, Permit
+from app.services.limits.service import LimitService, Permit
 from app.services.metering.ledger import Ledger
 from app.usage import UsageRecord
 
@@ -30,7 +30,8 @@ _ENGINE_STOPPED = ROWS[EngineUnavailable].status
 _DONE = "data: [DONE]"
 _ERROR_PREFIX = 'data: {"error"'
 # Quotes inside a JSON string are escaped, so this is only ever the key and its value.
-_FINISHED = re.compile('"finish_reason":"([a-z_]{1,32})"')
+_FINISHING = '"finish_reason":"'
+_FINISHED = re.compile(_FINISHING + '([^"]*)')
 # The engine ended such a sequence by itself.
 _UNFINISHED = (None, "error", "abort")
 
@@ -189,19 +190,22 @@ class _MeteredEvents:
 
     async def aclose(self) -> None:
         self._held.clear()
-        await self._source.aclose()
-        self._settle_later(_CLIENT_GONE)
+        try:
+            await self._source.aclose()
+        finally:
+            self._settle_later(_CLIENT_GONE)
 
     def _is_last(self, event: str) -> bool:
         self._read(event)
         return self._unfinished <= 0 or event.startswith(_DONE)
 
     def _read(self, event: str) -> None:
-        reasons = _FINISHED.findall(event)
-        if reasons:
+        if _FINISHING in event:
+            reasons = _FINISHED.findall(event)
             self._unfinished -= len(reasons)
             self._reason = reasons[-1]
-        if event.startswith(_ERROR_PREFIX) or self._reason in _UNFINISHED[1:]:
+            self._failed = self._failed or self._reason in _UNFINISHED
+        elif event.startswith(_ERROR_PREFIX):
             self._failed = True
 
     async def _settle(self) -> None:

@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from tests.app.api.conftest import Site, Unit
+from tests.app.api.test_limits import NAMES
 
 PATHS = pytest.mark.parametrize("owned", [True, False], ids=["tenant", "platform"])
 
@@ -34,6 +35,9 @@ def test_a_keys_life(site: Site, admin: httpx.Client, unit: Unit, owned: bool) -
         "created_at": None,
         "expires_at": None,
         "revoked_at": None,
+        "limits": dict.fromkeys(NAMES),
+        "adapters": None,
+        "addresses": None,
         "key": None,
     }
     assert _works(site, key["key"], owned)

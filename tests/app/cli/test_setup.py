@@ -56,3 +56,14 @@ def test_the_url_of_a_port_of_the_systems_choice(host, shown):
     settings = Settings(host=host, port=0)
     with _listen(settings) as listener:
         assert _url(settings, listener) == f"http://{shown}:{listener.getsockname()[1]}"
+
+
+def test_the_audit_trail_is_checked_and_printed_without_a_server(alone, tmp_path):
+    alone("init")
+    verdict = alone.json("audit", "verify")
+    assert (verdict["sealed"], verdict["fresh"], verdict["problems"]) == (0, 1, [])
+    (line,) = alone("audit", "export").stdout.splitlines()
+    assert json.loads(line)["action"] == "key.create"
+    home = tmp_path / "home"
+    (home / "audit-seal").write_text(json.dumps({"row_id": 9, "mac": "0" * 64}))
+    assert "this server sealed row 9" in alone("audit", "verify", exit_code=1).stderr

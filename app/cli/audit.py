@@ -1,0 +1,83 @@
+"""``tenora audit``: it works on the database and HOME, no server is needed."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from app.cli.configuration import load_settings
+from app.cli.connection import Json
+from app.cli.output import emit_json, fail, note
+from app.cli.setup import failures_told
+from app.settings import Settings
+
+if TYPE_CHECKING:
+    from app.database.session import Database
+    from app.services.audit import Verdict
+
+app = typer.Typer(no_args_is_help=True, help="Who changed what, and the proof that nobody rewrote it.")
+
+
+@app.command()
+def verify(as_json: Json = False) -> None:
+    """Check every row of the audit trail against its seal; the exit code is 1 if anything was tampered with."""
+    from app.cli.registry import check_schema
+
+    settings = load_settings()
+    with failures_told():
+        check_schema(settings)
+        verdict = asyncio.run(_verify(settings))
+    if as_json:
+        emit_json(asdict(verdict))
+    for problem in verdict.problems:
+        note(problem)
+    if verdict.problems:
+        fail(f"{len(verdict.problems)} problems in {verdict.sealed} sealed rows")
+    note(f"{verdict.sealed} rows are as they were sealed; {verdict.fresh} are not sealed yet")
+
+
+@app.command()
+def export() -> None:
+    """Print the whole audit trail, one row of JSON a line, the oldest first."""
+    from app.cli.registry import check_schema
+
+    settings = load_settings()
+    with failures_told():
+        check_schema(settings)
+        asyncio.run(_export(settings))
+
+
+async def _verify(settings: Settings) -> "Verdict":
+    from app.secrets import load_pepper
+    from app.services.audit import AuditService
+
+    async with _database(settings) as database:
+        return await AuditService(database, load_pepper(settings), settings.home / "audit-seal").verify()
+
+
+async def _export(settings: Settings) -> None:
+    from app.database import events
+
+    last = 0
+    async with _database(settings) as database, database.read() as connection:
+        while rows := await events.rows_above(connection, last, limit=1000):
+            for row in rows:
+                sys.stdout.write(json.dumps(asdict(row) | {"at": row.at.isoformat()}) + "\n")
+            last = rows[-1].id
+
+
+@asynccontextmanager
+async def _database(settings: Settings) -> "AsyncIterator[Database]":
+    from app.database.session import Database
+    from app.database.urls import database_url
+
+    database = Database(database_url(settings))
+    try:
+        yield database
+    finally:
+        await database.close()

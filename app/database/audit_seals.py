@@ -1,0 +1,36 @@
+"""Seals of the audit trail: one for each row, in its order."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from sqlalchemy import func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.audit import GENESIS, Seal
+from app.database.tables import audit_seals
+
+#: PostgreSQL's lock for whoever seals; a number that nothing else here locks.
+_LOCK = 0x7365616C
+
+
+async def last(connection: AsyncConnection, *, lock: bool = False) -> Seal:
+    """The newest seal; before the first row :data:`app.audit.GENESIS`.
+
+    Args:
+        lock: nobody else seals until the transaction ends (SQLite: the write lock does the same).
+    """
+    if lock and connection.dialect.name == "postgresql":
+        await connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+    statement = select(audit_seals).order_by(audit_seals.c.row_id.desc()).limit(1)
+    row = (await connection.execute(statement)).one_or_none()
+    return Seal(row.row_id, row.mac) if row else GENESIS
+
+
+async def above(connection: AsyncConnection, row_id: int, *, limit: int) -> list[Seal]:
+    """Seals of rows with an id above that, by id."""
+    statement = select(audit_seals).where(audit_seals.c.row_id > row_id).order_by(audit_seals.c.row_id).limit(limit)
+    return [Seal(row.row_id, row.mac) for row in await connection.execute(statement)]
+
+
+async def add(connection: AsyncConnection, seals: Sequence[Seal]) -> None:
+    await connection.execute(insert(audit_seals), [asdict(one) for one in seals])

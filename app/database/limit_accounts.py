@@ -1,0 +1,108 @@
+"""Accounts that several servers count on, and what their running requests were given. PostgreSQL only."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.tables import limit_accounts, limit_grants
+from app.limits.limiter import Account, Grant, Subject
+
+
+async def moment(connection: AsyncConnection) -> datetime:
+    """The database's time now: all servers count by one clock."""
+    now: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
+    return now.astimezone(UTC)
+
+
+async def lock(connection: AsyncConnection, subjects: Collection[Subject]) -> dict[Subject, Account | None]:
+    """Accounts, held until the transaction ends; None for one that is new.
+
+    In order of their names, so that two servers never wait for each other in a circle.
+    """
+    names = sorted(_name(subject) for subject in subjects)
+    if not names:
+        return {}
+    new = insert(limit_accounts).values([{"subject": name, "account": {}} for name in names])
+    await connection.execute(new.on_conflict_do_nothing())
+    statement = select(limit_accounts).where(limit_accounts.c.subject.in_(names)).order_by(limit_accounts.c.subject)
+    rows = (await connection.execute(statement.with_for_update())).all()
+    return {_subject(row.subject): Account.of(row.account) if row.account else None for row in rows}
+
+
+async def save(connection: AsyncConnection, accounts: Mapping[Subject, Account], locked: Iterable[Subject]) -> None:
+    """Write accounts back; of those that were locked, what is not among them is forgotten."""
+    rows = [{"subject": _name(subject), "account": account.stored} for subject, account in accounts.items()]
+    if rows:
+        statement = insert(limit_accounts).values(rows)
+        kept = {"account": statement.excluded.account}
+        await connection.execute(statement.on_conflict_do_update(index_elements=["subject"], set_=kept))
+    if gone := [_name(subject) for subject in locked if subject not in accounts]:
+        await connection.execute(delete(limit_accounts).where(limit_accounts.c.subject.in_(gone)))
+
+
+async def add_grants(
+    connection: AsyncConnection, grants: Mapping[str, Grant], *, node_id: str, expires_at: datetime
+) -> None:
+    """Note what requests, by their ids, were given."""
+    if grants:
+        rows = [
+            {"request_id": request_id, "node_id": node_id, "taken": asdict(grant), "expires_at": expires_at}
+            for request_id, grant in grants.items()
+        ]
+        await connection.execute(insert(limit_grants).values(rows))
+
+
+async def take_grants(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, Grant]:
+    """Remove what these requests were given, and return it; what has been reclaimed is not there any more."""
+    if not request_ids:
+        return {}
+    statement = delete(limit_grants).where(limit_grants.c.request_id.in_(list(request_ids)))
+    return await _removed(connection, statement)
+
+
+async def take_expired(connection: AsyncConnection, at: datetime, *, limit: int) -> dict[str, Grant]:
+    """The same for grants that their servers no longer renew; what another server takes just now is left to it."""
+    expired = (
+        select(limit_grants.c.request_id)
+        .where(limit_grants.c.expires_at < at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    return await _removed(connection, delete(limit_grants).where(limit_grants.c.request_id.in_(expired)))
+
+
+async def renew(connection: AsyncConnection, node_id: str, expires_at: datetime) -> None:
+    """Keep a server's grants."""
+    await connection.execute(
+        update(limit_grants).where(limit_grants.c.node_id == node_id).values(expires_at=expires_at)
+    )
+
+
+async def expire(connection: AsyncConnection, node_id: str, at: datetime) -> None:
+    """Give up a server's grants: those of a process before this one."""
+    ended = at - timedelta(seconds=1)
+    await connection.execute(update(limit_grants).where(limit_grants.c.node_id == node_id).values(expires_at=ended))
+
+
+async def _removed(connection: AsyncConnection, statement: Any) -> dict[str, Grant]:
+    rows = await connection.execute(statement.returning(limit_grants.c.request_id, limit_grants.c.taken))
+    return {row.request_id: _grant(row.taken) for row in rows}
+
+
+def _grant(taken: Mapping[str, Any]) -> Grant:
+    subjects = tuple((kind, identity) for kind, identity in taken["subjects"])
+    return Grant(**{**taken, "subjects": subjects})
+
+
+def _name(subject: Subject) -> str:
+    return ":".join(subject)
+
+
+def _subject(name: str) -> Subject:
+    kind, _, identity = name.partition(":")
+    return ("tenant", identity) if kind == "tenant" else ("key", identity)

@@ -1,0 +1,62 @@
+"""The port of the accounts that limits are counted on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from app.limits.limiter import Exceeded, Grant, Limiter, Standing, Subject
+from app.limits.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of one request's wish.
+
+    Attributes:
+        outcome: what it was given, or the limit that was in its way.
+        standing: where its subjects stand after that.
+    """
+
+    outcome: Grant | Exceeded
+    standing: Standing
+
+
+class Accounts(Protocol):
+    """What all subjects have used."""
+
+    async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int) -> Decision:
+        """Take what a request can use, of all its subjects or of none.
+
+        Raises:
+            RegistryUnavailable: nobody can say what there is.
+        """
+
+    def settle(self, request_id: str, grant: Grant, tokens: int) -> None:
+        """Give back what a request did not use that has ended. Once per grant; it never waits."""
+
+    async def restore(self) -> None:
+        """Count what was used before this process began; once, before the first request.
+
+        Raises:
+            RegistryUnavailable
+        """
+
+    async def tend(self) -> None:
+        """What is to be done every few seconds.
+
+        Raises:
+            RegistryUnavailable
+        """
+
+    async def close(self) -> None:
+        """Settle what is left."""
+
+
+def decide(limiter: Limiter, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime) -> Decision:
+    """Ask a limiter that has the accounts."""
+    try:
+        outcome: Grant | Exceeded = limiter.take(limits, tokens, now, at)
+    except Exceeded as exceeded:
+        outcome = exceeded
+    return Decision(outcome, limiter.standing(limits, now, at))

@@ -1,0 +1,54 @@
+"""Accounts of a single server, in memory.
+
+They are made anew from the usage records when it starts: what had ended by then counts to the token, and what was
+running when a server died was never whole and is given back.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+
+from app.clock import Clock, utc_now
+from app.database import usage as stored
+from app.database.session import Database
+from app.limits.limiter import Grant, Limiter, Subject, subjects_of
+from app.limits.limits import Limits
+from app.limits.window import SPAN_S
+from app.services.limits.accounts import Decision, decide
+
+
+class MemoryAccounts:
+    """:class:`app.services.limits.accounts.Accounts` of this process."""
+
+    def __init__(
+        self, database: Database, *, clock: Clock = utc_now, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._database, self._clock, self._monotonic = database, clock, monotonic
+        self._limiter = Limiter()
+
+    async def take(self, _request_id: str, limits: Mapping[Subject, Limits], tokens: int) -> Decision:
+        return decide(self._limiter, limits, tokens, self._monotonic(), self._clock())
+
+    def settle(self, _request_id: str, grant: Grant, tokens: int) -> None:
+        self._limiter.settle(grant, tokens, self._monotonic(), self._clock())
+
+    async def restore(self) -> None:
+        now, at = self._monotonic(), self._clock()
+        async with self._database.read() as connection:
+            budgets = await stored.month_totals(connection, at)
+            recent = await stored.records_since(connection, at, seconds=SPAN_S)
+        for tenant_id, key_id, tokens_of_day, tokens_of_month in budgets:
+            for subject in subjects_of(tenant_id, key_id):
+                self._limiter.restore(
+                    subject, tokens_of_day=tokens_of_day, tokens_of_month=tokens_of_month, now=now, at=at
+                )
+        for record in recent:
+            # A clock that was put back must not count them for longer than a minute.
+            came = min(now, now - (at - record.at).total_seconds())
+            for subject in subjects_of(record.tenant_id, record.key_id):
+                self._limiter.restore_request(subject, record.prompt_tokens + record.output_tokens, came, at)
+
+    async def tend(self) -> None:
+        """There is nothing to tend."""
+
+    async def close(self) -> None:
+        """Nothing is left: the usage records have it all."""

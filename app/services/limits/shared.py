@@ -1,0 +1,171 @@
+"""Accounts that several servers count on, in their PostgreSQL.
+
+Every decision is made under the locks of the accounts that it concerns, by the same rules as in memory, so together
+the servers grant exactly what one would. What comes while a transaction is under way goes with the next. A grant is a
+lease: its server renews it, and what a server that died has left is given back by another within a minute.
+
+PostgreSQL, as the registry is there anyway: a store of its own for limits would be one more thing to run, to secure and
+to lose, and every request needs the registry as it is.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database import limit_accounts as stored
+from app.database import usage
+from app.database.session import Database
+from app.errors import RegistryUnavailable
+from app.limits.limiter import Account, Exceeded, Grant, Limiter, Standing, Subject
+from app.limits.limits import Limits
+from app.services.limits.accounts import Decision, decide
+
+logger = logging.getLogger(__name__)
+
+#: How long a grant outlives its server's last sign of life.
+LEASE_S = 60.0
+#: Of one transaction: requests that come, and expired grants.
+_BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    request_id: str
+    limits: Mapping[Subject, Limits]
+    tokens: int
+    decided: "asyncio.Future[Decision]"
+
+
+class SharedAccounts:
+    """:class:`app.services.limits.accounts.Accounts` of all servers on a PostgreSQL.
+
+    Who has no limit has no account, until it gets one: that begins with the usage records' sums of its day and month.
+    """
+
+    def __init__(self, database: Database, node_id: str) -> None:
+        self._database, self._node_id = database, node_id
+        self._wishes: list[_Wish] = []
+        self._ended: dict[str, int] = {}
+        self._working: asyncio.Task[None] | None = None
+        #: One transaction at a time: two of this server's would wait for each other's grants.
+        self._transaction = asyncio.Lock()
+
+    async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int) -> Decision:
+        bound = {subject: limit for subject, limit in limits.items() if limit.given}
+        if not bound:
+            return Decision(Grant((), 0, 0, 0, 0), Standing(None, None))
+        wish = _Wish(request_id, bound, tokens, asyncio.get_running_loop().create_future())
+        self._wishes.append(wish)
+        self._work()
+        try:
+            return await asyncio.shield(wish.decided)
+        except asyncio.CancelledError:
+            # What is granted to nobody goes back.
+            wish.decided.add_done_callback(lambda decided: self._give_back(request_id, decided))
+            raise
+
+    def settle(self, request_id: str, grant: Grant, tokens: int) -> None:
+        if grant.subjects:
+            self._ended[request_id] = tokens
+            self._work()
+
+    async def restore(self) -> None:
+        """Accounts are where they were; what a process before this one has left is given back."""
+        async with self._transaction, self._database.write() as connection:
+            await stored.expire(connection, self._node_id, await stored.moment(connection))
+        await self._reclaim_all()
+
+    async def tend(self) -> None:
+        async with self._transaction, self._database.write() as connection:
+            at = await stored.moment(connection)
+            await stored.renew(connection, self._node_id, at + timedelta(seconds=LEASE_S))
+        await self._reclaim_all()
+        self._work()
+
+    async def close(self) -> None:
+        while self._working:
+            await asyncio.wait([self._working])
+        if self._ended:
+            logger.warning("%d requests that have ended are not settled; their leases run out", len(self._ended))
+
+    def _work(self) -> None:
+        if self._working is None:
+            self._working = asyncio.create_task(self._decide_all())
+
+    async def _decide_all(self) -> None:
+        try:
+            while self._wishes or self._ended:
+                wishes, self._wishes = self._wishes[:_BATCH], self._wishes[_BATCH:]
+                ended, self._ended = self._ended, {}
+                try:
+                    decisions = await self._decide(wishes, ended)
+                except RegistryUnavailable as error:
+                    self._ended = ended | self._ended  # tried again, at the latest when the accounts are tended
+                    for wish in wishes:
+                        wish.decided.set_exception(error)
+                        wish.decided.exception()  # whoever gave up waiting does not leave it unread
+                    if not self._wishes:
+                        return
+                else:
+                    for wish, decision in zip(wishes, decisions, strict=True):
+                        wish.decided.set_result(decision)
+        finally:
+            self._working = None
+
+    async def _decide(self, wishes: list[_Wish], ended: Mapping[str, int]) -> list[Decision]:
+        async with self._transaction, self._database.write() as connection:
+            at = await stored.moment(connection)
+            now, grants = at.timestamp(), await stored.take_grants(connection, ended)
+            subjects = {subject for wish in wishes for subject in wish.limits}
+            subjects |= {subject for grant in grants.values() for subject in grant.subjects}
+            limiter = Limiter(await _accounts(connection, subjects, now, at))
+            for request_id, grant in grants.items():
+                limiter.settle(grant, ended[request_id], now, at)
+            decisions = [decide(limiter, wish.limits, wish.tokens, now, at) for wish in wishes]
+            await stored.save(connection, limiter.accounts, subjects)
+            given = {
+                wish.request_id: decision.outcome
+                for wish, decision in zip(wishes, decisions, strict=True)
+                if not isinstance(decision.outcome, Exceeded)
+            }
+            expires_at = at + timedelta(seconds=LEASE_S)
+            await stored.add_grants(connection, given, node_id=self._node_id, expires_at=expires_at)
+        return decisions
+
+    async def _reclaim_all(self) -> None:
+        while await self._reclaim():
+            pass
+
+    async def _reclaim(self) -> bool:
+        """Give back what servers that died have left; whether there may be more."""
+        async with self._transaction, self._database.write() as connection:
+            at = await stored.moment(connection)
+            expired = await stored.take_expired(connection, at, limit=_BATCH)
+            subjects = {subject for grant in expired.values() for subject in grant.subjects}
+            limiter = Limiter(await _accounts(connection, subjects, at.timestamp(), at))
+            for grant in expired.values():
+                limiter.settle(grant, 0, at.timestamp(), at)
+            await stored.save(connection, limiter.accounts, subjects)
+        return len(expired) == _BATCH
+
+    def _give_back(self, request_id: str, decided: "asyncio.Future[Decision]") -> None:
+        if not decided.exception() and isinstance(outcome := decided.result().outcome, Grant):
+            self.settle(request_id, outcome, 0)
+
+
+async def _accounts(
+    connection: AsyncConnection, subjects: set[Subject], now: float, at: datetime
+) -> dict[Subject, Account]:
+    """Accounts under lock; one that is new begins with what its subject used of the day and month."""
+    locked = await stored.lock(connection, subjects)
+    if all(locked.values()):
+        return {subject: account for subject, account in locked.items() if account}
+    fresh = Limiter({subject: account for subject, account in locked.items() if account})
+    for subject in (subject for subject, account in locked.items() if account is None):
+        of_day, of_month = await usage.subject_totals(connection, subject, at)
+        fresh.restore(subject, tokens_of_day=of_day, tokens_of_month=of_month, now=now, at=at)
+    return dict(fresh.accounts)

@@ -1,0 +1,78 @@
+"""What a key may do less than its tenant: names and addresses."""
+
+import pytest
+
+from app.errors import InvalidRequest
+from app.limits.limits import Limits
+from app.restrictions import UNRESTRICTED, Restrictions
+from app.services.restrictions import MOST, changed
+
+BASE = "demo"
+
+
+def test_what_is_stored_is_what_was_there() -> None:
+    for restrictions in (
+        UNRESTRICTED,
+        Restrictions(adapters=()),
+        Restrictions(Limits(tokens_per_day=0), ("prices",), ("10.0.0.0/8", "::1/128")),
+    ):
+        assert Restrictions.of(restrictions.stored) == restrictions
+    assert UNRESTRICTED.stored == {}
+
+
+@pytest.mark.parametrize(
+    ("networks", "host", "allowed"),
+    [
+        (None, None, True),
+        ((), "10.0.0.1", False),
+        (("10.0.0.0/8",), "10.255.0.1", True),
+        (("10.0.0.0/8",), "11.0.0.1", False),
+        (("10.0.0.0/8",), "::ffff:10.0.0.1", True),
+        (("10.0.0.0/8", "2001:db8::/32"), "2001:db8::5", True),
+        (("2001:db8::/32",), "10.0.0.1", False),
+        (("10.0.0.0/8",), None, False),
+        (("10.0.0.0/8",), "testclient", False),
+        (("0.0.0.0/0",), "", False),
+    ],
+)
+def test_addresses(networks: tuple[str, ...] | None, host: str | None, allowed: bool) -> None:
+    assert Restrictions(addresses=networks).allows_address(host) is allowed
+
+
+def test_names() -> None:
+    assert UNRESTRICTED.allows_model("anything")
+    assert Restrictions(adapters=("prices",)).allows_model("prices")
+    assert not Restrictions(adapters=("prices",)).allows_model("retail/prices")
+    assert not Restrictions(adapters=()).allows_model("prices")
+
+
+def test_a_patch_changes_what_it_names() -> None:
+    first = changed(UNRESTRICTED, {"adapters": ["prices", BASE, "retail/prices", "prices"]}, base_name=BASE)
+    assert first.adapters == ("prices", BASE, "retail/prices")
+    second = changed(first, {"addresses": ["10.0.0.1", "10.0.0.0/8"], "limits": {"tokens_per_day": 5}}, base_name=BASE)
+    assert second.addresses == ("10.0.0.1/32", "10.0.0.0/8")
+    assert (second.adapters, second.limits) == (first.adapters, Limits(tokens_per_day=5))
+    assert changed(second, {}, base_name=BASE) == second
+    assert changed(second, dict.fromkeys(("limits", "adapters", "addresses")), base_name=BASE) == UNRESTRICTED
+
+
+@pytest.mark.parametrize(
+    ("patch", "said"),
+    [
+        ({"adapters": "prices"}, "adapters: found 'prices', allowed a list"),
+        ({"adapters": [1]}, "adapters: found"),
+        ({"adapters": ["prices:canary"]}, "adapters: found 'prices:canary', allowed names without alias"),
+        ({"adapters": ["prices:default"]}, "adapters: found 'prices:default'"),
+        ({"adapters": ["prices@3"]}, "adapters: found 'prices@3'"),
+        ({"adapters": ["Prices"]}, "adapters: found 'Prices'"),
+        ({"adapters": [""]}, "adapters: found ''"),
+        ({"adapters": ["a"] * (MOST + 1)}, f"adapters: found {MOST + 1}, allowed up to {MOST}"),
+        ({"addresses": ["10.0.0.1/8"]}, "addresses: 10.0.0.1/8 has host bits set"),
+        ({"addresses": ["example.org"]}, "addresses: 'example.org' does not appear"),
+        ({"addresses": {"a": 1}}, "addresses: found"),
+        ({"limits": {"tokens": 1}}, "limits: found 'tokens'"),
+    ],
+)
+def test_what_makes_no_sense_is_named(patch: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        changed(UNRESTRICTED, patch, base_name=BASE)

@@ -1,0 +1,149 @@
+"""The audit trail under seal, on both databases: what happened verifies, and whatever was changed since is found."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete, insert, select, update
+
+from app.database.tables import audit, audit_seals
+from app.services.audit import AuditService
+from tests.contract.registry import PEPPER, Node
+
+pytest_plugins = ("tests.contract.registry_fixtures",)
+
+#: Seconds after which rows are settled.
+SETTLED_S = 11
+
+
+def service(node: Node, folder: Path, pepper: bytes = PEPPER) -> AuditService:
+    return AuditService(node.database, pepper, folder / "audit-seal", clock=node.clock)
+
+
+async def a_day(node: Node, *, tenants: int = 4) -> int:
+    """Some changes; returns how many rows they left."""
+    for number in range(tenants):
+        slug = f"unit-{node.clock.now.timestamp():.0f}-{number}"
+        await node.tenants.create(slug, name="Einkauf, größer", weight=1.5, actor="cli")
+        await node.tenants.update(slug, quota={"adapters": number}, actor="cli")
+        await node.keys.create(slug, name="app", actor="cli")
+    return 3 * tenants
+
+
+@pytest.fixture
+async def sealed(node: Node, tmp_path: Path) -> AuditService:
+    """A trail of twelve rows under seal, and one row that is not yet."""
+    made = service(node, tmp_path)
+    rows = await a_day(node)
+    node.clock.advance(SETTLED_S)
+    assert await made.seal() == rows
+    await node.tenants.create("fresh", actor="cli")
+    return made
+
+
+async def change(node: Node, *statements: object) -> None:
+    async with node.database.write() as connection:
+        for statement in statements:
+            await connection.execute(statement)  # type: ignore[call-overload]
+
+
+async def test_what_happened_verifies(node: Node, sealed: AuditService) -> None:
+    assert await sealed.seal() == 0, "the newest row is not settled"
+    verdict = await sealed.verify()
+    assert (verdict.sealed, verdict.fresh, verdict.problems) == (12, 1, ())
+    node.clock.advance(SETTLED_S)
+    assert await sealed.seal() == 1
+    verdict = await sealed.verify()
+    assert (verdict.sealed, verdict.fresh, verdict.problems) == (13, 0, ())
+
+
+async def test_an_empty_trail_verifies(node: Node, tmp_path: Path) -> None:
+    empty = service(node, tmp_path)
+    assert await empty.seal() == 0
+    assert await empty.verify() == (await empty.verify())
+    assert (await empty.verify()).problems == ()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"actor": "mallory"},
+        {"action": "tenant.delete"},
+        {"tenant": None},
+        {"subject": "another"},
+        {"before": {"disabled": True}},
+        {"after": None},
+        {"at": None},
+    ],
+    ids=lambda values: next(iter(values)),
+)
+async def test_a_changed_row_is_found(node: Node, sealed: AuditService, values: dict[str, object]) -> None:
+    values = {"at": node.clock()} if "at" in values else values
+    await change(node, update(audit).where(audit.c.id == 5).values(values))
+    assert (await sealed.verify()).problems == ("row 5 was changed, or its seal",)
+
+
+async def test_a_row_that_is_gone_is_found(node: Node, sealed: AuditService) -> None:
+    await change(node, delete(audit).where(audit.c.id.in_([1, 7])))
+    assert (await sealed.verify()).problems == ("row 1 is gone", "row 7 is gone")
+
+
+async def test_a_row_that_is_gone_with_its_seal_is_found(node: Node, sealed: AuditService) -> None:
+    await change(node, delete(audit).where(audit.c.id == 7), delete(audit_seals).where(audit_seals.c.row_id == 7))
+    assert (await sealed.verify()).problems == ("row 8 was changed, or its seal",)
+
+
+async def test_a_row_that_was_put_in_later_is_found(node: Node, sealed: AuditService) -> None:
+    row = {"id": 100, "at": node.clock(), "actor": "cli", "action": "tenant.create", "subject": "x"}
+    await change(node, update(audit).where(audit.c.id == 13).values(id=101))
+    node.clock.advance(SETTLED_S)
+    await sealed.seal()
+    await change(node, insert(audit).values(row))
+    assert (await sealed.verify()).problems == ("row 100 was put in later, or its seal is gone",)
+
+
+async def test_a_row_with_a_seal_that_another_made_is_found(node: Node, sealed: AuditService, tmp_path: Path) -> None:
+    """Whoever has the database, and reads this code, but not the server's secret."""
+    await change(node, delete(audit).where(audit.c.id == 12), delete(audit_seals))
+    forger = service(node, tmp_path / "forger", b"another secret of 32 bytes or so")
+    (tmp_path / "forger").mkdir()
+    node.clock.advance(SETTLED_S)
+    await forger.seal()
+    assert (await forger.verify()).problems == ()
+    assert len((await sealed.verify()).problems) == 12 + 1  # each row, and the seal that this server saw
+
+
+async def test_a_trail_that_was_cut_off_is_found(node: Node, sealed: AuditService, tmp_path: Path) -> None:
+    await change(node, delete(audit).where(audit.c.id > 8), delete(audit_seals).where(audit_seals.c.row_id > 8))
+    (problem,) = (await sealed.verify()).problems
+    assert problem == "this server sealed row 12, and that seal is no more: the end was cut off"
+    # A server that never saw the end cannot know.
+    assert (await service(node, tmp_path / "elsewhere").verify()).problems == ()
+
+
+async def test_servers_that_seal_at_once_make_one_chain(node: Node, other_node: Node, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    services = [service(one, folder) for one, folder in zip((node, other_node), folders, strict=True)]
+    rows = 0
+    for _ in range(5):
+        rows += await a_day(node, tenants=2)
+        node.clock.advance(SETTLED_S)
+        sealed = await asyncio.gather(*(one.seal() for one in services * 2))
+        assert sum(sealed) == 6
+    for one in services:
+        verdict = await one.verify()
+        assert (verdict.sealed, verdict.problems) == (rows, ())
+
+
+async def test_a_long_trail_is_read_in_pieces(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.services.audit.BATCH", 3)
+    rows, long = await a_day(node, tenants=5), service(node, tmp_path)
+    node.clock.advance(SETTLED_S)
+    assert await long.seal() == rows
+    assert (await long.verify()).sealed == rows
+    await change(node, update(audit).where(audit.c.id.in_([3, 4, 10])).values(actor="mallory"))
+    assert [problem.split()[1] for problem in (await long.verify()).problems] == ["3", "4", "10"]
+    async with node.database.read() as connection:
+        assert len((await connection.execute(select(audit_seals))).all()) == rows

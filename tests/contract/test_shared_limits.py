@@ -1,0 +1,228 @@
+"""Limits that several servers count together: never more than allowed, nearly all of it, and nothing lost with one."""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select
+
+from app.database import limit_accounts as stored
+from app.database import usage
+from app.database.session import Database
+from app.database.tables import limit_accounts, limit_grants
+from app.errors import RegistryUnavailable
+from app.limits.limiter import Exceeded, Grant, Subject
+from app.limits.limits import Limits
+from app.services.limits.choice import accounts_of
+from app.services.limits.memory import MemoryAccounts
+from app.services.limits.shared import LEASE_S, SharedAccounts
+from app.settings import Settings
+from tests.contract.registry import Node, SettableClock
+from tests.contract.test_usage import record
+
+pytest_plugins = ("tests.contract.registry_fixtures",)
+
+TENANT: Subject = ("tenant", "7")
+KEY: Subject = ("key", "a")
+CLIENTS = 64
+
+
+@pytest.fixture
+def database_kind() -> str:
+    """SQLite is for one server."""
+    return "postgresql"
+
+
+@pytest.fixture(autouse=True)
+def database_time(clock: SettableClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database's clock, as the test moves it."""
+
+    async def moment(_connection: object) -> object:
+        return clock()
+
+    monkeypatch.setattr(stored, "moment", moment)
+
+
+@pytest.fixture
+async def servers(node: Node, other_node: Node) -> tuple[SharedAccounts, SharedAccounts]:
+    return SharedAccounts(node.database, "1" * 32), SharedAccounts(other_node.database, "2" * 32)
+
+
+class Clients:
+    """Requests with ids of their own, and what they were given."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.granted: dict[str, Grant] = {}
+
+    async def ask(self, server: SharedAccounts, limits: Mapping[Subject, Limits], tokens: int = 0) -> bool:
+        self.number += 1
+        request_id = f"{self.number:032x}"
+        decision = await server.take(request_id, limits, tokens)
+        if isinstance(decision.outcome, Exceeded):
+            return False
+        self.granted[request_id] = decision.outcome
+        return True
+
+    async def ask_all(self, servers: tuple[SharedAccounts, ...], limits: Mapping[Subject, Limits], tokens: int) -> int:
+        """As many at once as there are clients, on all servers; returns how many were let in."""
+        asked = (self.ask(servers[number % len(servers)], limits, tokens) for number in range(CLIENTS))
+        return sum(await asyncio.gather(*asked))
+
+    def settle(self, server: SharedAccounts, request_id: str, tokens: int) -> None:
+        server.settle(request_id, self.granted.pop(request_id), tokens)
+
+
+async def rows(node: Node) -> tuple[int, int]:
+    """Accounts and grants."""
+    async with node.database.read() as connection:
+        counts = [
+            await connection.scalar(select(func.count()).select_from(one)) for one in (limit_accounts, limit_grants)
+        ]
+    return counts[0] or 0, counts[1] or 0
+
+
+async def test_two_servers_grant_exactly_what_one_would(node, servers) -> None:
+    clients, limits = Clients(), {TENANT: Limits(tokens_per_minute=1000), KEY: Limits(requests_per_minute=90)}
+    let_in = [await clients.ask_all(servers, limits, 11) for _ in range(3)]
+    assert sum(let_in) == 90
+    await clients.ask_all(servers, {TENANT: limits[TENANT]}, 1)
+    used = sum(grant.tokens for grant in clients.granted.values())
+    assert used == 1000, "90 of 11 tokens, and ten of one"
+    assert await rows(node) == (2, 100)
+
+
+async def test_what_is_given_back_is_had_by_the_other(servers) -> None:
+    clients, limits, chance = (
+        Clients(),
+        {TENANT: Limits(tokens_per_minute=2000, concurrent_requests=20)},
+        random.Random(1),
+    )
+    used, most_running = 0, 0
+    for _ in range(30):
+        await clients.ask_all(servers, limits, 20)
+        most_running = max(most_running, len(clients.granted))
+        for request_id in list(clients.granted):
+            tokens = chance.randint(0, 20)
+            used += tokens
+            clients.settle(chance.choice(servers), request_id, tokens)
+    assert most_running == 20
+    assert 1980 <= used <= 2000
+
+
+async def test_a_server_that_died_gives_back_within_its_lease(node, clock, servers) -> None:
+    one, other = servers
+    clients, limits = Clients(), {TENANT: Limits(concurrent_requests=5, tokens_per_day=50)}
+    assert [await clients.ask(other, limits, 10) for _ in range(6)] == [True] * 5 + [False]
+    for _ in range(int(LEASE_S) // 5 - 1):
+        clock.advance(5)
+        await one.tend()
+        assert not await clients.ask(one, limits, 10)
+    clock.advance(11)
+    await one.tend()
+    assert [await clients.ask(one, limits, 10) for _ in range(6)] == [True] * 5 + [False]
+    # Whoever was only slow finds its leases gone, and settles nothing twice.
+    for request_id in [*clients.granted][:5]:
+        clients.settle(other, request_id, 10)
+    await other.close()
+    assert not await clients.ask(other, limits, 10)
+    assert await rows(node) == (1, 5)
+
+
+async def test_a_server_that_lives_keeps_its_leases(clock, servers) -> None:
+    one, other = servers
+    clients, limits = Clients(), {TENANT: Limits(concurrent_requests=1)}
+    assert await clients.ask(one, limits)
+    for _ in range(40):
+        clock.advance(5)
+        await one.tend()
+        await other.tend()
+    assert not await clients.ask(other, limits)
+
+
+async def test_a_server_that_starts_again_gives_back_at_once(node, servers) -> None:
+    clients, limits = Clients(), {TENANT: Limits(concurrent_requests=2)}
+    assert [await clients.ask(one, limits) for one in (*servers, servers[0])] == [True, True, False]
+    again = SharedAccounts(node.database, "1" * 32)
+    await again.restore()
+    assert [await clients.ask(again, limits) for _ in range(2)] == [True, False]
+
+
+async def test_who_goes_away_while_it_is_decided_has_nothing(node, servers) -> None:
+    one, _ = servers
+    clients, limits = Clients(), {TENANT: Limits(concurrent_requests=3)}
+    asking = [asyncio.create_task(clients.ask(one, limits)) for _ in range(3)]
+    await asyncio.sleep(0)
+    for task in asking:
+        task.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+    await one.close()
+    assert clients.granted == {}
+    assert (await rows(node))[1] == 0
+    assert await clients.ask_all(servers, limits, 0) == 3
+
+
+async def test_a_new_account_begins_with_what_was_used(node, servers) -> None:
+    tenant = (await node.tenants.create("pricing", actor="cli")).id
+    used = [record(number, tenant, key_id="k", at=node.clock()) for number in range(3)]
+    async with node.database.write() as connection:
+        await usage.add(connection, [*used, record(9, tenant + 1, key_id="k2", at=node.clock())])
+    clients = Clients()
+    own = ("tenant", str(tenant))
+    assert not await clients.ask(servers[0], {own: Limits(tokens_per_month=3 * 13 + 9)}, 10)
+    assert await clients.ask(servers[1], {own: Limits(tokens_per_month=3 * 13 + 10)}, 10)
+    assert not await clients.ask(servers[0], {("key", "k"): Limits(tokens_per_day=3 * 13 + 9)}, 10)
+
+
+async def test_who_has_no_limit_costs_nothing(node, servers) -> None:
+    clients = Clients()
+    assert await clients.ask_all(servers, {TENANT: Limits(), KEY: Limits()}, 0) == CLIENTS
+    for request_id in list(clients.granted):
+        clients.settle(servers[0], request_id, 5)
+    assert await rows(node) == (0, 0)
+    assert await clients.ask(servers[0], {TENANT: Limits(), KEY: Limits(concurrent_requests=1)})
+    assert await rows(node) == (1, 1)
+
+
+async def test_what_was_never_used_leaves_no_row(node, servers) -> None:
+    clients = Clients()
+    assert await clients.ask(servers[0], {KEY: Limits(concurrent_requests=1)})
+    clients.settle(servers[0], next(iter(clients.granted)), 0)
+    await servers[0].close()
+    node.clock.advance(61)
+    await clients.ask(servers[0], {TENANT: Limits(concurrent_requests=0)})
+    assert (await rows(node))[1] == 0
+
+
+async def test_nobody_is_let_in_while_the_database_is_gone_and_what_has_ended_is_settled_later(node, servers) -> None:
+    clients, limits = Clients(), {TENANT: Limits(concurrent_requests=1)}
+    assert await clients.ask(servers[0], limits)
+    working = servers[0]._database
+    servers[0]._database = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
+    with pytest.raises(RegistryUnavailable):
+        await clients.ask(servers[0], limits)
+    clients.settle(servers[0], next(iter(clients.granted)), 5)
+    await asyncio.sleep(0.1)
+    await servers[0]._database.close()
+    servers[0]._database = working
+    await servers[0].tend()
+    await servers[0].close()
+    assert await clients.ask(servers[1], limits)
+
+
+async def test_the_settings_choose(node: Node, tmp_path: Path) -> None:
+    def chosen(database: Database, wanted: str) -> type:
+        return type(accounts_of(Settings(limit_accounts=wanted), database, "1" * 32))
+
+    sqlite = Database(f"sqlite+aiosqlite:///{tmp_path / 'one.db'}")
+    assert [chosen(sqlite, wanted) for wanted in ("auto", "memory")] == [MemoryAccounts] * 2
+    assert [chosen(node.database, wanted) for wanted in ("auto", "database", "memory")] == [
+        SharedAccounts,
+        SharedAccounts,
+        MemoryAccounts,
+    ]
+    with pytest.raises(ValueError, match="TENORA_LIMIT_ACCOUNTS: found database"):
+        chosen(sqlite, "database")
+    await sqlite.close()

@@ -1,0 +1,94 @@
+"""Prompts and answers are nowhere but in the answers: a planted secret is looked for in all that a server leaves."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.server import Server
+
+#: Of one token per byte or so, and nothing that could be there by chance.
+SECRET = f"zq{secrets.token_hex(12)}"
+
+
+def everything_left(server: Server) -> Iterator[tuple[str, bytes]]:
+    """Log, database, journal, spool, caches: every file of HOME; and what the server shows to its operators."""
+    for path in sorted(server.home.rglob("*")):
+        if path.is_file() and "blobs" not in path.parts:
+            yield str(path.relative_to(server.home)), path.read_bytes()
+    with server.client(server.admin_key) as admin:
+        for shown in ("/metrics", "/admin/engine", "/admin/usage?by=key,version,hour", "/health/ready"):
+            yield shown, admin.get(shown).content
+    # What processes of the server show to everybody on the machine.
+    for process in (server.process.pid, *(child.pid for child in server.engine_processes())):
+        yield f"arguments of {process}", Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+def bodies() -> Iterator[tuple[str, object]]:
+    """Requests that are answered, refused, aborted or broken, each with the secret in another place."""
+    said = f"What is {SECRET}?"
+    message = {"role": "user", "content": said}
+    tool = {"type": "function", "function": {"name": "f", "description": said, "parameters": {"type": "object"}}}
+    completions, chat = "/v1/completions", "/v1/chat/completions"
+    yield completions, {"prompt": said, "max_tokens": 3, "echo": True, "logprobs": 1}
+    yield completions, {"prompt": said, "max_tokens": 3, "stream": True}
+    yield completions, {"prompt": "x", "max_tokens": 3, "stop": [SECRET], "user": SECRET}
+    yield chat, {"messages": [message], "max_tokens": 3, "model": "pricing"}
+    yield chat, {"messages": [message], "max_tokens": 3, "tools": [tool]}
+    schema = {"type": "json_schema", "json_schema": {"name": SECRET, "schema": {"type": "object"}}}
+    yield chat, {"messages": [message], "max_tokens": 3, "response_format": schema}
+    yield "/generate", {"inputs": said, "parameters": {"max_new_tokens": 3, "return_full_text": True}}
+    yield completions, {"prompt": said * 5000, "max_tokens": 3}  # longer than the context
+    yield completions, {"prompt": said, "max_tokens": SECRET}
+    yield completions, {"prompt": said, SECRET: 1}
+    yield completions, {"prompt": said, "model": SECRET}
+    yield completions, {"prompt": {"no": said}}
+    yield chat, {"messages": [message, {"role": SECRET, "content": 1}]}
+    yield completions, f'{{"prompt": "{SECRET}", '
+
+
+def test_no_prompt_and_no_answer_is_kept_anywhere(server: Server, keys: dict[str, str]) -> None:
+    answered = 0
+    with server.client(keys["pricing"]) as client:
+        for path, body in bodies():
+            text = body if isinstance(body, str) else json.dumps(body)
+            answer = client.post(path, content=text, headers={"content-type": "application/json"})
+            answered += answer.status_code == 200
+            assert answer.status_code < 500
+        with (
+            pytest.raises(httpx.ReadTimeout),
+            client.stream(
+                "POST",
+                "/v1/completions",
+                json={"prompt": SECRET, "max_tokens": 1000, "ignore_eos": True, "n": 8},
+                timeout=httpx.Timeout(30, read=0.5),
+            ),
+        ):
+            pass
+    assert answered >= 7
+    found = [name for name, content in everything_left(server) if SECRET.encode() in content]
+    assert found == []
+
+
+def test_keys_are_nowhere_in_clear(server: Server, keys: dict[str, str]) -> None:
+    with server.client(keys["pricing"]) as client:
+        assert client.post("/v1/completions", json={"prompt": "x", "max_tokens": 1}).status_code == 200
+    for key in (server.admin_key, *keys.values()):
+        secret = key.split("_")[2]
+        found = [name for name, content in everything_left(server) if secret.encode() in content]
+        assert found == []
+
+
+def test_what_is_looked_through_would_hold_it(server: Server, keys: dict[str, str]) -> None:
+    """The same search finds what may be kept: the log, the database and the journal are all among what is read."""
+    with server.client(server.admin_key) as admin:
+        assert admin.patch("/admin/tenants/pricing", json={"name": f"Pricing {SECRET}"}).status_code == 200
+        found = [name for name, content in everything_left(server) if SECRET.encode() in content]
+        assert admin.patch("/admin/tenants/pricing", json={"name": "pricing"}).status_code == 200
+    assert any(name.startswith("tenora.db") or ".db" in name for name in found), found
+    names = [name for name, _ in everything_left(server)]
+    assert "server.log" in names
+    assert b"DEBUG" in (server.home / "server.log").read_bytes()
