@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+#: Characters of a finish reason, all that the database keeps.
+MAX_REASON = 32
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HOUR = timedelta(hours=1)
 

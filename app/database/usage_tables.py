@@ -4,6 +4,7 @@ from sqlalchemy import JSON, Column, Float, Index, Integer, String, Table
 from sqlalchemy.types import BigInteger
 
 from app.database.schema import UtcDateTime, metadata
+from app.usage import MAX_REASON
 
 usage = Table(
     "usage",
@@ -19,7 +20,7 @@ usage = Table(
     Column("ttft_s", Float),
     Column("duration_s", Float, nullable=False),
     Column("load_s", Float),
-    Column("finish_reason", String(32)),
+    Column("finish_reason", String(MAX_REASON)),
     Column("status", Integer, nullable=False),
     Index("ix_usage_tenant_id_at", "tenant_id", "at"),
 )

@@ -7,7 +7,6 @@ from ipaddress import ip_network
 from adapters.errors import InvalidName
 from adapters.identity import DEFAULT_ALIAS, parse_model_name
 from app.errors import InvalidRequest
-from app.limits.limits import UNLIMITED
 from app.restrictions import Restrictions
 from app.services.checks import patched
 
@@ -27,9 +26,7 @@ def changed(old: Restrictions, raw: Mapping[str, object], *, base_name: str) -> 
     """
     new = old
     if "limits" in raw:
-        new = replace(
-            new, limits=patched("limits", old.limits if raw["limits"] is not None else UNLIMITED, raw["limits"])
-        )
+        new = replace(new, limits=patched("limits", old.limits, raw["limits"]))
     if "adapters" in raw:
         new = replace(new, adapters=_adapters(raw["adapters"], base_name))
     if "addresses" in raw:

@@ -212,6 +212,20 @@ async def test_nobody_is_let_in_while_the_database_is_gone_and_what_has_ended_is
     assert await clients.ask(servers[1], limits)
 
 
+async def test_an_error_that_nobody_expected_leaves_nobody_waiting(servers, monkeypatch, caplog) -> None:
+    async def broken(*_: object) -> object:
+        raise LookupError("no such thing")
+
+    clients, limits = Clients(), {TENANT: Limits(concurrent_requests=1)}
+    with monkeypatch.context() as patched:
+        patched.setattr(stored, "lock", broken)
+        for _ in range(2):
+            with pytest.raises(LookupError):
+                await asyncio.wait_for(clients.ask(servers[0], limits), 10)
+    assert "limits could not be counted" in caplog.text
+    assert await clients.ask(servers[0], limits)
+
+
 async def test_the_settings_choose(node: Node, tmp_path: Path) -> None:
     def chosen(database: Database, wanted: str) -> type:
         return type(accounts_of(Settings(limit_accounts=wanted), database, "1" * 32))

@@ -103,11 +103,9 @@ class SharedAccounts:
                 ended, self._ended = self._ended, {}
                 try:
                     decisions = await self._decide(wishes, ended)
-                except RegistryUnavailable as error:
+                except Exception as error:  # noqa: BLE001 - it is told to all who wait, or they would for ever
                     self._ended = ended | self._ended  # tried again, at the latest when the accounts are tended
-                    for wish in wishes:
-                        wish.decided.set_exception(error)
-                        wish.decided.exception()  # whoever gave up waiting does not leave it unread
+                    _refuse(wishes, error)
                     if not self._wishes:
                         return
                 else:
@@ -155,6 +153,14 @@ class SharedAccounts:
     def _give_back(self, request_id: str, decided: "asyncio.Future[Decision]") -> None:
         if not decided.exception() and isinstance(outcome := decided.result().outcome, Grant):
             self.settle(request_id, outcome, 0)
+
+
+def _refuse(wishes: list[_Wish], error: Exception) -> None:
+    if not isinstance(error, RegistryUnavailable):
+        logger.error("limits could not be counted", exc_info=error)
+    for wish in wishes:
+        wish.decided.set_exception(error)
+        wish.decided.exception()  # whoever gave up waiting does not leave it unread
 
 
 async def _accounts(

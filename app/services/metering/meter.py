@@ -17,7 +17,7 @@ from app.errors import ROWS, EngineUnavailable, RegistryUnavailable, row_of
 from app.registry import Caller
 from app.services.limits.service import LimitService, Permit
 from app.services.metering.ledger import Ledger
-from app.usage import UsageRecord
+from app.usage import MAX_REASON, UsageRecord
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class Meter:
             ttft_s=tokens.ttft_s,
             duration_s=self._monotonic() - entry.started,
             load_s=load.total_s if load else None,
-            finish_reason=finish_reason,
+            finish_reason=finish_reason[:MAX_REASON] if finish_reason else None,
             status=status,
         )
         await self._ledger.keep(record)
