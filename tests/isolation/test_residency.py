@@ -1,32 +1,11 @@
 """What one tenant sees of the engine tells nothing of another: not its names, not its requests, not that it exists."""
 
-from collections.abc import Iterator
-
 import httpx
-import pytest
 
-from tests.app.api.conftest import Site, Unit, make_unit, parts, running_site
+from tests.app.api.conftest import Site, Unit, make_unit, parts
 from tests.app.overviews import overview, queue, residency
-from tests.app.serving import PeftFiles, peft_files, save_base
+from tests.app.serving import PeftFiles
 from tests.isolation.test_foreign_names import without
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    base = save_base(tmp_path_factory.mktemp("base") / "tiny-llama")
-    with running_site(tmp_path_factory.mktemp("home"), base) as site:
-        yield site
-
-
-@pytest.fixture(scope="module")
-def admin(site: Site) -> Iterator[httpx.Client]:
-    with site.client(site.admin_key) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> PeftFiles:
-    return peft_files(tmp_path_factory.mktemp("peft"), seed=1)
 
 
 def owner_of(site: Site, admin: httpx.Client, files: PeftFiles, adapter: str) -> tuple[Unit, int]:

@@ -1,34 +1,20 @@
 """A key that is restricted reaches nothing else of its tenant, by no name and from nowhere else."""
 
 import uuid
-from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from tests.app.api.conftest import Site, Unit, make_unit, parts, running_site
-from tests.app.serving import peft_files, save_base
+from tests.app.api.conftest import Site, Unit, make_unit, parts
+from tests.app.serving import PeftFiles
 
 ALLOWED, OTHER = "prices", "margins"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    base = save_base(tmp_path_factory.mktemp("base") / "tiny-llama")
-    with running_site(tmp_path_factory.mktemp("home"), base) as site:
-        yield site
-
-
-@pytest.fixture(scope="module")
-def admin(site: Site) -> Iterator[httpx.Client]:
-    with site.client(site.admin_key) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def unit(site: Site, admin: httpx.Client, tmp_path_factory: pytest.TempPathFactory) -> Unit:
+def unit(site: Site, admin: httpx.Client, files: PeftFiles) -> Unit:
     """A tenant with two adapters."""
-    unit, files = make_unit(admin), peft_files(tmp_path_factory.mktemp("peft"), seed=1)
+    unit = make_unit(admin)
     with site.client(unit.key) as own:
         for adapter in (ALLOWED, OTHER):
             assert own.post(f"/v1/adapters/{adapter}/versions", files=parts(files)).status_code == 201

@@ -8,30 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.app.api.conftest import Site, Unit, make_unit, parts, running_site
-from tests.app.serving import PeftFiles, peft_files, save_base
+from tests.app.api.conftest import Site, Unit, make_unit, parts
+from tests.app.serving import PeftFiles
 from tests.isolation.test_foreign_names import calls, without
 
 #: What a name that may be used comes to, where there is no engine.
 RESOLVED = 503
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    base = save_base(tmp_path_factory.mktemp("base") / "tiny-llama")
-    with running_site(tmp_path_factory.mktemp("home"), base) as site:
-        yield site
-
-
-@pytest.fixture(scope="module")
-def admin(site: Site) -> Iterator[httpx.Client]:
-    with site.client(site.admin_key) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> PeftFiles:
-    return peft_files(tmp_path_factory.mktemp("peft"), seed=1)
 
 
 @pytest.fixture
