@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError, StatementError
 
 from adapters.identity import ModelName, content_digest
 from app.database.adapters import ensure_adapter
-from app.database.migrate import downgrade
+from app.database.migrate import downgrade, head_revision
 from app.database.session import Database
 from app.database.tables import audit, tenants, versions
 from app.database.tenants import find_tenant
@@ -30,7 +30,7 @@ async def test_constructing_a_database_does_not_connect(tmp_path: Path) -> None:
 async def test_check_passes_at_head_and_fails_behind_it(node: Node, registry_url: str) -> None:
     await node.database.check()
     await asyncio.to_thread(downgrade, registry_url)
-    with pytest.raises(RegistryUnavailable, match="schema is at None, not 0004"):
+    with pytest.raises(RegistryUnavailable, match=f"schema is at None, not {head_revision()}"):
         await node.database.check()
 
 

@@ -199,7 +199,7 @@ def test_a_server_that_is_down_is_named_and_catches_up_before_it_serves(
     cluster: Cluster, files: PeftFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.deletions.ALIVE_S", 1.0)
-    monkeypatch.setattr("app.process.HEARTBEAT_S", 0.2)
+    monkeypatch.setattr("app.background.HEARTBEAT_S", 0.2)
     with cluster.running(tmp_path / "one") as one:
         with cluster.running(tmp_path / "two") as two:
             key = publish(cluster, one, files)
