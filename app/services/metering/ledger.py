@@ -45,7 +45,7 @@ class Ledger:
         await self._journal.close()
 
     async def keep(self, record: UsageRecord) -> None:
-        """Return when the record is durable, be it that the caller is cancelled.
+        """Return when the record is durable; it will be, also if the caller is cancelled meanwhile.
 
         Raises:
             RegistryUnavailable: neither the disk nor the database took it.
