@@ -26,6 +26,12 @@ async def last(connection: AsyncConnection, *, lock: bool = False) -> Seal:
     return Seal(row.row_id, row.mac) if row else GENESIS
 
 
+async def holds(connection: AsyncConnection, one: Seal) -> bool:
+    """Whether there is this very seal."""
+    statement = select(audit_seals.c.mac).where(audit_seals.c.row_id == one.row_id)
+    return await connection.scalar(statement) == one.mac
+
+
 async def above(connection: AsyncConnection, row_id: int, *, limit: int) -> list[Seal]:
     """Seals of rows with an id above that, by id."""
     statement = select(audit_seals).where(audit_seals.c.row_id > row_id).order_by(audit_seals.c.row_id).limit(limit)

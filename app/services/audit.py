@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import logging
 import os
+import secrets
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +15,8 @@ from app.database import audit_seals as stored
 from app.database import events
 from app.database.session import Database
 from app.secrets import derive
+
+logger = logging.getLogger(__name__)
 
 #: Seconds between two times that new rows are sealed.
 EVERY_S = 5.0
@@ -39,8 +43,8 @@ class Verdict:
 class AuditService:
     """The seals of one registry. Any number of servers seal, one after another.
 
-    Each keeps the newest seal that it made in its HOME too: who cuts off the trail's end, seals and all, is found out
-    there.
+    Each keeps the newest seal that it saw in its HOME too: who cuts off the trail's end, seals and all, is found out
+    there, and nobody seals again what was unsealed to be changed.
 
     Args:
         pepper: the server's secret, from which the seals' key is derived.
@@ -52,14 +56,17 @@ class AuditService:
         self._key = derive(pepper, "audit", "seals")
 
     async def seal(self) -> int:
-        """Seal the rows that are settled; returns how many.
+        """Seal the rows that are settled; returns how many: none, once a seal that this server knows is gone.
 
         Raises:
             RegistryUnavailable, OSError
         """
-        count = 0
+        witness, count = await asyncio.to_thread(_read, self._witness), 0
         async with self._database.write() as connection:
             last = await stored.last(connection, lock=True)
+            if witness is not None and not await stored.holds(connection, witness):
+                logger.error("the audit trail was tampered with, and is sealed no more: run tenora audit verify")
+                return 0
             upto = await events.settled_id(connection, before=self._clock() - _SETTLED)
             while rows := await events.rows_between(connection, last.row_id, upto, limit=BATCH):
                 seals: list[Seal] = []
@@ -68,7 +75,7 @@ class AuditService:
                     seals.append(last)
                 await stored.add(connection, seals)
                 count += len(seals)
-        if count:
+        if last not in (witness, GENESIS):
             await asyncio.to_thread(_write, self._witness, last)
         return count
 
@@ -88,13 +95,13 @@ class AuditService:
                 count, previous, seen = count + len(seals), seals[-1], seen or witness in seals
             fresh = await events.count_above(connection, previous.row_id)
         if witness is not None and not seen:
-            found.append(f"this server sealed row {witness.row_id}, and that seal is no more: the end was cut off")
+            found.append(f"this server saw row {witness.row_id} sealed, and that seal is no more: the end was cut off")
         return Verdict(count, fresh, tuple(found))
 
 
 def _write(path: Path, last: Seal) -> None:
     """In one go: half a witness would accuse everybody."""
-    temporary = path.with_suffix(".new")
+    temporary = path.with_suffix(f".{secrets.token_hex(4)}")
     with temporary.open("w") as file:
         json.dump(asdict(last), file)
         file.flush()

@@ -116,9 +116,39 @@ async def test_a_row_with_a_seal_that_another_made_is_found(node: Node, sealed: 
 async def test_a_trail_that_was_cut_off_is_found(node: Node, sealed: AuditService, tmp_path: Path) -> None:
     await change(node, delete(audit).where(audit.c.id > 8), delete(audit_seals).where(audit_seals.c.row_id > 8))
     (problem,) = (await sealed.verify()).problems
-    assert problem == "this server sealed row 12, and that seal is no more: the end was cut off"
+    assert problem == "this server saw row 12 sealed, and that seal is no more: the end was cut off"
     # A server that never saw the end cannot know.
     assert (await service(node, tmp_path / "elsewhere").verify()).problems == ()
+
+
+@pytest.mark.parametrize("kept", [0, 8])
+async def test_what_was_unsealed_to_be_changed_is_not_sealed_again(
+    node: Node, sealed: AuditService, kept: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever has the database must not get the server to sign a changed trail."""
+    await change(
+        node,
+        delete(audit_seals).where(audit_seals.c.row_id > kept),
+        update(audit).where(audit.c.id == 10).values(actor="mallory"),
+    )
+    for _ in range(3):
+        node.clock.advance(SETTLED_S)
+        assert await sealed.seal() == 0
+    assert "the audit trail was tampered with" in caplog.text
+    (problem,) = (await sealed.verify()).problems
+    assert "this server saw row 12 sealed" in problem
+
+
+async def test_a_server_that_seals_nothing_itself_is_a_witness_too(
+    node: Node, sealed: AuditService, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = service(node, tmp_path / "other")
+    assert await other.seal() == 0
+    await change(node, delete(audit_seals).where(audit_seals.c.row_id > 8))
+    node.clock.advance(SETTLED_S)
+    assert await other.seal() == 0
+    assert len((await other.verify()).problems) == 1
 
 
 async def test_servers_that_seal_at_once_make_one_chain(node: Node, other_node: Node, tmp_path: Path) -> None:

@@ -66,4 +66,4 @@ def test_the_audit_trail_is_checked_and_printed_without_a_server(alone, tmp_path
     assert json.loads(line)["action"] == "key.create"
     home = tmp_path / "home"
     (home / "audit-seal").write_text(json.dumps({"row_id": 9, "mac": "0" * 64}))
-    assert "this server sealed row 9" in alone("audit", "verify", exit_code=1).stderr
+    assert "this server saw row 9 sealed" in alone("audit", "verify", exit_code=1).stderr
