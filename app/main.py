@@ -63,8 +63,8 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[State]:
         async with _running(settings, engine) as process:
-            # For whoever runs the server: feeds never end by themselves, so they would hold up its shutdown.
-            app.state.end_feeds = process.events.end
+            # For whoever runs the server, and ends it.
+            app.state.process = process
             yield {"process": process}
 
     app = FastAPI(title="Tenora", description=_DESCRIPTION, lifespan=lifespan, redirect_slashes=False)

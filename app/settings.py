@@ -148,6 +148,15 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on")
+    drain_seconds: float = Field(
+        5,
+        ge=0,
+        description="seconds after SIGTERM in which the server says that it is not ready and still takes requests; "
+        "longer than a proxy keeps an idle connection to it",
+    )
+    grace_seconds: float = Field(
+        30, ge=0, description="seconds that running requests have to finish after that; then they end with an error"
+    )
     pepper: SecretStr | None = Field(
         None, description="secret that keys are hashed with; default: made once in HOME/secrets"
     )

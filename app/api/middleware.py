@@ -15,6 +15,7 @@ from app.api.errors import error_response
 from app.api.multipart import OPTIONS_BYTES
 from app.errors import TooLarge
 from app.metrics import Metrics
+from app.process import Process
 from app.settings import LimitSettings
 from app.uploads import MAX_PART_BYTES
 
@@ -35,6 +36,9 @@ _MULTIPART_BYTES = 64 * 1024 + OPTIONS_BYTES
 #: Where a request's state keeps the way out for a body: the layers from here to the route only look at headers, and
 #: a stream of events would pass each of them for every token.
 SEND_BODY = "send_body"
+
+#: A server on its way out asks for no further request on the connection, so that none arrives as it closes it.
+_CLOSE = (b"connection", b"close")
 
 _MAX_CLIENT_ID = 128
 _UNPRINTABLE = re.compile(rb"[^\x20-\x7e]")
@@ -68,18 +72,18 @@ class RequestFrame:
                 raise
             await exchange.answer(error)
         finally:
-            metrics: Metrics = scope["state"]["process"].metrics
             status = exchange.status or CLIENT_CLOSED_REQUEST
-            metrics.observe(_method(scope), _route(scope), status, perf_counter() - started)
+            exchange.metrics.observe(_method(scope), _route(scope), status, perf_counter() - started)
 
 
 class _Exchange:
     """One request and its answer, seen from the frame."""
 
-    __slots__ = ("_cap", "_headers", "_read", "_receive", "_scope", "_send", "request_id", "status")
+    __slots__ = ("_cap", "_headers", "_process", "_read", "_receive", "_scope", "_send", "request_id", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: LimitSettings) -> None:
         self._scope, self._receive, self._send = scope, receive, send
+        self._process: Process = scope["state"]["process"]
         self._cap = _cap(scope, limits)
         self._read = 0
         self.status = 0
@@ -87,6 +91,10 @@ class _Exchange:
         scope["state"]["request_id"] = self.request_id
         scope["state"][SEND_BODY] = send
         self._headers = [(b"x-request-id", self.request_id.encode())]
+
+    @property
+    def metrics(self) -> Metrics:
+        return self._process.metrics
 
     def read_headers(self) -> TooLarge | None:
         """Note the id that the client gave, and say so if the announced body is beyond the cap."""
@@ -112,6 +120,8 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), *self._headers]
+            if self._process.readiness.leaving:
+                message["headers"].append(_CLOSE)
         await self._send(message)
 
     async def answer(self, error: Exception) -> None:

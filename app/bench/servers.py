@@ -112,7 +112,8 @@ def environment(**settings: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.upper().startswith("TENORA_") or name.upper().startswith("TENORA_ENGINE__")
     }
-    return inherited | {"HF_HUB_OFFLINE": "1"} | settings
+    # No proxy stands before a server that is measured.
+    return inherited | {"HF_HUB_OFFLINE": "1", "TENORA_DRAIN_SECONDS": "0"} | settings
 
 
 def run_module(*arguments: str, env: Mapping[str, str]) -> str:

@@ -59,6 +59,20 @@ def overhead(
 
 
 @app.command()
+def guardrails(
+    quick: Quick = False,
+    out: Out = None,
+    base: Base = None,
+) -> None:
+    """What limits and metering cost: Tenora with them and without, one warm adapter."""
+    from app.bench.guardrails import run
+
+    with _measuring():
+        path = run(home() / "bench", out=out, quick=quick, console=stderr(), base=base)
+    note(f"written to {path}")
+
+
+@app.command()
 def adapters(
     n: Counts = "1,8,32,200",
     alpha: Alphas = "0.3,1",

@@ -1,6 +1,7 @@
 """What ``tenora serve --demo`` does before and beside the server: models, database, keys, publishing."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -19,6 +20,7 @@ from app.settings import Settings
 _READY_S = 600
 _POLL_S = 0.5
 _POLL_TIMEOUT_S = 30
+_TOLD_EVERY_S = 30
 # An upload is answered once it has been validated.
 _TIMEOUT_S = 600
 
@@ -75,12 +77,13 @@ def _publish(settings: Settings, url: str, demo: Demo, admin_key: str) -> str | 
 
 
 def _becomes_ready(client: httpx.Client) -> bool:
-    deadline = time.monotonic() + _READY_S
-    while time.monotonic() < deadline:
-        try:
+    began = told = time.monotonic()
+    while time.monotonic() < began + _READY_S:
+        with contextlib.suppress(httpx.TransportError):
             if client.get("/health/ready", timeout=_POLL_TIMEOUT_S).is_success:
                 return True
-        except httpx.TransportError:
+        if time.monotonic() > told + _TOLD_EVERY_S:
+            told = time.monotonic()
             note("still starting")
         time.sleep(_POLL_S)
     return False

@@ -1,13 +1,12 @@
 """``tenora serve``: the server, in this process."""
 
 import copy
-import gc
 import os
 import socket
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,14 +15,8 @@ from app.cli.output import fail
 from app.cli.setup import failures_told
 from app.settings import Settings
 
-if TYPE_CHECKING:
-    import uvicorn
-    from fastapi import FastAPI
-
 #: Longer than the 60 s after which common load balancers close idle connections: theirs must be the shorter wait.
 _KEEP_ALIVE_S = 75
-_SHUTDOWN_S = 30
-_BACKLOG = 2048
 
 #: Work beside the server, in a thread; what it returns is why the server must end, or None.
 Companion = Callable[[], str | None]
@@ -51,12 +44,21 @@ def serve(
 
 
 def _listen(settings: Settings) -> socket.socket:
-    """Take the port before any work is done for nothing; clients wait in the queue until the server answers."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    """Take the port before any work is done for nothing.
+
+    Until the server can answer, connections are refused: a proxy goes to another server then, where it would wait.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+        # As create_server() does it, without its listen(): uvicorn calls that.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if listener.family is socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind((settings.host, settings.port))
     except OSError as error:
+        listener.close()
         fail(f"cannot listen on {settings.host} port {settings.port}: {error.strerror or error}")
+    return listener
 
 
 def _url(settings: Settings, listener: socket.socket) -> str:
@@ -80,6 +82,7 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     import uvicorn
 
+    from app.cli.server import Server
     from app.main import create_app
 
     app = create_app(settings)
@@ -90,10 +93,9 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
         access_log=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_SHUTDOWN_S,
         log_config=_log_config(uvicorn.config.LOGGING_CONFIG),
     )
-    server = _server(config, app)
+    server = Server(config, app, drain_s=settings.drain_seconds, grace_s=settings.grace_seconds)
     problem: str | None = None
 
     def accompany(work: Companion) -> None:
@@ -109,25 +111,6 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
         fail("the server could not start; its log says why")
     if problem is not None:
         fail(problem)
-
-
-def _server(config: "uvicorn.Config", app: "FastAPI") -> "uvicorn.Server":
-    """Uvicorn's server, which on its way out also ends the feeds that would never end by themselves."""
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            # torch, vLLM and the rest are a million objects for life: a full collection that walks them stops every
-            # stream for most of a second.
-            gc.collect()
-            gc.freeze()
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            app.state.end_feeds()
-            await super().shutdown(sockets)
-
-    return Server(config)
 
 
 def _log_config(uvicorns: dict[str, Any]) -> dict[str, Any]:

@@ -108,8 +108,9 @@ class EngineInstance:
         return instance
 
     async def shutdown(self) -> None:
-        """End the engine and its processes."""
+        """End the engine and its processes; what it still answers ends as if it had died."""
         self.dead.set()
+        self._llm.output_processor.propagate_error(EngineDeadError())
         self._watcher.cancel()
         await asyncio.to_thread(self._llm.shutdown)
 
@@ -144,7 +145,7 @@ class EngineInstance:
         """
         body_type, handler, _ = self._endpoints[request.endpoint]
         name = request.adapter.lora_name if request.adapter else self._base_name
-        with _translated(request, name):
+        with self._translated(request, name):
             body = body_type.model_validate(request.body | _own_fields(request, name))
             answer = await handler(body)
             _raise_if_cancelled()
@@ -161,7 +162,7 @@ class EngineInstance:
         """See :meth:`app.engine.base.Engine.most_tokens`. No adapter changes what a prompt's tokens are."""
         body_type, _, _ = self._endpoints[request.endpoint]
         render = self._renderer.render_chat if request.endpoint is Endpoint.CHAT else self._renderer.render_completion
-        with _translated(request, self._base_name):
+        with self._translated(request, self._base_name):
             body: Any = body_type.model_validate(request.body | _own_fields(request, self._base_name))
             rendered = await render(body)
         if isinstance(rendered, ErrorResponse):
@@ -235,6 +236,24 @@ class EngineInstance:
             await asyncio.sleep(_DEATH_POLL_S)
         self.dead.set()
 
+    @contextlib.contextmanager
+    def _translated(self, request: EngineRequest, name: str) -> Iterator[None]:
+        """What vLLM says of a body, or of itself, in our words."""
+        try:
+            yield
+        except ValidationError as error:
+            raise answers.from_validation(error) from None
+        except VLLMClientError as error:
+            text = answers.public_text(str(error), name, request.model)
+            raise InvalidRequest(text, param=getattr(error, "parameter", None)) from None
+        except ChatTemplateResolutionError:
+            raise InvalidRequest(_NO_TEMPLATE, param="messages") from None
+        except Exception as error:
+            # Parts of an engine that is shut down fail each in its own way.
+            if self.dead.is_set() or isinstance(error, EngineDeadError | EngineGenerateError | GracefulHTTPError):
+                raise EngineUnavailable("the engine stopped while it answered", retry_after=_RETRY_AFTER_S) from None
+            raise
+
     async def _until_dead(self, call: Awaitable[T]) -> T:
         """Await a call to the engine's process: vLLM leaves such calls waiting for ever when that dies."""
         work = asyncio.ensure_future(call)
@@ -249,22 +268,6 @@ class EngineInstance:
             work.cancel()
             death.cancel()
         raise EngineUnavailable("the engine is being started again", retry_after=_RETRY_AFTER_S)
-
-
-@contextlib.contextmanager
-def _translated(request: EngineRequest, name: str) -> Iterator[None]:
-    """What vLLM says of a body, or of itself, in our words."""
-    try:
-        yield
-    except ValidationError as error:
-        raise answers.from_validation(error) from None
-    except VLLMClientError as error:
-        text = answers.public_text(str(error), name, request.model)
-        raise InvalidRequest(text, param=getattr(error, "parameter", None)) from None
-    except ChatTemplateResolutionError:
-        raise InvalidRequest(_NO_TEMPLATE, param="messages") from None
-    except (EngineDeadError, EngineGenerateError, GracefulHTTPError):
-        raise EngineUnavailable("the engine stopped while it answered", retry_after=_RETRY_AFTER_S) from None
 
 
 def _own_fields(request: EngineRequest, name: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ _TIMEOUT_S = 3.0
 #: However often somebody asks, what is behind the probes is asked once in this many seconds.
 _FRESH_S = 1.0
 _SILENT = "does not answer"
+_LEAVING = "is shutting down"
 
 
 class Readiness:
@@ -31,6 +32,11 @@ class Readiness:
         self._asking = asyncio.Lock()
         self._problems: dict[str, str | None] = {}
         self._asked_at = float("-inf")
+        self.leaving = False
+
+    def leave(self) -> None:
+        """From now on this server is not ready, and soon it is gone."""
+        self.leaving = True
 
     async def problems(self) -> Mapping[str, str | None]:
         """For each part what is wrong with it, in words for anyone, or None; at most a second old."""
@@ -39,7 +45,7 @@ class Readiness:
                 found = await asyncio.gather(*(part.problem() for part in self._parts.values()))
                 self._problems = dict(zip(self._parts, found, strict=True))
                 self._asked_at = self._clock()
-            return self._problems
+            return self._problems | {"server": _LEAVING} if self.leaving else self._problems
 
 
 class _Part:

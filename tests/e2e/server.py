@@ -87,23 +87,29 @@ def until(condition: Any, timeout_s: float) -> None:
 def environment(home: Path, base: Path, **settings: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TENORA_")}
     own = {"TENORA_HOME": str(home), "TENORA_BASE_MODEL": str(base), "TENORA_BASE_MODEL_NAME": "demo"}
-    return clean | own | settings
+    # No proxy stands before it.
+    return clean | own | {"TENORA_DRAIN_SECONDS": "0"} | settings
 
 
 @contextlib.contextmanager
 def running(home: Path, base: Path, **settings: str) -> Iterator[Server]:
     """Set a server up, start it on a free port and end it with all that it started."""
-    init = [TENORA, "init", "--json"]
-    variables = environment(home, base, **settings)
-    made = subprocess.run(init, env=variables, check=True, capture_output=True, text=True)
-    with serving(home, base, json.loads(made.stdout)["key"], **settings) as server:
+    with serving(home, base, set_up(home, base, **settings), **settings) as server:
         yield server
 
 
+def set_up(home: Path, base: Path, **settings: str) -> str:
+    """Make the registry, and return a platform key."""
+    init = [TENORA, "init", "--json"]
+    variables = environment(home, base, **settings)
+    made = subprocess.run(init, env=variables, check=True, capture_output=True, text=True)
+    return str(json.loads(made.stdout)["key"])
+
+
 @contextlib.contextmanager
-def serving(home: Path, base: Path, admin_key: str, **settings: str) -> Iterator[Server]:
+def serving(home: Path, base: Path, admin_key: str, *, port: int | None = None, **settings: str) -> Iterator[Server]:
     """Start a server that is set up already, and end it with all that it started."""
-    port = free_port()
+    port = port or free_port()
     log = (home / "server.log").open("ab")
     process = subprocess.Popen(
         [TENORA, "serve", "--port", str(port)], env=environment(home, base, **settings), stdout=log, stderr=log
@@ -119,6 +125,15 @@ def serving(home: Path, base: Path, admin_key: str, **settings: str) -> Iterator
         log.close()
         _, alive = psutil.wait_procs(left, timeout=30)
         assert not alive, f"left running: {alive}"
+
+
+def together(folder: Path, database_url: str) -> dict[str, str]:
+    """The settings that servers share which answer for one another; each has a HOME of its own."""
+    return {
+        "TENORA_DATABASE_URL": database_url,
+        "TENORA_STORE_URL": f"file://{folder}/blobs",
+        "TENORA_PEPPER": "the same for all servers of one registry",
+    }
 
 
 def free_port() -> int:

@@ -2,8 +2,13 @@
 
 import asyncio
 import json
+import signal
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
 
 import httpx
+import pytest
 
 from app.demo.train import Demo
 from tests.e2e.fixtures import SLOTS
@@ -54,35 +59,84 @@ async def test_clients_that_leave_give_their_slots_back(server: Server, keys: di
             assert answer.status_code == 200
 
 
-async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(
-    trained_demo: Demo, tmp_path_factory: "object"
-) -> None:
-    home = tmp_path_factory.mktemp("killed")  # type: ignore[attr-defined]
-    with running(home, trained_demo.base, **SLOTS) as server:
-        key = server.tenant("pricing")
-        assert server.publish("pricing", "pricing", trained_demo.adapters["pricing"]).status_code == 201
-        headers = {"authorization": f"Bearer {key}"}
-        short = {"model": "pricing", "prompt": "[INST] What is sugar? [/INST]", "max_tokens": 20, "temperature": 0}
-        async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=headers) as client:
-            before = (await client.post("/v1/completions", json=short)).json()["choices"]
-            events = []
-            async with client.stream(
-                "POST", "/v1/completions", json=LONG | {"model": "pricing", "stream": True}
-            ) as answer:
-                async for line in answer.aiter_lines():
-                    if not events:
-                        server.engine_processes()[-1].kill()
-                    events += [line] if line else []
-            assert events[-1] == "data: [DONE]"
-            error = json.loads(events[-2].removeprefix("data: "))["error"]
-            assert (error["code"], error["type"]) == ("engine_unavailable", "service_unavailable_error")
-            refused = await client.post("/v1/completions", json=short)
-            assert refused.status_code == 503
-            assert int(refused.headers["retry-after"]) > 0
-            assert (await client.get("/health/live")).status_code == 200
-            # The verdict may be a second old.
-            await asyncio.to_thread(until, lambda: not server.is_ready(), 5)
-            await asyncio.to_thread(server.wait_ready)
-            after = (await client.post("/v1/completions", json=short)).json()["choices"]
-            assert after == before
-        assert server.metric("tenora_engine_restarts_total") == 1
+@pytest.fixture(scope="module")
+def own(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server for what nobody else survives."""
+    home = tmp_path_factory.mktemp("ends")
+    with running(home, trained_demo.base, **SLOTS, TENORA_GRACE_SECONDS="1") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def key(own: Server, trained_demo: Demo) -> str:
+    key = own.tenant("pricing")
+    assert own.publish("pricing", "pricing", trained_demo.adapters["pricing"]).status_code == 201
+    return key
+
+
+def error_at_the_end(lines: list[str]) -> tuple[str, str]:
+    """Code and type of the error that a stream ends with."""
+    assert lines[-1] == "data: [DONE]"
+    error: dict[str, Any] = json.loads(lines[-2].removeprefix("data: "))["error"]
+    return error["code"], error["type"]
+
+
+STOPPED = ("engine_unavailable", "service_unavailable_error")
+
+
+async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(own: Server, key: str) -> None:
+    headers = {"authorization": f"Bearer {key}"}
+    short = {"model": "pricing", "prompt": "[INST] What is sugar? [/INST]", "max_tokens": 20, "temperature": 0}
+    async with httpx.AsyncClient(base_url=own.url, timeout=60, headers=headers) as client:
+        before = (await client.post("/v1/completions", json=short)).json()["choices"]
+        events = []
+        async with client.stream("POST", "/v1/completions", json=LONG | {"model": "pricing", "stream": True}) as answer:
+            async for line in answer.aiter_lines():
+                if not events:
+                    own.engine_processes()[-1].kill()
+                events += [line] if line else []
+        assert error_at_the_end(events) == STOPPED
+        refused = await client.post("/v1/completions", json=short)
+        assert refused.status_code == 503
+        assert int(refused.headers["retry-after"]) > 0
+        assert (await client.get("/health/live")).status_code == 200
+        # The verdict may be a second old.
+        await asyncio.to_thread(until, lambda: not own.is_ready(), 5)
+        await asyncio.to_thread(own.wait_ready)
+        after = (await client.post("/v1/completions", json=short)).json()["choices"]
+        assert after == before
+    assert own.metric("tenora_engine_restarts_total") == 1
+
+
+async def test_a_server_told_to_end_ends_what_does_not_finish_in_time_with_an_error(own: Server, key: str) -> None:
+    """The last test of this file: streams, whole answers and who waits for a slot; each has its record."""
+    headers = {"authorization": f"Bearer {key}"}
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=own.url, timeout=60, headers=headers, limits=limits) as client:
+        begun = [asyncio.Event() for _ in range(4)]
+
+        async def stream(began: asyncio.Event) -> list[str]:
+            lines = []
+            async with client.stream("POST", "/v1/completions", json=LONG | {"model": "pricing", "stream": True}) as it:
+                async for line in it.aiter_lines():
+                    lines += [line] if line else []
+                    began.set()
+            return lines
+
+        streams = [asyncio.create_task(stream(began)) for began in begun]
+        await asyncio.gather(*(began.wait() for began in begun))
+        # More sequences than the window has room for.
+        others = [asyncio.create_task(client.post("/v1/completions", json=LONG)) for _ in range(64)]
+        await asyncio.to_thread(until, lambda: own.metric("tenora_engine_requests_waiting") > 0, 30)
+        own.process.send_signal(signal.SIGTERM)
+        for lines in await asyncio.gather(*streams):
+            assert error_at_the_end(lines) == STOPPED
+        for answer in await asyncio.gather(*others):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_unavailable")
+    # How uvicorn says that the signal is done.
+    assert await asyncio.to_thread(own.process.wait, 60) == -signal.SIGTERM
+    with sqlite3.connect(own.home / "tenora.db") as database:
+        records = database.execute("select status, output_tokens from usage order by at desc limit 4").fetchall()
+    assert len(records) == 4
+    assert all(status == 503 for status, _ in records)
+    assert all(tokens > 0 for _, tokens in records)

@@ -17,6 +17,7 @@ from adapters.stores.local import LocalStore
 from app.api import errors
 from app.api.middleware import RequestFrame
 from app.metrics import Metrics
+from app.services.readiness import Readiness
 from app.settings import LimitSettings
 from tests.app.api.conftest import Site, Unit
 from tests.app.serving import NoEngine
@@ -34,7 +35,8 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 
 def _broken_app(root: Path) -> FastAPI:
-    process = SimpleNamespace(metrics=Metrics(NoEngine(), DiskCache(root, LocalStore(root / "blobs"), 2**20)))
+    metrics = Metrics(NoEngine(), DiskCache(root, LocalStore(root / "blobs"), 2**20))
+    process = SimpleNamespace(metrics=metrics, readiness=Readiness({}))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, object]]:

@@ -34,7 +34,7 @@ def pair(seen):
 
 
 def test_servers_alternate_and_no_prompt_comes_twice(pair, seen, capsys):
-    rounds = overhead._measure(pair, SIZE, VOCABULARY, Console(quiet=True))
+    rounds = overhead.measure(pair, SIZE, VOCABULARY, Console(quiet=True))
     assert [(r.server, r.concurrency, r.streamed, r.number) for r in rounds] == [
         (server, concurrency, streamed, number)
         for concurrency in (1, 3)
@@ -50,7 +50,7 @@ def test_servers_alternate_and_no_prompt_comes_twice(pair, seen, capsys):
     # A measured prompt goes once to each server, one that warms up to one of them.
     assert len(prompts) - len(set(prompts)) == 2 * SIZE.rounds * sum(SIZE.requests.values())
 
-    overhead._print(rounds, SIZE, "this machine")
+    overhead.show(rounds, SIZE, "this machine")
     shown = capsys.readouterr().out
     for words in ("this machine", "concurrency 1, streamed", "concurrency 3, not streamed", "tenora / vllm"):
         assert words in shown
@@ -59,4 +59,4 @@ def test_servers_alternate_and_no_prompt_comes_twice(pair, seen, capsys):
 def test_a_server_that_refuses_ends_the_run(pair):
     pair[0].headers.clear()
     with pytest.raises(LoadError, match=r"tenora at concurrency 1: HTTP/1.1 401"):
-        overhead._measure(pair, SIZE, VOCABULARY, Console(quiet=True))
+        overhead.measure(pair, SIZE, VOCABULARY, Console(quiet=True))

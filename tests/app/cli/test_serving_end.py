@@ -1,7 +1,8 @@
-"""How `tenora serve` begins and ends: what it loaded is out of the collector's way; feeds hold nothing up."""
+"""How `tenora serve` begins and ends: what it loaded is out of the collector's way; nobody meets a closed door."""
 
 import asyncio
 import gc
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -11,22 +12,22 @@ from pathlib import Path
 import httpx
 import uvicorn
 
-from app.cli.serve import _server
+from app.cli.server import Server
 from app.main import create_app
 from app.settings import Settings
 from tests.app.serving import MAX_RANK, NoEngine, save_base, set_up
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[tuple[uvicorn.Server, threading.Thread, str]]:
+def running(folder: Path, *, drain_s: float = 0) -> Iterator[tuple[Server, threading.Thread, str]]:
     """A server in a thread, and a platform key; the test ends it."""
     base = save_base(folder / "tiny-llama")
     settings = Settings(home=folder / "home", base_model=str(base), engine={"max_lora_rank": MAX_RANK})
     settings.home.mkdir()
     key = asyncio.run(set_up(settings))
     app = create_app(settings, engine=NoEngine())
-    config = uvicorn.Config(app, port=0, lifespan="on", log_config=None, timeout_graceful_shutdown=60)
-    server = _server(config, app)
+    config = uvicorn.Config(app, port=0, lifespan="on", log_config=None)
+    server = Server(config, app, drain_s=drain_s, grace_s=60)
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -36,6 +37,10 @@ def running(folder: Path) -> Iterator[tuple[uvicorn.Server, threading.Thread, st
     finally:
         server.should_exit = True
         thread.join(20)
+
+
+def url_of(server: Server) -> str:
+    return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
 
 
 def test_what_a_server_loaded_is_not_walked_by_every_collection(tmp_path: Path) -> None:
@@ -51,16 +56,39 @@ def test_what_a_server_loaded_is_not_walked_by_every_collection(tmp_path: Path) 
 
 def test_an_open_feed_does_not_hold_up_the_end_of_the_server(tmp_path: Path) -> None:
     with running(tmp_path) as (server, thread, key):
-        port = server.servers[0].sockets[0].getsockname()[1]
         headers = {"authorization": f"Bearer {key}"}
-        url = f"http://127.0.0.1:{port}"
         with (
-            httpx.Client(base_url=url, headers=headers, timeout=30, trust_env=False) as client,
+            httpx.Client(base_url=url_of(server), headers=headers, timeout=30, trust_env=False) as client,
             client.stream("GET", "/admin/events") as feed,
         ):
             lines = feed.iter_lines()
             assert next(lines).startswith("retry:")
             server.should_exit = True
             assert any("the server stops" in line for line in lines)
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_after_sigterm_it_is_not_ready_and_still_answers_until_proxies_have_turned_away(tmp_path: Path) -> None:
+    with running(tmp_path, drain_s=600) as (server, thread, _):
+        url = url_of(server)
+        with httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
+            assert "connection" not in client.get("/health/live").headers
+            server.handle_exit(signal.SIGTERM, None)
+            while (ready := client.get("/health/ready")).json()["checks"].get("server") is None:
+                time.sleep(0.01)
+            assert (ready.status_code, ready.json()["checks"]["server"]) == (503, "is shutting down")
+            # On a new connection too, and each is the last on its connection.
+            for answer in (client.get("/health/live"), httpx.get(f"{url}/health/live", trust_env=False)):
+                assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+            assert thread.is_alive()
+            server.handle_exit(signal.SIGTERM, None)
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_who_interrupts_it_does_not_wait_for_proxies(tmp_path: Path) -> None:
+    with running(tmp_path, drain_s=600) as (server, thread, _):
+        server.handle_exit(signal.SIGINT, None)
         thread.join(20)
         assert not thread.is_alive()

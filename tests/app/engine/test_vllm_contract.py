@@ -177,6 +177,9 @@ def test_nan_counts_reach_the_output_processor() -> None:
     assert "self.request_states: dict[str, RequestState] = {}" in inspect.getsource(OutputProcessor.__init__)
     assert "self.external_req_id = external_req_id" in inspect.getsource(RequestState.__init__)
     assert set(_ENVIRONMENT) <= set(envs.environment_variables)
+    # What ends the requests of an engine that is shut down, as of one that died.
+    assert parameters(OutputProcessor.propagate_error) == ["self", "e"]
+    assert "output_processor.propagate_error(e)" in inspect.getsource(AsyncLLM._run_output_handler)
 
 
 def test_the_scheduler_has_new_blocks_cleared() -> None:
