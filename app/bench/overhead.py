@@ -77,7 +77,7 @@ def run(home: Path, *, out: Path | None, quick: bool, console: Console, base: Pa
     size = QUICK if quick else FULL
     home = home.resolve()  # the servers run in another folder
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    base, adapter, settings = _given(home, base) if base else _demo(home, console)
+    base, adapter, settings = prepare(home, base, console)
     arguments = rivals.vllm_arguments(base, slots=SLOTS, host_adapters=SLOTS, settings=settings)
     adapters = {ADAPTER: adapter}
     with tempfile.TemporaryDirectory(dir=home) as folder, ExitStack() as stack:
@@ -86,18 +86,24 @@ def run(home: Path, *, out: Path | None, quick: bool, console: Console, base: Pa
             rivals.tenora(base, adapters, home=home, folder=Path(folder) / "tenora", settings=settings)
         )
         theirs = stack.enter_context(rivals.vllm(base, adapters, arguments=arguments, folder=Path(folder) / "vllm"))
-        rounds = _measure((ours, theirs), size, models.vocabulary(base), console)
+        rounds = measure((ours, theirs), size, models.vocabulary(base), console)
     machine = report.environment()
     content = {
         "workload": "overhead",
         **machine,
-        **_settings(size, arguments, settings),
+        **described(size, settings),
+        "vllm": {"serve": f"python -m {rivals.VLLM_MODULE}", "arguments": arguments},
         "rounds": [asdict(r) for r in rounds],
     }
     path = out or home / f"overhead-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
     report.write(path, content)
-    _print(rounds, size, report.describe(machine))
+    show(rounds, size, report.describe(machine))
     return path
+
+
+def prepare(home: Path, base: Path | None, console: Console) -> tuple[Path, Path, Mapping[str, str]]:
+    """The base and the adapter that are measured, and the settings that they are served with; default: the demo's."""
+    return _given(home, base) if base else _demo(home, console)
 
 
 def _demo(home: Path, console: Console) -> tuple[Path, Path, Mapping[str, str]]:
@@ -111,7 +117,12 @@ def _given(home: Path, base: Path) -> tuple[Path, Path, Mapping[str, str]]:
     return base, models.adapters(home, base, 1, (_RANK,), SEED)[0], _SETTINGS
 
 
-def _measure(pair: Sequence[Server], size: Size, tokens: int, console: Console) -> list[Round]:
+def measure(pair: Sequence[Server], size: Size, tokens: int, console: Console) -> list[Round]:
+    """Every round, the servers in turn; ``tokens`` is the size of the vocabulary.
+
+    Raises:
+        LoadError
+    """
     prompts = _Prompts(tokens)
     rounds: list[Round] = []
     with Progress(console=console, transient=True) as progress:
@@ -166,7 +177,8 @@ def _load(server: Server, prompts: list[list[int]], concurrency: int, *, streame
         raise LoadError(f"{server.name} at concurrency {concurrency}: {error}") from None
 
 
-def _settings(size: Size, arguments: list[str], settings: Mapping[str, str]) -> dict[str, Any]:
+def described(size: Size, settings: Mapping[str, str]) -> dict[str, Any]:
+    """What was measured, for the file that is kept."""
     return {
         "rounds_per_server": size.rounds,
         "requests_per_round": dict(size.requests),
@@ -174,11 +186,12 @@ def _settings(size: Size, arguments: list[str], settings: Mapping[str, str]) -> 
         "output_tokens": OUTPUT_TOKENS,
         "seed": SEED,
         "tenora": {"serve": "tenora serve", "settings": settings},
-        "vllm": {"serve": f"python -m {rivals.VLLM_MODULE}", "arguments": arguments},
     }
 
 
-def _print(rounds: Sequence[Round], size: Size, machine: str) -> None:
+def show(rounds: Sequence[Round], size: Size, machine: str) -> None:
+    """Print a table for each concurrency and kind of answer, the first server over the second."""
+    first, second = dict.fromkeys(one.server for one in rounds)
     # A pipe has no width of its own, and the tables need this much.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     console.print(f"{machine}\none adapter, {INPUT_TOKENS} tokens in, {OUTPUT_TOKENS} out, greedy", soft_wrap=True)
@@ -193,7 +206,7 @@ def _print(rounds: Sequence[Round], size: Size, machine: str) -> None:
                         if (r.server, r.concurrency, r.streamed) == (name, concurrency, streamed)
                     ]
                 )
-                for name in ("tenora", "vllm")
+                for name in (first, second)
             )
             title = f"concurrency {concurrency}, {'streamed' if streamed else 'not streamed'}"
-            console.print(report.table(title, ours, theirs, ("tenora", "vllm")))
+            console.print(report.table(title, ours, theirs, (first, second)))

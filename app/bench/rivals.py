@@ -44,6 +44,7 @@ def tenora(
     settings: Mapping[str, str] = _NONE,
     weights: Mapping[str, float] | None = None,
     on_published: Callable[[], None] = _ignore,
+    module: str = "app.cli",
 ) -> Iterator[Server]:
     """Tenora with these adapters published.
 
@@ -56,6 +57,7 @@ def tenora(
         settings: ``TENORA_*``, the model's excepted.
         weights: tenant slug -> its share of the engine; those left out have 1.
         on_published: called after each adapter that is published, not for those that are kept.
+        module: whose command ``serve`` starts it.
 
     Raises:
         ServerFailed: it did not become ready.
@@ -70,7 +72,7 @@ def tenora(
     port = servers.free_port()
     env = servers.environment(**found, TENORA_HOME=str(folder / "home"), TENORA_PORT=str(port))
     log = folder / "tenora.log"
-    with servers.running("tenora", ["app.cli", "serve"], port=port, ready="/health/ready", env=env, log=log) as server:
+    with servers.running("tenora", [module, "serve"], port=port, ready="/health/ready", env=env, log=log) as server:
         headers = {slug: _bearer(key) for slug, key in keys.items()}
         of_adapters = {name: headers[slug] for name, slug in owners.items()}
         admin = _bearer(admin_key)

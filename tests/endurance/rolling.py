@@ -1,0 +1,131 @@
+"""Restart two servers in turn behind nginx, under clients that wait, read streams and chat: no request may fail.
+
+``python -m tests.endurance.rolling`` needs ``nginx`` and runs it with ``deploy/nginx/tenora.conf``; it prints how
+requests ended as JSON; 1 if any failed.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from app.demo.train import Demo, ensure_demo
+from tests.e2e.server import Server, free_port, serving, set_up, together, until
+from tests.endurance.accounting import ADAPTERS, SETTINGS, TENANT
+from tests.endurance.traffic import SOUND, Seen, Traffic
+from tests.postgres import running_postgres
+
+CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nginx" / "tenora.conf"
+#: Requests that the clients have answered before the first restart, and between two.
+_BETWEEN = 200
+_FRAME = """
+daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log; user root;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    include {folder}/tenora.conf;
+}}
+"""
+
+
+def run(folder: Path, demo: Demo, *, rounds: int, clients: int) -> Seen:
+    """Restart each server once in every round."""
+    with contextlib.ExitStack() as stack:
+        settings = SETTINGS | together(folder, stack.enter_context(running_postgres())) | {"TENORA_DRAIN_SECONDS": "5"}
+        homes = [folder / "first", folder / "second"]
+        ports = [free_port(), free_port()]
+        for home in homes:
+            home.mkdir()
+        admin_key = set_up(homes[0], demo.base, **settings)
+        running = [contextlib.ExitStack() for _ in homes]
+        for one in running:
+            stack.push(one)
+
+        def start(number: int) -> Server:
+            server = serving(homes[number], demo.base, admin_key, port=ports[number], **settings)
+            return running[number].enter_context(server)
+
+        servers = [start(number) for number in range(len(homes))]
+        url = stack.enter_context(_nginx(folder, ports))
+        traffic = Traffic(
+            url, _key(servers[0], demo), ["", *ADAPTERS], clients=clients, requests=10**9, seed=1, manners=SOUND
+        )
+        asking = threading.Thread(target=asyncio.run, args=(traffic.run(),))
+        asking.start()
+        stack.callback(asking.join)
+        stack.callback(traffic.stop)
+        for _ in range(rounds):
+            for number in range(len(homes)):
+                _see_more(traffic.seen)
+                servers[number].process.send_signal(signal.SIGTERM)
+                servers[number].process.wait(120)
+                _see_more(traffic.seen)
+                running[number].close()
+                servers[number] = start(number)
+        _see_more(traffic.seen)
+        traffic.stop()
+        asking.join()
+        return traffic.seen
+
+
+def _key(server: Server, demo: Demo) -> str:
+    key = server.tenant(TENANT, scopes=("inference",))
+    for adapter in ADAPTERS:
+        assert server.publish(TENANT, adapter, demo.adapters[adapter]).status_code == 201
+    return key
+
+
+def _see_more(seen: Seen) -> None:
+    enough = seen.sent + _BETWEEN
+    until(lambda: seen.sent >= enough, 300)
+
+
+@contextlib.contextmanager
+def _nginx(folder: Path, ports: list[int]) -> Iterator[str]:
+    program, port = shutil.which("nginx"), free_port()
+    if program is None:
+        raise SystemExit("nginx is not installed")
+    text = CONFIGURATION.read_text()
+    for written, taken in zip((8000, 8001, 8002), (port, *ports), strict=True):
+        assert text.count(f"127.0.0.1:{written}") == 1
+        text = text.replace(f"127.0.0.1:{written}", f"127.0.0.1:{taken}")
+    (folder / "tenora.conf").write_text(text)
+    (folder / "nginx.conf").write_text(_FRAME.format(folder=folder))
+    process = subprocess.Popen([program, "-c", str(folder / "nginx.conf"), "-p", str(folder)])
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.endurance.rolling", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--home", type=Path, default=Path(".tenora/endurance"), help="keeps the demo's models")
+    given = parser.parse_args()
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        demo = ensure_demo(given.home.resolve(), progress)
+    with tempfile.TemporaryDirectory() as folder:
+        seen = run(Path(folder), demo, rounds=given.rounds, clients=given.clients)
+    restarts = 2 * given.rounds
+    found = {"restarts": restarts, "sent": seen.sent, "outcomes": dict(seen.outcomes), "told": len(seen.told)}
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    return 0 if set(seen.outcomes) == {"200"} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""Clients of every manner: some wait for whole answers or read streams to their end, some leave, some ask amiss."""
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+#: Between two tries of a client whose server is gone.
+_PAUSE_S = 0.2
+_TIMEOUT_S = 120
+_LONGEST = 24
+#: What clients do that nothing goes wrong for, each with its weight; and what they do besides.
+SOUND: Mapping[str, int] = {"whole": 30, "stream": 30, "chat": 10}
+EVERY: Mapping[str, int] = {**SOUND, "leave": 15, "cancel": 10, "amiss": 5}
+#: Refused, each for a reason of its own.
+_AMISS: tuple[dict[str, Any], ...] = (
+    {"model": "no-such-adapter", "prompt": [1, 2]},
+    {"prompt": [1, 2], "max_tokens": -1},
+    {"prompt": [1] * 10_000},
+    {"prompt": [1, 2], "best_of": 4},
+)
+
+
+@dataclass
+class Seen:
+    """What clients saw.
+
+    Attributes:
+        told: request id -> prompt and output tokens, as each answer that came whole said.
+        outcomes: how requests ended -> how many.
+        sent: requests, however they ended.
+    """
+
+    told: dict[str, tuple[int, int]] = field(default_factory=dict)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    sent: int = 0
+
+
+class Traffic:
+    """Many clients at once, until enough was sent or they are told to stop.
+
+    Attributes:
+        url: where the server is; whoever starts another one says where.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        models: Sequence[str],
+        *,
+        clients: int,
+        requests: int,
+        seed: int,
+        manners: Mapping[str, int] = EVERY,
+    ) -> None:
+        self.url, self.seen = url, Seen()
+        self._key, self._models, self._requests, self._manners = key, tuple(models), requests, manners
+        self._chances = [random.Random(f"{seed}-{number}") for number in range(clients)]
+        self._stopped = False
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    async def run(self) -> None:
+        limits = httpx.Limits(max_connections=len(self._chances))
+        headers = {"authorization": f"Bearer {self._key}"}
+        async with httpx.AsyncClient(headers=headers, timeout=_TIMEOUT_S, limits=limits, trust_env=False) as client:
+            await asyncio.gather(*(self._ask_on(client, chance) for chance in self._chances))
+
+    async def _ask_on(self, client: httpx.AsyncClient, chance: random.Random) -> None:
+        while not self._stopped and self.seen.sent < self._requests:
+            self.seen.sent += 1
+            manner = chance.choices(list(self._manners), list(self._manners.values()))[0]
+            try:
+                outcome = await self._ask(client, manner, chance)
+            except httpx.TransportError:
+                outcome = "cut off"
+                await asyncio.sleep(_PAUSE_S)
+            self.seen.outcomes[outcome] += 1
+            if outcome in {"429", "503"}:
+                await asyncio.sleep(_PAUSE_S * chance.random())
+
+    async def _ask(self, client: httpx.AsyncClient, manner: str, chance: random.Random) -> str:
+        if manner == "amiss":
+            return str((await client.post(f"{self.url}/v1/completions", json=chance.choice(_AMISS))).status_code)
+        body = self._body(chance)
+        if manner == "chat":
+            content = " ".join(map(str, body.pop("prompt")))
+            return await self._whole(
+                client, "chat/completions", body | {"messages": [{"role": "user", "content": content}]}
+            )
+        if manner == "whole":
+            return await self._whole(client, "completions", body)
+        if manner == "cancel":
+            try:
+                async with asyncio.timeout(chance.uniform(0, 0.3)):
+                    return await self._whole(client, "completions", body)
+            except TimeoutError:
+                return "cancelled"
+        leave_after = chance.randrange(6) if manner == "leave" else None
+        return await self._stream(client, body, leave_after)
+
+    def _body(self, chance: random.Random) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": chance.choice(self._models),
+            "prompt": [chance.randrange(10, 200) for _ in range(chance.randint(1, 40))],
+            "max_tokens": chance.randint(1, _LONGEST),
+            "temperature": 1,
+        }
+        return body | chance.choice(({}, {}, {"n": 2}, {"stop": ["a", "e"]}, {"ignore_eos": True}))
+
+    async def _whole(self, client: httpx.AsyncClient, route: str, body: dict[str, Any]) -> str:
+        answer = await client.post(f"{self.url}/v1/{route}", json=body)
+        if answer.status_code == httpx.codes.OK:
+            self._note(answer, answer.json()["usage"])
+        return str(answer.status_code)
+
+    async def _stream(self, client: httpx.AsyncClient, body: dict[str, Any], leave_after: int | None) -> str:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        usage: dict[str, Any] | None = None
+        failed = False
+        async with client.stream("POST", f"{self.url}/v1/completions", json=body) as answer:
+            if answer.status_code != httpx.codes.OK:
+                return str(answer.status_code)
+            # Closed before the answer is: a reader that is collected later would meet a closed connection.
+            async with aclosing(_events(answer)) as events:
+                number = 0
+                async for event in events:
+                    if number == leave_after:
+                        return "left"
+                    number += 1
+                    if event == "[DONE]":
+                        break
+                    content = json.loads(event)
+                    usage, failed = content.get("usage") or usage, failed or "error" in content
+                else:
+                    return "cut off"
+        if failed or usage is None:
+            return "error event"
+        self._note(answer, usage)
+        return "200"
+
+    def _note(self, answer: httpx.Response, usage: dict[str, Any]) -> None:
+        self.seen.told[answer.headers["x-request-id"]] = (usage["prompt_tokens"], usage["completion_tokens"])
+
+
+async def _events(answer: httpx.Response) -> AsyncGenerator[str, None]:
+    """The data of each event."""
+    async for line in answer.aiter_lines():
+        if line:
+            yield line.removeprefix("data: ")
