@@ -100,6 +100,20 @@ class LimitSettings(BaseModel):
     template_workers: int = Field(4, ge=1, description="chat templates of versions rendered at the same time")
 
 
+class LogSettings(BaseModel):
+    """What the server writes to stderr (``TENORA_LOG__*``)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal["auto", "json", "text"] = Field(
+        "auto", description="how log lines look: JSON objects or text; auto: text on a terminal, else JSON"
+    )
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="least level of lines that are written; vLLM's own: VLLM_LOGGING_LEVEL"
+    )
+    access: bool = Field(True, description="whether each answered request leaves a line, at INFO")
+
+
 # Of a path's segments none is empty, "." or "..".
 _S3_PREFIX = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/([^/.]|[^/.][^/]|\.[^/.]|[^/]{3,})[^/]*)*/?$"
 
@@ -182,6 +196,7 @@ class Settings(BaseSettings):
     queue: QueueSettings = Field(default_factory=QueueSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     imports: ImportSettings = Field(default_factory=ImportSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
 
 
 PREFIX = "TENORA_"

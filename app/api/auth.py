@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Request
 
 from app.errors import Forbidden, NotFound
+from app.observability.context import note_caller
 from app.process import Process
 from app.registry import Caller, Scope
 
@@ -30,6 +31,7 @@ async def authenticate(request: Request) -> Caller:
     """
     process = await process_of(request)
     caller = await process.keys.authenticate(_key(request))
+    note_caller(caller.tenant_slug, caller.key_id)
     host = request.client.host if request.client else None
     if not caller.restrictions.allows_address(host):
         raise Forbidden(f"the key does not work from {host}")

@@ -27,6 +27,7 @@ from app.errors import (
     TenoraError,
     row_of,
 )
+from app.observability.context import note_error
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +80,9 @@ async def _handle(request: Request, error: Exception) -> Response:
 def error_response(path: str, error: Exception) -> Response:
     """The answer to a request for ``path`` that ended in ``error``."""
     problem = problem_of(error)
-    if problem.row.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    note_error(problem.row.code)
+    # The unforeseen is logged by whoever caught it, with its traceback.
+    if problem.row.status >= HTTPStatus.INTERNAL_SERVER_ERROR and problem.row is not INTERNAL:
         logger.warning("%s: %s: %s", problem.row.code, type(error).__name__, error)
     body = lorax_body(problem) if path in LORAX_PATHS else openai_body(problem)
     return JSONResponse(body, problem.row.status, _headers(problem))

@@ -1,4 +1,4 @@
-"""The frame around every request: its id, the cap on its body, its metrics, and the answer to what nobody caught.
+"""The frame around every request: its id, the cap on its body, its metrics, its line in the log, unforeseen errors.
 
 It sits on the path of every inference request, so it is plain ASGI and does little.
 """
@@ -6,20 +6,23 @@ It sits on the path of every inference request, so it is plain ASGI and does lit
 import logging
 import re
 import uuid
+from http import HTTPStatus
 from time import perf_counter
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.errors import error_response
+from app.api.errors import LORAX_PATHS, error_response
 from app.api.multipart import OPTIONS_BYTES
 from app.errors import TooLarge
-from app.metrics import Metrics
+from app.observability.context import CURRENT, RequestContext
+from app.observability.logs import ACCESS
 from app.process import Process
 from app.settings import LimitSettings
 from app.uploads import MAX_PART_BYTES
 
 logger = logging.getLogger(__name__)
+access = logging.getLogger(ACCESS)
 
 #: As nginx counts a client that went away before it had its answer.
 CLIENT_CLOSED_REQUEST = 499
@@ -39,6 +42,12 @@ SEND_BODY = "send_body"
 
 #: A server on its way out asks for no further request on the connection, so that none arrives as it closes it.
 _CLOSE = (b"connection", b"close")
+
+#: Routes whose bodies hold prompts.
+_PROMPT_PATHS = LORAX_PATHS | {"/v1/completions", "/v1/chat/completions"}
+
+#: Routes that load balancers and Prometheus ask.
+_POLLED = frozenset({"/health/live", "/health/ready", "/metrics"})
 
 _MAX_CLIENT_ID = 128
 _UNPRINTABLE = re.compile(rb"[^\x20-\x7e]")
@@ -64,22 +73,21 @@ class RequestFrame:
             else:
                 await self._app(scope, exchange.receive, exchange.send)
         except ClientDisconnect:
-            logger.info("request %s: the client went away", exchange.request_id)
+            pass  # its status says so
         except Exception as error:
-            logger.exception("request %s failed", exchange.request_id)
+            logger.exception("the request failed")
             if exchange.status:
                 # Part of an answer is out: only a broken connection can say that it is not whole.
                 raise
             await exchange.answer(error)
         finally:
-            status = exchange.status or CLIENT_CLOSED_REQUEST
-            exchange.metrics.observe(_method(scope), _route(scope), status, perf_counter() - started)
+            exchange.ended(perf_counter() - started)
 
 
 class _Exchange:
     """One request and its answer, seen from the frame."""
 
-    __slots__ = ("_cap", "_headers", "_process", "_read", "_receive", "_scope", "_send", "request_id", "status")
+    __slots__ = ("_cap", "_context", "_headers", "_process", "_read", "_receive", "_scope", "_send", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: LimitSettings) -> None:
         self._scope, self._receive, self._send = scope, receive, send
@@ -87,14 +95,12 @@ class _Exchange:
         self._cap = _cap(scope, limits)
         self._read = 0
         self.status = 0
-        self.request_id = uuid.uuid4().hex
-        scope["state"]["request_id"] = self.request_id
+        request_id = uuid.uuid4().hex
+        self._context = RequestContext(request_id, confidential=scope["path"] in _PROMPT_PATHS)
+        CURRENT.set(self._context)
+        scope["state"]["request_id"] = request_id
         scope["state"][SEND_BODY] = send
-        self._headers = [(b"x-request-id", self.request_id.encode())]
-
-    @property
-    def metrics(self) -> Metrics:
-        return self._process.metrics
+        self._headers = [(b"x-request-id", request_id.encode())]
 
     def read_headers(self) -> TooLarge | None:
         """Note the id that the client gave, and say so if the announced body is beyond the cap."""
@@ -127,6 +133,18 @@ class _Exchange:
     async def answer(self, error: Exception) -> None:
         """Answer with an error that no route has handled."""
         await error_response(self._scope["path"], error)(self._scope, self._receive, self.send)
+
+    def ended(self, duration_s: float) -> None:
+        """Count the request and leave its line in the log. Of what the client wrote nothing is in it."""
+        method, route, status = _method(self._scope), _route(self._scope), self.status or CLIENT_CLOSED_REQUEST
+        self._process.metrics.observe(method, route, status, duration_s)
+        # What is asked every few seconds and goes well is no news.
+        level = logging.DEBUG if route in _POLLED and status < HTTPStatus.BAD_REQUEST else logging.INFO
+        if access.isEnabledFor(level):
+            fields = {"method": method, "route": route, "status": status, "duration_s": round(duration_s, 6)}
+            if self._context.code:
+                fields["code"] = self._context.code
+            access.log(level, "%s %s %d", method, route, status, extra={"fields": fields})
 
     def _over_cap(self, size: int, found: str) -> TooLarge | None:
         if size <= self._cap:

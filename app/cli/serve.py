@@ -1,18 +1,18 @@
 """``tenora serve``: the server, in this process."""
 
-import copy
 import os
 import socket
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from app.cli.configuration import load_settings
 from app.cli.output import fail
 from app.cli.setup import failures_told
+from app.observability.logs import log_config, shared_with_vllm
 from app.settings import Settings
 
 #: Longer than the 60 s after which common load balancers close idle connections: theirs must be the shorter wait.
@@ -78,8 +78,10 @@ def _check_start(settings: Settings) -> None:
 
 
 def _run(settings: Settings, listener: socket.socket, companion: Companion | None) -> None:
-    # Read when vLLM is imported, which comes with the application and takes seconds.
-    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    logging = log_config(settings.log, os.environ.get("VLLM_LOGGING_LEVEL", "INFO").upper())
+    with failures_told():
+        # Read when vLLM is imported, which comes with the application and takes seconds.
+        os.environ.update(shared_with_vllm(logging, settings.home, os.environ))
     import uvicorn
 
     from app.cli.server import Server
@@ -93,7 +95,7 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
         access_log=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
-        log_config=_log_config(uvicorn.config.LOGGING_CONFIG),
+        log_config=logging,
     )
     server = Server(config, app, drain_s=settings.drain_seconds, grace_s=settings.grace_seconds)
     problem: str | None = None
@@ -111,11 +113,3 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
         fail("the server could not start; its log says why")
     if problem is not None:
         fail(problem)
-
-
-def _log_config(uvicorns: dict[str, Any]) -> dict[str, Any]:
-    """Uvicorn's logging, and the same for our own packages."""
-    config = copy.deepcopy(uvicorns)
-    own = {"handlers": ["default"], "level": "INFO", "propagate": False}
-    config["loggers"] |= {"app": own, "adapters": own}
-    return config

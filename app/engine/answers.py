@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.errors import ROWS, EngineUnavailable, InvalidRequest, TenoraError
+from app.observability.context import note_error
 
 _ERROR_PREFIX = 'data: {"error"'
 _MESSAGE_CHARS = 500
@@ -69,6 +70,7 @@ def prompt_count(body: dict[str, Any]) -> int:
 def error_event(error: TenoraError) -> str:
     """An error in the middle of a stream, in the envelope of the OpenAI routes."""
     row = ROWS[type(error)]
+    note_error(row.code)
     body = {"message": error.message, "type": row.type, "param": error.param, "code": row.code}
     return f"data: {json.dumps({'error': body})}\n\n"
 

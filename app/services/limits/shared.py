@@ -11,6 +11,7 @@ to lose, and every request needs the registry as it is.
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextvars import Context
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -94,7 +95,8 @@ class SharedAccounts:
 
     def _work(self) -> None:
         if self._working is None:
-            self._working = asyncio.create_task(self._decide_all())
+            # It serves whoever comes meanwhile: what it logs is of no request.
+            self._working = asyncio.create_task(self._decide_all(), context=Context())
 
     async def _decide_all(self) -> None:
         try:

@@ -1,0 +1,123 @@
+"""Log lines: JSON for machines, text for people. Whatever a record says, it can write no line but its own.
+
+The configuration is plain data, as vLLM's processes are given it in a file: their lines look like this one's.
+"""
+
+import json
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from app.observability.context import CURRENT
+from app.settings import LogSettings
+
+#: One line for each answered request.
+ACCESS = "app.access"
+
+_PACKAGES = ("app", "adapters", "uvicorn")
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line. Escaped as ASCII, no text within can end it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"time": _time(record), "level": record.levelname, "logger": record.name}
+        line |= {"message": record.getMessage(), **_fields(record)}
+        if told := "".join(_traces(record)):
+            line["exception"] = told.rstrip()
+        return _encode(line)
+
+
+class TextFormatter(logging.Formatter):
+    """One line for people, tracebacks indented below it. What cannot be printed is escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
+        line = _printable(f"{_time(record)} {record.levelname:<7} {record.name}: {record.getMessage()}{fields}")
+        # No line of a traceback, which quotes errors, begins as a line of the log does.
+        return "\n    ".join([line, *map(_printable, "".join(_traces(record)).splitlines())])
+
+
+def log_config(settings: LogSettings, vllm_level: str) -> dict[str, Any]:
+    """What :func:`logging.config.dictConfig` takes, and JSON can hold; everything goes to stderr.
+
+    Args:
+        vllm_level: of vLLM's own loggers, which has a variable of its own, ``VLLM_LOGGING_LEVEL``.
+    """
+    as_text = settings.format == "text" or (settings.format == "auto" and sys.stderr.isatty())
+    formatter = TextFormatter if as_text else JsonFormatter
+    levels = dict.fromkeys(_PACKAGES, settings.level) | {"vllm": vllm_level}
+    loggers: dict[str, Any] = {
+        name: {"handlers": ["stderr"], "level": level, "propagate": False} for name, level in levels.items()
+    }
+    loggers[ACCESS] = {"level": settings.level if settings.access else "WARNING"}
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": {"()": f"{__name__}.{formatter.__name__}"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
+        "loggers": loggers,
+        "root": {"handlers": ["stderr"], "level": "WARNING"},
+    }
+
+
+def shared_with_vllm(config: Mapping[str, Any], home: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables that make vLLM and its processes log the same way; none, if its operator has said how. Writes a file.
+
+    Raises:
+        OSError: HOME cannot be written.
+    """
+    if environ.get("VLLM_CONFIGURE_LOGGING") == "0" or "VLLM_LOGGING_CONFIG_PATH" in environ:
+        return {}
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = home / "logging.json"
+    path.write_text(json.dumps(config, indent=1))
+    return {"VLLM_LOGGING_CONFIG_PATH": str(path.resolve())}
+
+
+def _time(record: logging.LogRecord) -> str:
+    return f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
+
+
+@lru_cache(maxsize=2)
+def _second(unix: int) -> str:
+    """To the second in UTC; a busy server asks a hundred times for the same one."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(unix))
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    """The record's own fields (``extra={"fields": {...}}``), behind those of the request."""
+    request, own = CURRENT.get(), getattr(record, "fields", {})
+    if request is None:
+        return dict(own)
+    known = {"request_id": request.request_id, "tenant": request.tenant, "key_id": request.key_id}
+    return {name: value for name, value in known.items() if value is not None} | own
+
+
+def _traces(record: logging.LogRecord) -> Iterator[str]:
+    """The record's traceback. Of a request with a prompt without the errors' words, which may quote it."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is None:
+        return
+    request = CURRENT.get()
+    if request is None or not request.confidential:
+        yield from traceback.format_exception(error)
+        return
+    chain = [error]
+    while (earlier := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(earlier)
+    for one in reversed(chain):
+        yield from traceback.format_tb(one.__traceback__)
+        yield f"{type(one).__qualname__}: its words are withheld, as they may quote the prompt\n"
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
