@@ -1,10 +1,11 @@
 """The HTTP application: ``create_app(settings)``."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from fastapi import Depends, FastAPI
 
@@ -37,8 +38,13 @@ from app.api.middleware import RequestFrame
 from app.api.schemas import LoraxErrorOut, answers
 from app.background import background
 from app.engine.base import Engine
+from app.node import node_name
+from app.observability.tracing import open_tracing
 from app.process import Process
 from app.settings import Settings
+
+if TYPE_CHECKING:
+    from app.observability.otlp import Tracing
 
 #: Files, stores and validators block in threads. Python's default, cores + 4, would let a few slow uploads
 #: keep everyone's adapters from being fetched.
@@ -51,6 +57,7 @@ class State(TypedDict):
     """What every request finds in ``request.state``."""
 
     process: Process
+    tracing: "Tracing | None"
 
 
 def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
@@ -62,10 +69,10 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[State]:
-        async with _running(settings, engine) as process:
+        async with _tracing() as tracing, _running(settings, engine) as process:
             # For whoever runs the server, and ends it.
             app.state.process = process
-            yield {"process": process}
+            yield {"process": process, "tracing": tracing}
 
     app = FastAPI(title="Tenora", description=_DESCRIPTION, lifespan=lifespan, redirect_slashes=False)
     app.add_middleware(Idempotency, limits=settings.limits)
@@ -114,6 +121,19 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(shares.shared, prefix="/v1/shared")
     app.include_router(health.router)
     app.include_router(metrics.router)
+
+
+@asynccontextmanager
+async def _tracing() -> AsyncGenerator["Tracing | None"]:
+    """Raises:
+    ValueError: OpenTelemetry's variables ask for what is not there.
+    """
+    tracing = open_tracing(os.environ, node_name())
+    try:
+        yield tracing
+    finally:
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
 
 @asynccontextmanager

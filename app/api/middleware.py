@@ -98,6 +98,8 @@ class _Exchange:
         request_id = uuid.uuid4().hex
         self._context = RequestContext(request_id, confidential=scope["path"] in _PROMPT_PATHS)
         CURRENT.set(self._context)
+        if (tracing := scope["state"].get("tracing")) and scope["path"] not in _POLLED:
+            self._context.trace = tracing.begin(_header(scope, b"traceparent"))
         scope["state"]["request_id"] = request_id
         scope["state"][SEND_BODY] = send
         self._headers = [(b"x-request-id", request_id.encode())]
@@ -138,6 +140,7 @@ class _Exchange:
         """Count the request and leave its line in the log. Of what the client wrote nothing is in it."""
         method, route, status = _method(self._scope), _route(self._scope), self.status or CLIENT_CLOSED_REQUEST
         self._process.metrics.observe(method, route, status, duration_s)
+        self._trace(method, route, status)
         # What is asked every few seconds and goes well is no news.
         level = logging.DEBUG if route in _POLLED and status < HTTPStatus.BAD_REQUEST else logging.INFO
         if access.isEnabledFor(level):
@@ -145,6 +148,21 @@ class _Exchange:
             if self._context.code:
                 fields["code"] = self._context.code
             access.log(level, "%s %s %d", method, route, status, extra={"fields": fields})
+
+    def _trace(self, method: str, route: str, status: int) -> None:
+        known = self._context
+        if known.trace is not None:
+            attributes: dict[str, str | int] = {
+                "http.request.method": method,
+                "http.route": route,
+                "http.response.status_code": status,
+                "tenora.request_id": known.request_id,
+            }
+            if known.key_id:
+                attributes |= {"tenora.tenant": known.tenant or "", "tenora.key_id": known.key_id}
+            # As for any HTTP server, what the client did wrong is no error of the server's.
+            failed = status >= HTTPStatus.INTERNAL_SERVER_ERROR or (status < HTTPStatus.BAD_REQUEST and known.code)
+            known.trace.end(f"{method} {route}", attributes, error=(known.code or str(status)) if failed else None)
 
     def _over_cap(self, size: int, found: str) -> TooLarge | None:
         if size <= self._cap:
@@ -159,6 +177,10 @@ def _cap(scope: Scope, limits: LimitSettings) -> int:
     if scope["method"] == "PUT" and _PART_PATH.fullmatch(path):
         return MAX_PART_BYTES
     return limits.body_bytes
+
+
+def _header(scope: Scope, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for found, value in scope["headers"] if found == name), None)
 
 
 def _method(scope: Scope) -> str:

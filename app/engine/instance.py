@@ -287,6 +287,8 @@ def _raise_if_cancelled() -> None:
 def _construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
     """Parse and start; takes tens of seconds, so it runs in a thread."""
     os.environ.update(_ENVIRONMENT)
+    # Its processes would trace their own steps there, by another protocol and unasked. Ours has read it by now.
+    os.environ.pop("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", None)
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
     # The context decides defaults such as the batch size: these are those of vLLM's own server.
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(UsageContext.OPENAI_API_SERVER)

@@ -16,6 +16,7 @@ from app.engine.host_tier import HostTier
 from app.engine.overview import LoadPhases
 from app.engine.transfer import Transfers
 from app.errors import AdapterLoadFailed, EngineUnavailable
+from app.observability.tracing import stage
 from app.scheduling.ticket import Ticket
 
 
@@ -147,7 +148,8 @@ class AdapterLoader:
 
     async def _enter(self, ticket: Ticket) -> None:
         try:
-            await self._queue.enter(ticket)
+            with stage("admission"):
+                await self._queue.enter(ticket)
         except BaseException:
             self._queue.leave(ticket.request_id)
             raise

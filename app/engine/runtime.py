@@ -11,7 +11,7 @@ from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from app.engine.answers import Events
 from app.engine.arguments import engine_arguments
-from app.engine.base import Answer, EngineEvent, EngineRequest, EngineStats, Listener, SmokeResult, TokenUsage
+from app.engine.base import Answer, Endpoint, EngineEvent, EngineRequest, EngineStats, Listener, SmokeResult, TokenUsage
 from app.engine.instance import on_cpu
 from app.engine.life import EngineLife
 from app.engine.loading import LoadedLease
@@ -21,6 +21,7 @@ from app.engine.pinning import Standing
 from app.engine.supervision import Supervisor
 from app.engine.tickets import ticket
 from app.engine.view import overview
+from app.observability.tracing import Attributes, Trace, recorded
 from app.settings import Settings
 
 _CHECK_TIMEOUT_S = 5.0
@@ -147,9 +148,12 @@ class VllmEngine:
             lease = await life.loader.enter(wanted)
         for listener in self._wait_listeners:
             listener(time.monotonic() - came)
+        trace = recorded()
         if lease.phases:
             _remember(self._loads, request.request_id, lease.phases)
-        held = _Held(life, request, lease, lambda: self._used(request.request_id, came))
+            if trace:
+                trace.load(came, lease.phases)
+        held = _Held(life, request, lease, lambda: self._used(request.request_id, came), trace)
         try:
             answer = await life.instance.answer(request)
         except BaseException:
@@ -199,12 +203,23 @@ def _remember(told: OrderedDict[str, Told], request_id: str, value: Told) -> Non
 class _Held:
     """The lease of a request that is in the engine."""
 
-    def __init__(self, life: EngineLife, request: EngineRequest, lease: LoadedLease, used: Callable[[], Usage]) -> None:
+    def __init__(
+        self,
+        life: EngineLife,
+        request: EngineRequest,
+        lease: LoadedLease,
+        used: Callable[[], Usage],
+        trace: Trace | None = None,
+    ) -> None:
         self._life, self._request, self._lease, self._used = life, request, lease, used
+        self._began = time.monotonic()
+        self._stage = trace.stage("engine", _asked(request)) if trace else None
 
     def release(self) -> None:
         """The request has ended: settle what it cost."""
         usage = self._used()
+        if self._stage:
+            self._stage.end(_told(usage, self._began))
         self._lease.release(prompt_tokens=usage.prompt_tokens, output_tokens=usage.output_tokens)
 
     async def abort(self, events: Events | None = None) -> None:
@@ -215,6 +230,29 @@ class _Held:
                 await events.aclose()
         finally:
             self.release()
+
+
+def _asked(request: EngineRequest) -> Attributes:
+    """What is shown of a request that is recorded, in the names of OpenTelemetry's GenAI conventions."""
+    return {
+        "gen_ai.operation.name": "chat" if request.endpoint is Endpoint.CHAT else "text_completion",
+        "gen_ai.provider.name": "tenora",
+        "gen_ai.request.model": request.model,
+        "gen_ai.request.stream": bool(request.body.get("stream")),
+        "tenora.version_id": request.adapter.version_id if request.adapter else 0,
+    }
+
+
+def _told(usage: Usage, began: float) -> Attributes:
+    """What is shown of its tokens; the first one's seconds count from its entry into the engine."""
+    if usage.first_at is None:
+        return {}
+    return {
+        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.response.time_to_first_chunk": usage.first_at - began,
+    }
 
 
 class LeasedEvents:

@@ -2,6 +2,10 @@
 
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from app.observability.tracing import Trace
 
 
 @dataclass(slots=True)
@@ -14,6 +18,7 @@ class RequestContext:
         tenant: the caller's slug, once it is known; a platform key has none.
         key_id: of the caller's key, once that is known.
         code: of the error that it ended with, as clients see it; also in the middle of a stream.
+        trace: where its stages are recorded; None: nowhere.
     """
 
     request_id: str
@@ -21,6 +26,7 @@ class RequestContext:
     tenant: str | None = None
     key_id: str | None = None
     code: str | None = None
+    trace: "Trace | None" = None
 
 
 #: None outside of requests.

@@ -97,6 +97,8 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     if request is None:
         return dict(own)
     known = {"request_id": request.request_id, "tenant": request.tenant, "key_id": request.key_id}
+    if request.trace is not None:
+        known["trace_id"] = request.trace.trace_id
     return {name: value for name, value in known.items() if value is not None} | own
 
 

@@ -9,6 +9,7 @@ from app.engine.base import Answer, Endpoint, Engine, EngineRequest
 from app.engine.overview import LoadPhases
 from app.errors import AdapterLoadFailed, AdapterQuarantined, InvalidRequest
 from app.limits.limiter import Standing
+from app.observability.tracing import stage
 from app.registry import Caller, ResolvedVersion
 from app.services.adapters import AdapterService
 from app.services.bodies import checks, lorax, lorax_answers
@@ -107,7 +108,8 @@ class InferenceService:
         """
         checked = _CHECKS[endpoint](body, self._limits)
         with self._readers.reading() as reader:
-            target = await self._target(caller, self._asked(body), body.get("user"))
+            with stage("resolve"):
+                target = await self._target(caller, self._asked(body), body.get("user"))
             reader.found(target.version_id)
             filled = apply_defaults(endpoint, checked, target.defaults, longest=self._longest)
             prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
@@ -129,7 +131,8 @@ class InferenceService:
         """
         wanted = lorax.generation(body, self._limits, default_tokens=self._default_tokens, stream=stream)
         with self._readers.reading() as reader:
-            target = await self._target(caller, wanted.adapter_id)
+            with stage("resolve"):
+                target = await self._target(caller, wanted.adapter_id)
             reader.found(target.version_id)
             if target.defaults:
                 wanted = self._filled(body, target, stream)
@@ -184,7 +187,8 @@ class InferenceService:
             self._traffic.requested(target.resolved)
         if self._prefetcher and target.key:
             self._prefetcher.seen(target.key, request.tenant)
-        permit = await self._limiting.admit(caller, request) if self._limiting else None
+        with stage("limits"):
+            permit = await self._limiting.admit(caller, request) if self._limiting else None
         work = self._outcomes.observed(target.resolved, request.request_id, self._engine.answer(request))
         if self._meter:
             work = self._meter.metered(caller, request, work, permit=permit)
