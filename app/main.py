@@ -39,6 +39,7 @@ from app.api.schemas import LoraxErrorOut, answers
 from app.background import background
 from app.engine.base import Engine
 from app.node import node_name
+from app.observability.service_metrics import ServiceMetrics
 from app.observability.tracing import open_tracing
 from app.process import Process
 from app.settings import Settings
@@ -170,8 +171,11 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
         started.push_async_callback(process.prefetching.close)
         await process.prefetching.prepare()
         started.push_async_callback(process.trials.close)
+        works = background(process)
+        process.meter.watch(process.metrics.used)
+        process.metrics.add(ServiceMetrics(process, works).now)
         async with AsyncExitStack() as repeated:
-            for work in background(process):
+            for work in works:
                 repeated.push_async_callback(work.stop)
                 work.start()
             yield process

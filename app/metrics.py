@@ -6,7 +6,7 @@ rows of their own, and the others have one together.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, Metric, generate_latest
@@ -15,8 +15,10 @@ from prometheus_client.registry import Collector
 
 from adapters.cache import DiskCache
 from app.engine.base import Engine, EngineEvent, EngineStats
-from app.engine.overview import EngineOverview
+from app.engine.overview import EngineOverview, EngineState
+from app.errors import ROWS
 from app.traffic import Share, Traffic
+from app.usage import UsageRecord
 
 _DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
@@ -49,6 +51,19 @@ class Metrics:
             "method",
             "route",
         )
+        self._errors = Counter(
+            "tenora_errors",
+            "Requests that ended with an error, also in the middle of a stream, by the code that clients see",
+            ("code",),
+            registry=self.registry,
+        )
+        for row in ROWS.values():
+            self._errors.labels(row.code)  # a rate needs a 0 to begin with
+        self._first_token = self._seconds(
+            "tenora_time_to_first_token_seconds",
+            "From a request's arrival in the queue to its first token; cold: its adapter had no slot when it came",
+            "adapter",
+        )
         self._load = self._seconds(
             "tenora_load_seconds",
             "What loading an adapter takes: fetch from the store, stage in host memory, wait for a slot, copy into it",
@@ -57,13 +72,25 @@ class Metrics:
         self._admission = self._seconds(
             "tenora_engine_admission_wait_seconds", "From a request's arrival in the queue to its entry into the engine"
         )
+        self._sources: list[Callable[[], Collector]] = []
         engine.subscribe(self._on_event)
         engine.watch_waits(self.admitted)
 
-    def observe(self, method: str, route: str, status: int, duration_s: float) -> None:
-        """Count one answered request; ``route`` is a template, never a path."""
+    def add(self, source: Callable[[], Collector]) -> None:
+        """Show more: the source is called in the event loop, and what it returns is written down in a thread."""
+        self._sources.append(source)
+
+    def observe(self, method: str, route: str, status: int, duration_s: float, code: str | None = None) -> None:
+        """Count one answered request; ``route`` is a template, never a path, and ``code`` one of our errors'."""
         self._requests.labels(method, route, str(status)).inc()
         self._duration.labels(method, route).observe(duration_s)
+        if code:
+            self._errors.labels(code).inc()
+
+    def used(self, record: UsageRecord) -> None:
+        """Count what one request used of the engine."""
+        if record.ttft_s is not None:
+            self._first_token.labels("warm" if record.load_s is None else "cold").observe(record.ttft_s)
 
     def admitted(self, wait_s: float) -> None:
         """Count one request that entered the engine after it had waited so many seconds."""
@@ -83,10 +110,8 @@ class Metrics:
             tuple(self._traffic.most(TOP)) if self._traffic else (),
             len(asyncio.all_tasks()),
         )
-        return await asyncio.to_thread(self._written, now)
-
-    def _written(self, now: "_Now") -> bytes:
-        return generate_latest(self.registry) + generate_latest(_Parts(now)) + generate_latest(_Shared())
+        parts = (self.registry, _Parts(now), *(source() for source in self._sources), _Shared())
+        return await asyncio.to_thread(lambda: b"".join(map(generate_latest, parts)))
 
     def _seconds(self, name: str, text: str, *labels: str) -> Histogram:
         return Histogram(name, text, labels, buckets=_DURATION_BUCKETS_S, registry=self.registry)
@@ -117,6 +142,8 @@ class _Parts(Collector):
         yield _gauge("tenora_engine_requests_running", "Requests in the engine", stats.running)
         yield _gauge("tenora_engine_requests_waiting", "Requests that wait to enter the engine", stats.waiting)
         yield _gauge("tenora_engine_adapters_resident", "Adapters in the engine's memory", stats.resident)
+        ready = self._now.overview.state is EngineState.READY
+        yield _gauge("tenora_engine_up", "Whether the engine runs", ready)
         yield CounterMetricFamily("tenora_engine_restarts", "Times that a dead engine was replaced", stats.restarts)
         yield CounterMetricFamily("tenora_cache_hits", "Adapters found on this node's disk", hits)
         yield CounterMetricFamily("tenora_cache_misses", "Adapters fetched from the store", misses)
@@ -142,6 +169,8 @@ def _places(overview: EngineOverview) -> Iterable[Metric]:
     yield _gauge("tenora_engine_slots_pinned", "LoRA slots that a pinned adapter has for itself", len(overview.pinned))
     yield _gauge("tenora_engine_window", "Sequences that may be in the engine at the same time", overview.window)
     yield _gauge("tenora_engine_window_used", "Requests that the queue has let into the engine", overview.running)
+    oldest = max((version.oldest_wait_s for version in overview.versions), default=0.0)
+    yield _gauge("tenora_queue_oldest_wait_seconds", "What the first of all who wait for an adapter has waited", oldest)
 
 
 def _tiers(overview: EngineOverview) -> Iterable[Metric]:

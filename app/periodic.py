@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from adapters.errors import StorageError
@@ -19,15 +20,19 @@ class Periodic:
 
     Args:
         every_s: the pause between the end of one call and the next, in seconds.
+
+    Attributes:
+        succeeded_at: when a call last ended well, Unix time; 0: none has.
     """
 
     def __init__(self, name: str, every_s: float, work: Callable[[], Awaitable[object]]) -> None:
-        self._name, self._every_s, self._work = name, every_s, work
+        self.name, self._every_s, self._work = name, every_s, work
+        self.succeeded_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin, with a first call at once."""
-        self._task = asyncio.create_task(self._repeat(), name=self._name)
+        self._task = asyncio.create_task(self._repeat(), name=self.name)
 
     async def stop(self) -> None:
         """End, cancelling a call under way; harmless before ``start``."""
@@ -40,8 +45,9 @@ class Periodic:
         while True:
             try:
                 await self._work()
+                self.succeeded_at = time.time()
             except (RegistryUnavailable, StorageError, EngineUnavailable) as error:
-                logger.warning("%s: %s", self._name, error)
+                logger.warning("%s: %s", self.name, error)
             except Exception:
-                logger.exception("%s failed; it is tried again", self._name)
+                logger.exception("%s failed; it is tried again", self.name)
             await asyncio.sleep(self._every_s)

@@ -139,7 +139,7 @@ class _Exchange:
     def ended(self, duration_s: float) -> None:
         """Count the request and leave its line in the log. Of what the client wrote nothing is in it."""
         method, route, status = _method(self._scope), _route(self._scope), self.status or CLIENT_CLOSED_REQUEST
-        self._process.metrics.observe(method, route, status, duration_s)
+        self._process.metrics.observe(method, route, status, duration_s, self._context.code)
         self._trace(method, route, status)
         # What is asked every few seconds and goes well is no news.
         level = logging.DEBUG if route in _POLLED and status < HTTPStatus.BAD_REQUEST else logging.INFO

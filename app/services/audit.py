@@ -49,11 +49,15 @@ class AuditService:
     Args:
         pepper: the server's secret, from which the seals' key is derived.
         witness: the file in HOME.
+
+    Attributes:
+        intact: false once the newest seal that this server knows was gone.
     """
 
     def __init__(self, database: Database, pepper: bytes, witness: Path, *, clock: Clock = utc_now) -> None:
         self._database, self._clock, self._witness = database, clock, witness
         self._key = derive(pepper, "audit", "seals")
+        self.intact = True
 
     async def seal(self) -> int:
         """Seal the rows that are settled; returns how many: none, once a seal that this server knows is gone.
@@ -64,7 +68,8 @@ class AuditService:
         witness, count = await asyncio.to_thread(_read, self._witness), 0
         async with self._database.write() as connection:
             last = await stored.last(connection, lock=True)
-            if witness is not None and not await stored.holds(connection, witness):
+            self.intact = witness is None or await stored.holds(connection, witness)
+            if not self.intact:
                 logger.error("the audit trail was tampered with, and is sealed no more: run tenora audit verify")
                 return 0
             upto = await events.settled_id(connection, before=self._clock() - _SETTLED)

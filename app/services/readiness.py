@@ -13,6 +13,8 @@ logger = logging.getLogger(__name__)
 Probe = Callable[[], Awaitable[None]]
 
 _TIMEOUT_S = 3.0
+#: Seconds between two times that this server asks by itself.
+EVERY_S = 5.0
 #: However often somebody asks, what is behind the probes is asked once in this many seconds.
 _FRESH_S = 1.0
 _SILENT = "does not answer"
@@ -30,13 +32,18 @@ class Readiness:
         self._parts = {name: _Part(name, probe) for name, probe in probes.items()}
         self._clock = clock
         self._asking = asyncio.Lock()
-        self._problems: dict[str, str | None] = {}
+        self._problems: dict[str, str | None] = dict.fromkeys(probes, _SILENT)
         self._asked_at = float("-inf")
         self.leaving = False
 
     def leave(self) -> None:
         """From now on this server is not ready, and soon it is gone."""
         self.leaving = True
+
+    @property
+    def last(self) -> Mapping[str, str | None]:
+        """As :meth:`problems`, but what was found when somebody last asked, however long ago that was."""
+        return self._problems
 
     async def problems(self) -> Mapping[str, str | None]:
         """For each part what is wrong with it, in words for anyone, or None; at most a second old."""

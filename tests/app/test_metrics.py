@@ -1,5 +1,7 @@
 """What the metrics say, sample by sample."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,13 +11,16 @@ from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from adapters.stores.local import LocalStore
 from app.engine.base import EngineEvent
-from app.engine.overview import LoadPhases
+from app.engine.overview import EngineState, LoadPhases
+from app.errors import ROWS
 from app.metrics import TOP, Metrics
 from app.registry import ResolvedVersion
 from app.traffic import Traffic
+from app.usage import UsageRecord
 from tests.app.overviews import overview, queue, residency
 from tests.app.serving import NoEngine
 
+AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -41,6 +46,10 @@ async def samples(metrics: Metrics) -> Samples:
 
 def one(found: Samples, name: str, **labels: str) -> float:
     return found[name, frozenset(labels.items())]
+
+
+def used(*, ttft_s: float | None, load_s: float | None) -> UsageRecord:
+    return UsageRecord("f" * 32, AT, 7, "key", 1, 5, 4, 2, ttft_s, 1.0, load_s, "stop", 200)
 
 
 def asked(traffic: Traffic, version_id: int, times: int = 1) -> None:
@@ -123,3 +132,30 @@ async def test_every_series_is_there_once_and_their_number_is_bounded(engine: No
     series = [line.rpartition(" ")[0] for line in lines]
     assert len(series) == len(set(series))
     assert sum("adapter=" in name for name in series) == 3 * (TOP + 1)
+
+
+async def test_errors_count_from_zero(engine: NoEngine, cache: DiskCache) -> None:
+    metrics = Metrics(engine, cache)
+    metrics.observe("POST", "/v1/completions", 429, 0.5, "queue_full")
+    metrics.observe("POST", "/v1/completions", 200, 0.5)
+    found = await samples(metrics)
+    codes = {dict(labels)["code"]: value for (name, labels), value in found.items() if name == "tenora_errors_total"}
+    assert codes == dict.fromkeys((row.code for row in ROWS.values()), 0) | {"queue_full": 1}
+
+
+async def test_first_tokens_warm_and_cold(engine: NoEngine, cache: DiskCache) -> None:
+    metrics = Metrics(engine, cache)
+    for load_s, ttft_s in ((None, 0.25), (2.0, 4.0), (None, None)):
+        metrics.used(used(ttft_s=ttft_s, load_s=load_s))
+    found = await samples(metrics)
+    name = "tenora_time_to_first_token_seconds_sum"
+    assert [one(found, name, adapter="warm"), one(found, name, adapter="cold")] == [0.25, 4.0]
+    assert one(found, "tenora_time_to_first_token_seconds_count", adapter="warm") == 1
+
+
+@pytest.mark.parametrize(("state", "up"), [(EngineState.READY, 1), (EngineState.RESTARTING, 0)])
+async def test_whether_the_engine_is_up(engine: NoEngine, cache: DiskCache, state: EngineState, up: int) -> None:
+    engine.shown = replace(overview(residency(1, oldest_wait_s=2.5), residency(2, oldest_wait_s=1.5)), state=state)
+    found = await samples(Metrics(engine, cache))
+    assert one(found, "tenora_engine_up") == up
+    assert one(found, "tenora_queue_oldest_wait_seconds") == 2.5

@@ -131,9 +131,11 @@ async def test_what_was_unsealed_to_be_changed_is_not_sealed_again(
         delete(audit_seals).where(audit_seals.c.row_id > kept),
         update(audit).where(audit.c.id == 10).values(actor="mallory"),
     )
+    assert sealed.intact
     for _ in range(3):
         node.clock.advance(SETTLED_S)
         assert await sealed.seal() == 0
+    assert not sealed.intact
     assert "the audit trail was tampered with" in caplog.text
     (problem,) = (await sealed.verify()).problems
     assert "this server saw row 12 sealed" in problem

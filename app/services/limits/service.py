@@ -1,11 +1,12 @@
 """What a tenant and its key may use: asked before a request runs, settled when it has ended."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from app.engine.base import Engine, EngineRequest
 from app.errors import BudgetExceeded, InvalidRequest, Limited, LimitExceeded
 from app.limits.limiter import Exceeded, Grant, Standing, subjects_of
+from app.limits.limits import Limits
 from app.limits.window import SPAN_S
 from app.registry import Caller
 from app.services.limits.accounts import Accounts
@@ -30,10 +31,12 @@ class LimitService:
 
     Attributes:
         accounts: what they are counted on.
+        refused: requests by the name of the limit that was in their way.
     """
 
     def __init__(self, engine: Engine, accounts: Accounts) -> None:
         self._engine, self.accounts = engine, accounts
+        self.refused = dict.fromkeys((field.name for field in fields(Limits)), 0)
 
     async def admit(self, caller: Caller, request: EngineRequest) -> Permit:
         """Take what a request can use; :meth:`settle` gives back what it did not. All of its limits, or none.
@@ -50,6 +53,7 @@ class LimitService:
         tokens = await self._engine.most_tokens(request) if counted else 0
         decision = await self.accounts.take(request.request_id, limits, tokens)
         if isinstance(decision.outcome, Exceeded):
+            self.refused[decision.outcome.name] += 1
             raise _refusal(decision.outcome, decision.standing)
         return Permit(request.request_id, decision.outcome, decision.standing)
 

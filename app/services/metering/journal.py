@@ -76,6 +76,18 @@ class Journal:
         """
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._seal)
 
+    def size(self) -> int:
+        """Bytes of the records that the database does not have yet. Blocks for a moment, in any thread.
+
+        Raises:
+            OSError
+        """
+        total = 0
+        for path in self._folder.glob(f"*{_SUFFIX}"):
+            with suppress(FileNotFoundError):  # shipped just now
+                total += path.stat().st_size
+        return total
+
     async def close(self) -> None:
         """Flush what is left."""
         while self._flushing is not None:

@@ -36,6 +36,14 @@ class Ledger:
         """
         await asyncio.to_thread(self._journal.open)
 
+    def waiting_bytes(self) -> int:
+        """What the journal holds and the database does not. Blocks for a moment, in any thread.
+
+        Raises:
+            OSError
+        """
+        return self._journal.size()
+
     async def close(self) -> None:
         """Bring in what is left; what the database does not take now waits for the next start."""
         try:

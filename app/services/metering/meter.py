@@ -64,6 +64,11 @@ class Meter:
         self._engine, self._ledger, self._limits = engine, ledger, limits
         self._clock, self._monotonic = clock, monotonic
         self._settling: set[asyncio.Task[None]] = set()
+        self._listeners: list[Callable[[UsageRecord], None]] = []
+
+    def watch(self, listener: Callable[[UsageRecord], None]) -> None:
+        """Tell the listener what each request used, as long as the process lives; it must neither block nor raise."""
+        self._listeners.append(listener)
 
     async def metered(
         self, caller: Caller, request: EngineRequest, work: Awaitable[Answer], *, permit: Permit | None = None
@@ -148,6 +153,8 @@ class Meter:
             finish_reason=finish_reason[:MAX_REASON] if finish_reason else None,
             status=status,
         )
+        for listener in self._listeners:
+            listener(record)
         await self._ledger.keep(record)
 
 

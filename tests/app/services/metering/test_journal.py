@@ -85,6 +85,17 @@ def test_every_record_is_a_line_and_back(record):
         assert journals._record(broken) is None
 
 
+async def test_its_size_is_that_of_what_the_database_does_not_have(journal, tmp_path):
+    assert journal.size() == 0
+    await journal.add(RECORD)
+    assert journal.size() == len(journals._line(RECORD))
+    (path,) = await journal.sealed()
+    await journal.add(RECORD)
+    assert journal.size() == 2 * len(journals._line(RECORD))
+    forget(path)
+    assert journal.size() == len(journals._line(RECORD))
+
+
 async def test_a_file_that_is_written_is_nobody_elses(journal, tmp_path):
     other = Journal(tmp_path)
     other.open()

@@ -106,6 +106,15 @@ async def test_a_whole_answer_waits_for_its_record(engine, ledger, meter):
     assert engine.usages == {}
 
 
+async def test_whoever_watches_is_told_of_each_record(engine, ledger, meter):
+    told = []
+    meter.watch(told.append)
+    engine.usages["r"] = USED
+    await meter.metered(CALLER, request(), given({"choices": [{"finish_reason": "stop"}]}))
+    assert told == ledger.kept
+    assert len(told) == 1
+
+
 async def test_the_base_model_has_no_version(engine, ledger, meter):
     engine.usages["r"] = USED
     await meter.metered(CALLER, request(version_id=None), given({"choices": [{"finish_reason": "stop"}]}))
