@@ -20,6 +20,7 @@ from app.metrics import Metrics
 from app.registry import Caller
 from app.services.limits.memory import MemoryAccounts
 from app.services.limits.service import LimitService
+from app.services.readiness import Readiness
 from app.settings import LimitSettings
 from app.usage import UsageRecord
 from tests.app.overviews import overview, queue, residency
@@ -40,7 +41,7 @@ class Everything:
 
     async def see(self, name: str, number: int) -> None:
         """A method, path, header, tenant, key, adapter and version of this name or number, as far as each gets."""
-        state = {"process": SimpleNamespace(metrics=self.metrics)}
+        state = {"process": SimpleNamespace(metrics=self.metrics, readiness=Readiness({}))}
         headers = [(b"x-request-id", name.encode()), (b"traceparent", name.encode())]
         await self._frame(
             {"type": "http", "method": name, "path": f"/v1/{name}", "headers": headers, "state": state}, _nothing, _drop
