@@ -2,6 +2,7 @@
 
 from app.periodic import Periodic
 from app.process import Process
+from app.services.accesses import EVERY_S as ACCESSES_EVERY_S
 from app.services.audit import EVERY_S as AUDIT_EVERY_S
 from app.services.canary.runner import CanaryRunner
 from app.services.deletion.worker import EVERY_S as DELETIONS_EVERY_S
@@ -34,6 +35,7 @@ def background(process: Process) -> tuple[Periodic, ...]:
         Periodic("deletions", DELETIONS_EVERY_S, process.deleting.advance),
         Periodic("events", EVENTS_EVERY_S, process.events.poll),
         Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
+        Periodic("accesses", ACCESSES_EVERY_S, process.audit.accesses.write),
         Periodic("audit seals", AUDIT_EVERY_S, process.audit.seal),
         Periodic("limits", LIMITS_EVERY_S, process.limits.accounts.tend),
         Periodic("usage", USAGE_EVERY_S, process.ledger.ship),

@@ -3,7 +3,8 @@
 The tree::
 
     TenoraError
-    ├── Unauthenticated    ├── Forbidden        ├── NotFound          ├── Conflict
+    ├── Unauthenticated    ├── Forbidden        ├── Conflict
+    ├── NotFound (ForeignNotFound)
     ├── InvalidRequest     ├── UnsupportedField ├── TooLarge          ├── MethodNotAllowed
     ├── AdapterQuarantined ├── AdapterLoadFailed ├── AdapterRetired  ├── AdapterNotReady
     ├── WrongBase          ├── PreconditionFailed ├── QuotaExceeded
@@ -45,6 +46,10 @@ class Forbidden(TenoraError):
 
 class NotFound(TenoraError):
     """There is no such thing, or it is another tenant's: the caller cannot tell."""
+
+
+class ForeignNotFound(NotFound):
+    """The same of what the caller called by another tenant's name; whoever keeps the audit trail wants to know."""
 
 
 class Conflict(TenoraError):

@@ -14,6 +14,8 @@ _MOST_SKIPPED = 1000
 
 #: Of these a tenant's key hears nothing: they are about keys and the tenant itself, not about adapters.
 _PRIVATE = ("key.", "tenant.")
+#: In the audit trail only: they change nothing.
+_SILENT = frozenset({"key.use", "key.refuse"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Audience:
     whole: bool = True
 
     def hears(self, event: Event) -> bool:
+        if event.type in _SILENT:
+            return False
         if self.tenant is not None and event.tenant != self.tenant:
             return False
         if self.since is not None and event.at < self.since:

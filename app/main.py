@@ -174,6 +174,7 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
         works = background(process)
         process.meter.watch(process.metrics.used)
         process.metrics.add(ServiceMetrics(process, works).now)
+        started.push_async_callback(process.audit.accesses.write)
         async with AsyncExitStack() as repeated:
             for work in works:
                 repeated.push_async_callback(work.stop)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
-from app.errors import Forbidden, NotFound
+from app.errors import Forbidden, ForeignNotFound
 from app.observability.context import note_caller
 from app.process import Process
 from app.registry import Caller, Scope
@@ -32,6 +32,7 @@ async def authenticate(request: Request) -> Caller:
     process = await process_of(request)
     caller = await process.keys.authenticate(_key(request))
     note_caller(caller.tenant_slug, caller.key_id)
+    request.state.caller = caller
     host = request.client.host if request.client else None
     if not caller.restrictions.allows_address(host):
         raise Forbidden(f"the key does not work from {host}")
@@ -49,6 +50,8 @@ def require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
         caller = await authenticate(request)
         if scope not in caller.scopes:
             raise Forbidden(f"the key lacks the scope {scope.value}")
+        if scope is Scope.ADMIN:
+            _note_use(request, caller)
         return caller
 
     return dependency
@@ -78,16 +81,17 @@ def require_owner(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
     gets the 404 of a tenant that does not exist. Elsewhere: a tenant's key with the scope, about itself.
 
     Raises:
-        Unauthenticated, Forbidden, NotFound, RegistryUnavailable
+        Unauthenticated, Forbidden, ForeignNotFound, RegistryUnavailable
     """
 
     async def dependency(request: Request) -> Owner:
         caller = await authenticate(request)
         tenant: str | None = request.path_params.get("tenant", caller.tenant_slug)
         if tenant is not None and Scope.ADMIN in caller.scopes:
+            _note_use(request, caller)
             return Owner(caller, tenant)
         if tenant is not None and tenant != caller.tenant_slug:
-            raise NotFound(f"there is no tenant {tenant[:80]!r}", param="tenant")
+            raise ForeignNotFound(f"there is no tenant {tenant[:80]!r}", param="tenant")
         if tenant is None or scope not in caller.scopes:
             raise Forbidden(f"the key lacks the scope {scope.value}")
         return Owner(caller, tenant)
@@ -98,6 +102,11 @@ def require_owner(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
 async def tenant_in_path(tenant: Annotated[str, Path(description="the tenant's slug")]) -> str:
     """Documents the path parameter that ``require_owner`` reads."""
     return tenant
+
+
+def _note_use(request: Request, caller: Caller) -> None:
+    process: Process = request.state.process
+    process.audit.accesses.used(caller, f"{request.method} {request.scope['route'].path}")
 
 
 def _key(request: Request) -> str | None:

@@ -18,6 +18,8 @@ from adapters.errors import AdapterError, AdapterRejected, InvalidName, Reason, 
 from app.api.inference_headers import limit_headers
 from app.errors import (
     ROWS,
+    Forbidden,
+    ForeignNotFound,
     InvalidRequest,
     Limited,
     MergeRejected,
@@ -74,6 +76,8 @@ def install(app: FastAPI) -> None:
 async def _handle(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and isinstance(error.__cause__, ClientDisconnect):
         raise error.__cause__
+    if isinstance(error, Forbidden | ForeignNotFound) and (caller := getattr(request.state, "caller", None)):
+        request.state.process.audit.accesses.refused(caller, error.message)
     return error_response(request.url.path, error)
 
 

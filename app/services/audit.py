@@ -15,6 +15,7 @@ from app.database import audit_seals as stored
 from app.database import events
 from app.database.session import Database
 from app.secrets import derive
+from app.services.accesses import AccessTrail
 
 logger = logging.getLogger(__name__)
 
@@ -52,12 +53,14 @@ class AuditService:
 
     Attributes:
         intact: false once the newest seal that this server knows was gone.
+        accesses: what goes into the trail that changes nothing.
     """
 
     def __init__(self, database: Database, pepper: bytes, witness: Path, *, clock: Clock = utc_now) -> None:
         self._database, self._clock, self._witness = database, clock, witness
         self._key = derive(pepper, "audit", "seals")
         self.intact = True
+        self.accesses = AccessTrail(database, clock=clock)
 
     async def seal(self) -> int:
         """Seal the rows that are settled; returns how many: none, once a seal that this server knows is gone.

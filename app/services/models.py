@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from adapters.errors import InvalidName
 from adapters.identity import DEFAULT_ALIAS, parse_model_name
-from app.errors import Forbidden, NotFound
+from app.errors import Forbidden, ForeignNotFound, NotFound
 from app.registry import Caller, ResolvedVersion
 from app.services.adapters import AdapterService
 from app.services.sharing import SharingService
@@ -107,7 +107,12 @@ async def resolve_name(adapters: AdapterService, caller: Caller, name: str, user
         raise NotFound(f"there is no model {name[:80]!r}", param="model") from None
     own = parsed.owner is None or parsed.owner == slug
     allow(caller, parsed.adapter if own else f"{parsed.owner}/{parsed.adapter}")
-    return await adapters.resolve(tenant_id, parsed, user)
+    try:
+        return await adapters.resolve(tenant_id, parsed, user)
+    except NotFound as error:
+        if own:
+            raise
+        raise ForeignNotFound(error.message, param=error.param) from None
 
 
 def allow(caller: Caller, name: str) -> None:

@@ -1,4 +1,7 @@
-"""Clients of every manner: some wait for whole answers or read streams to their end, some leave, some ask amiss."""
+"""Clients of every manner: some wait for whole answers or read streams to their end, some leave, some ask amiss.
+
+In a closed loop each asks again when it has its answer; in an open one, requests come as they come.
+"""
 
 import asyncio
 import json
@@ -46,7 +49,7 @@ class Traffic:
     """Many clients at once, until enough was sent or they are told to stop.
 
     Attributes:
-        url: where the server is; whoever starts another one says where.
+        url, key: where the server is, and what it is asked with; both may change meanwhile.
     """
 
     def __init__(
@@ -60,8 +63,8 @@ class Traffic:
         seed: int,
         manners: Mapping[str, int] = EVERY,
     ) -> None:
-        self.url, self.seen = url, Seen()
-        self._key, self._models, self._requests, self._manners = key, tuple(models), requests, manners
+        self.url, self.key, self.seen = url, key, Seen()
+        self._models, self._requests, self._manners = tuple(models), requests, manners
         self._chances = [random.Random(f"{seed}-{number}") for number in range(clients)]
         self._stopped = False
 
@@ -69,27 +72,46 @@ class Traffic:
         self._stopped = True
 
     async def run(self) -> None:
-        limits = httpx.Limits(max_connections=len(self._chances))
-        headers = {"authorization": f"Bearer {self._key}"}
-        async with httpx.AsyncClient(headers=headers, timeout=_TIMEOUT_S, limits=limits, trust_env=False) as client:
+        """The closed loop."""
+        async with self._client() as client:
             await asyncio.gather(*(self._ask_on(client, chance) for chance in self._chances))
 
+    async def arrive(self, rate: float) -> None:
+        """The open loop: ``rate`` requests per second, with exponential gaps between them."""
+        chance = self._chances[0]
+        async with self._client() as client, asyncio.TaskGroup() as asked:
+            while self._goes_on:
+                asked.create_task(self._ask_once(client, chance))
+                await asyncio.sleep(chance.expovariate(rate))
+
+    @property
+    def _goes_on(self) -> bool:
+        return not self._stopped and self.seen.sent < self._requests
+
+    def _client(self) -> httpx.AsyncClient:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=len(self._chances))
+        return httpx.AsyncClient(timeout=_TIMEOUT_S, limits=limits, trust_env=False)
+
     async def _ask_on(self, client: httpx.AsyncClient, chance: random.Random) -> None:
-        while not self._stopped and self.seen.sent < self._requests:
-            self.seen.sent += 1
-            manner = chance.choices(list(self._manners), list(self._manners.values()))[0]
-            try:
-                outcome = await self._ask(client, manner, chance)
-            except httpx.TransportError:
-                outcome = "cut off"
+        while self._goes_on:
+            outcome = await self._ask_once(client, chance)
+            if outcome in {"429", "503", "cut off"}:
                 await asyncio.sleep(_PAUSE_S)
-            self.seen.outcomes[outcome] += 1
-            if outcome in {"429", "503"}:
-                await asyncio.sleep(_PAUSE_S * chance.random())
+
+    async def _ask_once(self, client: httpx.AsyncClient, chance: random.Random) -> str:
+        self.seen.sent += 1
+        manner = chance.choices(list(self._manners), list(self._manners.values()))[0]
+        try:
+            outcome = await self._ask(client, manner, chance)
+        except httpx.TransportError:
+            outcome = "cut off"
+        self.seen.outcomes[outcome] += 1
+        return outcome
 
     async def _ask(self, client: httpx.AsyncClient, manner: str, chance: random.Random) -> str:
         if manner == "amiss":
-            return str((await client.post(f"{self.url}/v1/completions", json=chance.choice(_AMISS))).status_code)
+            answer = await client.post(f"{self.url}/v1/completions", json=chance.choice(_AMISS), headers=self._headers)
+            return str(answer.status_code)
         body = self._body(chance)
         if manner == "chat":
             content = " ".join(map(str, body.pop("prompt")))
@@ -107,6 +129,10 @@ class Traffic:
         leave_after = chance.randrange(6) if manner == "leave" else None
         return await self._stream(client, body, leave_after)
 
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.key}"}
+
     def _body(self, chance: random.Random) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": chance.choice(self._models),
@@ -117,7 +143,7 @@ class Traffic:
         return body | chance.choice(({}, {}, {"n": 2}, {"stop": ["a", "e"]}, {"ignore_eos": True}))
 
     async def _whole(self, client: httpx.AsyncClient, route: str, body: dict[str, Any]) -> str:
-        answer = await client.post(f"{self.url}/v1/{route}", json=body)
+        answer = await client.post(f"{self.url}/v1/{route}", json=body, headers=self._headers)
         if answer.status_code == httpx.codes.OK:
             self._note(answer, answer.json()["usage"])
         return str(answer.status_code)
@@ -126,7 +152,8 @@ class Traffic:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
         usage: dict[str, Any] | None = None
         failed = False
-        async with client.stream("POST", f"{self.url}/v1/completions", json=body) as answer:
+        url = f"{self.url}/v1/completions"
+        async with client.stream("POST", url, json=body, headers=self._headers) as answer:
             if answer.status_code != httpx.codes.OK:
                 return str(answer.status_code)
             # Closed before the answer is: a reader that is collected later would meet a closed connection.

@@ -1,0 +1,170 @@
+"""Hours of traffic at 80 % of what a server can do, while adapters, keys and clients come and go: what grows?
+
+``python -m tests.endurance.soak --minutes 60 --out soak`` writes ``soak.json`` and ``soak.png`` and prints what grew
+after the first ten minutes; 1 if anything did.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.progress import Progress
+
+from app.bench import report
+from app.bench.plots import Panel, Series, draw
+from app.demo.train import Demo, ensure_demo
+from tests.e2e.server import Server, running
+from tests.endurance.accounting import ADAPTERS, SETTINGS, TENANT
+from tests.endurance.traffic import Traffic
+
+_CLIENTS, _SHARE = 32, 0.8
+_CAPACITY_S, _SAMPLE_S, _CHURN_S = 60, 10, 10
+#: How much of its size a series may have grown, from the first quarter after the warm-up to the last.
+_TOLERANCE = 0.02
+#: What is under way at the moment of a sample comes and goes; memory and handles do not.
+_SERIES: Mapping[str, str] = {
+    "api_mib": "memory of the API process, MiB",
+    "engine_mib": "memory of the engine's processes, MiB",
+    "handles": "open files and sockets, all processes",
+    "tasks": "tasks in the event loop",
+    "leased": "requests that hold a place in the engine",
+}
+_METRICS = {"tasks": "tenora_process_tasks", "leased": "tenora_engine_window_used"}
+
+
+class Churn:
+    """Adapters that are published, moved and deleted, and keys that are rotated, again and again."""
+
+    def __init__(self, server: Server, demo: Demo, traffic: Traffic) -> None:
+        self._server, self._folder, self._traffic = server, demo.adapters[ADAPTERS[0]], traffic
+        self.turns = 0
+
+    def turn(self) -> None:
+        """A new version, and the one before last deleted; a new key for everyone, and the old one revoked."""
+        self.turns += 1
+        tenant = f"/admin/tenants/{TENANT}"
+        version = self._server.publish(TENANT, ADAPTERS[0], self._folder)
+        assert version.status_code == 201, version.text
+        old = int(version.json()["number"]) - 2
+        with self._server.client(self._server.admin_key) as admin:
+            if old > 0:
+                gone = admin.delete(f"{tenant}/adapters/{ADAPTERS[0]}/versions/{old}", params={"force": "true"})
+                assert gone.status_code == 202, gone.text
+            before = self._traffic.key
+            self._traffic.key = self._server.tenant(TENANT, scopes=("inference",))
+            # Requests that were sent with the old one are still on their way.
+            time.sleep(1)
+            revoked = admin.delete(f"{tenant}/keys/{before.split('_')[1]}")
+            assert revoked.is_success, revoked.text
+
+
+def measure(server: Server) -> dict[str, float]:
+    """One sample of everything that could grow."""
+    api, engine = psutil.Process(server.process.pid), server.engine_processes()
+    with server.client() as client:
+        lines = client.get("/metrics").text.splitlines()
+    values = {line.split(" ")[0]: float(line.split(" ")[1]) for line in lines if line.startswith("tenora_")}
+    return {
+        "api_mib": api.memory_info().rss / 2**20,
+        "engine_mib": sum(process.memory_info().rss for process in engine) / 2**20,
+        "handles": float(sum(process.num_fds() for process in (api, *engine))),
+        **{name: values[metric] for name, metric in _METRICS.items()},
+    }
+
+
+def run(server: Server, demo: Demo, minutes: float, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Find the capacity, then serve 80 % of it and sample."""
+    key = server.tenant(TENANT, scopes=("inference",))
+    for adapter in ADAPTERS:
+        assert server.publish(TENANT, adapter, demo.adapters[adapter]).status_code == 201
+    capacity = _capacity(server, key)
+    tell(f"{capacity:.1f} requests/s in a closed loop of {_CLIENTS}")
+    traffic = _traffic(server, key)
+    churn = Churn(server, demo, traffic)
+    asking = threading.Thread(target=asyncio.run, args=(traffic.arrive(_SHARE * capacity),))
+    asking.start()
+    samples: list[dict[str, float]] = []
+    began = churned = time.monotonic()
+    try:
+        while (now := time.monotonic()) < began + 60 * minutes:
+            samples.append({"minute": (now - began) / 60, **measure(server)})
+            if now > churned + _CHURN_S:
+                churned = now
+                churn.turn()
+            time.sleep(max(0.0, now + _SAMPLE_S - time.monotonic()))
+    finally:
+        traffic.stop()
+        asking.join()
+    return {
+        "capacity_per_s": capacity,
+        "offered_per_s": _SHARE * capacity,
+        "sent": traffic.seen.sent,
+        "outcomes": dict(traffic.seen.outcomes),
+        "churned": churn.turns,
+        "samples": samples,
+    }
+
+
+def _traffic(server: Server, key: str) -> Traffic:
+    return Traffic(server.url, key, ["", *ADAPTERS], clients=_CLIENTS, requests=10**9, seed=7)
+
+
+def _capacity(server: Server, key: str) -> float:
+    traffic = _traffic(server, key)
+    timer = threading.Timer(_CAPACITY_S, traffic.stop)
+    timer.start()
+    began = time.monotonic()
+    asyncio.run(traffic.run())
+    timer.join()
+    return traffic.seen.sent / (time.monotonic() - began)
+
+
+def growth(samples: list[dict[str, float]], warm_up: float) -> dict[str, dict[str, float]]:
+    """Each series' medians in the first and the last quarter after the warm-up (minutes), and by how much it grew."""
+    after = [sample for sample in samples if sample["minute"] >= warm_up]
+    quarter = max(1, len(after) // 4)
+    found = {}
+    for name in _SERIES:
+        first, last = (statistics.median(one[name] for one in part) for part in (after[:quarter], after[-quarter:]))
+        found[name] = {"first": first, "last": last, "growth": (last - first) / max(first, 1.0)}
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.endurance.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--warm-up", type=float, default=10, help="minutes that do not count")
+    parser.add_argument("--out", type=Path, default=Path(".tenora/endurance/soak"))
+    parser.add_argument("--home", type=Path, default=Path(".tenora/endurance"), help="keeps the demo's models")
+    given = parser.parse_args()
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True) as progress:
+        demo = ensure_demo(given.home.resolve(), progress)
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder), demo.base, **SETTINGS) as server:
+        found = run(server, demo, given.minutes, console.print)
+    grown = growth(found["samples"], given.warm_up)
+    content = {"workload": "soak", **report.environment(), "minutes": given.minutes, **found, "growth": grown}
+    report.write(given.out.with_suffix(".json"), content)
+    x = [sample["minute"] for sample in found["samples"]]
+    panels = [
+        Panel(label, "minutes", label, [Series("tenora", x, [one[name] for one in found["samples"]])])
+        for name, label in _SERIES.items()
+    ]
+    draw(given.out.with_suffix(".png"), f"{found['offered_per_s']:.0f} requests/s, {found['churned']} turns", panels)
+    shown = {name: value for name, value in found.items() if name != "samples"} | {"growth": grown}
+    sys.stdout.write(json.dumps(shown, indent=1) + "\n")
+    return int(any(one["growth"] > _TOLERANCE for one in grown.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
