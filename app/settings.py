@@ -64,12 +64,16 @@ class LimitSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    connections: int = Field(4096, ge=1, description="connections open at the same time")
+    header_bytes: int = Field(64 * 1024, ge=8192, description="largest request line and headers in bytes")
+    header_seconds: float = Field(20, gt=0, description="longest time until a request's headers are there")
+    unread_seconds: float = Field(60, gt=0, description="longest time that a client may leave an answer unread")
     body_bytes: int = Field(2 * 2**20, ge=1024, description="largest JSON body in bytes")
     config_bytes: int = Field(2**20, ge=1024, description="largest adapter_config.json in bytes")
     weights_bytes: int = Field(4 * 2**30, ge=1024, description="largest adapter_model.safetensors in bytes")
     uploads: int = Field(4, ge=1, description="uploads received and validated at the same time")
     upload_idle_seconds: float = Field(
-        60, gt=0, description="longest wait for an upload's next bytes, and for a place to receive it"
+        60, gt=0, description="longest wait for a body's next bytes, and for an upload's place to be received"
     )
     open_uploads: int = Field(16, ge=1, le=1000, description="resumable uploads that a tenant may have under way")
     upload_hours: float = Field(24, gt=0, le=720, description="hours after which a resumable upload is given up")

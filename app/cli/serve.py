@@ -84,6 +84,7 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
         os.environ.update(shared_with_vllm(logging, settings.home, os.environ))
     import uvicorn
 
+    from app.cli.connections import bounded
     from app.cli.server import Server
     from app.main import create_app
 
@@ -91,6 +92,9 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
     config = uvicorn.Config(
         app,
         loop="uvloop",
+        # It is called as the class would be that uvicorn asks for.
+        http=bounded(settings.limits),  # type: ignore[arg-type]
+        ws="none",
         lifespan="on",
         access_log=False,
         server_header=False,

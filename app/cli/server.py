@@ -15,6 +15,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from app.cli.connections import BoundedProtocol
 from app.process import Process
 
 logger = logging.getLogger(__name__)
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 #: What ended requests have to send their last words, and uvicorn to see that they did.
 _LAST_WORDS_S = 10
 _POLL_S = 0.05
+#: Uvicorn's tenths of a second between two looks at all connections.
+_TICKS = 20
 
 
 class Server(uvicorn.Server):
@@ -48,6 +51,14 @@ class Server(uvicorn.Server):
         # stream for most of a second.
         gc.collect()
         gc.freeze()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in tuple(self.server_state.connections):
+                if isinstance(connection, BoundedProtocol):
+                    connection.sweep(now)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         process: Process = self._app.state.process
