@@ -67,6 +67,11 @@ def prompt_count(body: dict[str, Any]) -> int:
     return len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
 
 
+def sequence_count(body: dict[str, Any]) -> int:
+    """How many sequences the engine makes for a body: ``n`` for each of its prompts."""
+    return prompt_count(body) * int(body.get("n") or 1)
+
+
 def error_event(error: TenoraError) -> str:
     """An error in the middle of a stream, in the envelope of the OpenAI routes."""
     row = ROWS[type(error)]

@@ -1,5 +1,6 @@
 """What the engine's steps say of each request and no answer carries: NaN among its logits, tokens as they come."""
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -19,6 +20,7 @@ class Usage:
     first_at: float | None = None
     prompts: set[str] = field(default_factory=set)
     sequences: list[str] = field(default_factory=list)
+    ended: int = 0
 
 
 class OutputLog:
@@ -32,12 +34,21 @@ class OutputLog:
         self._not_finite: OrderedDict[str, None] = OrderedDict()
         self._usages: dict[str, Usage] = {}
         self._sequences: dict[str, Usage] = {}
+        self._awaited: dict[str, tuple[int, Callable[[], None]]] = {}
+
+    def when_ended(self, request_id: str, sequences: int, then: Callable[[], None]) -> None:
+        """Call ``then`` once so many sequences of the request have ended in the engine, whoever has read what of them.
+
+        Nothing is called for a request whose usage was taken before.
+        """
+        self._awaited[request_id] = (sequences, then)
 
     def was_finite(self, request_id: str) -> bool:
         return request_id not in self._not_finite
 
     def take(self, request_id: str) -> Usage | None:
         """The tokens of a request that has ended or is given up, if it had any; nothing of it is kept."""
+        self._awaited.pop(request_id, None)
         usage = self._usages.pop(request_id, None)
         for sequence in usage.sequences if usage else ():
             self._sequences.pop(sequence, None)
@@ -64,6 +75,8 @@ class OutputLog:
             # Now tokens behind a stop string are cut off.
             for usage, output in counted:
                 usage.output_tokens += len(output.new_token_ids)
+                if output.request_id not in states:
+                    self._end(usage)
             return processed
 
         processor.process_outputs = noting
@@ -81,6 +94,15 @@ class OutputLog:
             if output.prefill_stats:
                 usage.cached_tokens += output.prefill_stats.num_cached_tokens
         return usage
+
+    def _end(self, usage: Usage) -> None:
+        usage.ended += 1
+        request_id = own_id(next(iter(usage.prompts)))
+        sequences, then = self._awaited.get(request_id, (0, None))
+        if then and usage.ended == sequences:
+            del self._awaited[request_id]
+            # Not from within vLLM's own loop, which would end with an error here.
+            asyncio.get_running_loop().call_soon(then)
 
     def _note(self, external_id: str) -> None:
         self._not_finite[own_id(external_id)] = None

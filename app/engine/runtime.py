@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
-from app.engine.answers import Events
+from app.engine.answers import Events, sequence_count
 from app.engine.arguments import engine_arguments
 from app.engine.base import Answer, Endpoint, EngineEvent, EngineRequest, EngineStats, Listener, SmokeResult, TokenUsage
 from app.engine.instance import on_cpu
@@ -154,6 +154,8 @@ class VllmEngine:
             if trace:
                 trace.load(came, lease.phases)
         held = _Held(life, request, lease, lambda: self._used(request.request_id, came), trace)
+        # A client that reads slowly holds no slot.
+        self._log.when_ended(request.request_id, sequence_count(request.body), held.release)
         try:
             answer = await life.instance.answer(request)
         except BaseException:
@@ -214,9 +216,13 @@ class _Held:
         self._life, self._request, self._lease, self._used = life, request, lease, used
         self._began = time.monotonic()
         self._stage = trace.stage("engine", _asked(request)) if trace else None
+        self._released = False
 
     def release(self) -> None:
-        """The request has ended: settle what it cost."""
+        """The request has ended in the engine: settle what it cost. A second call does nothing."""
+        if self._released:
+            return
+        self._released = True
         usage = self._used()
         if self._stage:
             self._stage.end(_told(usage, self._began))
@@ -256,7 +262,7 @@ def _told(usage: Usage, began: float) -> Attributes:
 
 
 class LeasedEvents:
-    """A stream that holds its request's lease until it ends or is closed, started or not.
+    """A stream that holds its request's lease until the engine is done, or it is closed, started or not.
 
     (The body of a generator function that was never started never reaches its ``finally``.)
     """

@@ -1,6 +1,7 @@
 """Clients that go away, engines that die: what is left must be nothing, and the next request is served."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import sqlite3
@@ -57,6 +58,21 @@ async def test_clients_that_leave_give_their_slots_back(server: Server, keys: di
             body = {"model": unit, "prompt": "x", "max_tokens": 1}
             answer = await client.post("/v1/completions", json=body, headers={"authorization": f"Bearer {key}"})
             assert answer.status_code == 200
+
+
+async def test_clients_that_do_not_read_hold_no_slot(server: Server, keys: dict[str, str]) -> None:
+    """Both slots' answers are far longer than what connections hold: nobody takes them, and the engine is done."""
+    headers = [{"authorization": f"Bearer {key}"} for key in keys.values()]
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client, contextlib.AsyncExitStack() as unread:
+        answers = []
+        for unit, header in zip(keys, headers, strict=True):
+            body = LONG | {"model": unit, "stream": True, "logprobs": 20, "max_tokens": 500}
+            answers.append(
+                await unread.enter_async_context(client.stream("POST", "/v1/completions", json=body, headers=header))
+            )
+        await asyncio.to_thread(until, lambda: server.metric("tenora_engine_window_used") == 0, 50)
+        for answer in answers:
+            assert [line async for line in answer.aiter_lines() if line][-1] == "data: [DONE]"
 
 
 @pytest.fixture(scope="module")

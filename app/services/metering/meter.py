@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Self
 
 from app.clock import Clock, utc_now
-from app.engine.answers import error_event, prompt_count
+from app.engine.answers import error_event, sequence_count
 from app.engine.base import Answer, Engine, EngineRequest, EventStream
 from app.errors import ROWS, EngineUnavailable, RegistryUnavailable, row_of
 from app.registry import Caller
@@ -98,8 +98,7 @@ class Meter:
             self.settle_later(entry, _status_of(error))
             raise
         if not isinstance(answer, dict):
-            sequences = prompt_count(request.body) * int(request.body.get("n") or 1)
-            return _MeteredEvents(answer, self, entry, sequences)
+            return _MeteredEvents(answer, self, entry, sequence_count(request.body))
         reasons = [choice.get("finish_reason") for choice in answer.get("choices", ())]
         whole = not any(reason in _UNFINISHED for reason in reasons)
         await self.settle(entry, _OK if whole else _ENGINE_STOPPED, reasons[-1] if reasons else None)

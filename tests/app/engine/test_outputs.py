@@ -1,5 +1,6 @@
 """What is read of every step: NaN among the logits, and tokens."""
 
+import asyncio
 import time
 from types import SimpleNamespace
 
@@ -18,11 +19,16 @@ class Processor:
         self.seen: list[str] = []
         #: An output with a stop string behind its first token.
         self.cut = SimpleNamespace()
+        #: Ids of sequences that end with the next step.
+        self.ending: set[str] = set()
 
     def process_outputs(self, outputs, timestamp, iteration_stats=None):
         self.seen += [output.request_id for output in outputs]
         if self.cut in outputs:
             del self.cut.new_token_ids[1:]
+        for request_id in self.ending:
+            del self.request_states[request_id]
+        self.ending = set()
         return len(outputs), timestamp, iteration_stats
 
 
@@ -121,3 +127,31 @@ def test_outputs_of_a_request_that_was_given_up_leave_nothing() -> None:
     log.take("gone")
     processor.process_outputs([output("cmpl-gone-0", 0)], 2.0)
     assert log.take("gone") is None
+
+
+async def test_the_end_of_every_sequence_is_told_once_whoever_reads() -> None:
+    processor, log = Processor("cmpl-two-0", "cmpl-two-1", "chatcmpl-other"), OutputLog()
+    log.watch(processor)
+    told: list[str] = []
+    log.when_ended("two", 2, lambda: told.append("two"))
+    log.when_ended("other", 1, lambda: told.append("other"))
+    steps = [output("cmpl-two-0", 0), output("cmpl-two-1", 0), output("chatcmpl-other", 0)]
+    processor.process_outputs(steps, 1.0)
+    processor.ending = {"cmpl-two-0-1a2b"}
+    processor.process_outputs(steps, 2.0)
+    await asyncio.sleep(0)
+    assert told == []
+    processor.ending = {"cmpl-two-1-1a2b"}
+    processor.process_outputs(steps, 3.0)
+    assert told == [], "not within vLLM's own loop"
+    await asyncio.sleep(0)
+    assert told == ["two"]
+    usage = log.take("two")
+    assert usage is not None
+    assert usage.output_tokens == 5
+    # Whose usage is taken has ended otherwise.
+    log.take("other")
+    processor.ending = {"chatcmpl-other-1a2b"}
+    processor.process_outputs(steps, 4.0)
+    await asyncio.sleep(0)
+    assert told == ["two"]
