@@ -112,8 +112,9 @@ def environment(**settings: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.upper().startswith("TENORA_") or name.upper().startswith("TENORA_ENGINE__")
     }
-    # No proxy stands before a server that is measured.
-    return inherited | {"HF_HUB_OFFLINE": "1", "TENORA_DRAIN_SECONDS": "0"} | settings
+    # No proxy stands before a server that is measured; and its rivals write no access log either.
+    own = {"TENORA_DRAIN_SECONDS": "0", "TENORA_LOG__ACCESS": "false"}
+    return inherited | {"HF_HUB_OFFLINE": "1"} | own | settings
 
 
 def run_module(*arguments: str, env: Mapping[str, str]) -> str:
