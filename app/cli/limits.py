@@ -1,10 +1,17 @@
-"""What a tenant or a key may use: ``tenora tenants limits``, ``tenora keys limits``."""
+"""What may be used: ``tenora tenants limits``, ``tenora keys limits``, ``tenora adapters limits``."""
 
 from typing import Annotated, Any
 
 import typer
 
-from app.cli.arguments import TenantArgument, TenantOption, checked_key_id, keys_path, number_or_none
+from app.cli.arguments import (
+    TenantArgument,
+    TenantOption,
+    adapter_name,
+    checked_key_id,
+    keys_path,
+    number_or_none,
+)
 from app.cli.client import path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import emit_json, emit_table
@@ -75,6 +82,38 @@ def key_limits(
     path = f"{keys_path(tenant)}{path_of(checked_key_id(key_id))}"
     with connect_as_admin(url, key, as_json=as_json) as api:
         shown = api.call("PATCH", path, {"limits": given})
+    _show(shown["limits"], as_json=as_json)
+
+
+def adapter_limits(
+    adapter: Annotated[str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="the adapter's name")],
+    tenant: TenantOption = None,
+    requests_per_minute: Requests = None,
+    tokens_per_minute: Tokens = None,
+    concurrent_requests: Concurrent = None,
+    tokens_per_request: PerRequest = None,
+    tokens_per_day: PerDay = None,
+    tokens_per_month: PerMonth = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Show what all callers of an adapter may use of it together, also those it is shared with; set what is given."""
+    given = _given(
+        requests_per_minute=requests_per_minute,
+        tokens_per_minute=tokens_per_minute,
+        concurrent_requests=concurrent_requests,
+        tokens_per_request=tokens_per_request,
+        tokens_per_day=tokens_per_day,
+        tokens_per_month=tokens_per_month,
+    )
+    path = (
+        path_of("v1", "adapters", adapter)
+        if tenant is None
+        else path_of("admin", "tenants", tenant, "adapters", adapter)
+    )
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        shown = api.call("PATCH", path, {"limits": given}) if given else api.call("GET", path)
     _show(shown["limits"], as_json=as_json)
 
 

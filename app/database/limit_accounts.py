@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -105,4 +105,4 @@ def _name(subject: Subject) -> str:
 
 def _subject(name: str) -> Subject:
     kind, _, identity = name.partition(":")
-    return ("tenant", identity) if kind == "tenant" else ("key", identity)
+    return cast("Subject", (kind, identity))

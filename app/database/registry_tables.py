@@ -70,6 +70,7 @@ adapters = Table(
     Column("id", Integer, primary_key=True),
     Column("tenant_id", ForeignKey("tenants.id"), nullable=False),
     Column("slug", String(63), nullable=False),
+    Column("limits", JSON, nullable=False, server_default=text("'{}'")),
     Column("created_at", UtcDateTime, nullable=False),
     Column("deleted_at", UtcDateTime),
     sqlite_autoincrement=True,

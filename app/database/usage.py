@@ -54,41 +54,50 @@ async def totals(
 
 async def month_totals(
     connection: AsyncConnection, at: datetime, subject: Subject | None = None
-) -> list[tuple[int, str, int, int]]:
+) -> list[tuple[int, str, int | None, int, int]]:
     """What each tenant's each key has used of the UTC day and month of that moment; or of one subject only.
 
     Returns:
-        Tenant's id, key's id, tokens of prompts and answers of that day, and of that month.
+        Tenant's id, key's id, adapter's id (None: the base model), tokens of prompts and answers of that day, and of
+        that month.
     """
     hour = hour_of(at)
     day, month = hour - hour % _DAY_HOURS, hour_of(at.astimezone(UTC).replace(day=1, hour=0))
     tokens = usage_hours.c.prompt_tokens + usage_hours.c.output_tokens
-    owner = usage_hours.c.tenant_id, usage_hours.c.key_id
+    subjects = {"tenant": usage_hours.c.tenant_id, "key": usage_hours.c.key_id, "adapter": versions.c.adapter_id}
     statement = (
-        select(*owner, func.sum(case((usage_hours.c.hour >= day, tokens), else_=0)), func.sum(tokens))
+        select(*subjects.values(), func.sum(case((usage_hours.c.hour >= day, tokens), else_=0)), func.sum(tokens))
+        .join_from(usage_hours, versions, usage_hours.c.version_id == versions.c.id, isouter=True)
         .where(usage_hours.c.hour >= month)
-        .group_by(*owner)
+        .group_by(*subjects.values())
     )
     if subject is not None:
         kind, identity = subject
-        own = usage_hours.c.tenant_id == int(identity) if kind == "tenant" else usage_hours.c.key_id == identity
-        statement = statement.where(own)
-    return [
-        (tenant, key, int(of_day), int(of_month))
-        for tenant, key, of_day, of_month in await connection.execute(statement)
-    ]
+        statement = statement.where(subjects[kind] == (identity if kind == "key" else int(identity)))
+    return [(row[0], row[1], row[2], int(row[3]), int(row[4])) for row in await connection.execute(statement)]
 
 
 async def subject_totals(connection: AsyncConnection, subject: Subject, at: datetime) -> tuple[int, int]:
-    """What a tenant, or a key, has used of the UTC day and month of that moment, in tokens."""
+    """What one subject has used of the UTC day and month of that moment, in tokens."""
     totals = await month_totals(connection, at, subject)
     return sum(of_day for *_, of_day, _ in totals), sum(of_month for *_, of_month in totals)
 
 
-async def records_since(connection: AsyncConnection, at: datetime, *, seconds: float) -> list[UsageRecord]:
-    """The records of requests that came in the seconds before that moment, in the order that they came."""
-    statement = select(usage).where(usage.c.at >= at - timedelta(seconds=seconds)).order_by(usage.c.at)
-    return [UsageRecord(**row) for row in (await connection.execute(statement)).mappings()]
+async def records_since(
+    connection: AsyncConnection, at: datetime, *, seconds: float
+) -> list[tuple[UsageRecord, int | None]]:
+    """The records of requests that came in the seconds before that moment, in the order that they came.
+
+    Each with the id of its adapter; None: the base model.
+    """
+    statement = (
+        select(versions.c.adapter_id, usage)
+        .join_from(usage, versions, usage.c.version_id == versions.c.id, isouter=True)
+        .where(usage.c.at >= at - timedelta(seconds=seconds))
+        .order_by(usage.c.at)
+    )
+    found = (dict(row) for row in (await connection.execute(statement)).mappings())
+    return [(UsageRecord(**row), adapter_id) for row in found for adapter_id in [row.pop("adapter_id")]]
 
 
 async def _add_to_hours(connection: AsyncConnection, records: Collection[UsageRecord]) -> None:

@@ -15,8 +15,8 @@ from app.limits.window import Window
 
 _WINDOWS = ("requests", "tokens")
 
-#: ``("tenant", "7")`` or ``("key", "8f3a...")``.
-Subject = tuple[Literal["tenant", "key"], str]
+#: ``("tenant", "7")``, ``("key", "8f3a...")`` or ``("adapter", "3")``.
+Subject = tuple[Literal["tenant", "key", "adapter"], str]
 
 
 class Exceeded(Exception):
@@ -202,9 +202,10 @@ class Limiter:
                 del self._accounts[subject]
 
 
-def subjects_of(tenant_id: int, key_id: str) -> tuple[Subject, Subject]:
-    """Whose limits a key's request is bound by."""
-    return ("tenant", str(tenant_id)), ("key", key_id)
+def subjects_of(tenant_id: int, key_id: str, adapter_id: int | None) -> tuple[Subject, ...]:
+    """Whose limits a key's request is bound by: its tenant's, its own, and those of an adapter, if it names one."""
+    own: tuple[Subject, Subject] = ("tenant", str(tenant_id)), ("key", key_id)
+    return own if adapter_id is None else (*own, ("adapter", str(adapter_id)))
 
 
 def day_of(at: datetime) -> int:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one subject, a tenant or a key, may use; None: no limit.
+    """What one subject, a tenant, a key or an adapter, may use; None: no limit.
 
     Tokens are those of prompts and answers together. A minute is any sixty seconds, days and months are UTC's.
 

@@ -176,6 +176,21 @@ async def test_a_new_account_begins_with_what_was_used(node, servers) -> None:
     assert not await clients.ask(servers[0], {("key", "k"): Limits(tokens_per_day=3 * 13 + 9)}, 10)
 
 
+async def test_an_adapters_account_begins_with_what_all_its_callers_used(node, servers) -> None:
+    tenant = (await node.tenants.create("pricing", actor="cli")).id
+    version = await node.publish("pricing", "prices", "1")
+    adapter = (await node.adapters.get_adapter("pricing", "prices")).id
+    of_adapter = [
+        record(number, tenant + number, version_id=version.key.version_id, at=node.clock()) for number in range(3)
+    ]
+    async with node.database.write() as connection:
+        await usage.add(connection, [*of_adapter, record(9, tenant, at=node.clock())])
+    clients, own = Clients(), ("adapter", str(adapter))
+    assert not await clients.ask(servers[0], {own: Limits(tokens_per_day=3 * 13 + 9)}, 10)
+    assert await clients.ask(servers[1], {own: Limits(tokens_per_day=3 * 13 + 10)}, 10)
+    assert not await clients.ask(servers[0], {own: Limits(tokens_per_day=3 * 13 + 10), KEY: Limits()}, 1)
+
+
 async def test_who_has_no_limit_costs_nothing(node, servers) -> None:
     clients = Clients()
     assert await clients.ask_all(servers, {TENANT: Limits(), KEY: Limits()}, 0) == CLIENTS

@@ -15,7 +15,7 @@ class Decision:
 
     Attributes:
         outcome: what it was given, or the limit that was in its way.
-        standing: where its subjects stand after that.
+        standing: where its tenant and key stand after that; what others use of an adapter is not theirs to know.
     """
 
     outcome: Grant | Exceeded
@@ -59,4 +59,5 @@ def decide(limiter: Limiter, limits: Mapping[Subject, Limits], tokens: int, now:
         outcome: Grant | Exceeded = limiter.take(limits, tokens, now, at)
     except Exceeded as exceeded:
         outcome = exceeded
-    return Decision(outcome, limiter.standing(limits, now, at))
+    own = {subject: limit for subject, limit in limits.items() if subject[0] != "adapter"}
+    return Decision(outcome, limiter.standing(own, now, at))

@@ -36,15 +36,15 @@ class MemoryAccounts:
         async with self._database.read() as connection:
             budgets = await stored.month_totals(connection, at)
             recent = await stored.records_since(connection, at, seconds=SPAN_S)
-        for tenant_id, key_id, tokens_of_day, tokens_of_month in budgets:
-            for subject in subjects_of(tenant_id, key_id):
+        for tenant_id, key_id, adapter_id, tokens_of_day, tokens_of_month in budgets:
+            for subject in subjects_of(tenant_id, key_id, adapter_id):
                 self._limiter.restore(
                     subject, tokens_of_day=tokens_of_day, tokens_of_month=tokens_of_month, now=now, at=at
                 )
-        for record in recent:
+        for record, adapter_id in recent:
             # A clock that was put back must not count them for longer than a minute.
             came = min(now, now - (at - record.at).total_seconds())
-            for subject in subjects_of(record.tenant_id, record.key_id):
+            for subject in subjects_of(record.tenant_id, record.key_id, adapter_id):
                 self._limiter.restore_request(subject, record.prompt_tokens + record.output_tokens, came, at)
 
     async def tend(self) -> None:

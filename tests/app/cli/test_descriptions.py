@@ -95,6 +95,16 @@ def test_limits_are_shown_set_and_lifted(tenora: Tenora, tenant: str) -> None:
     assert "--tenant" in tenora("keys", "limits", key, exit_code=2).stderr
 
 
+@pytest.mark.usefixtures("version")
+def test_an_adapters_limits_are_shown_set_and_lifted(tenora: Tenora, tenant: str) -> None:
+    command = ("adapters", "limits", "prices", "--tenant", tenant)
+    assert set(tenora.json(*command).values()) == {None}
+    kept = tenora.json(*command, "--requests-per-minute", "60", "--concurrent-requests", "2")
+    assert (kept["requests_per_minute"], kept["concurrent_requests"]) == (60, 2)
+    assert "no limit" in tenora(*command, "--requests-per-minute", "none").stdout
+    assert tenora.json(*command)["concurrent_requests"] == 2
+
+
 def test_usage_is_shown(tenora: Tenora, tenant: str) -> None:
     report = tenora.json("usage", "--tenant", tenant, "--by", "adapter,day")
     assert (report["data"], report["total"]["requests"]) == ([], 0)

@@ -17,6 +17,7 @@ from app.limits.window import SPAN_S, Window
 START = datetime(2026, 11, 30, 23, 58, tzinfo=UTC)
 TENANT: Subject = ("tenant", "7")
 KEYS: tuple[Subject, ...] = (("key", "a"), ("key", "b"))
+ADAPTER: Subject = ("adapter", "3")
 #: By how much a window may remember too long.
 STEP_S = 0.2
 
@@ -36,12 +37,16 @@ class Admitted:
 
 
 class Traffic(RuleBasedStateMachine):
-    """Requests of one tenant by two keys, each with limits of its own, over two days and a turn of the month."""
+    """Requests of one tenant by two keys, each with limits of its own, over two days and a turn of the month.
+
+    Some name an adapter that has limits too, the others the base model.
+    """
 
     limits: ClassVar[dict[Subject, Limits]] = {
         TENANT: Limits(9, 900, 5, 500, 3000, 5000),
         KEYS[0]: Limits(requests_per_minute=6, tokens_per_minute=500),
         KEYS[1]: Limits(concurrent_requests=3, tokens_per_day=2000),
+        ADAPTER: Limits(4, 600, 2, 400, 1500, 2500),
     }
 
     def __init__(self) -> None:
@@ -52,9 +57,9 @@ class Traffic(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    @rule(key=st.sampled_from(KEYS), tokens=st.integers(0, 600))
-    def ask(self, key: Subject, tokens: int) -> None:
-        own = {subject: self.limits[subject] for subject in (TENANT, key)}
+    @rule(key=st.sampled_from(KEYS), tokens=st.integers(0, 600), of_adapter=st.booleans())
+    def ask(self, key: Subject, tokens: int, of_adapter: bool) -> None:
+        own = {subject: self.limits[subject] for subject in (TENANT, key, *([ADAPTER] if of_adapter else []))}
         try:
             grant = self.limiter.take(own, tokens, self.now, at(self.now))
         except Exceeded as error:
