@@ -12,6 +12,7 @@ from app.services.metering.ledger import EVERY_S as USAGE_EVERY_S
 from app.services.nodes import HEARTBEAT_S
 from app.services.placement import EVERY_S as PLACEMENT_EVERY_S
 from app.services.prefetch.prefetching import EVERY_S as PREFETCHING_EVERY_S
+from app.services.prices import EVERY_S as PRICES_EVERY_S
 from app.services.uploads.sweeper import EVERY_S as UPLOADS_EVERY_S
 from app.services.uploads.sweeper import UploadSweeper
 
@@ -35,5 +36,6 @@ def background(process: Process) -> tuple[Periodic, ...]:
         Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
         Periodic("audit seals", AUDIT_EVERY_S, process.audit.seal),
         Periodic("limits", LIMITS_EVERY_S, process.limits.accounts.tend),
+        Periodic("prices", PRICES_EVERY_S, process.limits.prices.refresh),
         Periodic("usage", USAGE_EVERY_S, process.ledger.ship),
     )

@@ -39,7 +39,7 @@ from app.services.imports import ImportService
 from app.services.inference import InferenceService
 from app.services.key_format import KeyHasher
 from app.services.keys import KeyService
-from app.services.limits.choice import accounts_of
+from app.services.limits.choice import limit_service
 from app.services.limits.service import LimitService
 from app.services.merging import MergingService
 from app.services.metering.journal import Journal
@@ -253,7 +253,7 @@ class Process:
 
     @cached_property
     def limits(self) -> LimitService:
-        return LimitService(self.engine, accounts_of(self.settings, self.database, self.node))
+        return limit_service(self.settings, self.database, self.engine, self.node)
 
     @cached_property
     def meter(self) -> Meter:
@@ -261,7 +261,7 @@ class Process:
 
     @cached_property
     def usage(self) -> UsageService:
-        return UsageService(self.database)
+        return UsageService(self.database, currency=self.settings.currency)
 
     @cached_property
     def outcomes(self) -> Outcomes:

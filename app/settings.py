@@ -165,6 +165,11 @@ class Settings(BaseSettings):
         description="where limits are counted: in this server's memory, or in the database, together with other "
         "servers; auto: in the database, if that is PostgreSQL",
     )
+    currency: str = Field(
+        "USD",
+        pattern="^[A-Z]{3}$",
+        description="what prices and budgets are in (ISO 4217); another one converts nothing that is there",
+    )
     fetch_seconds: float = Field(
         30, gt=0, description="seconds that a request waits for an adapter's bytes from the store"
     )

@@ -8,15 +8,17 @@ from app.cli.arguments import (
     TenantArgument,
     TenantOption,
     adapter_name,
+    amount_or_none,
     checked_key_id,
     keys_path,
     number_or_none,
 )
-from app.cli.client import path_of
+from app.cli.client import adapters_path, path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import emit_json, emit_table
 
 _LIMIT = "NUMBER|none"
+_AMOUNT = "AMOUNT|none"
 _COLUMNS = {"limit": "limit", "allowed": "allowed"}
 
 KeyId = Annotated[str, typer.Argument(metavar="KEY-ID", help="the id that `keys list` shows")]
@@ -29,6 +31,9 @@ PerRequest = Annotated[
 PerDay = Annotated[str | None, typer.Option("--tokens-per-day", metavar=_LIMIT, help="of UTC")]
 PerMonth = Annotated[str | None, typer.Option("--tokens-per-month", metavar=_LIMIT, help="of UTC")]
 
+CostPerDay = Annotated[str | None, typer.Option("--cost-per-day", metavar=_AMOUNT, help="money, like 12.50; of UTC")]
+CostPerMonth = Annotated[str | None, typer.Option("--cost-per-month", metavar=_AMOUNT, help="money, like 200; of UTC")]
+
 
 def tenant_limits(
     tenant: TenantArgument,
@@ -38,6 +43,8 @@ def tenant_limits(
     tokens_per_request: PerRequest = None,
     tokens_per_day: PerDay = None,
     tokens_per_month: PerMonth = None,
+    cost_per_day: CostPerDay = None,
+    cost_per_month: CostPerMonth = None,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
@@ -50,6 +57,8 @@ def tenant_limits(
         tokens_per_request=tokens_per_request,
         tokens_per_day=tokens_per_day,
         tokens_per_month=tokens_per_month,
+        cost_per_day=cost_per_day,
+        cost_per_month=cost_per_month,
     )
     path = path_of("admin", "tenants", tenant)
     with connect_as_admin(url, key, as_json=as_json) as api:
@@ -66,6 +75,8 @@ def key_limits(
     tokens_per_request: PerRequest = None,
     tokens_per_day: PerDay = None,
     tokens_per_month: PerMonth = None,
+    cost_per_day: CostPerDay = None,
+    cost_per_month: CostPerMonth = None,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
@@ -78,6 +89,8 @@ def key_limits(
         tokens_per_request=tokens_per_request,
         tokens_per_day=tokens_per_day,
         tokens_per_month=tokens_per_month,
+        cost_per_day=cost_per_day,
+        cost_per_month=cost_per_month,
     )
     path = f"{keys_path(tenant)}{path_of(checked_key_id(key_id))}"
     with connect_as_admin(url, key, as_json=as_json) as api:
@@ -94,6 +107,8 @@ def adapter_limits(
     tokens_per_request: PerRequest = None,
     tokens_per_day: PerDay = None,
     tokens_per_month: PerMonth = None,
+    cost_per_day: CostPerDay = None,
+    cost_per_month: CostPerMonth = None,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
@@ -106,19 +121,21 @@ def adapter_limits(
         tokens_per_request=tokens_per_request,
         tokens_per_day=tokens_per_day,
         tokens_per_month=tokens_per_month,
+        cost_per_day=cost_per_day,
+        cost_per_month=cost_per_month,
     )
-    path = (
-        path_of("v1", "adapters", adapter)
-        if tenant is None
-        else path_of("admin", "tenants", tenant, "adapters", adapter)
-    )
+    path = adapters_path(tenant, adapter)
     with connect_as_admin(url, key, as_json=as_json) as api:
         shown = api.call("PATCH", path, {"limits": given}) if given else api.call("GET", path)
     _show(shown["limits"], as_json=as_json)
 
 
-def _given(**texts: str | None) -> dict[str, int | None]:
-    return {name: number_or_none(name, text) for name, text in texts.items() if text is not None}
+def _given(**texts: str | None) -> dict[str, int | str | None]:
+    given = {name: text for name, text in texts.items() if text is not None}
+    return {
+        name: amount_or_none(text) if name.startswith("cost") else number_or_none(name, text)
+        for name, text in given.items()
+    }
 
 
 def _show(limits: dict[str, Any], *, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 import typer
 
-from app.cli import adapters, audit, bench, engine, keys, tenants
+from app.cli import adapters, audit, bench, engine, keys, prices, tenants
 from app.cli.gc import gc
 from app.cli.generate import generate
 from app.cli.plan import plan
@@ -26,6 +26,7 @@ for command in (init, serve, migrate, gc, generate, plan, usage):
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
 app.add_typer(adapters.app, name="adapters")
+app.add_typer(prices.app, name="prices")
 app.add_typer(engine.app, name="engine")
 app.add_typer(audit.app, name="audit")
 app.add_typer(bench.app, name="bench")

@@ -76,7 +76,7 @@ async def _with_versions(connection: AsyncConnection, tenant: Tenant, rows: Sequ
             row.created_at,
             tuple(numbers[row.id]),
             dict(sorted(names[row.id].items())),
-            Limits(**row.limits),
+            Limits.of(row.limits),
         )
         for row in rows
     ]

@@ -113,7 +113,7 @@ def _candidate(row: Row[Any], name: ModelName) -> Candidate:
         canary_id=row.canary_id if by_alias else None,
         defaults=row.defaults,
         adapter_id=row.adapter_id,
-        limits=Limits(**row.limits),
+        limits=Limits.of(row.limits),
     )
     return Candidate(
         version=version,

@@ -24,7 +24,7 @@ from app.database.registry_tables import (
     versions,
 )
 from app.database.schema import UtcDateTime, metadata
-from app.database.usage_tables import limit_accounts, limit_grants, usage, usage_hours
+from app.database.usage_tables import limit_accounts, limit_grants, prices, usage, usage_hours
 
 __all__ = [
     "UtcDateTime",
@@ -45,6 +45,7 @@ __all__ = [
     "metadata",
     "nodes",
     "pins",
+    "prices",
     "shares",
     "tenants",
     "uploads",

@@ -11,7 +11,16 @@ from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from app.engine.answers import Events
 from app.engine.arguments import engine_arguments
-from app.engine.base import Answer, EngineEvent, EngineRequest, EngineStats, Listener, SmokeResult, TokenUsage
+from app.engine.base import (
+    Answer,
+    EngineEvent,
+    EngineRequest,
+    EngineStats,
+    Listener,
+    MostTokens,
+    SmokeResult,
+    TokenUsage,
+)
 from app.engine.instance import on_cpu
 from app.engine.life import EngineLife
 from app.engine.loading import LoadedLease
@@ -75,7 +84,7 @@ class VllmEngine:
     def load_of(self, request_id: str) -> LoadPhases | None:
         return self._loads.get(request_id)
 
-    async def most_tokens(self, request: EngineRequest) -> int:
+    async def most_tokens(self, request: EngineRequest) -> MostTokens:
         return await self._supervisor.life.instance.most_tokens(request)
 
     def take_usage(self, request_id: str) -> TokenUsage | None:

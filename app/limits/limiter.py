@@ -56,13 +56,23 @@ class Standing:
     tokens: Rate | None
 
 
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What was used of a day and of its month; costs in picos."""
+
+    tokens_of_day: int = 0
+    tokens_of_month: int = 0
+    cost_of_day: int = 0
+    cost_of_month: int = 0
+
+
 @dataclass(slots=True)
 class Account:
     """What one subject has used.
 
     Attributes:
         running: requests that have not ended.
-        day, month: which ones the sums of tokens are of.
+        day, month: which ones the sums of tokens and of their cost, in picos, are of.
     """
 
     requests: Window = field(default_factory=Window)
@@ -72,6 +82,8 @@ class Account:
     tokens_of_day: int = 0
     month: int = 0
     tokens_of_month: int = 0
+    cost_of_day: int = 0
+    cost_of_month: int = 0
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "Account":
@@ -90,13 +102,23 @@ class Account:
         self.requests.advance(now)
         self.tokens.advance(now)
         if self.day != day_of(at):
-            self.day, self.tokens_of_day = day_of(at), 0
+            self.day, self.tokens_of_day, self.cost_of_day = day_of(at), 0, 0
         if self.month != month_of(at):
-            self.month, self.tokens_of_month = month_of(at), 0
+            self.month, self.tokens_of_month, self.cost_of_month = month_of(at), 0, 0
+
+    def add_sums(self, tokens: int, cost: int, *, day: int, month: int) -> None:
+        """Change what was used of a day and a month, if they are still those."""
+        if self.day == day:
+            self.tokens_of_day += tokens
+            self.cost_of_day += cost
+        if self.month == month:
+            self.tokens_of_month += tokens
+            self.cost_of_month += cost
 
     def is_idle(self) -> bool:
         """Whether forgetting it changes nothing."""
-        return not (self.running or self.requests.total or self.tokens.total or self.tokens_of_month)
+        used = self.requests.total or self.tokens.total or self.tokens_of_month or self.cost_of_month
+        return not (self.running or used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +130,7 @@ class Grant:
     step: int
     day: int
     month: int
+    cost: int = 0
 
 
 class Limiter:
@@ -120,8 +143,8 @@ class Limiter:
     def __init__(self, accounts: Mapping[Subject, Account] = MappingProxyType({})) -> None:
         self._accounts = dict(accounts)
 
-    def take(self, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime) -> Grant:
-        """Let a request run that can use so many tokens at most.
+    def take(self, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime, *, cost: int = 0) -> Grant:
+        """Let a request run that can use so many tokens, and cost so many picos, at most.
 
         Args:
             limits: of each of its subjects.
@@ -135,31 +158,30 @@ class Limiter:
         breaches = [
             breach
             for (subject, limit), account in zip(limits.items(), accounts, strict=True)
-            for breach in _breaches(subject, account, limit, tokens, now, at)
+            for breach in _breaches(subject, account, limit, tokens, cost, now, at)
         ]
         if breaches:
             self._forget_idle(limits)
             raise max(breaches, key=_wait)
-        step = 0
+        step, day, month = 0, day_of(at), month_of(at)
         for account in accounts:
             account.requests.add(now, 1)
             step = account.tokens.add(now, tokens)
             account.running += 1
-            account.tokens_of_day += tokens
-            account.tokens_of_month += tokens
-        return Grant(tuple(limits), tokens, step, day_of(at), month_of(at))
+            account.add_sums(tokens, cost, day=day, month=month)
+        return Grant(tuple(limits), tokens, step, day, month, cost)
 
-    def settle(self, grant: Grant, tokens: int, now: float, at: datetime) -> None:
-        """The request has ended and used so many tokens: what it took beyond them is given back. Once per grant."""
+    def settle(self, grant: Grant, tokens: int, now: float, at: datetime, *, cost: int = 0) -> None:
+        """The request has ended, used so many tokens and cost so many picos: what it took beyond them is given back.
+
+        Once per grant.
+        """
         difference = tokens - grant.tokens
         for subject in grant.subjects:
             account = self._account(subject, now, at)
             account.running -= 1
             account.tokens.correct(grant.step, difference)
-            if account.day == grant.day:
-                account.tokens_of_day += difference
-            if account.month == grant.month:
-                account.tokens_of_month += difference
+            account.add_sums(difference, cost - grant.cost, day=grant.day, month=grant.month)
         self._forget_idle(grant.subjects)
 
     def standing(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> Standing:
@@ -174,11 +196,13 @@ class Limiter:
         self._forget_idle(limits)
         return Standing(min(requests, key=_left, default=None), min(tokens, key=_left, default=None))
 
-    def restore(self, subject: Subject, *, tokens_of_day: int, tokens_of_month: int, now: float, at: datetime) -> None:
+    def restore(self, subject: Subject, used: Sums, now: float, at: datetime) -> None:
         """Add what a subject used before this limiter was made, of the day and month that it is."""
         account = self._account(subject, now, at)
-        account.tokens_of_day += tokens_of_day
-        account.tokens_of_month += tokens_of_month
+        account.tokens_of_day += used.tokens_of_day
+        account.tokens_of_month += used.tokens_of_month
+        account.cost_of_day += used.cost_of_day
+        account.cost_of_month += used.cost_of_month
 
     def restore_request(self, subject: Subject, tokens: int, came: float, at: datetime) -> None:
         """Add a request of the last minute; in the order that they came, before any new one."""
@@ -218,11 +242,12 @@ def month_of(at: datetime) -> int:
 
 
 def _breaches(
-    subject: Subject, account: Account, limits: Limits, tokens: int, now: float, at: datetime
+    subject: Subject, account: Account, limits: Limits, tokens: int, cost: int, now: float, at: datetime
 ) -> list[Exceeded]:
     """Every limit that one request more would go beyond."""
     utc = at.astimezone(UTC)
     midnight = 86400 - (utc.hour * 3600 + utc.minute * 60 + utc.second)
+    month_end = midnight + 86400 * _days_left(utc)
     found: list[Exceeded] = []
 
     def check(name: str, used: int, more: int, wait_s: float | None) -> None:
@@ -234,7 +259,9 @@ def _breaches(
     check("tokens_per_request", 0, tokens, None)
     check("concurrent_requests", account.running, 1, 1.0)
     check("tokens_per_day", account.tokens_of_day, tokens, midnight)
-    check("tokens_per_month", account.tokens_of_month, tokens, midnight + 86400 * (_days_left(utc)))
+    check("tokens_per_month", account.tokens_of_month, tokens, month_end)
+    check("cost_per_day", account.cost_of_day, cost, midnight)
+    check("cost_per_month", account.cost_of_month, cost, month_end)
     for name, window, more in (
         ("requests_per_minute", account.requests, 1),
         ("tokens_per_minute", account.tokens, tokens),

@@ -16,7 +16,7 @@ from app.database.session import Database
 from app.errors import AdapterNotReady, AdapterQuarantined, AdapterRetired, NotFound, TenoraError, WrongBase
 from app.filters import ANY, VersionFilter
 from app.registry import Adapter, Page, ResolvedVersion, Tenant, Version, VersionState
-from app.services.checks import DEFAULT_LIMIT, checked_limit, page_of, patched, read_cursor
+from app.services.checks import DEFAULT_LIMIT, checked_limit, page_of, patched_limits, read_cursor
 from app.services.resolutions import Resolutions
 from app.services.splits import choose, random_point, sticky_point
 from app.services.tenants import tenant_or_404
@@ -112,14 +112,14 @@ class AdapterService:
         """Change what all callers of an adapter may use of it together, those too with whom it is shared.
 
         Args:
-            limits: a JSON merge patch, see :func:`app.services.checks.patched`.
+            limits: a JSON merge patch, see :func:`app.services.checks.patched_limits`.
 
         Raises:
             NotFound, InvalidRequest, RegistryUnavailable
         """
         async with self._database.write() as connection:
             old = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
-            new = replace(old, limits=patched("limits", old.limits, limits))
+            new = replace(old, limits=patched_limits(old.limits, limits))
             if new != old:
                 await stored.set_limits(connection, old.id, new.limits)
                 await audit.record(

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.identity import ModelName, VersionKey
-from app.engine.base import Endpoint, EngineRequest, TokenUsage
+from app.engine.base import Endpoint, EngineRequest, MostTokens, TokenUsage
 from app.errors import BudgetExceeded, InvalidRequest, LimitExceeded, NotFound, TenoraError
 from app.limits.limiter import Standing
 from app.limits.limits import UNLIMITED, Limits
@@ -18,6 +18,7 @@ from app.services.limits.service import LimitService
 from app.services.metering.journal import Journal
 from app.services.metering.ledger import Ledger
 from app.services.metering.meter import Meter
+from app.services.prices import PriceService
 from app.services.sharing import SharingService
 from tests.app.serving import NoEngine
 from tests.contract.registry import Node
@@ -35,7 +36,8 @@ def request(identity: str) -> EngineRequest:
 
 
 def service(node: Node, engine: NoEngine) -> LimitService:
-    return LimitService(engine, MemoryAccounts(node.database, clock=node.clock, monotonic=node.clock.monotonic))
+    accounts = MemoryAccounts(node.database, clock=node.clock, monotonic=node.clock.monotonic)
+    return LimitService(engine, accounts, PriceService(node.database, clock=node.clock))
 
 
 async def caller_of(node: Node, tenant: str, **limits: int) -> Caller:
@@ -225,9 +227,9 @@ async def test_tokens_are_counted_beforehand_only_for_who_has_a_limit_of_them(no
     class Counting(NoEngine):
         counted = 0
 
-        async def most_tokens(self, request: EngineRequest) -> int:
+        async def most_tokens(self, request: EngineRequest) -> MostTokens:
             self.counted += 1
-            return 7
+            return MostTokens(4, 3)
 
     await node.tenants.create("pricing", actor="cli")
     engine = Counting()

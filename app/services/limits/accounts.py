@@ -25,14 +25,14 @@ class Decision:
 class Accounts(Protocol):
     """What all subjects have used."""
 
-    async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int) -> Decision:
-        """Take what a request can use, of all its subjects or of none.
+    async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
+        """Take what a request can use and cost, of all its subjects or of none.
 
         Raises:
             RegistryUnavailable: nobody can say what there is.
         """
 
-    def settle(self, request_id: str, grant: Grant, tokens: int) -> None:
+    def settle(self, request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
         """Give back what a request did not use that has ended. Once per grant; it never waits."""
 
     async def restore(self) -> None:
@@ -53,10 +53,12 @@ class Accounts(Protocol):
         """Settle what is left."""
 
 
-def decide(limiter: Limiter, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime) -> Decision:
+def decide(
+    limiter: Limiter, limits: Mapping[Subject, Limits], tokens: int, cost: int, now: float, at: datetime
+) -> Decision:
     """Ask a limiter that has the accounts."""
     try:
-        outcome: Grant | Exceeded = limiter.take(limits, tokens, now, at)
+        outcome: Grant | Exceeded = limiter.take(limits, tokens, now, at, cost=cost)
     except Exceeded as exceeded:
         outcome = exceeded
     own = {subject: limit for subject, limit in limits.items() if subject[0] != "adapter"}

@@ -1,10 +1,20 @@
-"""Where limits are counted."""
+"""What limits are made of, and where they are counted."""
 
 from app.database.session import Database
+from app.engine.base import Engine
 from app.services.limits.accounts import Accounts
 from app.services.limits.memory import MemoryAccounts
+from app.services.limits.service import LimitService
 from app.services.limits.shared import SharedAccounts
+from app.services.prices import PriceService
 from app.settings import Settings
+
+
+def limit_service(settings: Settings, database: Database, engine: Engine, node_id: str) -> LimitService:
+    """Raises:
+    ValueError: as :func:`accounts_of`.
+    """
+    return LimitService(engine, accounts_of(settings, database, node_id), PriceService(database))
 
 
 def accounts_of(settings: Settings, database: Database, node_id: str) -> Accounts:

@@ -25,22 +25,20 @@ class MemoryAccounts:
         self._database, self._clock, self._monotonic = database, clock, monotonic
         self._limiter = Limiter()
 
-    async def take(self, _request_id: str, limits: Mapping[Subject, Limits], tokens: int) -> Decision:
-        return decide(self._limiter, limits, tokens, self._monotonic(), self._clock())
+    async def take(self, _request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
+        return decide(self._limiter, limits, tokens, cost, self._monotonic(), self._clock())
 
-    def settle(self, _request_id: str, grant: Grant, tokens: int) -> None:
-        self._limiter.settle(grant, tokens, self._monotonic(), self._clock())
+    def settle(self, _request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
+        self._limiter.settle(grant, tokens, self._monotonic(), self._clock(), cost=cost)
 
     async def restore(self) -> None:
         now, at = self._monotonic(), self._clock()
         async with self._database.read() as connection:
             budgets = await stored.month_totals(connection, at)
             recent = await stored.records_since(connection, at, seconds=SPAN_S)
-        for tenant_id, key_id, adapter_id, tokens_of_day, tokens_of_month in budgets:
-            for subject in subjects_of(tenant_id, key_id, adapter_id):
-                self._limiter.restore(
-                    subject, tokens_of_day=tokens_of_day, tokens_of_month=tokens_of_month, now=now, at=at
-                )
+        for subjects, used in budgets:
+            for subject in subjects:
+                self._limiter.restore(subject, used, now, at)
         for record, adapter_id in recent:
             # A clock that was put back must not count them for longer than a minute.
             came = min(now, now - (at - record.at).total_seconds())

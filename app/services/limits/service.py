@@ -3,28 +3,32 @@
 import math
 from dataclasses import dataclass
 
-from app.engine.base import Engine, EngineRequest
+from app.engine.base import Engine, EngineRequest, MostTokens
 from app.errors import BudgetExceeded, InvalidRequest, Limited, LimitExceeded
 from app.limits.limiter import Exceeded, Grant, Standing, Subject, subjects_of
-from app.limits.limits import Limits
+from app.limits.limits import COSTS, Limits
 from app.limits.window import SPAN_S
+from app.money import Price, amount_text
 from app.registry import Caller, ResolvedVersion
 from app.services.limits.accounts import Accounts
+from app.services.prices import PriceService
 
 #: Seconds between two times that accounts are tended.
 EVERY_S = 5.0
-_BUDGETS = frozenset({"tokens_per_day", "tokens_per_month"})
+_BUDGETS = frozenset({"tokens_per_day", "tokens_per_month"}) | COSTS
 _MINUTES = frozenset({"requests_per_minute", "tokens_per_minute"})
 _TOKENS = _BUDGETS | {"tokens_per_minute", "tokens_per_request"}
+_NONE = MostTokens(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What one request took, and where its caller stands after that."""
+    """What one request took, where its caller stands after that, and what its tokens cost."""
 
     request_id: str
     grant: Grant
     standing: Standing
+    price: Price
 
 
 class LimitService:
@@ -32,10 +36,11 @@ class LimitService:
 
     Attributes:
         accounts: what they are counted on.
+        prices: what requests cost.
     """
 
-    def __init__(self, engine: Engine, accounts: Accounts) -> None:
-        self._engine, self.accounts = engine, accounts
+    def __init__(self, engine: Engine, accounts: Accounts, prices: PriceService) -> None:
+        self._engine, self.accounts, self.prices = engine, accounts, prices
 
     async def admit(self, caller: Caller, request: EngineRequest, version: ResolvedVersion | None = None) -> Permit:
         """Take what a request can use; :meth:`settle` gives back what it did not. All of its limits, or none.
@@ -51,16 +56,18 @@ class LimitService:
         limits = _limits(caller, version)
         # Only who has a limit of tokens waits for them to be counted beforehand.
         counted = any(one.counts_tokens for one in limits.values())
-        tokens = await self._engine.most_tokens(request) if counted else 0
-        decision = await self.accounts.take(request.request_id, limits, tokens)
+        most = await self._engine.most_tokens(request) if counted else _NONE
+        price = self.prices.of(version)
+        tokens, cost = most.prompt + most.output, price.most(most.prompt, most.output)
+        decision = await self.accounts.take(request.request_id, limits, tokens, cost)
         if isinstance(decision.outcome, Exceeded):
             shared = version is not None and version.owner != caller.tenant_slug
             raise _refusal(decision.outcome, decision.standing, shared=shared)
-        return Permit(request.request_id, decision.outcome, decision.standing)
+        return Permit(request.request_id, decision.outcome, decision.standing, price)
 
-    def settle(self, permit: Permit, tokens: int) -> None:
-        """The request has ended, and used so many tokens. Once per permit."""
-        self.accounts.settle(permit.request_id, permit.grant, tokens)
+    def settle(self, permit: Permit, tokens: int, cost: int = 0) -> None:
+        """The request has ended, used so many tokens and cost so many picos. Once per permit."""
+        self.accounts.settle(permit.request_id, permit.grant, tokens, cost)
 
 
 def _limits(caller: Caller, version: ResolvedVersion | None) -> dict[Subject, Limits]:
@@ -72,8 +79,9 @@ def _limits(caller: Caller, version: ResolvedVersion | None) -> dict[Subject, Li
 def _refusal(exceeded: Exceeded, standing: Standing, *, shared: bool) -> Limited | InvalidRequest:
     if shared and exceeded.subject[0] == "adapter":
         return _refusal_of_owner(exceeded, standing)
-    whose = f"allowed {exceeded.allowed} of this {exceeded.subject[0]}"
-    text = f"{exceeded.name}: found {exceeded.found} with this request, {whose}"
+    found, allowed = exceeded.found, exceeded.allowed
+    numbers = (amount_text(found), amount_text(allowed)) if exceeded.name in COSTS else (found, allowed)
+    text = f"{exceeded.name}: found {numbers[0]} with this request, allowed {numbers[1]} of this {exceeded.subject[0]}"
     if exceeded.retry_after_s is None and exceeded.name in _TOKENS:
         return InvalidRequest(f"{text}: it never fits; ask for fewer tokens", param="max_tokens")
     kind = _kind(exceeded)

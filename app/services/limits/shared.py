@@ -37,6 +37,7 @@ class _Wish:
     request_id: str
     limits: Mapping[Subject, Limits]
     tokens: int
+    cost: int
     decided: "asyncio.Future[Decision]"
 
 
@@ -49,16 +50,17 @@ class SharedAccounts:
     def __init__(self, database: Database, node_id: str) -> None:
         self._database, self._node_id = database, node_id
         self._wishes: list[_Wish] = []
-        self._ended: dict[str, int] = {}
+        #: Tokens and cost of requests that have ended.
+        self._ended: dict[str, tuple[int, int]] = {}
         self._working: asyncio.Task[None] | None = None
         #: One transaction at a time: two of this server's would wait for each other's grants.
         self._transaction = asyncio.Lock()
 
-    async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int) -> Decision:
+    async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
         bound = {subject: limit for subject, limit in limits.items() if limit.given}
         if not bound:
             return Decision(Grant((), 0, 0, 0, 0), Standing(None, None))
-        wish = _Wish(request_id, bound, tokens, asyncio.get_running_loop().create_future())
+        wish = _Wish(request_id, bound, tokens, cost, asyncio.get_running_loop().create_future())
         self._wishes.append(wish)
         self._work()
         try:
@@ -68,9 +70,9 @@ class SharedAccounts:
             wish.decided.add_done_callback(lambda decided: self._give_back(request_id, decided))
             raise
 
-    def settle(self, request_id: str, grant: Grant, tokens: int) -> None:
+    def settle(self, request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
         if grant.subjects:
-            self._ended[request_id] = tokens
+            self._ended[request_id] = tokens, cost
             self._work()
 
     async def restore(self) -> None:
@@ -114,7 +116,7 @@ class SharedAccounts:
         finally:
             self._working = None
 
-    async def _decide(self, wishes: list[_Wish], ended: Mapping[str, int]) -> list[Decision]:
+    async def _decide(self, wishes: list[_Wish], ended: Mapping[str, tuple[int, int]]) -> list[Decision]:
         async with self._transaction, self._database.write() as connection:
             at = await stored.moment(connection)
             now, grants = at.timestamp(), await stored.take_grants(connection, ended)
@@ -122,8 +124,9 @@ class SharedAccounts:
             subjects |= {subject for grant in grants.values() for subject in grant.subjects}
             limiter = Limiter(await _accounts(connection, subjects, now, at))
             for request_id, grant in grants.items():
-                limiter.settle(grant, ended[request_id], now, at)
-            decisions = [decide(limiter, wish.limits, wish.tokens, now, at) for wish in wishes]
+                tokens, cost = ended[request_id]
+                limiter.settle(grant, tokens, now, at, cost=cost)
+            decisions = [decide(limiter, wish.limits, wish.tokens, wish.cost, now, at) for wish in wishes]
             await stored.save(connection, limiter.accounts, subjects)
             given = {
                 wish.request_id: decision.outcome
@@ -172,6 +175,6 @@ async def _accounts(
         return {subject: account for subject, account in locked.items() if account}
     fresh = Limiter({subject: account for subject, account in locked.items() if account})
     for subject in (subject for subject, account in locked.items() if account is None):
-        of_day, of_month = await usage.subject_totals(connection, subject, at)
-        fresh.restore(subject, tokens_of_day=of_day, tokens_of_month=of_month, now=now, at=at)
+        for _, used in await usage.month_totals(connection, at, subject):
+            fresh.restore(subject, used, now, at)
     return dict(fresh.accounts)

@@ -14,6 +14,8 @@ NAMES = (
     "tokens_per_request",
     "tokens_per_day",
     "tokens_per_month",
+    "cost_per_day",
+    "cost_per_month",
 )
 BODY = {"prompt": "x"}
 

@@ -105,6 +105,22 @@ def test_an_adapters_limits_are_shown_set_and_lifted(tenora: Tenora, tenant: str
     assert tenora.json(*command)["concurrent_requests"] == 2
 
 
+def test_prices_and_budgets_of_money(tenora: Tenora, tenant: str, version: dict[str, Any]) -> None:
+    model = f"{tenant}/{version['adapter']}"
+    made = tenora.json("prices", "set", model, "--prompt", "0.15", "--output", "0.6")
+    assert made == {"model": model, "prompt": "0.15", "cached": "0.15", "output": "0.6"}
+    assert made in tenora.json("prices", "list")["data"]
+    assert "USD per million tokens" in tenora("prices", "list").stderr
+    tenora("prices", "unset", model)
+    assert "has no price" in tenora("prices", "unset", model, exit_code=1).stderr
+    kept = tenora.json("tenants", "limits", tenant, "--cost-per-month", "12.50")
+    assert kept["cost_per_month"] == "12.5"
+    assert tenora.json("tenants", "limits", tenant, "--cost-per-month", "none")["cost_per_month"] is None
+    assert (
+        "cost_per_day: found 'ten'" in tenora("tenants", "limits", tenant, "--cost-per-day", "ten", exit_code=1).stderr
+    )
+
+
 def test_usage_is_shown(tenora: Tenora, tenant: str) -> None:
     report = tenora.json("usage", "--tenant", tenant, "--by", "adapter,day")
     assert (report["data"], report["total"]["requests"]) == ([], 0)
