@@ -6,7 +6,7 @@ rows of their own, and the others have one together.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, Metric, generate_latest
@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from adapters.cache import DiskCache
 from app.engine.base import Engine, EngineEvent, EngineStats
 from app.engine.overview import EngineOverview
+from app.services.limits.accounts import Health
 from app.traffic import Share, Traffic
 
 _DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -37,6 +38,7 @@ class Metrics:
     def __init__(self, engine: Engine, cache: DiskCache, traffic: Traffic | None = None) -> None:
         self.registry = CollectorRegistry()
         self._engine, self._cache, self._traffic = engine, cache, traffic
+        self._limits: Callable[[], Health] | None = None
         self._requests = Counter(
             "tenora_http_requests",
             "Answered HTTP requests; status 499: the client went away first",
@@ -69,6 +71,10 @@ class Metrics:
         """Count one request that entered the engine after it had waited so many seconds."""
         self._admission.observe(wait_s)
 
+    def watch_limits(self, health: Callable[[], Health]) -> None:
+        """Show whether limits are counted."""
+        self._limits = health
+
     async def exposition(self) -> bytes:
         """Prometheus text: these metrics, then those of the process and of the engine.
 
@@ -82,6 +88,7 @@ class Metrics:
             (cache.hits, cache.misses, cache.evictions),
             tuple(self._traffic.most(TOP)) if self._traffic else (),
             len(asyncio.all_tasks()),
+            self._limits() if self._limits else None,
         )
         return await asyncio.to_thread(self._written, now)
 
@@ -106,6 +113,7 @@ class _Now:
     cache: tuple[int, int, int]
     shares: tuple[Share, ...]
     tasks: int
+    limits: Health | None
 
 
 class _Parts(Collector):
@@ -124,6 +132,10 @@ class _Parts(Collector):
         yield _gauge("tenora_process_tasks", "Pieces of work under way in this process's event loop", self._now.tasks)
         yield from _places(self._now.overview)
         yield from _tiers(self._now.overview)
+        if limits := self._now.limits:
+            yield _gauge("tenora_limits_available", "Whether limits can be counted just now", limits.available)
+            text = "Requests let in while limits could not be counted"
+            yield CounterMetricFamily("tenora_limits_uncounted", text, limits.uncounted)
         if self._now.shares:
             yield from _adapters(self._now.overview, self._now.shares)
 

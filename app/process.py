@@ -253,7 +253,7 @@ class Process:
 
     @cached_property
     def limits(self) -> LimitService:
-        return limit_service(self.settings, self.database, self.engine, self.node)
+        return limit_service(self.settings, self.database, self.engine, self.node, self.metrics)
 
     @cached_property
     def meter(self) -> Meter:

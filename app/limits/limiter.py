@@ -184,6 +184,14 @@ class Limiter:
             account.add_sums(difference, cost - grant.cost, day=grant.day, month=grant.month)
         self._forget_idle(grant.subjects)
 
+    def charge(self, grant: Grant, tokens: int, cost: int, now: float, at: datetime) -> None:
+        """Count a request afterwards that ran without being asked for; a minute has it from now on."""
+        for subject in grant.subjects:
+            account = self._account(subject, now, at)
+            account.requests.add(now, 1)
+            account.tokens.add(now, tokens)
+            account.add_sums(tokens, cost, day=grant.day, month=grant.month)
+
     def standing(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> Standing:
         """Where a request's subjects stand now."""
         requests, tokens = list[Rate](), list[Rate]()

@@ -15,6 +15,7 @@ from app.database.tables import limit_accounts, limit_grants
 from app.errors import RegistryUnavailable
 from app.limits.limiter import Exceeded, Grant, Subject
 from app.limits.limits import Limits
+from app.services.limits.accounts import Health
 from app.services.limits.choice import accounts_of
 from app.services.limits.memory import MemoryAccounts
 from app.services.limits.shared import LEASE_S, SharedAccounts
@@ -255,3 +256,60 @@ async def test_the_settings_choose(node: Node, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="TENORA_LIMIT_ACCOUNTS: found database"):
         chosen(sqlite, "database")
     await sqlite.close()
+
+
+async def test_who_is_let_in_while_nobody_can_count_is_counted_afterwards(node, clock, caplog, monkeypatch) -> None:
+    server = SharedAccounts(node.database, "1" * 32, admit=True)
+    monkeypatch.setattr("app.services.limits.shared.utc_now", clock)
+    clients, limits = Clients(), {TENANT: Limits(requests_per_minute=5, tokens_per_day=100, cost_per_day=1000)}
+    assert await clients.ask(server, limits, 10)
+    clients.settle(server, next(iter(clients.granted)), 10)
+    await server.close()
+    working = server._database
+    server._database = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
+    with pytest.raises(RegistryUnavailable):
+        await server.tend()
+    # More than fit: nobody can say.
+    assert [await clients.ask(server, limits, 30) for _ in range(6)] == [True] * 6
+    assert server.health == Health(available=False, uncounted=6)
+    assert caplog.text.count("limits cannot be counted") == 1
+    running, *ended = clients.granted
+    for request_id in ended:
+        server.settle(request_id, clients.granted.pop(request_id), 12, 7)
+    await server._database.close()
+    server._database = working
+    await server.tend()
+    assert server.health == Health(available=True, uncounted=6)
+    assert "6 requests were let in uncounted" in caplog.text
+    assert not await clients.ask(server, limits)
+    clock.advance(61)
+    for name, used in (("tokens_per_day", 10 + 5 * 12), ("cost_per_day", 5 * 7)):
+        decision = await server.take("x" * 32, {TENANT: Limits(**{name: used})}, 1, 1)
+        assert isinstance(decision.outcome, Exceeded)
+        assert decision.outcome.found == used + 1
+    # What still ran when the accounts came back counts when it ends.
+    clients.settle(server, running, 30)
+    await server.tend()
+    assert not await clients.ask(server, {TENANT: Limits(tokens_per_day=100)}, 1)
+    await server.close()
+
+
+async def test_who_may_be_let_in_uncounted_waits_for_no_decision(node, monkeypatch) -> None:
+    server, asked = SharedAccounts(node.database, "1" * 32, admit=True), asyncio.Event()
+
+    async def late(*_: object) -> object:
+        await asked.wait()
+        return {}
+
+    clients, limits = Clients(), {TENANT: Limits(concurrent_requests=1)}
+    with monkeypatch.context() as patched:
+        patched.setattr(stored, "lock", late)
+        patched.setattr("app.services.limits.shared._PATIENCE_S", 0.01)
+        assert await clients.ask(server, limits)
+        assert server.health == Health(available=False, uncounted=1)
+        asked.set()
+        await server.close()
+    # The decision that came too late is nobody's.
+    await server.tend()
+    await server.close()
+    assert (await rows(node))[1] == 0

@@ -22,8 +22,24 @@ class Decision:
     standing: Standing
 
 
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether accounts can be asked.
+
+    Attributes:
+        uncounted: requests that were let in without being asked for, as they could not.
+    """
+
+    available: bool
+    uncounted: int
+
+
 class Accounts(Protocol):
     """What all subjects have used."""
+
+    @property
+    def health(self) -> Health:
+        """For the platform."""
 
     async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
         """Take what a request can use and cost, of all its subjects or of none.

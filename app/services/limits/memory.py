@@ -13,7 +13,7 @@ from app.database.session import Database
 from app.limits.limiter import Grant, Limiter, Subject, subjects_of
 from app.limits.limits import Limits
 from app.limits.window import SPAN_S
-from app.services.limits.accounts import Decision, decide
+from app.services.limits.accounts import Decision, Health, decide
 
 
 class MemoryAccounts:
@@ -24,6 +24,10 @@ class MemoryAccounts:
     ) -> None:
         self._database, self._clock, self._monotonic = database, clock, monotonic
         self._limiter = Limiter()
+
+    @property
+    def health(self) -> Health:
+        return Health(available=True, uncounted=0)
 
     async def take(self, _request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
         return decide(self._limiter, limits, tokens, cost, self._monotonic(), self._clock())
