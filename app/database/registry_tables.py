@@ -180,6 +180,14 @@ audit_seals = Table(
     Column("mac", String(64), nullable=False),
 )
 
+# One row at most: the last that was removed from the start of the trail; its seal stays, for the next to lean on.
+audit_anchors = Table(
+    "audit_anchors",
+    metadata,
+    Column("row_id", Integer, primary_key=True, autoincrement=False),
+    Column("mac", String(64), nullable=False),
+)
+
 audit = Table(
     "audit",
     metadata,

@@ -6,7 +6,7 @@ from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Label, Select, String, Table, case, cast, func, select
+from sqlalchemy import Label, Select, String, Table, case, cast, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -98,6 +98,12 @@ async def records_since(
     )
     found = (dict(row) for row in (await connection.execute(statement)).mappings())
     return [(UsageRecord(**row), adapter_id) for row in found for adapter_id in [row.pop("adapter_id")]]
+
+
+async def forget(connection: AsyncConnection, before: datetime, *, limit: int) -> int:
+    """Remove some records of requests that came before then; their hours' sums stay. Returns how many."""
+    old = select(usage.c.request_id).where(usage.c.at < before).order_by(usage.c.at).limit(limit)
+    return (await connection.execute(delete(usage).where(usage.c.request_id.in_(old)))).rowcount
 
 
 async def _add_to_hours(connection: AsyncConnection, records: Collection[UsageRecord]) -> None:
