@@ -19,6 +19,7 @@ from app.api import (
     health,
     imports,
     keys,
+    limits,
     lorax,
     merges,
     metrics,
@@ -112,6 +113,7 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(engine.router)
     app.include_router(prices.router)
     app.include_router(usage.router)
+    app.include_router(limits.router)
     app.include_router(shares.shared, prefix="/admin/tenants/{tenant}/shared", dependencies=in_tenant)
     app.include_router(shares.shared, prefix="/v1/shared")
     app.include_router(health.router)

@@ -1,4 +1,4 @@
-"""What may be used: ``tenora tenants limits``, ``tenora keys limits``, ``tenora adapters limits``."""
+"""What may be used: ``limits`` of tenants, keys and adapters; and what is left of that: ``tenora limits``."""
 
 from typing import Annotated, Any
 
@@ -20,6 +20,7 @@ from app.cli.output import emit_json, emit_table
 _LIMIT = "NUMBER|none"
 _AMOUNT = "AMOUNT|none"
 _COLUMNS = {"limit": "limit", "allowed": "allowed"}
+_LEFT = {name: name for name in ("whose", "limit", "allowed", "used", "remaining", "resets in")}
 
 KeyId = Annotated[str, typer.Argument(metavar="KEY-ID", help="the id that `keys list` shows")]
 Requests = Annotated[str | None, typer.Option("--requests-per-minute", metavar=_LIMIT)]
@@ -33,6 +34,17 @@ PerMonth = Annotated[str | None, typer.Option("--tokens-per-month", metavar=_LIM
 
 CostPerDay = Annotated[str | None, typer.Option("--cost-per-day", metavar=_AMOUNT, help="money, like 12.50; of UTC")]
 CostPerMonth = Annotated[str | None, typer.Option("--cost-per-month", metavar=_AMOUNT, help="money, like 200; of UTC")]
+
+
+def limits(url: Url = None, key: Key = None, as_json: Json = False) -> None:
+    """Show what a tenant's key may use, and what is left of that."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        found = api.call("GET", path_of("v1", "limits"))
+    if as_json:
+        emit_json(found)
+        return
+    rows = [{"whose": whose, **_row(one)} for whose in ("tenant", "key") for one in found[whose]]
+    emit_table(_LEFT, rows, empty="no limits")
 
 
 def tenant_limits(
@@ -144,3 +156,9 @@ def _show(limits: dict[str, Any], *, as_json: bool) -> None:
     else:
         rows = [{"limit": name, "allowed": "no limit" if most is None else most} for name, most in limits.items()]
         emit_table(_COLUMNS, rows, empty="")
+
+
+def _row(left: dict[str, Any]) -> dict[str, Any]:
+    reset_s, used = left["reset_s"], left["used"]
+    times = {"used": "" if used is None else used, "resets in": "" if reset_s is None else f"{reset_s:.0f} s"}
+    return {**left, **times}

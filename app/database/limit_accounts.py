@@ -34,6 +34,13 @@ async def lock(connection: AsyncConnection, subjects: Collection[Subject]) -> di
     return {_subject(row.subject): Account.of(row.account) if row.account else None for row in rows}
 
 
+async def read(connection: AsyncConnection, subjects: Collection[Subject]) -> dict[Subject, Account]:
+    """Accounts that there are, as they are just now."""
+    names = [_name(subject) for subject in subjects]
+    rows = await connection.execute(select(limit_accounts).where(limit_accounts.c.subject.in_(names)))
+    return {_subject(row.subject): Account.of(row.account) for row in rows if row.account}
+
+
 async def save(connection: AsyncConnection, accounts: Mapping[Subject, Account], locked: Iterable[Subject]) -> None:
     """Write accounts back; of those that were locked, what is not among them is forgotten."""
     rows = [{"subject": _name(subject), "account": account.stored} for subject, account in accounts.items()]

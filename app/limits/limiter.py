@@ -6,11 +6,12 @@ settled when it has ended; both count for the moment at which it came. State in,
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
 from app.limits.limits import Limits
+from app.limits.periods import day_left_s, day_of, month_left_s, month_of
 from app.limits.window import Window
 
 _WINDOWS = ("requests", "tokens")
@@ -240,22 +241,11 @@ def subjects_of(tenant_id: int, key_id: str, adapter_id: int | None) -> tuple[Su
     return own if adapter_id is None else (*own, ("adapter", str(adapter_id)))
 
 
-def day_of(at: datetime) -> int:
-    return at.astimezone(UTC).toordinal()
-
-
-def month_of(at: datetime) -> int:
-    utc = at.astimezone(UTC)
-    return utc.year * 12 + utc.month
-
-
 def _breaches(
     subject: Subject, account: Account, limits: Limits, tokens: int, cost: int, now: float, at: datetime
 ) -> list[Exceeded]:
     """Every limit that one request more would go beyond."""
-    utc = at.astimezone(UTC)
-    midnight = 86400 - (utc.hour * 3600 + utc.minute * 60 + utc.second)
-    month_end = midnight + 86400 * _days_left(utc)
+    day_s, month_s = day_left_s(at), month_left_s(at)
     found: list[Exceeded] = []
 
     def check(name: str, used: int, more: int, wait_s: float | None) -> None:
@@ -266,10 +256,10 @@ def _breaches(
 
     check("tokens_per_request", 0, tokens, None)
     check("concurrent_requests", account.running, 1, 1.0)
-    check("tokens_per_day", account.tokens_of_day, tokens, midnight)
-    check("tokens_per_month", account.tokens_of_month, tokens, month_end)
-    check("cost_per_day", account.cost_of_day, cost, midnight)
-    check("cost_per_month", account.cost_of_month, cost, month_end)
+    check("tokens_per_day", account.tokens_of_day, tokens, day_s)
+    check("tokens_per_month", account.tokens_of_month, tokens, month_s)
+    check("cost_per_day", account.cost_of_day, cost, day_s)
+    check("cost_per_month", account.cost_of_month, cost, month_s)
     for name, window, more in (
         ("requests_per_minute", account.requests, 1),
         ("tokens_per_minute", account.tokens, tokens),
@@ -277,12 +267,6 @@ def _breaches(
         allowed = getattr(limits, name)
         check(name, window.total, more, None if allowed is None else window.room_in(now, more, allowed))
     return found
-
-
-def _days_left(utc: datetime) -> int:
-    """Whole days of the month behind this one."""
-    following = datetime(utc.year + utc.month // 12, utc.month % 12 + 1, 1, tzinfo=UTC)
-    return following.toordinal() - utc.toordinal() - 1
 
 
 def _rate(window: Window, limit: int, now: float) -> Rate:

@@ -15,6 +15,7 @@ from app.database.tables import limit_accounts, limit_grants
 from app.errors import RegistryUnavailable
 from app.limits.limiter import Exceeded, Grant, Subject
 from app.limits.limits import Limits
+from app.limits.remaining import Left
 from app.services.limits.accounts import Health
 from app.services.limits.choice import accounts_of
 from app.services.limits.memory import MemoryAccounts
@@ -190,6 +191,31 @@ async def test_an_adapters_account_begins_with_what_all_its_callers_used(node, s
     assert not await clients.ask(servers[0], {own: Limits(tokens_per_day=3 * 13 + 9)}, 10)
     assert await clients.ask(servers[1], {own: Limits(tokens_per_day=3 * 13 + 10)}, 10)
     assert not await clients.ask(servers[0], {own: Limits(tokens_per_day=3 * 13 + 10), KEY: Limits()}, 1)
+
+
+async def test_what_is_left_is_told_by_every_server(node, clock, servers) -> None:
+    tenant = (await node.tenants.create("pricing", actor="cli")).id
+    own: Subject = ("tenant", str(tenant))
+    async with node.database.write() as connection:
+        await usage.add(connection, [record(1, tenant, at=clock(), cost=9)])
+    limits = {own: Limits(requests_per_minute=3, tokens_per_month=50, cost_per_day=20, tokens_per_request=40)}
+    # Before it has an account, a subject has used what its records say.
+    assert await servers[1].left(limits) == {
+        own: [
+            Left("requests_per_minute", 3, 0, 0.0),
+            Left("tokens_per_request", 40, None, None),
+            Left("tokens_per_month", 50, 13, 30.5 * 86400),
+            Left("cost_per_day", 20, 9, 43200),
+        ]
+    }
+    assert await rows(node) == (0, 0)
+    clients = Clients()
+    assert await clients.ask(servers[0], limits, 30)
+    requests, _, tokens, cost = (await servers[1].left(limits))[own]
+    assert (requests.used, requests.remaining, tokens.used, tokens.remaining) == (1, 2, 43, 7)
+    assert (cost.used, cost.remaining) == (9, 11)
+    clock.advance(61)
+    assert (await servers[1].left(limits))[own][0] == Left("requests_per_minute", 3, 0, 0.0)
 
 
 async def test_who_has_no_limit_costs_nothing(node, servers) -> None:

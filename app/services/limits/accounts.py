@@ -7,6 +7,7 @@ from typing import Protocol
 
 from app.limits.limiter import Exceeded, Grant, Limiter, Standing, Subject
 from app.limits.limits import Limits
+from app.limits.remaining import Left
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,13 @@ class Accounts(Protocol):
 
     def settle(self, request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
         """Give back what a request did not use that has ended. Once per grant; it never waits."""
+
+    async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
+        """Where these subjects stand with each limit that they have.
+
+        Raises:
+            RegistryUnavailable
+        """
 
     async def restore(self) -> None:
         """Count what was used before this process began; once, before the first request.

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from app.clock import Clock, utc_now
 from app.database import usage as stored
 from app.database.session import Database
-from app.limits.limiter import Grant, Limiter, Subject, subjects_of
+from app.limits.limiter import Account, Grant, Limiter, Subject, subjects_of
 from app.limits.limits import Limits
+from app.limits.remaining import Left, left
 from app.limits.window import SPAN_S
 from app.services.limits.accounts import Decision, Health, decide
 
@@ -34,6 +35,10 @@ class MemoryAccounts:
 
     def settle(self, _request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
         self._limiter.settle(grant, tokens, self._monotonic(), self._clock(), cost=cost)
+
+    async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
+        accounts, now, at = self._limiter.accounts, self._monotonic(), self._clock()
+        return {subject: left(limit, accounts.get(subject) or Account(), now, at) for subject, limit in limits.items()}
 
     async def restore(self) -> None:
         now, at = self._monotonic(), self._clock()

@@ -7,6 +7,7 @@ from app.engine.base import Engine, EngineRequest, MostTokens
 from app.errors import BudgetExceeded, InvalidRequest, Limited, LimitExceeded
 from app.limits.limiter import Exceeded, Grant, Standing, Subject, subjects_of
 from app.limits.limits import COSTS, Limits
+from app.limits.remaining import Left
 from app.limits.window import SPAN_S
 from app.money import Price, amount_text
 from app.registry import Caller, ResolvedVersion
@@ -64,6 +65,15 @@ class LimitService:
             shared = version is not None and version.owner != caller.tenant_slug
             raise _refusal(decision.outcome, decision.standing, shared=shared)
         return Permit(request.request_id, decision.outcome, decision.standing, price)
+
+    async def left(self, caller: Caller) -> dict[str, list[Left]]:
+        """Where a tenant's key stands with the limits of its tenant, and with its own; by ``tenant`` and ``key``.
+
+        Raises:
+            RegistryUnavailable
+        """
+        found = await self.accounts.left(_limits(caller, None))
+        return {subject[0]: left for subject, left in found.items()}
 
     def settle(self, permit: Permit, tokens: int, cost: int = 0) -> None:
         """The request has ended, used so many tokens and cost so many picos. Once per permit."""

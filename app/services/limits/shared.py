@@ -22,8 +22,10 @@ from app.database import limit_accounts as stored
 from app.database import usage
 from app.database.session import Database
 from app.errors import RegistryUnavailable
-from app.limits.limiter import Account, Exceeded, Grant, Limiter, Standing, Subject, day_of, month_of
+from app.limits.limiter import Account, Exceeded, Grant, Limiter, Standing, Subject
 from app.limits.limits import Limits
+from app.limits.periods import day_of, month_of
+from app.limits.remaining import Left, left
 from app.services.limits.accounts import Decision, Health, decide
 
 logger = logging.getLogger(__name__)
@@ -101,6 +103,20 @@ class SharedAccounts:
     @property
     def health(self) -> Health:
         return Health(self._available, self._uncounted)
+
+    async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
+        async with self._database.read() as connection:
+            at = await stored.moment(connection)
+            known = await stored.read(connection, limits)
+            begun = Limiter(known)
+            for subject in limits.keys() - known.keys():
+                for _, used in await usage.month_totals(connection, at, subject):
+                    begun.restore(subject, used, at.timestamp(), at)
+        accounts = begun.accounts
+        return {
+            subject: left(limit, accounts.get(subject) or Account(), at.timestamp(), at)
+            for subject, limit in limits.items()
+        }
 
     async def restore(self) -> None:
         """Accounts are where they were; what a process before this one has left is given back."""

@@ -25,7 +25,7 @@ def ask(site: Site, unit: Unit, path: str = "/v1/completions") -> httpx.Response
         return client.post(path, json=BODY if path.startswith("/v1") else {"inputs": "x"})
 
 
-def limited(admin: httpx.Client, unit: Unit, **limits: int | None) -> dict[str, int | None]:
+def limited(admin: httpx.Client, unit: Unit, **limits: int | str | None) -> dict[str, int | None]:
     answer = admin.patch(f"/admin/tenants/{unit.slug}", json={"limits": limits})
     assert answer.status_code == 200, answer.text
     shown: dict[str, int | None] = answer.json()["limits"]
@@ -168,6 +168,31 @@ def test_an_adapters_limits_are_its_tenants_to_set(
         assert shared.headers["retry-after"] == "60"
         assert own.patch(path, json={"limits": None}).json()["limits"] == none
         assert theirs.post("/v1/completions", json=BODY | {"model": f"{unit.slug}/prices"}).status_code == 503
+
+
+def test_a_key_sees_what_is_left_to_it(site: Site, admin: httpx.Client, unit: Unit) -> None:
+    keys = f"/admin/tenants/{unit.slug}/keys"
+    body = {"name": "app", "scopes": ["inference"], "limits": {"requests_per_minute": 5, "concurrent_requests": 2}}
+    made = admin.post(keys, json=body).json()
+    limited(admin, unit, tokens_per_request=100, tokens_per_day=1000, cost_per_month="2.5", requests_per_minute=60)
+    with site.client(made["key"]) as own:
+        for _ in range(2):
+            own.post("/v1/completions", json=BODY)
+        seen = own.get("/v1/limits").json()
+    left = {(whose, one.pop("limit")): one for whose in ("tenant", "key") for one in seen[whose]}
+    resets = {name: one.pop("reset_s") for name, one in left.items()}
+    assert left == {
+        ("tenant", "requests_per_minute"): {"allowed": 60, "used": 2, "remaining": 58},
+        ("tenant", "tokens_per_request"): {"allowed": 100, "used": None, "remaining": 100},
+        ("tenant", "tokens_per_day"): {"allowed": 1000, "used": 0, "remaining": 1000},
+        ("tenant", "cost_per_month"): {"allowed": "2.5", "used": "0", "remaining": "2.5"},
+        ("key", "requests_per_minute"): {"allowed": 5, "used": 2, "remaining": 3},
+        ("key", "concurrent_requests"): {"allowed": 2, "used": 0, "remaining": 2},
+    }
+    assert 0 < resets["key", "requests_per_minute"] <= 60.2
+    assert 0 < resets["tenant", "tokens_per_day"] <= 86400
+    assert (seen["currency"], resets["key", "concurrent_requests"]) == ("USD", None)
+    assert admin.get("/v1/limits").status_code == 403
 
 
 def test_no_tenants_key_changes_limits(site: Site, unit: Unit) -> None:

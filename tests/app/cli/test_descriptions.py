@@ -121,6 +121,18 @@ def test_prices_and_budgets_of_money(tenora: Tenora, tenant: str, version: dict[
     )
 
 
+def test_a_key_sees_what_is_left(tenora: Tenora, tenant: str) -> None:
+    own = tenora.json("keys", "create", "app", "--tenant", tenant)
+    assert "no limits" in tenora("limits", TENORA_KEY=own["key"]).stderr
+    tenora("tenants", "limits", tenant, "--cost-per-day", "1.5", "--tokens-per-request", "7")
+    tenora("keys", "limits", own["id"], "--tenant", tenant, "--requests-per-minute", "60")
+    shown = tenora("limits", TENORA_KEY=own["key"]).stdout
+    for words in ("cost_per_day", "1.5", "tokens_per_request", "requests_per_minute", "resets in"):
+        assert words in shown
+    left = tenora.json("limits", TENORA_KEY=own["key"])
+    assert (left["currency"], [one["limit"] for one in left["key"]]) == ("USD", ["requests_per_minute"])
+
+
 def test_usage_is_shown(tenora: Tenora, tenant: str) -> None:
     report = tenora.json("usage", "--tenant", tenant, "--by", "adapter,day")
     assert (report["data"], report["total"]["requests"]) == ([], 0)
