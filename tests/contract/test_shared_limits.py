@@ -13,7 +13,7 @@ from app.database import usage
 from app.database.session import Database
 from app.database.tables import limit_accounts, limit_grants
 from app.errors import RegistryUnavailable
-from app.limits.limiter import Exceeded, Grant, Subject
+from app.limits.limiter import Exceeded, Grant, Rate, Subject
 from app.limits.limits import Limits
 from app.limits.remaining import Left
 from app.services.limits.accounts import Health
@@ -48,8 +48,10 @@ def database_time(clock: SettableClock, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture
-async def servers(node: Node, other_node: Node) -> tuple[SharedAccounts, SharedAccounts]:
-    return SharedAccounts(node.database, "1" * 32), SharedAccounts(other_node.database, "2" * 32)
+async def servers(node: Node, other_node: Node, clock: SettableClock) -> tuple[SharedAccounts, SharedAccounts]:
+    nodes = ((node, "1" * 32), (other_node, "2" * 32))
+    one, other = (SharedAccounts(here.database, name, monotonic=clock.monotonic) for here, name in nodes)
+    return one, other
 
 
 class Clients:
@@ -279,13 +281,17 @@ async def test_the_settings_choose(node: Node, tmp_path: Path) -> None:
         SharedAccounts,
         MemoryAccounts,
     ]
+    for wanted, admitted in (("refuse", False), ("admit", True)):
+        chosen_accounts = accounts_of(Settings(limits_unavailable=wanted), node.database, "1" * 32)
+        assert isinstance(chosen_accounts, SharedAccounts)
+        assert chosen_accounts._admit is admitted
     with pytest.raises(ValueError, match="TENORA_LIMIT_ACCOUNTS: found database"):
         chosen(sqlite, "database")
     await sqlite.close()
 
 
 async def test_who_is_let_in_while_nobody_can_count_is_counted_afterwards(node, clock, caplog, monkeypatch) -> None:
-    server = SharedAccounts(node.database, "1" * 32, admit=True)
+    server = SharedAccounts(node.database, "1" * 32, admit=True, monotonic=clock.monotonic)
     monkeypatch.setattr("app.services.limits.shared.utc_now", clock)
     clients, limits = Clients(), {TENANT: Limits(requests_per_minute=5, tokens_per_day=100, cost_per_day=1000)}
     assert await clients.ask(server, limits, 10)
@@ -339,3 +345,30 @@ async def test_who_may_be_let_in_uncounted_waits_for_no_decision(node, monkeypat
     await server.tend()
     await server.close()
     assert (await rows(node))[1] == 0
+
+
+async def test_who_does_not_wait_asks_the_database_once(node, clock, servers, monkeypatch) -> None:
+    transactions = 0
+    lock = stored.lock
+
+    async def counted(*arguments: object) -> object:
+        nonlocal transactions
+        transactions += 1
+        return await lock(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(stored, "lock", counted)
+    clients, limits = Clients(), {TENANT: Limits(requests_per_minute=2, tokens_per_minute=100), KEY: Limits()}
+    assert [await clients.ask(servers[0], limits, 1) for _ in range(3)] == [True, True, False]
+    asked = transactions
+    clock.advance(30)
+    for _ in range(50):
+        decision = await servers[0].take("x" * 32, limits, 1)
+        assert isinstance(decision.outcome, Exceeded)
+    assert decision.outcome.retry_after_s == pytest.approx(30, abs=0.21)
+    assert decision.standing.requests == Rate(2, 0, pytest.approx(30, abs=0.21))
+    assert transactions == asked
+    # A limit that was changed counts at once, and so does the end of the minute.
+    assert await clients.ask(servers[0], {TENANT: Limits(requests_per_minute=3)}, 1)
+    assert not await clients.ask(servers[0], limits, 1)
+    clock.advance(30.5)
+    assert await clients.ask(servers[0], limits, 1)

@@ -10,7 +10,8 @@ to lose, and every request needs the registry as it is.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -27,6 +28,7 @@ from app.limits.limits import Limits
 from app.limits.periods import day_of, month_of
 from app.limits.remaining import Left, left
 from app.services.limits.accounts import Decision, Health, decide
+from app.services.limits.refusals import Refusals
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +61,17 @@ class SharedAccounts:
             accounts are back, unless this server ends before that; how many run at a time is not.
     """
 
-    def __init__(self, database: Database, node_id: str, *, admit: bool = False) -> None:
+    def __init__(
+        self,
+        database: Database,
+        node_id: str,
+        *,
+        admit: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._database, self._node_id, self._admit = database, node_id, admit
         self._available, self._uncounted = True, 0
+        self._monotonic, self._refusals = monotonic, Refusals(monotonic)
         #: What requests used that were let in uncounted.
         self._debts: list[tuple[Grant, int, int]] = []
         self._wishes: list[_Wish] = []
@@ -77,21 +87,27 @@ class SharedAccounts:
             return Decision(Grant((), 0, 0, 0, 0), Standing(None, None))
         if self._admit and not self._available:
             return self._let_in(bound)
+        if refused := self._refusals.find(bound):
+            return refused
+        asked = self._monotonic()
         wish = _Wish(request_id, bound, tokens, cost, asyncio.get_running_loop().create_future())
         self._wishes.append(wish)
         self._work()
         try:
-            return await asyncio.wait_for(asyncio.shield(wish.decided), _PATIENCE_S if self._admit else None)
+            decision = await asyncio.wait_for(asyncio.shield(wish.decided), _PATIENCE_S if self._admit else None)
         except (asyncio.CancelledError, TimeoutError) as error:
             # What is granted to nobody goes back.
             wish.decided.add_done_callback(lambda decided: self._give_back(request_id, decided))
             if not isinstance(error, TimeoutError):
                 raise
             self._note(available=False)
+            return self._let_in(bound)
         except RegistryUnavailable:
             if not self._admit:
                 raise
-        return self._let_in(bound)
+            return self._let_in(bound)
+        self._refusals.note(decision, asked)
+        return decision
 
     def settle(self, request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
         if grant.step == _UNCOUNTED:
@@ -131,6 +147,7 @@ class SharedAccounts:
         await self._reclaim_all()
         await self._charge()
         self._note(available=True)
+        self._refusals.forget_old()
         self._work()
 
     async def close(self) -> None:
