@@ -50,6 +50,11 @@ def sealed(key: bytes, previous: Seal, row: AuditRow) -> Seal:
     return Seal(row.id, hmac.new(key, f"{previous.mac}\n{text}".encode(), sha256).hexdigest())
 
 
+def anchored(key: bytes, last: Seal) -> Seal:
+    """Says that everything up to a sealed row was removed by whoever has the key."""
+    return Seal(last.row_id, hmac.new(key, f"anchor\n{last.row_id}\n{last.mac}".encode(), sha256).hexdigest())
+
+
 def problems(key: bytes, previous: Seal, rows: Iterable[AuditRow], seals: Iterable[Seal]) -> list[str]:
     """What does not fit between rows and the seals that they should have, all of them behind ``previous``."""
     found, rows_by_id, seals_by_id = list[str](), {row.id: row for row in rows}, {one.row_id: one for one in seals}

@@ -13,7 +13,10 @@ from app.services.metering.ledger import EVERY_S as USAGE_EVERY_S
 from app.services.nodes import HEARTBEAT_S
 from app.services.placement import EVERY_S as PLACEMENT_EVERY_S
 from app.services.prefetch.prefetching import EVERY_S as PREFETCHING_EVERY_S
+from app.services.prices import EVERY_S as PRICES_EVERY_S
 from app.services.readiness import EVERY_S as READINESS_EVERY_S
+from app.services.retention import EVERY_S as RETENTION_EVERY_S
+from app.services.retention import RetentionService
 from app.services.uploads.sweeper import EVERY_S as UPLOADS_EVERY_S
 from app.services.uploads.sweeper import UploadSweeper
 
@@ -25,6 +28,10 @@ def background(process: Process) -> tuple[Periodic, ...]:
     """The work of this server's parts; none of it has begun."""
     canaries = CanaryRunner(process.database, process.outcomes, process.node)
     sweeper = UploadSweeper(process.database, process.store, process.settings.limits)
+    settings = process.settings
+    retention = RetentionService(
+        process.database, process.audit, usage_days=settings.usage_days, audit_days=settings.audit_days
+    )
     return (
         Periodic("unfinished trials", _TRIALS_EVERY_S, process.trials.resume),
         Periodic("canaries", _CANARIES_EVERY_S, canaries.tick),
@@ -37,7 +44,9 @@ def background(process: Process) -> tuple[Periodic, ...]:
         Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
         Periodic("accesses", ACCESSES_EVERY_S, process.audit.accesses.write),
         Periodic("audit seals", AUDIT_EVERY_S, process.audit.seal),
+        Periodic("retention", RETENTION_EVERY_S, retention.sweep),
         Periodic("limits", LIMITS_EVERY_S, process.limits.accounts.tend),
+        Periodic("prices", PRICES_EVERY_S, process.limits.prices.refresh),
         Periodic("usage", USAGE_EVERY_S, process.ledger.ship),
         Periodic("readiness", READINESS_EVERY_S, process.readiness.problems),
     )

@@ -20,12 +20,14 @@ from app.api import (
     health,
     imports,
     keys,
+    limits,
     lorax,
     merges,
     metrics,
     models,
     openai,
     pins,
+    prices,
     shares,
     tenants,
     upload_sessions,
@@ -117,7 +119,9 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(events.router)
     app.include_router(pins.router)
     app.include_router(engine.router)
+    app.include_router(prices.router)
     app.include_router(usage.router)
+    app.include_router(limits.router)
     app.include_router(shares.shared, prefix="/admin/tenants/{tenant}/shared", dependencies=in_tenant)
     app.include_router(shares.shared, prefix="/v1/shared")
     app.include_router(health.router)
@@ -164,6 +168,7 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
         await process.ledger.ship()
         started.push_async_callback(process.limits.accounts.close)
         await process.limits.accounts.restore()
+        await process.limits.prices.refresh()
         started.push_async_callback(process.meter.close)
         started.push_async_callback(process.engine.stop)
         await process.engine.start()

@@ -17,6 +17,7 @@ from adapters.cache import DiskCache
 from app.engine.base import Engine, EngineEvent, EngineStats
 from app.engine.overview import EngineOverview, EngineState
 from app.errors import ROWS
+from app.services.limits.accounts import Health
 from app.traffic import Share, Traffic
 from app.usage import UsageRecord
 
@@ -39,6 +40,7 @@ class Metrics:
     def __init__(self, engine: Engine, cache: DiskCache, traffic: Traffic | None = None) -> None:
         self.registry = CollectorRegistry()
         self._engine, self._cache, self._traffic = engine, cache, traffic
+        self._limits: Callable[[], Health] | None = None
         self._requests = Counter(
             "tenora_http_requests",
             "Answered HTTP requests; status 499: the client went away first",
@@ -96,6 +98,10 @@ class Metrics:
         """Count one request that entered the engine after it had waited so many seconds."""
         self._admission.observe(wait_s)
 
+    def watch_limits(self, health: Callable[[], Health]) -> None:
+        """Show whether limits are counted."""
+        self._limits = health
+
     async def exposition(self) -> bytes:
         """Prometheus text: these metrics, then those of the process and of the engine.
 
@@ -109,6 +115,7 @@ class Metrics:
             (cache.hits, cache.misses, cache.evictions),
             tuple(self._traffic.most(TOP)) if self._traffic else (),
             len(asyncio.all_tasks()),
+            self._limits() if self._limits else None,
         )
         parts = (self.registry, _Parts(now), *(source() for source in self._sources), _Shared())
         return await asyncio.to_thread(lambda: b"".join(map(generate_latest, parts)))
@@ -131,6 +138,7 @@ class _Now:
     cache: tuple[int, int, int]
     shares: tuple[Share, ...]
     tasks: int
+    limits: Health | None
 
 
 class _Parts(Collector):
@@ -151,6 +159,10 @@ class _Parts(Collector):
         yield _gauge("tenora_process_tasks", "Pieces of work under way in this process's event loop", self._now.tasks)
         yield from _places(self._now.overview)
         yield from _tiers(self._now.overview)
+        if limits := self._now.limits:
+            yield _gauge("tenora_limits_available", "Whether limits can be counted just now", limits.available)
+            text = "Requests let in while limits could not be counted"
+            yield CounterMetricFamily("tenora_limits_uncounted", text, limits.uncounted)
         if self._now.shares:
             yield from _adapters(self._now.overview, self._now.shares)
 

@@ -39,7 +39,7 @@ from app.services.imports import ImportService
 from app.services.inference import InferenceService
 from app.services.key_format import KeyHasher
 from app.services.keys import KeyService
-from app.services.limits.choice import accounts_of
+from app.services.limits.choice import limit_service
 from app.services.limits.service import LimitService
 from app.services.merging import MergingService
 from app.services.metering.journal import Journal
@@ -97,9 +97,8 @@ class Process:
         self._traffic = Traffic() if settings.metrics_key_required else None
         self.metrics = Metrics(self.engine, self.cache, self._traffic)
         self.engine_view = EngineViewService(self.database, self.engine, node=node_name())
-        self.spool = Spool(
-            settings.home / "spool", places=settings.limits.uploads, patience_s=settings.limits.upload_idle_seconds
-        )
+        limits = settings.limits
+        self.spool = Spool(settings.home / "spool", places=limits.uploads, patience_s=limits.upload_idle_seconds)
         self.prompts = ChatPrompts(settings, special_tokens(base.path))
         self._pepper = load_pepper(settings)
         self.node = node_id(settings.home)
@@ -253,7 +252,7 @@ class Process:
 
     @cached_property
     def limits(self) -> LimitService:
-        return LimitService(self.engine, accounts_of(self.settings, self.database, self.node))
+        return limit_service(self.settings, self.database, self.engine, self.node, self.metrics)
 
     @cached_property
     def meter(self) -> Meter:
@@ -261,7 +260,7 @@ class Process:
 
     @cached_property
     def usage(self) -> UsageService:
-        return UsageService(self.database)
+        return UsageService(self.database, currency=self.settings.currency)
 
     @cached_property
     def outcomes(self) -> Outcomes:

@@ -116,6 +116,7 @@ class Adapter:
     Attributes:
         versions: numbers of the versions not deleted, newest first.
         aliases: alias -> version number -> weight of the traffic it gets.
+        limits: of all its callers together.
     """
 
     id: int
@@ -124,6 +125,7 @@ class Adapter:
     created_at: datetime
     versions: tuple[int, ...]
     aliases: Mapping[str, Mapping[int, int]]
+    limits: Limits = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +272,8 @@ class ResolvedVersion:
         revision: the alias's revision at that moment.
         canary_id: the canary that the alias is in.
         defaults: see :class:`Version`.
+        adapter_id: the adapter's row.
+        limits: the adapter's.
     """
 
     key: VersionKey
@@ -280,3 +284,5 @@ class ResolvedVersion:
     revision: int | None
     canary_id: int | None
     defaults: Mapping[str, Any]
+    adapter_id: int = 0
+    limits: Limits = UNLIMITED

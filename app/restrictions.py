@@ -29,7 +29,7 @@ class Restrictions:
         """What :attr:`stored` gave."""
         adapters, addresses = stored.get("adapters"), stored.get("addresses")
         return cls(
-            Limits(**stored.get("limits", {})),
+            Limits.of(stored.get("limits", {})),
             None if adapters is None else tuple(adapters),
             None if addresses is None else tuple(addresses),
         )

@@ -192,6 +192,20 @@ class Settings(BaseSettings):
         description="where limits are counted: in this server's memory, or in the database, together with other "
         "servers; auto: in the database, if that is PostgreSQL",
     )
+    limits_unavailable: Literal["refuse", "admit"] = Field(
+        "refuse",
+        description="what becomes of requests with limits while the database takes no writes, so that nobody can count "
+        "them; admit: they are counted afterwards",
+    )
+    currency: str = Field(
+        "USD",
+        pattern="^[A-Z]{3}$",
+        description="what prices and budgets are in (ISO 4217); another one converts nothing that is there",
+    )
+    usage_days: int = Field(
+        90, ge=0, description="days that the record of each request is kept; the sums of hours stay; 0: for ever"
+    )
+    audit_days: int = Field(0, ge=0, description="days that the audit trail is kept; 0: for ever")
     fetch_seconds: float = Field(
         30, gt=0, description="seconds that a request waits for an adapter's bytes from the store"
     )

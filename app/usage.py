@@ -27,6 +27,7 @@ class UsageRecord:
         load_s: seconds that the adapter's cold load took; None if it had a slot.
         finish_reason: as the client saw it, of the sequence that ended last; None if none ended.
         status: 200, the status of the error that ended it, or 499 if the client went away.
+        cost: of its tokens in picos (see :mod:`app.money`), at the price when it came.
     """
 
     request_id: str
@@ -42,6 +43,7 @@ class UsageRecord:
     load_s: float | None
     finish_reason: str | None
     status: int
+    cost: int = 0
 
 
 class Grouping(StrEnum):
@@ -62,6 +64,7 @@ class Used:
     Attributes:
         requests: that reached the engine; ``failed`` are those of them without a whole answer.
         cold_loads: requests that waited for a load, and ``load_s`` the seconds that they waited.
+        cost: in picos.
     """
 
     requests: int = 0
@@ -71,6 +74,7 @@ class Used:
     output_tokens: int = 0
     cold_loads: int = 0
     load_s: float = 0.0
+    cost: int = 0
 
     @classmethod
     def of(cls, record: UsageRecord) -> "Used":
@@ -82,6 +86,7 @@ class Used:
             output_tokens=record.output_tokens,
             cold_loads=int(record.load_s is not None),
             load_s=record.load_s or 0.0,
+            cost=record.cost,
         )
 
     def __add__(self, other: "Used") -> "Used":
@@ -93,6 +98,7 @@ class Used:
             self.output_tokens + other.output_tokens,
             self.cold_loads + other.cold_loads,
             self.load_s + other.load_s,
+            self.cost + other.cost,
         )
 
 

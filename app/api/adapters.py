@@ -8,7 +8,7 @@ from adapters.identity import MAX_VERSION_NUMBER
 from app.api.auth import Owner, ProcessDep, require_owner
 from app.api.filters import Filter
 from app.api.provenance import VersionPatch
-from app.api.schemas import AdapterOut, Cursor, Limit, ListOut, VersionOut, answers
+from app.api.schemas import AdapterOut, AdapterPatch, Cursor, Limit, ListOut, VersionOut, answers
 from app.registry import Scope
 from app.services.checks import DEFAULT_LIMIT
 
@@ -30,6 +30,12 @@ async def list_(
 @router.get("/{adapter}", summary="Show an adapter", responses=answers(404))
 async def show(adapter: str, owner: Reader, process: ProcessDep) -> AdapterOut:
     return AdapterOut.of(await process.adapters.get_adapter(owner.tenant, adapter))
+
+
+@router.patch("/{adapter}", summary="Limit what its callers may use of an adapter", responses=answers(400, 404))
+async def change(adapter: str, body: AdapterPatch, owner: Writer, process: ProcessDep) -> AdapterOut:
+    limits = body.model_dump(exclude_unset=True)["limits"]
+    return AdapterOut.of(await process.adapters.limit(owner.tenant, adapter, limits, actor=owner.caller.key_id))
 
 
 @router.get("/{adapter}/versions", summary="List an adapter's versions, newest first", responses=answers(400, 404))

@@ -23,7 +23,7 @@ Shown = Annotated[int, Query(ge=1, le=MAX_SHOWN, description="most items of each
     dependencies=[Depends(require(Scope.ADMIN))],
 )
 async def engine(process: ProcessDep, limit: Shown = DEFAULT_SHOWN) -> EngineOut:
-    return EngineOut.of(await process.engine_view.whole(limit))
+    return EngineOut.of(await process.engine_view.whole(limit), process.limits.accounts.health)
 
 
 @router.get("/v1/engine", summary="Where the tenant's own adapters are, and its requests", responses=answers())

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.engine.overview import EngineOverview, TenantQueue, Tier, TierStats
 from app.services.engine_view import EngineView, OwnVersion, OwnView, ShownVersion
+from app.services.limits.accounts import Health
 from app.services.recent_loads import LoadTimes
 
 Place = Literal["slot", "host", "disk", "loading"]
@@ -130,6 +131,11 @@ class VersionsOut(BaseModel):
     data: list[VersionOut]
 
 
+class CountingOut(BaseModel):
+    available: bool = Field(description="whether limits can be counted just now")
+    uncounted: int = Field(description="requests that this server let in while they could not")
+
+
 class EngineOut(BaseModel):
     node: str = Field(description="the server that answers: each has an engine of its own")
     state: str
@@ -140,9 +146,10 @@ class EngineOut(BaseModel):
     load_seconds: LoadsOut
     tenants: TenantQueuesOut
     versions: VersionsOut
+    limits: CountingOut
 
     @classmethod
-    def of(cls, view: EngineView) -> Self:
+    def of(cls, view: EngineView, health: Health) -> Self:
         seen = view.overview
         tenants = [TenantQueueOut.of(queue) for queue in view.tenants]
         versions = [VersionOut.of(shown) for shown in view.versions]
@@ -156,6 +163,7 @@ class EngineOut(BaseModel):
             load_seconds=LoadsOut.of(view.loads),
             tenants=TenantQueuesOut(total=len(seen.tenants), data=tenants),
             versions=VersionsOut(total=len(seen.versions), data=versions),
+            limits=CountingOut(available=health.available, uncounted=health.uncounted),
         )
 
 

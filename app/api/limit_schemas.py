@@ -1,6 +1,5 @@
 """The JSON of limits."""
 
-from dataclasses import asdict
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,6 +18,8 @@ class LimitsPatch(BaseModel):
     tokens_per_request: int | None = Field(None, description="of the prompt, and the most that its answer may have")
     tokens_per_day: int | None = Field(None, description="of UTC")
     tokens_per_month: int | None = Field(None, description="of UTC")
+    cost_per_day: str | None = Field(None, description="money as a decimal; of UTC", examples=["12.50"])
+    cost_per_month: str | None = Field(None, description="money as a decimal; of UTC")
 
 
 class LimitsOut(BaseModel):
@@ -30,7 +31,9 @@ class LimitsOut(BaseModel):
     tokens_per_request: int | None
     tokens_per_day: int | None
     tokens_per_month: int | None
+    cost_per_day: str | None = Field(description="money as a decimal")
+    cost_per_month: str | None = Field(description="money as a decimal")
 
     @classmethod
     def of(cls, limits: Limits) -> Self:
-        return cls(**asdict(limits))
+        return cls(**dict.fromkeys(cls.model_fields) | limits.given)

@@ -42,6 +42,12 @@ class TenantPatch(_Body):
     limits: LimitsPatch | None = Field(None, description="of all its keys together; null lifts every limit")
 
 
+class AdapterPatch(_Body):
+    limits: LimitsPatch | None = Field(
+        description="of all its callers together, those too with whom it is shared; null lifts every limit"
+    )
+
+
 class KeyPatch(_Body):
     limits: LimitsPatch | None = Field(None, description="beside the tenant's; null lifts every limit")
     adapters: list[str] | None = Field(
@@ -119,6 +125,7 @@ class AdapterOut(BaseModel):
     created_at: datetime
     versions: list[int] = Field(description="newest first")
     aliases: dict[str, dict[int, int]] = Field(description="alias -> version -> weight of the traffic it gets")
+    limits: LimitsOut = Field(description="of all its callers together")
 
     @classmethod
     def of(cls, adapter: Adapter) -> Self:
@@ -128,6 +135,7 @@ class AdapterOut(BaseModel):
             created_at=adapter.created_at,
             versions=list(adapter.versions),
             aliases={alias: dict(targets) for alias, targets in adapter.aliases.items()},
+            limits=LimitsOut.of(adapter.limits),
         )
 
 

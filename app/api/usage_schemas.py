@@ -5,10 +5,11 @@ import io
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, Field
 
+from app.money import amount_text
 from app.services.usage import Report
 from app.usage import Group, Grouping, Used
 
@@ -23,10 +24,11 @@ class UsedOut(BaseModel):
     output_tokens: int
     cold_loads: int = Field(description="requests that waited for their adapter to be loaded")
     load_s: float = Field(description="seconds that these waited for it")
+    cost: str = Field(description="a decimal, at the prices when the requests came")
 
     @classmethod
     def of(cls, used: Used) -> Self:
-        return cls(**asdict(used))
+        return cls(**_figures(used))
 
 
 class UsageGroupOut(UsedOut):
@@ -39,7 +41,7 @@ class UsageGroupOut(UsedOut):
 
     @classmethod
     def of_group(cls, group: Group) -> Self:
-        return cls(**asdict(group.used), tenant=group.tenant, key=group.key, adapter=group.adapter, start=group.start)
+        return cls(**_figures(group.used), tenant=group.tenant, key=group.key, adapter=group.adapter, start=group.start)
 
 
 class UsageReportOut(BaseModel):
@@ -49,6 +51,7 @@ class UsageReportOut(BaseModel):
     end: datetime = Field(description="end of the last hour")
     data: list[UsageGroupOut]
     total: UsedOut
+    currency: str = Field(description="of the costs")
 
     @classmethod
     def of(cls, report: Report) -> Self:
@@ -57,6 +60,7 @@ class UsageReportOut(BaseModel):
             end=report.end,
             data=[UsageGroupOut.of_group(group) for group in report.groups],
             total=UsedOut.of(report.total),
+            currency=report.currency,
         )
 
 
@@ -69,11 +73,15 @@ def csv_of(report: Report, by: Sequence[Grouping]) -> str:
     columns = [named.get(one, one.value) for one in by]
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow([*columns, *_SUMS])
+    writer.writerow([*columns, *_SUMS, "currency"])
     for group in report.groups:
         names = [_shown(getattr(group, column)) for column in columns]
-        writer.writerow([*names, *(getattr(group.used, name) for name in _SUMS)])
+        writer.writerow([*names, *_figures(group.used).values(), report.currency])
     return text.getvalue()
+
+
+def _figures(used: Used) -> dict[str, Any]:
+    return asdict(used) | {"cost": amount_text(used.cost)}
 
 
 def _shown(value: str | datetime | None) -> str:

@@ -22,7 +22,7 @@ from adapters.identity import VersionKey
 from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.urls import database_url
-from app.engine.base import Answer, EngineRequest, EngineStats, Listener, SmokeResult, TokenUsage
+from app.engine.base import Answer, EngineRequest, EngineStats, Listener, MostTokens, SmokeResult, TokenUsage
 from app.engine.overview import EngineOverview, EngineState, LoadPhases
 from app.errors import EngineUnavailable
 from app.main import create_app
@@ -67,8 +67,8 @@ class NoEngine:
     def load_of(self, _request_id: str) -> LoadPhases | None:
         return None
 
-    async def most_tokens(self, _request: EngineRequest) -> int:
-        return 0
+    async def most_tokens(self, _request: EngineRequest) -> MostTokens:
+        return MostTokens(0, 0)
 
     def take_usage(self, _request_id: str) -> TokenUsage | None:
         return None

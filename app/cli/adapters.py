@@ -4,7 +4,7 @@ from typing import Any
 
 import typer
 
-from app.cli import aliases, pins, sharing
+from app.cli import aliases, limits, pins, sharing
 from app.cli.arguments import TenantOption, VersionArgument
 from app.cli.client import Api, path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
@@ -93,6 +93,7 @@ for command in (
 ):
     app.command()(command)
 app.command("import")(import_)
+app.command("limits")(limits.adapter_limits)
 
 
 def _path(tenant: str | None) -> str:

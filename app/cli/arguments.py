@@ -62,6 +62,11 @@ def number_or_none(field: str, text: str) -> int | None:
     return int(text)
 
 
+def amount_or_none(text: str) -> str | None:
+    """An amount of money, which the server reads, or ``none`` to lift the limit."""
+    return None if text == _NO_LIMIT else text
+
+
 def keys_path(tenant: str | None, *, platform: bool = False) -> str:
     """Where the keys of a tenant, or of the platform team, are.
 

@@ -38,6 +38,8 @@ def verify(as_json: Json = False) -> None:
         note(problem)
     if verdict.problems:
         fail(f"{len(verdict.problems)} problems in {verdict.sealed} sealed rows")
+    if verdict.trimmed:
+        note(f"rows up to {verdict.trimmed} were removed, as the settings say")
     note(f"{verdict.sealed} rows are as they were sealed; {verdict.fresh} are not sealed yet")
 
 

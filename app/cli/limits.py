@@ -1,16 +1,26 @@
-"""What a tenant or a key may use: ``tenora tenants limits``, ``tenora keys limits``."""
+"""What may be used: ``limits`` of tenants, keys and adapters; and what is left of that: ``tenora limits``."""
 
 from typing import Annotated, Any
 
 import typer
 
-from app.cli.arguments import TenantArgument, TenantOption, checked_key_id, keys_path, number_or_none
-from app.cli.client import path_of
+from app.cli.arguments import (
+    TenantArgument,
+    TenantOption,
+    adapter_name,
+    amount_or_none,
+    checked_key_id,
+    keys_path,
+    number_or_none,
+)
+from app.cli.client import adapters_path, path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import emit_json, emit_table
 
 _LIMIT = "NUMBER|none"
+_AMOUNT = "AMOUNT|none"
 _COLUMNS = {"limit": "limit", "allowed": "allowed"}
+_LEFT = {name: name for name in ("whose", "limit", "allowed", "used", "remaining", "resets in")}
 
 KeyId = Annotated[str, typer.Argument(metavar="KEY-ID", help="the id that `keys list` shows")]
 Requests = Annotated[str | None, typer.Option("--requests-per-minute", metavar=_LIMIT)]
@@ -22,6 +32,20 @@ PerRequest = Annotated[
 PerDay = Annotated[str | None, typer.Option("--tokens-per-day", metavar=_LIMIT, help="of UTC")]
 PerMonth = Annotated[str | None, typer.Option("--tokens-per-month", metavar=_LIMIT, help="of UTC")]
 
+CostPerDay = Annotated[str | None, typer.Option("--cost-per-day", metavar=_AMOUNT, help="money, like 12.50; of UTC")]
+CostPerMonth = Annotated[str | None, typer.Option("--cost-per-month", metavar=_AMOUNT, help="money, like 200; of UTC")]
+
+
+def limits(url: Url = None, key: Key = None, as_json: Json = False) -> None:
+    """Show what a tenant's key may use, and what is left of that."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        found = api.call("GET", path_of("v1", "limits"))
+    if as_json:
+        emit_json(found)
+        return
+    rows = [{"whose": whose, **_row(one)} for whose in ("tenant", "key") for one in found[whose]]
+    emit_table(_LEFT, rows, empty="no limits")
+
 
 def tenant_limits(
     tenant: TenantArgument,
@@ -31,6 +55,8 @@ def tenant_limits(
     tokens_per_request: PerRequest = None,
     tokens_per_day: PerDay = None,
     tokens_per_month: PerMonth = None,
+    cost_per_day: CostPerDay = None,
+    cost_per_month: CostPerMonth = None,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
@@ -43,6 +69,8 @@ def tenant_limits(
         tokens_per_request=tokens_per_request,
         tokens_per_day=tokens_per_day,
         tokens_per_month=tokens_per_month,
+        cost_per_day=cost_per_day,
+        cost_per_month=cost_per_month,
     )
     path = path_of("admin", "tenants", tenant)
     with connect_as_admin(url, key, as_json=as_json) as api:
@@ -59,6 +87,8 @@ def key_limits(
     tokens_per_request: PerRequest = None,
     tokens_per_day: PerDay = None,
     tokens_per_month: PerMonth = None,
+    cost_per_day: CostPerDay = None,
+    cost_per_month: CostPerMonth = None,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
@@ -71,6 +101,8 @@ def key_limits(
         tokens_per_request=tokens_per_request,
         tokens_per_day=tokens_per_day,
         tokens_per_month=tokens_per_month,
+        cost_per_day=cost_per_day,
+        cost_per_month=cost_per_month,
     )
     path = f"{keys_path(tenant)}{path_of(checked_key_id(key_id))}"
     with connect_as_admin(url, key, as_json=as_json) as api:
@@ -78,8 +110,44 @@ def key_limits(
     _show(shown["limits"], as_json=as_json)
 
 
-def _given(**texts: str | None) -> dict[str, int | None]:
-    return {name: number_or_none(name, text) for name, text in texts.items() if text is not None}
+def adapter_limits(
+    adapter: Annotated[str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="the adapter's name")],
+    tenant: TenantOption = None,
+    requests_per_minute: Requests = None,
+    tokens_per_minute: Tokens = None,
+    concurrent_requests: Concurrent = None,
+    tokens_per_request: PerRequest = None,
+    tokens_per_day: PerDay = None,
+    tokens_per_month: PerMonth = None,
+    cost_per_day: CostPerDay = None,
+    cost_per_month: CostPerMonth = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Show what all callers of an adapter may use of it together, also those it is shared with; set what is given."""
+    given = _given(
+        requests_per_minute=requests_per_minute,
+        tokens_per_minute=tokens_per_minute,
+        concurrent_requests=concurrent_requests,
+        tokens_per_request=tokens_per_request,
+        tokens_per_day=tokens_per_day,
+        tokens_per_month=tokens_per_month,
+        cost_per_day=cost_per_day,
+        cost_per_month=cost_per_month,
+    )
+    path = adapters_path(tenant, adapter)
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        shown = api.call("PATCH", path, {"limits": given}) if given else api.call("GET", path)
+    _show(shown["limits"], as_json=as_json)
+
+
+def _given(**texts: str | None) -> dict[str, int | str | None]:
+    given = {name: text for name, text in texts.items() if text is not None}
+    return {
+        name: amount_or_none(text) if name.startswith("cost") else number_or_none(name, text)
+        for name, text in given.items()
+    }
 
 
 def _show(limits: dict[str, Any], *, as_json: bool) -> None:
@@ -88,3 +156,9 @@ def _show(limits: dict[str, Any], *, as_json: bool) -> None:
     else:
         rows = [{"limit": name, "allowed": "no limit" if most is None else most} for name, most in limits.items()]
         emit_table(_COLUMNS, rows, empty="")
+
+
+def _row(left: dict[str, Any]) -> dict[str, Any]:
+    reset_s, used = left["reset_s"], left["used"]
+    times = {"used": "" if used is None else used, "resets in": "" if reset_s is None else f"{reset_s:.0f} s"}
+    return {**left, **times}

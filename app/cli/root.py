@@ -2,9 +2,10 @@
 
 import typer
 
-from app.cli import adapters, audit, bench, engine, keys, tenants
+from app.cli import adapters, audit, bench, engine, keys, prices, tenants
 from app.cli.gc import gc
 from app.cli.generate import generate
+from app.cli.limits import limits
 from app.cli.plan import plan
 from app.cli.serve import serve
 from app.cli.setup import init, migrate
@@ -21,11 +22,12 @@ app = typer.Typer(
         "Results go to stdout, messages to stderr. The server reads its settings from TENORA_* variables."
     ),
 )
-for command in (init, serve, migrate, gc, generate, plan, usage):
+for command in (init, serve, migrate, gc, generate, plan, limits, usage):
     app.command()(command)
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
 app.add_typer(adapters.app, name="adapters")
+app.add_typer(prices.app, name="prices")
 app.add_typer(engine.app, name="engine")
 app.add_typer(audit.app, name="audit")
 app.add_typer(bench.app, name="bench")

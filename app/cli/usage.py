@@ -25,6 +25,7 @@ _SUMS = {
     "output": "output_tokens",
     "cold loads": "cold_loads",
     "load": "load",
+    "cost": "money",
 }
 
 
@@ -63,8 +64,11 @@ def usage(
 
 def _print(report: dict[str, Any], by: list[str]) -> None:
     columns = {name: _COLUMNS[name] for name in by}
-    rows = [{**group, "load": f"{group['load_s']:.1f} s"} for group in report["data"]]
+    rows = [_row(group, report["currency"]) for group in report["data"]]
     if rows and by:
-        total = {**report["total"], "load": f"{report['total']['load_s']:.1f} s", columns[by[0]]: "total"}
-        rows.append(total)
+        rows.append(_row(report["total"], report["currency"]) | {columns[by[0]]: "total"})
     emit_table(columns | _SUMS, rows, empty=f"nothing was used from {report['start']} to {report['end']}")
+
+
+def _row(used: dict[str, Any], currency: str) -> dict[str, Any]:
+    return {**used, "load": f"{used['load_s']:.1f} s", "money": f"{used['cost']} {currency}"}

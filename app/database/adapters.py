@@ -12,6 +12,7 @@ from app.database.canaries import cancel_canary
 from app.database.filters import adapters_with
 from app.database.tables import adapters, alias_history, alias_targets, aliases, versions
 from app.filters import ANY, VersionFilter
+from app.limits.limits import Limits
 from app.registry import Adapter, Alias, Tenant, VersionState
 
 _LIVE = adapters.c.deleted_at.is_(None)
@@ -46,6 +47,10 @@ async def list_adapters(
     return await _with_versions(connection, tenant, rows)
 
 
+async def set_limits(connection: AsyncConnection, adapter_id: int, limits: Limits) -> None:
+    await connection.execute(update(adapters).where(adapters.c.id == adapter_id).values(limits=limits.given))
+
+
 async def _with_versions(connection: AsyncConnection, tenant: Tenant, rows: Sequence[Row[Any]]) -> list[Adapter]:
     ids = [row.id for row in rows]
     if not ids:
@@ -65,7 +70,13 @@ async def _with_versions(connection: AsyncConnection, tenant: Tenant, rows: Sequ
             names[adapter_id][alias][number] = weight
     return [
         Adapter(
-            row.id, row.slug, tenant.slug, row.created_at, tuple(numbers[row.id]), dict(sorted(names[row.id].items()))
+            row.id,
+            row.slug,
+            tenant.slug,
+            row.created_at,
+            tuple(numbers[row.id]),
+            dict(sorted(names[row.id].items())),
+            Limits.of(row.limits),
         )
         for row in rows
     ]

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.audit import GENESIS, Seal
-from app.database.tables import audit_seals
+from app.database.tables import audit, audit_anchors, audit_seals
 
 #: PostgreSQL's lock for whoever seals; a number that nothing else here locks.
 _LOCK = 0x7365616C
@@ -36,6 +36,23 @@ async def above(connection: AsyncConnection, row_id: int, *, limit: int) -> list
     """Seals of rows with an id above that, by id."""
     statement = select(audit_seals).where(audit_seals.c.row_id > row_id).order_by(audit_seals.c.row_id).limit(limit)
     return [Seal(row.row_id, row.mac) for row in await connection.execute(statement)]
+
+
+async def start(connection: AsyncConnection) -> tuple[Seal | None, Seal]:
+    """The anchor of a trail that was trimmed, and the seal that its first row leans on."""
+    row = (await connection.execute(select(audit_anchors))).one_or_none()
+    if row is None:
+        return None, GENESIS
+    mac = await connection.scalar(select(audit_seals.c.mac).where(audit_seals.c.row_id == row.row_id))
+    return Seal(row.row_id, row.mac), Seal(row.row_id, mac or "")
+
+
+async def trim(connection: AsyncConnection, anchor: Seal) -> None:
+    """Remove all rows up to the anchor's, and their seals but the last."""
+    await connection.execute(delete(audit).where(audit.c.id <= anchor.row_id))
+    await connection.execute(delete(audit_seals).where(audit_seals.c.row_id < anchor.row_id))
+    await connection.execute(delete(audit_anchors))
+    await connection.execute(insert(audit_anchors).values(asdict(anchor)))
 
 
 async def add(connection: AsyncConnection, seals: Sequence[Seal]) -> None:

@@ -84,7 +84,7 @@ def find_credential(connection: Connection, key_id: str) -> Credential | None:
         tenant_works=row.tenant_id is None or (not row.disabled and row.deleted_at is None),
         salt=row.salt or "",
         weight=1.0 if row.weight is None else row.weight,
-        limits=Limits(**(row.limits or {})),
+        limits=Limits.of(row.limits or {}),
         restrictions=Restrictions.of(row.restrictions),
     )
 

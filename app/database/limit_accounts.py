@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -32,6 +32,13 @@ async def lock(connection: AsyncConnection, subjects: Collection[Subject]) -> di
     statement = select(limit_accounts).where(limit_accounts.c.subject.in_(names)).order_by(limit_accounts.c.subject)
     rows = (await connection.execute(statement.with_for_update())).all()
     return {_subject(row.subject): Account.of(row.account) if row.account else None for row in rows}
+
+
+async def read(connection: AsyncConnection, subjects: Collection[Subject]) -> dict[Subject, Account]:
+    """Accounts that there are, as they are just now."""
+    names = [_name(subject) for subject in subjects]
+    rows = await connection.execute(select(limit_accounts).where(limit_accounts.c.subject.in_(names)))
+    return {_subject(row.subject): Account.of(row.account) for row in rows if row.account}
 
 
 async def save(connection: AsyncConnection, accounts: Mapping[Subject, Account], locked: Iterable[Subject]) -> None:
@@ -105,4 +112,4 @@ def _name(subject: Subject) -> str:
 
 def _subject(name: str) -> Subject:
     kind, _, identity = name.partition(":")
-    return ("tenant", identity) if kind == "tenant" else ("key", identity)
+    return cast("Subject", (kind, identity))

@@ -70,6 +70,7 @@ adapters = Table(
     Column("id", Integer, primary_key=True),
     Column("tenant_id", ForeignKey("tenants.id"), nullable=False),
     Column("slug", String(63), nullable=False),
+    Column("limits", JSON, nullable=False, server_default=text("'{}'")),
     Column("created_at", UtcDateTime, nullable=False),
     Column("deleted_at", UtcDateTime),
     sqlite_autoincrement=True,
@@ -174,6 +175,14 @@ alias_history = Table(
 # Proof that nobody changed the rows; see app/audit.py. A row's transaction does not wait for it.
 audit_seals = Table(
     "audit_seals",
+    metadata,
+    Column("row_id", Integer, primary_key=True, autoincrement=False),
+    Column("mac", String(64), nullable=False),
+)
+
+# One row at most: the last that was removed from the start of the trail; its seal stays, for the next to lean on.
+audit_anchors = Table(
+    "audit_anchors",
     metadata,
     Column("row_id", Integer, primary_key=True, autoincrement=False),
     Column("mac", String(64), nullable=False),

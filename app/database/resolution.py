@@ -7,6 +7,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, select
 
 from adapters.identity import ModelName, VersionKey
 from app.database.tables import adapters, alias_targets, aliases, shares, tenants, versions
+from app.limits.limits import Limits
 from app.registry import ResolvedVersion, VersionState
 
 
@@ -40,6 +41,7 @@ _VERSION = (
     versions.c.base_name,
     versions.c.base_digest,
     versions.c.defaults,
+    adapters.c.limits,
     tenants.c.slug.label("owner"),
 )
 _ADAPTER = (
@@ -110,6 +112,8 @@ def _candidate(row: Row[Any], name: ModelName) -> Candidate:
         revision=row.revision if by_alias else None,
         canary_id=row.canary_id if by_alias else None,
         defaults=row.defaults,
+        adapter_id=row.adapter_id,
+        limits=Limits.of(row.limits),
     )
     return Candidate(
         version=version,

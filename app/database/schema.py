@@ -1,8 +1,10 @@
-"""What every table of the registry shares: the naming of constraints, and times in UTC."""
+"""What every table of the registry shares: the naming of constraints, times in UTC, amounts of money."""
 
 from datetime import UTC, datetime
 
-from sqlalchemy import DateTime, Dialect, MetaData, TypeDecorator
+from sqlalchemy import DateTime, Dialect, MetaData, String, TypeDecorator
+
+from app.money import amount_text, parse_amount
 
 metadata = MetaData(
     naming_convention={
@@ -33,3 +35,16 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Amount(TypeDecorator[int]):
+    """Picos of money (see :mod:`app.money`), kept as a decimal's text: exact in both databases, and readable."""
+
+    impl = String(40)
+    cache_ok = True
+
+    def process_bind_param(self, value: int | None, _dialect: Dialect) -> str | None:
+        return None if value is None else amount_text(value)
+
+    def process_result_value(self, value: str | None, _dialect: Dialect) -> int | None:
+        return None if value is None else parse_amount(value)

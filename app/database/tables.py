@@ -17,6 +17,7 @@ from app.database.registry_tables import (
     alias_targets,
     aliases,
     audit,
+    audit_anchors,
     audit_seals,
     keys,
     tenants,
@@ -24,7 +25,7 @@ from app.database.registry_tables import (
     versions,
 )
 from app.database.schema import UtcDateTime, metadata
-from app.database.usage_tables import limit_accounts, limit_grants, usage, usage_hours
+from app.database.usage_tables import limit_accounts, limit_grants, prices, usage, usage_hours
 
 __all__ = [
     "UtcDateTime",
@@ -33,6 +34,7 @@ __all__ = [
     "alias_targets",
     "aliases",
     "audit",
+    "audit_anchors",
     "audit_seals",
     "canaries",
     "canary_figures",
@@ -45,6 +47,7 @@ __all__ = [
     "metadata",
     "nodes",
     "pins",
+    "prices",
     "shares",
     "tenants",
     "uploads",

@@ -35,7 +35,7 @@ def _tenant(row: Row[*tuple[Any, ...]]) -> Tenant:
         created_at=row.created_at,
         quota=Quota(**{field.name: row.quota.get(field.name) for field in fields(Quota)}),
         weight=row.weight,
-        limits=Limits(**row.limits),
+        limits=Limits.of(row.limits),
     )
 
 

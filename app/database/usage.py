@@ -6,15 +6,16 @@ from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Label, Select, String, Table, case, cast, func, select
+from sqlalchemy import Label, Select, String, Table, case, cast, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, tenants, usage, usage_hours, versions
-from app.limits.limiter import Subject
+from app.limits.limiter import Subject, Sums, subjects_of
+from app.money import UNIT
 from app.usage import Group, Grouping, UsageRecord, Used, hour_of, start_of
 
-_SUMS = tuple(field.name for field in fields(Used))
+_SUMS = tuple(field.name for field in fields(Used) if field.name != "cost")
 _HOUR_KEY = ("hour", "tenant_id", "key_id", "version_id")
 _DAY_HOURS = 24
 _OWNERS = tenants.alias("owners")
@@ -54,41 +55,55 @@ async def totals(
 
 async def month_totals(
     connection: AsyncConnection, at: datetime, subject: Subject | None = None
-) -> list[tuple[int, str, int, int]]:
-    """What each tenant's each key has used of the UTC day and month of that moment; or of one subject only.
+) -> list[tuple[tuple[Subject, ...], Sums]]:
+    """What each tenant's each key has used of each adapter in the UTC day and month of that moment.
 
-    Returns:
-        Tenant's id, key's id, tokens of prompts and answers of that day, and of that month.
+    Args:
+        subject: leave out what does not concern it.
     """
     hour = hour_of(at)
     day, month = hour - hour % _DAY_HOURS, hour_of(at.astimezone(UTC).replace(day=1, hour=0))
+    today = usage_hours.c.hour >= day
     tokens = usage_hours.c.prompt_tokens + usage_hours.c.output_tokens
-    owner = usage_hours.c.tenant_id, usage_hours.c.key_id
+    summed = [
+        func.sum(one)
+        for what in (tokens, usage_hours.c.cost_units, usage_hours.c.cost_picos)
+        for one in (case((today, what), else_=0), what)
+    ]
+    subjects = {"tenant": usage_hours.c.tenant_id, "key": usage_hours.c.key_id, "adapter": versions.c.adapter_id}
     statement = (
-        select(*owner, func.sum(case((usage_hours.c.hour >= day, tokens), else_=0)), func.sum(tokens))
+        select(*subjects.values(), *summed)
+        .join_from(usage_hours, versions, usage_hours.c.version_id == versions.c.id, isouter=True)
         .where(usage_hours.c.hour >= month)
-        .group_by(*owner)
+        .group_by(*subjects.values())
     )
     if subject is not None:
         kind, identity = subject
-        own = usage_hours.c.tenant_id == int(identity) if kind == "tenant" else usage_hours.c.key_id == identity
-        statement = statement.where(own)
-    return [
-        (tenant, key, int(of_day), int(of_month))
-        for tenant, key, of_day, of_month in await connection.execute(statement)
-    ]
+        statement = statement.where(subjects[kind] == (identity if kind == "key" else int(identity)))
+    return [(subjects_of(*row[:3]), _month_sums(*row[3:])) for row in await connection.execute(statement)]
 
 
-async def subject_totals(connection: AsyncConnection, subject: Subject, at: datetime) -> tuple[int, int]:
-    """What a tenant, or a key, has used of the UTC day and month of that moment, in tokens."""
-    totals = await month_totals(connection, at, subject)
-    return sum(of_day for *_, of_day, _ in totals), sum(of_month for *_, of_month in totals)
+async def records_since(
+    connection: AsyncConnection, at: datetime, *, seconds: float
+) -> list[tuple[UsageRecord, int | None]]:
+    """The records of requests that came in the seconds before that moment, in the order that they came.
+
+    Each with the id of its adapter; None: the base model.
+    """
+    statement = (
+        select(versions.c.adapter_id, usage)
+        .join_from(usage, versions, usage.c.version_id == versions.c.id, isouter=True)
+        .where(usage.c.at >= at - timedelta(seconds=seconds))
+        .order_by(usage.c.at)
+    )
+    found = (dict(row) for row in (await connection.execute(statement)).mappings())
+    return [(UsageRecord(**row), adapter_id) for row in found for adapter_id in [row.pop("adapter_id")]]
 
 
-async def records_since(connection: AsyncConnection, at: datetime, *, seconds: float) -> list[UsageRecord]:
-    """The records of requests that came in the seconds before that moment, in the order that they came."""
-    statement = select(usage).where(usage.c.at >= at - timedelta(seconds=seconds)).order_by(usage.c.at)
-    return [UsageRecord(**row) for row in (await connection.execute(statement)).mappings()]
+async def forget(connection: AsyncConnection, before: datetime, *, limit: int) -> int:
+    """Remove some records of requests that came before then; their hours' sums stay. Returns how many."""
+    old = select(usage.c.request_id).where(usage.c.at < before).order_by(usage.c.at).limit(limit)
+    return (await connection.execute(delete(usage).where(usage.c.request_id.in_(old)))).rowcount
 
 
 async def _add_to_hours(connection: AsyncConnection, records: Collection[UsageRecord]) -> None:
@@ -97,10 +112,25 @@ async def _add_to_hours(connection: AsyncConnection, records: Collection[UsageRe
         sums[hour_of(record.at), record.tenant_id, record.key_id, record.version_id or 0] += Used.of(record)
     if not sums:
         return
-    rows = [dict(zip(_HOUR_KEY, key, strict=True)) | asdict(used) for key, used in sorted(sums.items())]
+    rows = [dict(zip(_HOUR_KEY, key, strict=True)) | _hour_row(used) for key, used in sorted(sums.items())]
     statement = _insert(connection, usage_hours)
     added = {name: usage_hours.c[name] + statement.excluded[name] for name in _SUMS}
+    picos = usage_hours.c.cost_picos + statement.excluded.cost_picos
+    units = usage_hours.c.cost_units + statement.excluded.cost_units
+    added |= {"cost_units": units + picos // UNIT, "cost_picos": picos % UNIT}
     await connection.execute(statement.on_conflict_do_update(index_elements=_HOUR_KEY, set_=added), rows)
+
+
+def _hour_row(used: Used) -> dict[str, Any]:
+    units, picos = divmod(used.cost, UNIT)
+    return {name: getattr(used, name) for name in _SUMS} | {"cost_units": units, "cost_picos": picos}
+
+
+def _month_sums(tokens_of_day: int, tokens: int, units_of_day: int, units: int, picos_of_day: int, picos: int) -> Sums:
+    # PostgreSQL sums bigints to a Decimal.
+    return Sums(
+        int(tokens_of_day), int(tokens), int(units_of_day) * UNIT + int(picos_of_day), int(units) * UNIT + int(picos)
+    )
 
 
 def _insert(connection: AsyncConnection, table: Table) -> Any:
@@ -109,7 +139,7 @@ def _insert(connection: AsyncConnection, table: Table) -> Any:
 
 def _sums(columns: Sequence[Label[Any]]) -> Select[Any]:
     return (
-        select(*columns, *(func.sum(usage_hours.c[name]).label(name) for name in _SUMS))
+        select(*columns, *(func.sum(usage_hours.c[name]).label(name) for name in (*_SUMS, "cost_units", "cost_picos")))
         .join_from(usage_hours, tenants, usage_hours.c.tenant_id == tenants.c.id)
         .join(versions, usage_hours.c.version_id == versions.c.id, isouter=True)
         .join(adapters, versions.c.adapter_id == adapters.c.id, isouter=True)
@@ -133,7 +163,8 @@ def _grouped_by(by: Sequence[Grouping]) -> list[Label[Any]]:
 def _group(row: Mapping[str, Any]) -> Group:
     # PostgreSQL sums bigints to a Decimal.
     sums = {name: int(row[name]) for name in _SUMS if name != "load_s"}
-    used = Used(**sums, load_s=float(row["load_s"]))
+    cost = int(row["cost_units"]) * UNIT + int(row["cost_picos"])
+    used = Used(**sums, load_s=float(row["load_s"]), cost=cost)
     start = row.get("start")
     return Group(
         used,

@@ -1,9 +1,9 @@
 """Tables of what requests used and may use. None refers to another: a record outlives its tenant, key and adapter."""
 
-from sqlalchemy import JSON, Column, Float, Index, Integer, String, Table
+from sqlalchemy import JSON, Column, Float, Index, Integer, String, Table, text
 from sqlalchemy.types import BigInteger
 
-from app.database.schema import UtcDateTime, metadata
+from app.database.schema import Amount, UtcDateTime, metadata
 from app.usage import MAX_REASON
 
 usage = Table(
@@ -22,6 +22,7 @@ usage = Table(
     Column("load_s", Float),
     Column("finish_reason", String(MAX_REASON)),
     Column("status", Integer, nullable=False),
+    Column("cost", Amount, nullable=False, server_default=text("'0'")),
     Index("ix_usage_tenant_id_at", "tenant_id", "at"),
 )
 
@@ -42,10 +43,24 @@ usage_hours = Table(
     Column("output_tokens", BigInteger, nullable=False),
     Column("cold_loads", BigInteger, nullable=False),
     Column("load_s", Float, nullable=False),
+    # Units of the currency, and the picos beyond them: one number of 64 bits would end at nine million units.
+    Column("cost_units", BigInteger, nullable=False, server_default=text("0")),
+    Column("cost_picos", BigInteger, nullable=False, server_default=text("0")),
     Index("ix_usage_hours_tenant_id_hour", "tenant_id", "hour"),
 )
 
-# What tenants and keys have used lately, where several servers count together; see app/limits/limiter.py.
+# What a million tokens cost.
+prices = Table(
+    "prices",
+    metadata,
+    # default, base, adapter:7.
+    Column("subject", String(80), primary_key=True),
+    Column("prompt", Amount, nullable=False),
+    Column("cached", Amount, nullable=False),
+    Column("output", Amount, nullable=False),
+)
+
+# What tenants, keys and adapters have used lately, where several servers count together; see app/limits/limiter.py.
 limit_accounts = Table(
     "limit_accounts",
     metadata,

@@ -82,6 +82,14 @@ class TokenUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class MostTokens:
+    """The most tokens that one request can use: of its prompts, each once, and of all its answers together."""
+
+    prompt: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
 class SmokeResult:
     """What a few short prompts showed of a version.
 
@@ -150,8 +158,8 @@ class Engine(Protocol):
     def load_of(self, request_id: str) -> LoadPhases | None:
         """What a request waited for, once its first token is there; None if its adapter had a slot already."""
 
-    async def most_tokens(self, request: EngineRequest) -> int:
-        """The most tokens that a request can use, of its prompts and all its answers together.
+    async def most_tokens(self, request: EngineRequest) -> MostTokens:
+        """The most tokens that a request can use.
 
         Raises:
             InvalidRequest: as :meth:`answer`.

@@ -31,7 +31,7 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from adapters.identity import VersionKey
 from app.engine import answers
-from app.engine.base import Endpoint, EngineRequest
+from app.engine.base import Endpoint, EngineRequest, MostTokens
 from app.engine.outputs import OutputLog
 from app.engine.statistics import EngineStatistics
 from app.errors import EngineUnavailable, InvalidRequest
@@ -158,7 +158,7 @@ class EngineInstance:
             whole = answers.without_nan(whole)
         return {**whole, "model": request.model}
 
-    async def most_tokens(self, request: EngineRequest) -> int:
+    async def most_tokens(self, request: EngineRequest) -> MostTokens:
         """See :meth:`app.engine.base.Engine.most_tokens`. No adapter changes what a prompt's tokens are."""
         body_type, _, _ = self._endpoints[request.endpoint]
         render = self._renderer.render_chat if request.endpoint is Endpoint.CHAT else self._renderer.render_completion
@@ -173,7 +173,7 @@ class EngineInstance:
         longest = int(self._llm.model_config.max_model_len)
         rooms = [max(0, longest - prompt) for prompt in prompts]
         outputs = sum(room if asked is None else min(asked, room) for room in rooms)
-        return sum(prompts) + int(body.n or 1) * outputs
+        return MostTokens(sum(prompts), int(body.n or 1) * outputs)
 
     async def abort(self, request: EngineRequest) -> None:
         """Abort whatever of the request still runs; what has ended is no error."""

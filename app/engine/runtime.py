@@ -1,27 +1,35 @@
 """The engine port on vLLM, in this process: supervision around lives, leases around requests."""
 
-import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from app.engine.answers import Events, sequence_count
 from app.engine.arguments import engine_arguments
-from app.engine.base import Answer, Endpoint, EngineEvent, EngineRequest, EngineStats, Listener, SmokeResult, TokenUsage
+from app.engine.base import (
+    Answer,
+    EngineEvent,
+    EngineRequest,
+    EngineStats,
+    Listener,
+    MostTokens,
+    SmokeResult,
+    TokenUsage,
+)
+from app.engine.held import Held, LeasedEvents
 from app.engine.instance import on_cpu
 from app.engine.life import EngineLife
-from app.engine.loading import LoadedLease
 from app.engine.outputs import OutputLog, Usage
 from app.engine.overview import EngineOverview, EngineState, LoadPhases
 from app.engine.pinning import Standing
 from app.engine.supervision import Supervisor
 from app.engine.tickets import ticket
 from app.engine.view import overview
-from app.observability.tracing import Attributes, Trace, recorded
+from app.observability.tracing import recorded
 from app.settings import Settings
 
 _CHECK_TIMEOUT_S = 5.0
@@ -76,7 +84,7 @@ class VllmEngine:
     def load_of(self, request_id: str) -> LoadPhases | None:
         return self._loads.get(request_id)
 
-    async def most_tokens(self, request: EngineRequest) -> int:
+    async def most_tokens(self, request: EngineRequest) -> MostTokens:
         return await self._supervisor.life.instance.most_tokens(request)
 
     def take_usage(self, request_id: str) -> TokenUsage | None:
@@ -153,7 +161,7 @@ class VllmEngine:
             _remember(self._loads, request.request_id, lease.phases)
             if trace:
                 trace.load(came, lease.phases)
-        held = _Held(life, request, lease, lambda: self._used(request.request_id, came), trace)
+        held = Held(life, request, lease, lambda: self._used(request.request_id, came), trace)
         # A client that reads slowly holds no slot.
         self._log.when_ended(request.request_id, sequence_count(request.body), held.release)
         try:
@@ -200,95 +208,3 @@ def _remember(told: OrderedDict[str, Told], request_id: str, value: Told) -> Non
     told[request_id] = value
     if len(told) > _REMEMBERED:
         told.popitem(last=False)
-
-
-class _Held:
-    """The lease of a request that is in the engine."""
-
-    def __init__(
-        self,
-        life: EngineLife,
-        request: EngineRequest,
-        lease: LoadedLease,
-        used: Callable[[], Usage],
-        trace: Trace | None = None,
-    ) -> None:
-        self._life, self._request, self._lease, self._used = life, request, lease, used
-        self._began = time.monotonic()
-        self._stage = trace.stage("engine", _asked(request)) if trace else None
-        self._released = False
-
-    def release(self) -> None:
-        """The request has ended in the engine: settle what it cost. A second call does nothing."""
-        if self._released:
-            return
-        self._released = True
-        usage = self._used()
-        if self._stage:
-            self._stage.end(_told(usage, self._began))
-        self._lease.release(prompt_tokens=usage.prompt_tokens, output_tokens=usage.output_tokens)
-
-    async def abort(self, events: Events | None = None) -> None:
-        """Abort what still runs, and only then give the slot away: the engine must never see one adapter too many."""
-        try:
-            await asyncio.shield(self._life.instance.abort(self._request))
-            if events:
-                await events.aclose()
-        finally:
-            self.release()
-
-
-def _asked(request: EngineRequest) -> Attributes:
-    """What is shown of a request that is recorded, in the names of OpenTelemetry's GenAI conventions."""
-    return {
-        "gen_ai.operation.name": "chat" if request.endpoint is Endpoint.CHAT else "text_completion",
-        "gen_ai.provider.name": "tenora",
-        "gen_ai.request.model": request.model,
-        "gen_ai.request.stream": bool(request.body.get("stream")),
-        "tenora.version_id": request.adapter.version_id if request.adapter else 0,
-    }
-
-
-def _told(usage: Usage, began: float) -> Attributes:
-    """What is shown of its tokens; the first one's seconds count from its entry into the engine."""
-    if usage.first_at is None:
-        return {}
-    return {
-        "gen_ai.usage.input_tokens": usage.prompt_tokens,
-        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
-        "gen_ai.usage.output_tokens": usage.output_tokens,
-        "gen_ai.response.time_to_first_chunk": usage.first_at - began,
-    }
-
-
-class LeasedEvents:
-    """A stream that holds its request's lease until the engine is done, or it is closed, started or not.
-
-    (The body of a generator function that was never started never reaches its ``finally``.)
-    """
-
-    def __init__(self, events: Events, held: _Held) -> None:
-        self._events, self._held = events, held
-        self._open = True
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> str:
-        if not self._open:
-            raise StopAsyncIteration
-        try:
-            event = await self._events.next()
-        except BaseException:
-            await self.aclose()
-            raise
-        if event is None:
-            self._open = False
-            self._held.release()
-            raise StopAsyncIteration
-        return event
-
-    async def aclose(self) -> None:
-        if self._open:
-            self._open = False
-            await self._held.abort(self._events)

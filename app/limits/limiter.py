@@ -6,17 +6,18 @@ settled when it has ended; both count for the moment at which it came. State in,
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
 from app.limits.limits import Limits
+from app.limits.periods import day_left_s, day_of, month_left_s, month_of
 from app.limits.window import Window
 
 _WINDOWS = ("requests", "tokens")
 
-#: ``("tenant", "7")`` or ``("key", "8f3a...")``.
-Subject = tuple[Literal["tenant", "key"], str]
+#: ``("tenant", "7")``, ``("key", "8f3a...")`` or ``("adapter", "3")``.
+Subject = tuple[Literal["tenant", "key", "adapter"], str]
 
 
 class Exceeded(Exception):
@@ -56,13 +57,23 @@ class Standing:
     tokens: Rate | None
 
 
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What was used of a day and of its month; costs in picos."""
+
+    tokens_of_day: int = 0
+    tokens_of_month: int = 0
+    cost_of_day: int = 0
+    cost_of_month: int = 0
+
+
 @dataclass(slots=True)
 class Account:
     """What one subject has used.
 
     Attributes:
         running: requests that have not ended.
-        day, month: which ones the sums of tokens are of.
+        day, month: which ones the sums of tokens and of their cost, in picos, are of.
     """
 
     requests: Window = field(default_factory=Window)
@@ -72,6 +83,8 @@ class Account:
     tokens_of_day: int = 0
     month: int = 0
     tokens_of_month: int = 0
+    cost_of_day: int = 0
+    cost_of_month: int = 0
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "Account":
@@ -90,13 +103,23 @@ class Account:
         self.requests.advance(now)
         self.tokens.advance(now)
         if self.day != day_of(at):
-            self.day, self.tokens_of_day = day_of(at), 0
+            self.day, self.tokens_of_day, self.cost_of_day = day_of(at), 0, 0
         if self.month != month_of(at):
-            self.month, self.tokens_of_month = month_of(at), 0
+            self.month, self.tokens_of_month, self.cost_of_month = month_of(at), 0, 0
+
+    def add_sums(self, tokens: int, cost: int, *, day: int, month: int) -> None:
+        """Change what was used of a day and a month, if they are still those."""
+        if self.day == day:
+            self.tokens_of_day += tokens
+            self.cost_of_day += cost
+        if self.month == month:
+            self.tokens_of_month += tokens
+            self.cost_of_month += cost
 
     def is_idle(self) -> bool:
         """Whether forgetting it changes nothing."""
-        return not (self.running or self.requests.total or self.tokens.total or self.tokens_of_month)
+        used = self.requests.total or self.tokens.total or self.tokens_of_month or self.cost_of_month
+        return not (self.running or used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +131,7 @@ class Grant:
     step: int
     day: int
     month: int
+    cost: int = 0
 
 
 class Limiter:
@@ -120,8 +144,8 @@ class Limiter:
     def __init__(self, accounts: Mapping[Subject, Account] = MappingProxyType({})) -> None:
         self._accounts = dict(accounts)
 
-    def take(self, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime) -> Grant:
-        """Let a request run that can use so many tokens at most.
+    def take(self, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime, *, cost: int = 0) -> Grant:
+        """Let a request run that can use so many tokens, and cost so many picos, at most.
 
         Args:
             limits: of each of its subjects.
@@ -135,32 +159,39 @@ class Limiter:
         breaches = [
             breach
             for (subject, limit), account in zip(limits.items(), accounts, strict=True)
-            for breach in _breaches(subject, account, limit, tokens, now, at)
+            for breach in _breaches(subject, account, limit, tokens, cost, now, at)
         ]
         if breaches:
             self._forget_idle(limits)
             raise max(breaches, key=_wait)
-        step = 0
+        step, day, month = 0, day_of(at), month_of(at)
         for account in accounts:
             account.requests.add(now, 1)
             step = account.tokens.add(now, tokens)
             account.running += 1
-            account.tokens_of_day += tokens
-            account.tokens_of_month += tokens
-        return Grant(tuple(limits), tokens, step, day_of(at), month_of(at))
+            account.add_sums(tokens, cost, day=day, month=month)
+        return Grant(tuple(limits), tokens, step, day, month, cost)
 
-    def settle(self, grant: Grant, tokens: int, now: float, at: datetime) -> None:
-        """The request has ended and used so many tokens: what it took beyond them is given back. Once per grant."""
+    def settle(self, grant: Grant, tokens: int, now: float, at: datetime, *, cost: int = 0) -> None:
+        """The request has ended, used so many tokens and cost so many picos: what it took beyond them is given back.
+
+        Once per grant.
+        """
         difference = tokens - grant.tokens
         for subject in grant.subjects:
             account = self._account(subject, now, at)
             account.running -= 1
             account.tokens.correct(grant.step, difference)
-            if account.day == grant.day:
-                account.tokens_of_day += difference
-            if account.month == grant.month:
-                account.tokens_of_month += difference
+            account.add_sums(difference, cost - grant.cost, day=grant.day, month=grant.month)
         self._forget_idle(grant.subjects)
+
+    def charge(self, grant: Grant, tokens: int, cost: int, now: float, at: datetime) -> None:
+        """Count a request afterwards that ran without being asked for; a minute has it from now on."""
+        for subject in grant.subjects:
+            account = self._account(subject, now, at)
+            account.requests.add(now, 1)
+            account.tokens.add(now, tokens)
+            account.add_sums(tokens, cost, day=grant.day, month=grant.month)
 
     def standing(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> Standing:
         """Where a request's subjects stand now."""
@@ -174,11 +205,13 @@ class Limiter:
         self._forget_idle(limits)
         return Standing(min(requests, key=_left, default=None), min(tokens, key=_left, default=None))
 
-    def restore(self, subject: Subject, *, tokens_of_day: int, tokens_of_month: int, now: float, at: datetime) -> None:
+    def restore(self, subject: Subject, used: Sums, now: float, at: datetime) -> None:
         """Add what a subject used before this limiter was made, of the day and month that it is."""
         account = self._account(subject, now, at)
-        account.tokens_of_day += tokens_of_day
-        account.tokens_of_month += tokens_of_month
+        account.tokens_of_day += used.tokens_of_day
+        account.tokens_of_month += used.tokens_of_month
+        account.cost_of_day += used.cost_of_day
+        account.cost_of_month += used.cost_of_month
 
     def restore_request(self, subject: Subject, tokens: int, came: float, at: datetime) -> None:
         """Add a request of the last minute; in the order that they came, before any new one."""
@@ -202,26 +235,17 @@ class Limiter:
                 del self._accounts[subject]
 
 
-def subjects_of(tenant_id: int, key_id: str) -> tuple[Subject, Subject]:
-    """Whose limits a key's request is bound by."""
-    return ("tenant", str(tenant_id)), ("key", key_id)
-
-
-def day_of(at: datetime) -> int:
-    return at.astimezone(UTC).toordinal()
-
-
-def month_of(at: datetime) -> int:
-    utc = at.astimezone(UTC)
-    return utc.year * 12 + utc.month
+def subjects_of(tenant_id: int, key_id: str, adapter_id: int | None) -> tuple[Subject, ...]:
+    """Whose limits a key's request is bound by: its tenant's, its own, and those of an adapter, if it names one."""
+    own: tuple[Subject, Subject] = ("tenant", str(tenant_id)), ("key", key_id)
+    return own if adapter_id is None else (*own, ("adapter", str(adapter_id)))
 
 
 def _breaches(
-    subject: Subject, account: Account, limits: Limits, tokens: int, now: float, at: datetime
+    subject: Subject, account: Account, limits: Limits, tokens: int, cost: int, now: float, at: datetime
 ) -> list[Exceeded]:
     """Every limit that one request more would go beyond."""
-    utc = at.astimezone(UTC)
-    midnight = 86400 - (utc.hour * 3600 + utc.minute * 60 + utc.second)
+    day_s, month_s = day_left_s(at), month_left_s(at)
     found: list[Exceeded] = []
 
     def check(name: str, used: int, more: int, wait_s: float | None) -> None:
@@ -232,8 +256,10 @@ def _breaches(
 
     check("tokens_per_request", 0, tokens, None)
     check("concurrent_requests", account.running, 1, 1.0)
-    check("tokens_per_day", account.tokens_of_day, tokens, midnight)
-    check("tokens_per_month", account.tokens_of_month, tokens, midnight + 86400 * (_days_left(utc)))
+    check("tokens_per_day", account.tokens_of_day, tokens, day_s)
+    check("tokens_per_month", account.tokens_of_month, tokens, month_s)
+    check("cost_per_day", account.cost_of_day, cost, day_s)
+    check("cost_per_month", account.cost_of_month, cost, month_s)
     for name, window, more in (
         ("requests_per_minute", account.requests, 1),
         ("tokens_per_minute", account.tokens, tokens),
@@ -241,12 +267,6 @@ def _breaches(
         allowed = getattr(limits, name)
         check(name, window.total, more, None if allowed is None else window.room_in(now, more, allowed))
     return found
-
-
-def _days_left(utc: datetime) -> int:
-    """Whole days of the month behind this one."""
-    following = datetime(utc.year + utc.month // 12, utc.month % 12 + 1, 1, tzinfo=UTC)
-    return following.toordinal() - utc.toordinal() - 1
 
 
 def _rate(window: Window, limit: int, now: float) -> Rate:

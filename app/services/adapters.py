@@ -1,6 +1,7 @@
 """Adapters and versions: resolving, listing, quarantining. Publishing and deleting have modules of their own."""
 
 import re
+from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -15,7 +16,7 @@ from app.database.session import Database
 from app.errors import AdapterNotReady, AdapterQuarantined, AdapterRetired, NotFound, TenoraError, WrongBase
 from app.filters import ANY, VersionFilter
 from app.registry import Adapter, Page, ResolvedVersion, Tenant, Version, VersionState
-from app.services.checks import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
+from app.services.checks import DEFAULT_LIMIT, checked_limit, page_of, patched_limits, read_cursor
 from app.services.resolutions import Resolutions
 from app.services.splits import choose, random_point, sticky_point
 from app.services.tenants import tenant_or_404
@@ -106,6 +107,32 @@ class AdapterService:
         """
         async with self._database.read() as connection:
             return await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+
+    async def limit(self, tenant: str, adapter: str, limits: object, *, actor: str) -> Adapter:
+        """Change what all callers of an adapter may use of it together, those too with whom it is shared.
+
+        Args:
+            limits: a JSON merge patch, see :func:`app.services.checks.patched_limits`.
+
+        Raises:
+            NotFound, InvalidRequest, RegistryUnavailable
+        """
+        async with self._database.write() as connection:
+            old = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
+            new = replace(old, limits=patched_limits(old.limits, limits))
+            if new != old:
+                await stored.set_limits(connection, old.id, new.limits)
+                await audit.record(
+                    connection,
+                    at=self._clock(),
+                    actor=actor,
+                    action="adapter.limit",
+                    tenant=tenant,
+                    subject=adapter,
+                    before={"limits": old.limits.given},
+                    after={"limits": new.limits.given},
+                )
+        return new
 
     async def list_versions(
         self,

@@ -1,15 +1,18 @@
 """Sealing the audit trail while the server runs, and proving later that nobody changed it."""
 
 import asyncio
+import hmac
 import json
 import logging
 import os
 import secrets
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from app.audit import GENESIS, Seal, problems, sealed
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.audit import GENESIS, Seal, anchored, problems, sealed
 from app.clock import Clock, utc_now
 from app.database import audit_seals as stored
 from app.database import events
@@ -34,11 +37,13 @@ class Verdict:
     Attributes:
         sealed: rows under seal; ``fresh`` are those behind them, seconds old as long as a server runs.
         problems: in words, the oldest first; none: nobody changed anything.
+        trimmed: rows up to this id were removed, as the settings say; 0: none.
     """
 
     sealed: int
     fresh: int
     problems: tuple[str, ...]
+    trimmed: int = 0
 
 
 class AuditService:
@@ -71,7 +76,9 @@ class AuditService:
         witness, count = await asyncio.to_thread(_read, self._witness), 0
         async with self._database.write() as connection:
             last = await stored.last(connection, lock=True)
-            self.intact = witness is None or await stored.holds(connection, witness)
+            anchor, first = await stored.start(connection)
+            trimmed = first.row_id if anchor and self._is_ours(anchor, first) else 0
+            self.intact = witness is None or witness.row_id <= trimmed or await stored.holds(connection, witness)
             if not self.intact:
                 logger.error("the audit trail was tampered with, and is sealed no more: run tenora audit verify")
                 return 0
@@ -94,17 +101,57 @@ class AuditService:
             RegistryUnavailable, OSError
         """
         witness = await asyncio.to_thread(_read, self._witness)
-        count, found, previous, seen = 0, list[str](), GENESIS, False
         async with self._database.read() as connection:
-            while seals := await stored.above(connection, previous.row_id, limit=BATCH):
-                upto = seals[-1].row_id
-                rows = await events.rows_between(connection, previous.row_id, upto, limit=upto - previous.row_id)
-                found += problems(self._key, previous, rows, seals)
-                count, previous, seen = count + len(seals), seals[-1], seen or witness in seals
-            fresh = await events.count_above(connection, previous.row_id)
+            while True:
+                verdict = await self._look(connection, witness)
+                anchor, _ = await stored.start(connection)
+                # What was trimmed meanwhile is not missing.
+                if (anchor.row_id if anchor else 0) == verdict.trimmed:
+                    return verdict
+
+    async def _look(self, connection: AsyncConnection, witness: Seal | None) -> Verdict:
+        anchor, previous = await stored.start(connection)
+        trimmed, count, found = previous.row_id, 0, list[str]()
+        if anchor is not None and not self._is_ours(anchor, previous):
+            found.append(f"the start was cut off, up to row {trimmed}, by somebody else")
+        old = await events.rows_between(connection, 0, trimmed, limit=BATCH)
+        found += [f"row {row.id} was put in later, before the start" for row in old]
+        seen = witness is not None and witness.row_id <= trimmed
+        while seals := await stored.above(connection, previous.row_id, limit=BATCH):
+            upto = seals[-1].row_id
+            rows = await events.rows_between(connection, previous.row_id, upto, limit=upto - previous.row_id)
+            found += problems(self._key, previous, rows, seals)
+            count, previous, seen = count + len(seals), seals[-1], seen or witness in seals
+        fresh = await events.count_above(connection, previous.row_id)
         if witness is not None and not seen:
             found.append(f"this server saw row {witness.row_id} sealed, and that seal is no more: the end was cut off")
-        return Verdict(count, fresh, tuple(found))
+        return Verdict(count, fresh, tuple(found), trimmed)
+
+    async def trim(self, before: datetime) -> int:
+        """Remove some of the sealed rows from before then, the oldest first; returns how many.
+
+        None, if they are not as they were sealed: what somebody changed must not be lost with its proof.
+
+        Raises:
+            RegistryUnavailable
+        """
+        async with self._database.write() as connection:
+            newest = await stored.last(connection, lock=True)
+            anchor, first = await stored.start(connection)
+            upto = min(newest.row_id, await events.settled_id(connection, before=before))
+            seals = [one for one in await stored.above(connection, first.row_id, limit=BATCH) if one.row_id <= upto]
+            if not seals:
+                return 0
+            last = seals[-1]
+            rows = await events.rows_between(connection, first.row_id, last.row_id, limit=last.row_id - first.row_id)
+            if problems(self._key, first, rows, seals) or (anchor is not None and not self._is_ours(anchor, first)):
+                logger.error("the audit trail was tampered with, and is trimmed no more: run tenora audit verify")
+                return 0
+            await stored.trim(connection, anchored(self._key, last))
+        return len(seals)
+
+    def _is_ours(self, anchor: Seal, first: Seal) -> bool:
+        return hmac.compare_digest(anchor.mac, anchored(self._key, first).mac)
 
 
 def _write(path: Path, last: Seal) -> None:

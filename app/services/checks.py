@@ -8,6 +8,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from app.errors import InvalidRequest
+from app.limits.limits import COSTS, Limits
+from app.money import InvalidAmount, parse_amount
 from app.registry import Page
 
 if TYPE_CHECKING:
@@ -81,6 +83,26 @@ def patched(field: str, old: Numbers, raw: object) -> Numbers:
         if value is not None and (type(value) is not int or not 0 <= value <= MOST):
             raise _invalid(f"{field}.{name}", value, f"0 to {MOST}, or null for no limit")
     return replace(old, **raw)
+
+
+def patched_limits(old: Limits, raw: object) -> Limits:
+    """Limits after a JSON merge patch, see :func:`patched`; amounts of money come as decimals, ``"12.50"``.
+
+    Raises:
+        InvalidRequest
+    """
+    if not isinstance(raw, Mapping):
+        return patched("limits", old, raw)
+    counts = {name: value for name, value in raw.items() if name not in COSTS}
+    costs = {name: None if raw[name] is None else _amount(f"limits.{name}", raw[name]) for name in raw.keys() & COSTS}
+    return replace(patched("limits", old, counts), **costs)
+
+
+def _amount(field: str, text: object) -> int:
+    try:
+        return parse_amount(text)
+    except InvalidAmount as error:
+        raise _invalid(field, text, f"{error}, or null for no limit") from None
 
 
 def checked_limit(limit: int) -> int:

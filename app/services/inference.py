@@ -103,7 +103,7 @@ class InferenceService:
             EngineUnavailable
             Busy: the server has more to do than it can, or the deadline cannot be kept.
             QueueFull: the tenant has as many requests waiting as it may.
-            LimitExceeded, BudgetExceeded: it would be more than the tenant or its key may use.
+            LimitExceeded, BudgetExceeded: it would be more than the tenant, its key or the adapter may be used for.
             adapters.errors.StorageError: the version's bytes could not be had.
         """
         checked = _CHECKS[endpoint](body, self._limits)
@@ -188,7 +188,7 @@ class InferenceService:
         if self._prefetcher and target.key:
             self._prefetcher.seen(target.key, request.tenant)
         with stage("limits"):
-            permit = await self._limiting.admit(caller, request) if self._limiting else None
+            permit = await self._limiting.admit(caller, request, target.resolved) if self._limiting else None
         work = self._outcomes.observed(target.resolved, request.request_id, self._engine.answer(request))
         if self._meter:
             work = self._meter.metered(caller, request, work, permit=permit)

@@ -8,7 +8,7 @@ from adapters.errors import InvalidName
 from adapters.identity import DEFAULT_ALIAS, parse_model_name
 from app.errors import InvalidRequest
 from app.restrictions import Restrictions
-from app.services.checks import patched
+from app.services.checks import patched_limits
 
 #: Names, and networks, of one key.
 MOST = 100
@@ -18,7 +18,7 @@ def changed(old: Restrictions, raw: Mapping[str, object], *, base_name: str) -> 
     """Restrictions after a JSON merge patch: null lifts one, what is not named stays, a list replaces the other.
 
     Args:
-        raw: of ``limits`` (see :func:`app.services.checks.patched`), ``adapters``, ``addresses``.
+        raw: of ``limits`` (see :func:`app.services.checks.patched_limits`), ``adapters``, ``addresses``.
         base_name: what callers name the base model.
 
     Raises:
@@ -26,7 +26,7 @@ def changed(old: Restrictions, raw: Mapping[str, object], *, base_name: str) -> 
     """
     new = old
     if "limits" in raw:
-        new = replace(new, limits=patched("limits", old.limits, raw["limits"]))
+        new = replace(new, limits=patched_limits(old.limits, raw["limits"]))
     if "adapters" in raw:
         new = replace(new, adapters=_adapters(raw["adapters"], base_name))
     if "addresses" in raw:

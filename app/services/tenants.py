@@ -27,6 +27,7 @@ from app.services.checks import (
     checked_weight,
     page_of,
     patched,
+    patched_limits,
     read_cursor,
 )
 from app.services.quotas import limits_of
@@ -123,7 +124,7 @@ class TenantService:
                 disabled=old.disabled if disabled is None else disabled,
                 quota=old.quota if quota is KEEP else patched("quota", old.quota, quota),
                 weight=old.weight if weight is None else weight,
-                limits=old.limits if limits is KEEP else patched("limits", old.limits, limits),
+                limits=old.limits if limits is KEEP else patched_limits(old.limits, limits),
             )
             if new != old:
                 await stored.update_tenant(connection, new, quota=limits_of(new.quota))

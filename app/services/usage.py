@@ -24,12 +24,14 @@ class Report:
 
     Attributes:
         start, end: the first hour's beginning and the last one's end.
+        currency: of what it cost.
     """
 
     start: datetime
     end: datetime
     groups: tuple[Group, ...]
     total: Used
+    currency: str
 
 
 class UsageService:
@@ -38,8 +40,8 @@ class UsageService:
     What a request used is told about a second after it has ended.
     """
 
-    def __init__(self, database: Database, *, clock: Clock = utc_now) -> None:
-        self._database, self._clock = database, clock
+    def __init__(self, database: Database, *, currency: str = "", clock: Clock = utc_now) -> None:
+        self._database, self._currency, self._clock = database, currency, clock
 
     async def report(
         self, tenant: str | None, *, start: datetime | None, end: datetime | None, by: Sequence[Grouping]
@@ -65,7 +67,7 @@ class UsageService:
                 param="by",
             )
         total = sum((group.used for group in groups), Used())
-        return Report(start_of(hours.start), start_of(hours.stop), tuple(groups), total)
+        return Report(start_of(hours.start), start_of(hours.stop), tuple(groups), total, self._currency)
 
 
 def _check_groupings(by: Sequence[Grouping]) -> None:

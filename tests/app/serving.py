@@ -12,7 +12,16 @@ from adapters.identity import VersionKey
 from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.urls import database_url
-from app.engine.base import Answer, EngineEvent, EngineRequest, EngineStats, Listener, SmokeResult, TokenUsage
+from app.engine.base import (
+    Answer,
+    EngineEvent,
+    EngineRequest,
+    EngineStats,
+    Listener,
+    MostTokens,
+    SmokeResult,
+    TokenUsage,
+)
 from app.engine.overview import EngineOverview, EngineState, LoadPhases
 from app.errors import EngineUnavailable
 from app.secrets import load_pepper
@@ -90,8 +99,8 @@ class NoEngine:
     def load_of(self, request_id: str) -> LoadPhases | None:
         return self.loads.get(request_id)
 
-    async def most_tokens(self, request: EngineRequest) -> int:
-        return self.most
+    async def most_tokens(self, request: EngineRequest) -> MostTokens:
+        return MostTokens(0, self.most)
 
     def take_usage(self, request_id: str) -> TokenUsage | None:
         return self.usages.pop(request_id, None)

@@ -15,6 +15,7 @@ from app.engine.overview import EngineState, LoadPhases
 from app.errors import ROWS
 from app.metrics import TOP, Metrics
 from app.registry import ResolvedVersion
+from app.services.limits.accounts import Health
 from app.traffic import Traffic
 from app.usage import UsageRecord
 from tests.app.overviews import overview, queue, residency
@@ -81,6 +82,14 @@ async def test_places_and_tiers(engine: NoEngine, cache: DiskCache) -> None:
     assert one(found, "tenora_tier_used_bytes", tier="host") == 2000
     assert one(found, "tenora_tier_limit_bytes", tier="disk") == 2**34
     assert one(found, "tenora_cache_hits_total") == 0
+
+
+async def test_whether_limits_are_counted(engine: NoEngine, cache: DiskCache) -> None:
+    metrics = Metrics(engine, cache)
+    assert not any(name.startswith("tenora_limits") for name, _ in await samples(metrics))
+    metrics.watch_limits(lambda: Health(available=False, uncounted=3))
+    found = await samples(metrics)
+    assert (one(found, "tenora_limits_available"), one(found, "tenora_limits_uncounted_total")) == (0, 3)
 
 
 async def test_loads_by_phase_and_waits_for_admission(engine: NoEngine, cache: DiskCache) -> None:

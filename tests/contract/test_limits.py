@@ -6,23 +6,27 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.identity import VersionKey
-from app.engine.base import Endpoint, EngineRequest, TokenUsage
+from adapters.identity import ModelName, VersionKey
+from app.engine.base import Endpoint, EngineRequest, MostTokens, TokenUsage
 from app.errors import BudgetExceeded, InvalidRequest, LimitExceeded, NotFound, TenoraError
+from app.limits.limiter import Standing
 from app.limits.limits import UNLIMITED, Limits
-from app.registry import Caller, Scope
+from app.registry import Caller, ResolvedVersion, Scope
 from app.restrictions import UNRESTRICTED, Restrictions
 from app.services.limits.memory import MemoryAccounts
 from app.services.limits.service import LimitService
 from app.services.metering.journal import Journal
 from app.services.metering.ledger import Ledger
 from app.services.metering.meter import Meter
+from app.services.prices import PriceService
+from app.services.sharing import SharingService
 from tests.app.serving import NoEngine
 from tests.contract.registry import Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
 
 SCOPES = ["inference", "usage:read"]
+NEVER = "more than the adapter's owner allows of it to one request: it never fits; ask for fewer tokens"
 WHOLE = {"choices": [{"finish_reason": "stop"}]}
 
 
@@ -32,7 +36,8 @@ def request(identity: str) -> EngineRequest:
 
 
 def service(node: Node, engine: NoEngine) -> LimitService:
-    return LimitService(engine, MemoryAccounts(node.database, clock=node.clock, monotonic=node.clock.monotonic))
+    accounts = MemoryAccounts(node.database, clock=node.clock, monotonic=node.clock.monotonic)
+    return LimitService(engine, accounts, PriceService(node.database, clock=node.clock))
 
 
 async def caller_of(node: Node, tenant: str, **limits: int) -> Caller:
@@ -121,6 +126,93 @@ async def test_another_tenant_feels_nothing(node: Node) -> None:
     assert permit.standing.tokens.remaining == 0
 
 
+async def version_of(node: Node, caller: Caller, name: ModelName) -> ResolvedVersion:
+    return await node.adapters.resolve(caller.tenant_id or 0, name)
+
+
+async def shared_adapter(node: Node) -> None:
+    """``prices`` of ``pricing``, which ``retail`` may use."""
+    for slug in ("pricing", "retail"):
+        await node.tenants.create(slug, actor="cli")
+    await node.publish("pricing", "prices", "1")
+    await SharingService(node.database).share("pricing", "prices", "retail", actor="cli", must_exist=True)
+
+
+async def test_an_adapters_limits_bind_all_its_callers_together(node: Node) -> None:
+    await shared_adapter(node)
+    limited = await node.adapters.limit("pricing", "prices", {"concurrent_requests": 2}, actor="cli")
+    assert limited == await node.adapters.get_adapter("pricing", "prices")
+    assert limited.limits == Limits(concurrent_requests=2)
+    owner, guest = await caller_of(node, "pricing"), await caller_of(node, "retail")
+    own = await version_of(node, owner, ModelName("prices"))
+    shared = await version_of(node, guest, ModelName("prices", owner="pricing"))
+    assert own.limits == shared.limits == limited.limits
+    limits = service(node, NoEngine())
+    permits = [await limits.admit(owner, request("1"), own), await limits.admit(guest, request("2"), shared)]
+    for caller, version in ((owner, own), (guest, shared)):
+        with pytest.raises(LimitExceeded, match="concurrent_requests") as refused:
+            await limits.admit(caller, request("3"), version)
+        assert refused.value.standing == Standing(None, None)
+    await limits.admit(owner, request("4"))
+    limits.settle(permits[1], 0)
+    await limits.admit(guest, request("5"), shared)
+
+
+async def test_a_guest_learns_no_figure_of_an_adapters_use(node: Node) -> None:
+    await shared_adapter(node)
+    engine, guest = NoEngine(), await caller_of(node, "retail")
+    limits = service(node, engine)
+    said = set()
+    for used in (3, 5, 9):
+        engine.most = used
+        owner = await caller_of(node, "pricing", tokens_per_month=10**9)
+        await node.adapters.limit("pricing", "prices", None, actor="cli")
+        await limits.admit(owner, request(str(used)), await version_of(node, owner, ModelName("prices")))
+        node.clock.advance(used)
+        engine.most = 10
+        for name in ("tokens_per_minute", "tokens_per_day"):
+            for allowed, error in ((10, (LimitExceeded, BudgetExceeded)), (9, InvalidRequest)):
+                patch = dict.fromkeys(("tokens_per_minute", "tokens_per_day")) | {name: allowed}
+                await node.adapters.limit("pricing", "prices", patch, actor="cli")
+                shared = await version_of(node, guest, ModelName("prices", owner="pricing"))
+                with pytest.raises(error) as refused:
+                    await limits.admit(guest, request("x"), shared)
+                retry_after = refused.value.retry_after if name == "tokens_per_minute" else None
+                said.add((str(refused.value), retry_after))
+    assert said == {
+        ("tokens_per_minute: more than the adapter's owner allows of it just now", 60),
+        ("tokens_per_day: more than the adapter's owner allows of it just now", None),
+        (f"tokens_per_minute: {NEVER}", None),
+        (f"tokens_per_day: {NEVER}", None),
+    }
+
+
+async def test_limits_of_an_adapter_are_known_again_after_a_restart(node: Node, tmp_path) -> None:
+    await shared_adapter(node)
+    engine = NoEngine()
+    engine.most = 7
+    owner, guest = await caller_of(node, "pricing"), await caller_of(node, "retail")
+    ledger = Ledger(node.database, Journal(tmp_path / "usage"))
+    await ledger.open()
+    limits = service(node, engine)
+    meter = Meter(engine, ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
+    for number, (caller, name) in enumerate(
+        [(owner, ModelName("prices")), (guest, ModelName("prices", owner="pricing")), (owner, None)]
+    ):
+        version = await version_of(node, caller, name) if name else None
+        await answered(meter, limits, caller, engine, request(f"{number}" * 32), version)
+    await ledger.close()
+    again = service(node, engine)
+    await again.accounts.restore()
+    for allowed in ({"tokens_per_minute": 20}, {"tokens_per_month": 20, "tokens_per_minute": None}):
+        await node.adapters.limit("pricing", "prices", allowed, actor="cli")
+        version = await version_of(node, owner, ModelName("prices"))
+        with pytest.raises((LimitExceeded, BudgetExceeded), match="found 21 with this request, allowed 20"):
+            await again.admit(owner, request("x"), version)
+    await node.adapters.limit("pricing", "prices", {"tokens_per_month": 21}, actor="cli")
+    await again.admit(owner, request("x"), await version_of(node, owner, ModelName("prices")))
+
+
 async def test_a_request_that_can_never_fit_is_a_wrong_one(node: Node) -> None:
     await node.tenants.create("pricing", actor="cli")
     engine = NoEngine()
@@ -135,9 +227,9 @@ async def test_tokens_are_counted_beforehand_only_for_who_has_a_limit_of_them(no
     class Counting(NoEngine):
         counted = 0
 
-        async def most_tokens(self, request: EngineRequest) -> int:
+        async def most_tokens(self, request: EngineRequest) -> MostTokens:
             self.counted += 1
-            return 7
+            return MostTokens(4, 3)
 
     await node.tenants.create("pricing", actor="cli")
     engine = Counting()
@@ -148,7 +240,14 @@ async def test_tokens_are_counted_beforehand_only_for_who_has_a_limit_of_them(no
     assert engine.counted == 1
 
 
-async def answered(meter: Meter, limits: LimitService, caller: Caller, engine: NoEngine, one: EngineRequest) -> None:
+async def answered(
+    meter: Meter,
+    limits: LimitService,
+    caller: Caller,
+    engine: NoEngine,
+    one: EngineRequest,
+    version: ResolvedVersion | None = None,
+) -> None:
     """One request of which the engine says that it used 7 tokens."""
 
     async def work() -> dict[str, object]:
@@ -156,7 +255,8 @@ async def answered(meter: Meter, limits: LimitService, caller: Caller, engine: N
         engine.usages[one.request_id] = TokenUsage(4, 0, 3, 0.1)
         return WHOLE
 
-    permit = await limits.admit(caller, one)
+    key = version.key if version else None
+    permit, one = await limits.admit(caller, one, version), replace(one, adapter=key)
     await meter.metered(caller, one, work(), permit=permit)
 
 

@@ -13,8 +13,10 @@ from app.database import usage
 from app.database.session import Database
 from app.database.tables import limit_accounts, limit_grants
 from app.errors import RegistryUnavailable
-from app.limits.limiter import Exceeded, Grant, Subject
+from app.limits.limiter import Exceeded, Grant, Rate, Subject
 from app.limits.limits import Limits
+from app.limits.remaining import Left
+from app.services.limits.accounts import Health
 from app.services.limits.choice import accounts_of
 from app.services.limits.memory import MemoryAccounts
 from app.services.limits.shared import LEASE_S, SharedAccounts
@@ -46,8 +48,10 @@ def database_time(clock: SettableClock, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture
-async def servers(node: Node, other_node: Node) -> tuple[SharedAccounts, SharedAccounts]:
-    return SharedAccounts(node.database, "1" * 32), SharedAccounts(other_node.database, "2" * 32)
+async def servers(node: Node, other_node: Node, clock: SettableClock) -> tuple[SharedAccounts, SharedAccounts]:
+    nodes = ((node, "1" * 32), (other_node, "2" * 32))
+    one, other = (SharedAccounts(here.database, name, monotonic=clock.monotonic) for here, name in nodes)
+    return one, other
 
 
 class Clients:
@@ -176,6 +180,46 @@ async def test_a_new_account_begins_with_what_was_used(node, servers) -> None:
     assert not await clients.ask(servers[0], {("key", "k"): Limits(tokens_per_day=3 * 13 + 9)}, 10)
 
 
+async def test_an_adapters_account_begins_with_what_all_its_callers_used(node, servers) -> None:
+    tenant = (await node.tenants.create("pricing", actor="cli")).id
+    version = await node.publish("pricing", "prices", "1")
+    adapter = (await node.adapters.get_adapter("pricing", "prices")).id
+    of_adapter = [
+        record(number, tenant + number, version_id=version.key.version_id, at=node.clock()) for number in range(3)
+    ]
+    async with node.database.write() as connection:
+        await usage.add(connection, [*of_adapter, record(9, tenant, at=node.clock())])
+    clients, own = Clients(), ("adapter", str(adapter))
+    assert not await clients.ask(servers[0], {own: Limits(tokens_per_day=3 * 13 + 9)}, 10)
+    assert await clients.ask(servers[1], {own: Limits(tokens_per_day=3 * 13 + 10)}, 10)
+    assert not await clients.ask(servers[0], {own: Limits(tokens_per_day=3 * 13 + 10), KEY: Limits()}, 1)
+
+
+async def test_what_is_left_is_told_by_every_server(node, clock, servers) -> None:
+    tenant = (await node.tenants.create("pricing", actor="cli")).id
+    own: Subject = ("tenant", str(tenant))
+    async with node.database.write() as connection:
+        await usage.add(connection, [record(1, tenant, at=clock(), cost=9)])
+    limits = {own: Limits(requests_per_minute=3, tokens_per_month=50, cost_per_day=20, tokens_per_request=40)}
+    # Before it has an account, a subject has used what its records say.
+    assert await servers[1].left(limits) == {
+        own: [
+            Left("requests_per_minute", 3, 0, 0.0),
+            Left("tokens_per_request", 40, None, None),
+            Left("tokens_per_month", 50, 13, 30.5 * 86400),
+            Left("cost_per_day", 20, 9, 43200),
+        ]
+    }
+    assert await rows(node) == (0, 0)
+    clients = Clients()
+    assert await clients.ask(servers[0], limits, 30)
+    requests, _, tokens, cost = (await servers[1].left(limits))[own]
+    assert (requests.used, requests.remaining, tokens.used, tokens.remaining) == (1, 2, 43, 7)
+    assert (cost.used, cost.remaining) == (9, 11)
+    clock.advance(61)
+    assert (await servers[1].left(limits))[own][0] == Left("requests_per_minute", 3, 0, 0.0)
+
+
 async def test_who_has_no_limit_costs_nothing(node, servers) -> None:
     clients = Clients()
     assert await clients.ask_all(servers, {TENANT: Limits(), KEY: Limits()}, 0) == CLIENTS
@@ -237,6 +281,94 @@ async def test_the_settings_choose(node: Node, tmp_path: Path) -> None:
         SharedAccounts,
         MemoryAccounts,
     ]
+    for wanted, admitted in (("refuse", False), ("admit", True)):
+        chosen_accounts = accounts_of(Settings(limits_unavailable=wanted), node.database, "1" * 32)
+        assert isinstance(chosen_accounts, SharedAccounts)
+        assert chosen_accounts._admit is admitted
     with pytest.raises(ValueError, match="TENORA_LIMIT_ACCOUNTS: found database"):
         chosen(sqlite, "database")
     await sqlite.close()
+
+
+async def test_who_is_let_in_while_nobody_can_count_is_counted_afterwards(node, clock, caplog, monkeypatch) -> None:
+    server = SharedAccounts(node.database, "1" * 32, admit=True, monotonic=clock.monotonic)
+    monkeypatch.setattr("app.services.limits.shared.utc_now", clock)
+    clients, limits = Clients(), {TENANT: Limits(requests_per_minute=5, tokens_per_day=100, cost_per_day=1000)}
+    assert await clients.ask(server, limits, 10)
+    clients.settle(server, next(iter(clients.granted)), 10)
+    await server.close()
+    working = server._database
+    server._database = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
+    with pytest.raises(RegistryUnavailable):
+        await server.tend()
+    # More than fit: nobody can say.
+    assert [await clients.ask(server, limits, 30) for _ in range(6)] == [True] * 6
+    assert server.health == Health(available=False, uncounted=6)
+    assert caplog.text.count("limits cannot be counted") == 1
+    running, *ended = clients.granted
+    for request_id in ended:
+        server.settle(request_id, clients.granted.pop(request_id), 12, 7)
+    await server._database.close()
+    server._database = working
+    await server.tend()
+    assert server.health == Health(available=True, uncounted=6)
+    assert "6 requests were let in uncounted" in caplog.text
+    assert not await clients.ask(server, limits)
+    clock.advance(61)
+    for name, used in (("tokens_per_day", 10 + 5 * 12), ("cost_per_day", 5 * 7)):
+        decision = await server.take("x" * 32, {TENANT: Limits(**{name: used})}, 1, 1)
+        assert isinstance(decision.outcome, Exceeded)
+        assert decision.outcome.found == used + 1
+    # What still ran when the accounts came back counts when it ends.
+    clients.settle(server, running, 30)
+    await server.tend()
+    assert not await clients.ask(server, {TENANT: Limits(tokens_per_day=100)}, 1)
+    await server.close()
+
+
+async def test_who_may_be_let_in_uncounted_waits_for_no_decision(node, monkeypatch) -> None:
+    server, asked = SharedAccounts(node.database, "1" * 32, admit=True), asyncio.Event()
+
+    async def late(*_: object) -> object:
+        await asked.wait()
+        return {}
+
+    clients, limits = Clients(), {TENANT: Limits(concurrent_requests=1)}
+    with monkeypatch.context() as patched:
+        patched.setattr(stored, "lock", late)
+        patched.setattr("app.services.limits.shared._PATIENCE_S", 0.01)
+        assert await clients.ask(server, limits)
+        assert server.health == Health(available=False, uncounted=1)
+        asked.set()
+        await server.close()
+    # The decision that came too late is nobody's.
+    await server.tend()
+    await server.close()
+    assert (await rows(node))[1] == 0
+
+
+async def test_who_does_not_wait_asks_the_database_once(node, clock, servers, monkeypatch) -> None:
+    transactions = 0
+    lock = stored.lock
+
+    async def counted(*arguments: object) -> object:
+        nonlocal transactions
+        transactions += 1
+        return await lock(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(stored, "lock", counted)
+    clients, limits = Clients(), {TENANT: Limits(requests_per_minute=2, tokens_per_minute=100), KEY: Limits()}
+    assert [await clients.ask(servers[0], limits, 1) for _ in range(3)] == [True, True, False]
+    asked = transactions
+    clock.advance(30)
+    for _ in range(50):
+        decision = await servers[0].take("x" * 32, limits, 1)
+        assert isinstance(decision.outcome, Exceeded)
+    assert decision.outcome.retry_after_s == pytest.approx(30, abs=0.21)
+    assert decision.standing.requests == Rate(2, 0, pytest.approx(30, abs=0.21))
+    assert transactions == asked
+    # A limit that was changed counts at once, and so does the end of the minute.
+    assert await clients.ask(servers[0], {TENANT: Limits(requests_per_minute=3)}, 1)
+    assert not await clients.ask(servers[0], limits, 1)
+    clock.advance(30.5)
+    assert await clients.ask(servers[0], limits, 1)

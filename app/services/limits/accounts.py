@@ -7,6 +7,7 @@ from typing import Protocol
 
 from app.limits.limiter import Exceeded, Grant, Limiter, Standing, Subject
 from app.limits.limits import Limits
+from app.limits.remaining import Left
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,25 +16,48 @@ class Decision:
 
     Attributes:
         outcome: what it was given, or the limit that was in its way.
-        standing: where its subjects stand after that.
+        standing: where its tenant and key stand after that; what others use of an adapter is not theirs to know.
     """
 
     outcome: Grant | Exceeded
     standing: Standing
 
 
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether accounts can be asked.
+
+    Attributes:
+        uncounted: requests that were let in without being asked for, as they could not.
+    """
+
+    available: bool
+    uncounted: int
+
+
 class Accounts(Protocol):
     """What all subjects have used."""
 
-    async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int) -> Decision:
-        """Take what a request can use, of all its subjects or of none.
+    @property
+    def health(self) -> Health:
+        """For the platform."""
+
+    async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
+        """Take what a request can use and cost, of all its subjects or of none.
 
         Raises:
             RegistryUnavailable: nobody can say what there is.
         """
 
-    def settle(self, request_id: str, grant: Grant, tokens: int) -> None:
+    def settle(self, request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
         """Give back what a request did not use that has ended. Once per grant; it never waits."""
+
+    async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
+        """Where these subjects stand with each limit that they have.
+
+        Raises:
+            RegistryUnavailable
+        """
 
     async def restore(self) -> None:
         """Count what was used before this process began; once, before the first request.
@@ -53,10 +77,13 @@ class Accounts(Protocol):
         """Settle what is left."""
 
 
-def decide(limiter: Limiter, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime) -> Decision:
+def decide(
+    limiter: Limiter, limits: Mapping[Subject, Limits], tokens: int, cost: int, now: float, at: datetime
+) -> Decision:
     """Ask a limiter that has the accounts."""
     try:
-        outcome: Grant | Exceeded = limiter.take(limits, tokens, now, at)
+        outcome: Grant | Exceeded = limiter.take(limits, tokens, now, at, cost=cost)
     except Exceeded as exceeded:
         outcome = exceeded
-    return Decision(outcome, limiter.standing(limits, now, at))
+    own = {subject: limit for subject, limit in limits.items() if subject[0] != "adapter"}
+    return Decision(outcome, limiter.standing(own, now, at))

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from app.clock import Clock, utc_now
 from app.database import usage as stored
 from app.database.session import Database
-from app.limits.limiter import Grant, Limiter, Subject, subjects_of
+from app.limits.limiter import Account, Grant, Limiter, Subject, subjects_of
 from app.limits.limits import Limits
+from app.limits.remaining import Left, left
 from app.limits.window import SPAN_S
-from app.services.limits.accounts import Decision, decide
+from app.services.limits.accounts import Decision, Health, decide
 
 
 class MemoryAccounts:
@@ -25,26 +26,32 @@ class MemoryAccounts:
         self._database, self._clock, self._monotonic = database, clock, monotonic
         self._limiter = Limiter()
 
-    async def take(self, _request_id: str, limits: Mapping[Subject, Limits], tokens: int) -> Decision:
-        return decide(self._limiter, limits, tokens, self._monotonic(), self._clock())
+    @property
+    def health(self) -> Health:
+        return Health(available=True, uncounted=0)
 
-    def settle(self, _request_id: str, grant: Grant, tokens: int) -> None:
-        self._limiter.settle(grant, tokens, self._monotonic(), self._clock())
+    async def take(self, _request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
+        return decide(self._limiter, limits, tokens, cost, self._monotonic(), self._clock())
+
+    def settle(self, _request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
+        self._limiter.settle(grant, tokens, self._monotonic(), self._clock(), cost=cost)
+
+    async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
+        accounts, now, at = self._limiter.accounts, self._monotonic(), self._clock()
+        return {subject: left(limit, accounts.get(subject) or Account(), now, at) for subject, limit in limits.items()}
 
     async def restore(self) -> None:
         now, at = self._monotonic(), self._clock()
         async with self._database.read() as connection:
             budgets = await stored.month_totals(connection, at)
             recent = await stored.records_since(connection, at, seconds=SPAN_S)
-        for tenant_id, key_id, tokens_of_day, tokens_of_month in budgets:
-            for subject in subjects_of(tenant_id, key_id):
-                self._limiter.restore(
-                    subject, tokens_of_day=tokens_of_day, tokens_of_month=tokens_of_month, now=now, at=at
-                )
-        for record in recent:
+        for subjects, used in budgets:
+            for subject in subjects:
+                self._limiter.restore(subject, used, now, at)
+        for record, adapter_id in recent:
             # A clock that was put back must not count them for longer than a minute.
             came = min(now, now - (at - record.at).total_seconds())
-            for subject in subjects_of(record.tenant_id, record.key_id):
+            for subject in subjects_of(record.tenant_id, record.key_id, adapter_id):
                 self._limiter.restore_request(subject, record.prompt_tokens + record.output_tokens, came, at)
 
     async def tend(self) -> None:

@@ -1,29 +1,35 @@
-"""What a tenant and its key may use: asked before a request runs, settled when it has ended."""
+"""What a tenant, its key and an adapter may be used for: asked before a request runs, settled when it has ended."""
 
 import math
 from dataclasses import dataclass, fields
 
-from app.engine.base import Engine, EngineRequest
+from app.engine.base import Engine, EngineRequest, MostTokens
 from app.errors import BudgetExceeded, InvalidRequest, Limited, LimitExceeded
-from app.limits.limiter import Exceeded, Grant, Standing, subjects_of
-from app.limits.limits import Limits
+from app.limits.limiter import Exceeded, Grant, Standing, Subject, subjects_of
+from app.limits.limits import COSTS, Limits
+from app.limits.remaining import Left
 from app.limits.window import SPAN_S
-from app.registry import Caller
+from app.money import Price, amount_text
+from app.registry import Caller, ResolvedVersion
 from app.services.limits.accounts import Accounts
+from app.services.prices import PriceService
 
 #: Seconds between two times that accounts are tended.
 EVERY_S = 5.0
-_BUDGETS = frozenset({"tokens_per_day", "tokens_per_month"})
+_BUDGETS = frozenset({"tokens_per_day", "tokens_per_month"}) | COSTS
+_MINUTES = frozenset({"requests_per_minute", "tokens_per_minute"})
 _TOKENS = _BUDGETS | {"tokens_per_minute", "tokens_per_request"}
+_NONE = MostTokens(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What one request took, and where its caller stands after that."""
+    """What one request took, where its caller stands after that, and what its tokens cost."""
 
     request_id: str
     grant: Grant
     standing: Standing
+    price: Price
 
 
 class LimitService:
@@ -31,43 +37,82 @@ class LimitService:
 
     Attributes:
         accounts: what they are counted on.
+        prices: what requests cost.
         refused: requests by the name of the limit that was in their way.
     """
 
-    def __init__(self, engine: Engine, accounts: Accounts) -> None:
-        self._engine, self.accounts = engine, accounts
+    def __init__(self, engine: Engine, accounts: Accounts, prices: PriceService) -> None:
+        self._engine, self.accounts, self.prices = engine, accounts, prices
         self.refused = dict.fromkeys((field.name for field in fields(Limits)), 0)
 
-    async def admit(self, caller: Caller, request: EngineRequest) -> Permit:
+    async def admit(self, caller: Caller, request: EngineRequest, version: ResolvedVersion | None = None) -> Permit:
         """Take what a request can use; :meth:`settle` gives back what it did not. All of its limits, or none.
+
+        Args:
+            version: what the request names; None for the base model.
 
         Raises:
             LimitExceeded, BudgetExceeded
             InvalidRequest: it can use more than one request may.
             EngineUnavailable, RegistryUnavailable
         """
-        own = (caller.limits, caller.restrictions.limits)
-        limits = dict(zip(subjects_of(caller.tenant_id or 0, caller.key_id), own, strict=True))
+        limits = _limits(caller, version)
         # Only who has a limit of tokens waits for them to be counted beforehand.
-        counted = any(one.counts_tokens for one in own)
-        tokens = await self._engine.most_tokens(request) if counted else 0
-        decision = await self.accounts.take(request.request_id, limits, tokens)
+        counted = any(one.counts_tokens for one in limits.values())
+        most = await self._engine.most_tokens(request) if counted else _NONE
+        price = self.prices.of(version)
+        tokens, cost = most.prompt + most.output, price.most(most.prompt, most.output)
+        decision = await self.accounts.take(request.request_id, limits, tokens, cost)
         if isinstance(decision.outcome, Exceeded):
             self.refused[decision.outcome.name] += 1
-            raise _refusal(decision.outcome, decision.standing)
-        return Permit(request.request_id, decision.outcome, decision.standing)
+            shared = version is not None and version.owner != caller.tenant_slug
+            raise _refusal(decision.outcome, decision.standing, shared=shared)
+        return Permit(request.request_id, decision.outcome, decision.standing, price)
 
-    def settle(self, permit: Permit, tokens: int) -> None:
-        """The request has ended, and used so many tokens. Once per permit."""
-        self.accounts.settle(permit.request_id, permit.grant, tokens)
+    async def left(self, caller: Caller) -> dict[str, list[Left]]:
+        """Where a tenant's key stands with the limits of its tenant, and with its own; by ``tenant`` and ``key``.
+
+        Raises:
+            RegistryUnavailable
+        """
+        found = await self.accounts.left(_limits(caller, None))
+        return {subject[0]: left for subject, left in found.items()}
+
+    def settle(self, permit: Permit, tokens: int, cost: int = 0) -> None:
+        """The request has ended, used so many tokens and cost so many picos. Once per permit."""
+        self.accounts.settle(permit.request_id, permit.grant, tokens, cost)
 
 
-def _refusal(exceeded: Exceeded, standing: Standing) -> Limited | InvalidRequest:
-    whose = f"allowed {exceeded.allowed} of this {exceeded.subject[0]}"
-    text = f"{exceeded.name}: found {exceeded.found} with this request, {whose}"
+def _limits(caller: Caller, version: ResolvedVersion | None) -> dict[Subject, Limits]:
+    subjects = subjects_of(caller.tenant_id or 0, caller.key_id, version.adapter_id if version else None)
+    own = (caller.limits, caller.restrictions.limits)
+    return dict(zip(subjects, (*own, version.limits) if version else own, strict=True))
+
+
+def _refusal(exceeded: Exceeded, standing: Standing, *, shared: bool) -> Limited | InvalidRequest:
+    if shared and exceeded.subject[0] == "adapter":
+        return _refusal_of_owner(exceeded, standing)
+    found, allowed = exceeded.found, exceeded.allowed
+    numbers = (amount_text(found), amount_text(allowed)) if exceeded.name in COSTS else (found, allowed)
+    text = f"{exceeded.name}: found {numbers[0]} with this request, allowed {numbers[1]} of this {exceeded.subject[0]}"
     if exceeded.retry_after_s is None and exceeded.name in _TOKENS:
         return InvalidRequest(f"{text}: it never fits; ask for fewer tokens", param="max_tokens")
-    kind = BudgetExceeded if exceeded.name in _BUDGETS else LimitExceeded
+    kind = _kind(exceeded)
     # A limit of 0 is no matter of time: whoever set it may change it.
     retry_after = math.ceil(SPAN_S if exceeded.retry_after_s is None else max(1, exceeded.retry_after_s))
     return kind(text, param=exceeded.name, retry_after=retry_after, standing=standing)
+
+
+def _refusal_of_owner(exceeded: Exceeded, standing: Standing) -> Limited | InvalidRequest:
+    """To whom an adapter is only shared with: no figure, as each would tell what the others use of it."""
+    text = f"{exceeded.name}: more than the adapter's owner allows of it"
+    if exceeded.retry_after_s is None and exceeded.name in _TOKENS:
+        return InvalidRequest(f"{text} to one request: it never fits; ask for fewer tokens", param="max_tokens")
+    # When a minute has room again depends on when the others came; of all else it is the same for everybody.
+    wait_s = None if exceeded.name in _MINUTES else exceeded.retry_after_s
+    retry_after = math.ceil(SPAN_S if wait_s is None else wait_s)
+    return _kind(exceeded)(f"{text} just now", param=exceeded.name, retry_after=retry_after, standing=standing)
+
+
+def _kind(exceeded: Exceeded) -> type[Limited]:
+    return BudgetExceeded if exceeded.name in _BUDGETS else LimitExceeded

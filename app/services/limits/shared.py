@@ -10,20 +10,26 @@ to lose, and every request needs the registry as it is.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.clock import utc_now
 from app.database import limit_accounts as stored
 from app.database import usage
 from app.database.session import Database
 from app.errors import RegistryUnavailable
 from app.limits.limiter import Account, Exceeded, Grant, Limiter, Standing, Subject
 from app.limits.limits import Limits
-from app.services.limits.accounts import Decision, decide
+from app.limits.periods import day_of, month_of
+from app.limits.remaining import Left, left
+from app.services.limits.accounts import Decision, Health, decide
+from app.services.limits.refusals import Refusals
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +37,10 @@ logger = logging.getLogger(__name__)
 LEASE_S = 60.0
 #: Of one transaction: requests that come, and expired grants.
 _BATCH = 256
+#: How long a request waits for a decision that is not needed to let it in.
+_PATIENCE_S = 2.0
+#: In place of a step: of a grant that nobody counted.
+_UNCOUNTED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,7 @@ class _Wish:
     request_id: str
     limits: Mapping[Subject, Limits]
     tokens: int
+    cost: int
     decided: "asyncio.Future[Decision]"
 
 
@@ -45,34 +56,84 @@ class SharedAccounts:
     """:class:`app.services.limits.accounts.Accounts` of all servers on a PostgreSQL.
 
     Who has no limit has no account, until it gets one: that begins with the usage records' sums of its day and month.
+
+    Args:
+        admit: whether requests are let in while the accounts cannot be asked. What they used is counted when the
+            accounts are back, unless this server ends before that; how many run at a time is not.
     """
 
-    def __init__(self, database: Database, node_id: str) -> None:
-        self._database, self._node_id = database, node_id
+    def __init__(
+        self,
+        database: Database,
+        node_id: str,
+        *,
+        admit: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database, self._node_id, self._admit = database, node_id, admit
+        self._available, self._uncounted = True, 0
+        self._monotonic, self._refusals = monotonic, Refusals(monotonic)
+        #: What requests used that were let in uncounted.
+        self._debts: list[tuple[Grant, int, int]] = []
         self._wishes: list[_Wish] = []
-        self._ended: dict[str, int] = {}
+        #: Tokens and cost of requests that have ended.
+        self._ended: dict[str, tuple[int, int]] = {}
         self._working: asyncio.Task[None] | None = None
         #: One transaction at a time: two of this server's would wait for each other's grants.
         self._transaction = asyncio.Lock()
 
-    async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int) -> Decision:
+    async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
         bound = {subject: limit for subject, limit in limits.items() if limit.given}
         if not bound:
             return Decision(Grant((), 0, 0, 0, 0), Standing(None, None))
-        wish = _Wish(request_id, bound, tokens, asyncio.get_running_loop().create_future())
+        if self._admit and not self._available:
+            return self._let_in(bound)
+        if refused := self._refusals.find(bound):
+            return refused
+        asked = self._monotonic()
+        wish = _Wish(request_id, bound, tokens, cost, asyncio.get_running_loop().create_future())
         self._wishes.append(wish)
         self._work()
         try:
-            return await asyncio.shield(wish.decided)
-        except asyncio.CancelledError:
+            decision = await asyncio.wait_for(asyncio.shield(wish.decided), _PATIENCE_S if self._admit else None)
+        except (asyncio.CancelledError, TimeoutError) as error:
             # What is granted to nobody goes back.
             wish.decided.add_done_callback(lambda decided: self._give_back(request_id, decided))
-            raise
+            if not isinstance(error, TimeoutError):
+                raise
+            self._note(available=False)
+            return self._let_in(bound)
+        except RegistryUnavailable:
+            if not self._admit:
+                raise
+            return self._let_in(bound)
+        self._refusals.note(decision, asked)
+        return decision
 
-    def settle(self, request_id: str, grant: Grant, tokens: int) -> None:
-        if grant.subjects:
-            self._ended[request_id] = tokens
+    def settle(self, request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
+        if grant.step == _UNCOUNTED:
+            self._debts.append((grant, tokens, cost))
+        elif grant.subjects:
+            self._ended[request_id] = tokens, cost
             self._work()
+
+    @property
+    def health(self) -> Health:
+        return Health(self._available, self._uncounted)
+
+    async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
+        async with self._database.read() as connection:
+            at = await stored.moment(connection)
+            known = await stored.read(connection, limits)
+            begun = Limiter(known)
+            for subject in limits.keys() - known.keys():
+                for _, used in await usage.month_totals(connection, at, subject):
+                    begun.restore(subject, used, at.timestamp(), at)
+        accounts = begun.accounts
+        return {
+            subject: left(limit, accounts.get(subject) or Account(), at.timestamp(), at)
+            for subject, limit in limits.items()
+        }
 
     async def restore(self) -> None:
         """Accounts are where they were; what a process before this one has left is given back."""
@@ -85,13 +146,19 @@ class SharedAccounts:
             at = await stored.moment(connection)
             await stored.renew(connection, self._node_id, at + timedelta(seconds=LEASE_S))
         await self._reclaim_all()
+        await self._charge()
+        self._note(available=True)
+        self._refusals.forget_old()
         self._work()
 
     async def close(self) -> None:
         while self._working:
             await asyncio.wait([self._working])
-        if self._ended:
+        with suppress(RegistryUnavailable):
+            await self._charge()
+        if self._ended or self._debts:
             logger.warning("%d requests that have ended are not settled; their leases run out", len(self._ended))
+            logger.warning("%d requests that were let in uncounted stay so", len(self._debts))
 
     def _work(self) -> None:
         if self._working is None:
@@ -107,16 +174,18 @@ class SharedAccounts:
                     decisions = await self._decide(wishes, ended)
                 except Exception as error:  # noqa: BLE001 - it is told to all who wait, or they would for ever
                     self._ended = ended | self._ended  # tried again, at the latest when the accounts are tended
+                    self._note(available=not isinstance(error, RegistryUnavailable))
                     _refuse(wishes, error)
                     if not self._wishes:
                         return
                 else:
+                    self._note(available=True)
                     for wish, decision in zip(wishes, decisions, strict=True):
                         wish.decided.set_result(decision)
         finally:
             self._working = None
 
-    async def _decide(self, wishes: list[_Wish], ended: Mapping[str, int]) -> list[Decision]:
+    async def _decide(self, wishes: list[_Wish], ended: Mapping[str, tuple[int, int]]) -> list[Decision]:
         async with self._transaction, self._database.write() as connection:
             at = await stored.moment(connection)
             now, grants = at.timestamp(), await stored.take_grants(connection, ended)
@@ -124,8 +193,9 @@ class SharedAccounts:
             subjects |= {subject for grant in grants.values() for subject in grant.subjects}
             limiter = Limiter(await _accounts(connection, subjects, now, at))
             for request_id, grant in grants.items():
-                limiter.settle(grant, ended[request_id], now, at)
-            decisions = [decide(limiter, wish.limits, wish.tokens, now, at) for wish in wishes]
+                tokens, cost = ended[request_id]
+                limiter.settle(grant, tokens, now, at, cost=cost)
+            decisions = [decide(limiter, wish.limits, wish.tokens, wish.cost, now, at) for wish in wishes]
             await stored.save(connection, limiter.accounts, subjects)
             given = {
                 wish.request_id: decision.outcome
@@ -135,6 +205,46 @@ class SharedAccounts:
             expires_at = at + timedelta(seconds=LEASE_S)
             await stored.add_grants(connection, given, node_id=self._node_id, expires_at=expires_at)
         return decisions
+
+    async def _charge(self) -> None:
+        """Count what was let in uncounted.
+
+        Who has no account gets one from the usage records, which have these requests too.
+        """
+        debts, self._debts = self._debts, []
+        try:
+            while debts:
+                await self._charge_some(debts[:_BATCH])
+                debts = debts[_BATCH:]
+        finally:
+            self._debts = debts + self._debts
+
+    async def _charge_some(self, debts: list[tuple[Grant, int, int]]) -> None:
+        async with self._transaction, self._database.write() as connection:
+            at, subjects = (
+                await stored.moment(connection),
+                {subject for grant, *_ in debts for subject in grant.subjects},
+            )
+            known = {subject: one for subject, one in (await stored.lock(connection, subjects)).items() if one}
+            limiter = Limiter(known)
+            for grant, tokens, cost in debts:
+                counted = replace(grant, subjects=tuple(subject for subject in grant.subjects if subject in known))
+                limiter.charge(counted, tokens, cost, at.timestamp(), at)
+            await stored.save(connection, limiter.accounts, subjects)
+
+    def _let_in(self, bound: Mapping[Subject, Limits]) -> Decision:
+        self._uncounted += 1
+        at = utc_now()
+        return Decision(Grant(tuple(bound), 0, _UNCOUNTED, day_of(at), month_of(at)), Standing(None, None))
+
+    def _note(self, *, available: bool) -> None:
+        if available is not self._available:
+            self._available = available
+            if available:
+                logger.warning("limits are counted again; %d requests were let in uncounted so far", self._uncounted)
+            else:
+                done = "let in uncounted" if self._admit else "refused"
+                logger.error("limits cannot be counted: requests of tenants with limits are %s", done)
 
     async def _reclaim_all(self) -> None:
         while await self._reclaim():
@@ -174,6 +284,6 @@ async def _accounts(
         return {subject: account for subject, account in locked.items() if account}
     fresh = Limiter({subject: account for subject, account in locked.items() if account})
     for subject in (subject for subject, account in locked.items() if account is None):
-        of_day, of_month = await usage.subject_totals(connection, subject, at)
-        fresh.restore(subject, tokens_of_day=of_day, tokens_of_month=of_month, now=now, at=at)
+        for _, used in await usage.month_totals(connection, at, subject):
+            fresh.restore(subject, used, now, at)
     return dict(fresh.accounts)

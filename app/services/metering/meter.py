@@ -14,6 +14,7 @@ from app.clock import Clock, utc_now
 from app.engine.answers import error_event, sequence_count
 from app.engine.base import Answer, Engine, EngineRequest, EventStream
 from app.errors import ROWS, EngineUnavailable, RegistryUnavailable, row_of
+from app.money import FREE
 from app.registry import Caller
 from app.services.limits.service import LimitService, Permit
 from app.services.metering.ledger import Ledger
@@ -132,8 +133,10 @@ class Meter:
 
     async def _settle(self, entry: _Entry, status: int, finish_reason: str | None) -> None:
         tokens = self._engine.take_usage(entry.request_id)
+        price = entry.permit.price if entry.permit else FREE
+        cost = price.cost(tokens.prompt_tokens, tokens.cached_tokens, tokens.output_tokens) if tokens else 0
         if self._limits and entry.permit:
-            self._limits.settle(entry.permit, tokens.prompt_tokens + tokens.output_tokens if tokens else 0)
+            self._limits.settle(entry.permit, tokens.prompt_tokens + tokens.output_tokens if tokens else 0, cost)
         if tokens is None:
             return
         load = self._engine.load_of(entry.request_id)
@@ -151,6 +154,7 @@ class Meter:
             load_s=load.total_s if load else None,
             finish_reason=finish_reason[:MAX_REASON] if finish_reason else None,
             status=status,
+            cost=cost,
         )
         for listener in self._listeners:
             listener(record)

@@ -45,12 +45,13 @@ def test_the_first_upload_makes_adapter_version_and_alias(
     }
     assert version["manifest"]["peft_type"] == "LORA"
     assert admin.get(answer.headers["location"]).json() == version
-    assert admin.get(path).json() | {"created_at": None} == {
+    assert admin.get(path).json() | {"created_at": None, "limits": None} == {
         "name": "pricing",
         "tenant": unit.slug,
         "created_at": None,
         "versions": [1],
         "aliases": {"default": {"1": 100}},
+        "limits": None,
     }
 
 
@@ -134,12 +135,13 @@ def test_deleting_a_version_moves_default_and_removes_its_bytes(
     _upload(admin, path, other_files)
     assert admin.get(path).json()["aliases"] == {"default": {"2": 100}}
     assert admin.delete(f"{path}/versions/2", params={"force": True}).status_code == 202
-    assert admin.get(path).json() | {"created_at": None, "tenant": None} == {
+    assert admin.get(path).json() | {"created_at": None, "tenant": None, "limits": None} == {
         "name": "pricing",
         "tenant": None,
         "created_at": None,
         "versions": [1],
         "aliases": {"default": {"1": 100}},
+        "limits": None,
     }
     assert admin.get(f"{path}/versions/2").status_code == 404
     assert admin.delete(f"{path}/versions/2").status_code == 404

@@ -71,6 +71,8 @@ def test_an_engine_that_was_never_asked(admin: httpx.Client, site: Site) -> None
     site.engine.shown = EMPTY
     seen = admin.get("/admin/engine").json()
     assert (seen["state"], seen["tiers"], seen["versions"]) == ("stopped", [], {"total": 0, "data": []})
+    assert seen["limits"] == {"available": True, "uncounted": 0}
+    assert "tenora_limits_available 1.0" in admin.get("/metrics").text
 
 
 def test_a_tenant_sees_its_own(site: Site, unit: Unit, published: int) -> None:

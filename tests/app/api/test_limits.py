@@ -4,7 +4,8 @@ import httpx
 import openai
 import pytest
 
-from tests.app.api.conftest import Site, Unit, make_unit
+from tests.app.api.conftest import Site, Unit, make_unit, parts
+from tests.app.serving import PeftFiles
 
 NAMES = (
     "requests_per_minute",
@@ -13,6 +14,8 @@ NAMES = (
     "tokens_per_request",
     "tokens_per_day",
     "tokens_per_month",
+    "cost_per_day",
+    "cost_per_month",
 )
 BODY = {"prompt": "x"}
 
@@ -22,7 +25,7 @@ def ask(site: Site, unit: Unit, path: str = "/v1/completions") -> httpx.Response
         return client.post(path, json=BODY if path.startswith("/v1") else {"inputs": "x"})
 
 
-def limited(admin: httpx.Client, unit: Unit, **limits: int | None) -> dict[str, int | None]:
+def limited(admin: httpx.Client, unit: Unit, **limits: int | str | None) -> dict[str, int | None]:
     answer = admin.patch(f"/admin/tenants/{unit.slug}", json={"limits": limits})
     assert answer.status_code == 200, answer.text
     shown: dict[str, int | None] = answer.json()["limits"]
@@ -130,6 +133,66 @@ def test_a_neighbour_feels_and_learns_nothing(site: Site, admin: httpx.Client, u
     answer = ask(site, other)
     assert answer.status_code == 503
     assert not [name for name in answer.headers if name.startswith("x-ratelimit")]
+
+
+def test_an_adapters_limits_are_its_tenants_to_set(
+    site: Site, admin: httpx.Client, unit: Unit, files: PeftFiles
+) -> None:
+    other = make_unit(admin)
+    none = dict.fromkeys(NAMES)
+    with site.client(unit.key) as own, site.client(other.key) as theirs:
+        assert own.post("/v1/adapters/prices/versions", files=parts(files)).status_code == 201
+        assert own.put(f"/v1/adapters/prices/shares/{other.slug}").status_code == 201
+        path = "/v1/adapters/prices"
+        assert own.get(path).json()["limits"] == none
+        body = {"limits": {"requests_per_minute": 2, "tokens_per_day": 9}}
+        assert own.patch(path, json=body).json()["limits"] == none | body["limits"]
+        by_platform = admin.patch(
+            f"/admin/tenants/{unit.slug}/adapters/prices", json={"limits": {"tokens_per_day": None}}
+        )
+        assert by_platform.json()["limits"] == own.get(path).json()["limits"] == none | {"requests_per_minute": 2}
+        assert theirs.patch(path, json=body).status_code == 404
+        for wrong in ({}, {"limits": {"requests": 1}}, {"name": "x"}):
+            assert own.patch(path, json=wrong).status_code == 422
+        # By whatever name it is called; the base model is another matter.
+        names = ("prices", "prices:default")
+        assert [own.post("/v1/completions", json=BODY | {"model": name}).status_code for name in names] == [503, 503]
+        refused = own.post("/v1/completions", json=BODY | {"model": "prices@1"})
+        assert refused.status_code == 429
+        assert "found 3 with this request, allowed 2 of this adapter" in refused.json()["error"]["message"]
+        assert not [name for name in refused.headers if name.startswith("x-ratelimit")]
+        assert own.post("/v1/completions", json=BODY).status_code == 503
+        shared = theirs.post("/v1/completions", json=BODY | {"model": f"{unit.slug}/prices"})
+        error = shared.json()["error"]
+        assert error["message"] == "requests_per_minute: more than the adapter's owner allows of it just now"
+        assert shared.headers["retry-after"] == "60"
+        assert own.patch(path, json={"limits": None}).json()["limits"] == none
+        assert theirs.post("/v1/completions", json=BODY | {"model": f"{unit.slug}/prices"}).status_code == 503
+
+
+def test_a_key_sees_what_is_left_to_it(site: Site, admin: httpx.Client, unit: Unit) -> None:
+    keys = f"/admin/tenants/{unit.slug}/keys"
+    body = {"name": "app", "scopes": ["inference"], "limits": {"requests_per_minute": 5, "concurrent_requests": 2}}
+    made = admin.post(keys, json=body).json()
+    limited(admin, unit, tokens_per_request=100, tokens_per_day=1000, cost_per_month="2.5", requests_per_minute=60)
+    with site.client(made["key"]) as own:
+        for _ in range(2):
+            own.post("/v1/completions", json=BODY)
+        seen = own.get("/v1/limits").json()
+    left = {(whose, one.pop("limit")): one for whose in ("tenant", "key") for one in seen[whose]}
+    resets = {name: one.pop("reset_s") for name, one in left.items()}
+    assert left == {
+        ("tenant", "requests_per_minute"): {"allowed": 60, "used": 2, "remaining": 58},
+        ("tenant", "tokens_per_request"): {"allowed": 100, "used": None, "remaining": 100},
+        ("tenant", "tokens_per_day"): {"allowed": 1000, "used": 0, "remaining": 1000},
+        ("tenant", "cost_per_month"): {"allowed": "2.5", "used": "0", "remaining": "2.5"},
+        ("key", "requests_per_minute"): {"allowed": 5, "used": 2, "remaining": 3},
+        ("key", "concurrent_requests"): {"allowed": 2, "used": 0, "remaining": 2},
+    }
+    assert 0 < resets["key", "requests_per_minute"] <= 60.2
+    assert 0 < resets["tenant", "tokens_per_day"] <= 86400
+    assert (seen["currency"], resets["key", "concurrent_requests"]) == ("USD", None)
+    assert admin.get("/v1/limits").status_code == 403
 
 
 def test_no_tenants_key_changes_limits(site: Site, unit: Unit) -> None:

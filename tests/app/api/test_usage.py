@@ -21,7 +21,7 @@ AT = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 RANGE = {"from": "2026-03-01T00:00:00Z", "to": "2026-03-02T00:00:00Z"}
 ONE = {
     "requests": 1, "failed": 0, "prompt_tokens": 10, "cached_tokens": 4, "output_tokens": 3, "cold_loads": 0,
-    "load_s": 0.0,
+    "load_s": 0.0, "cost": "0",
 }  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def test_a_tenant_sees_its_own_and_nothing_else(site: Site, admin: httpx.Client,
         assert own.get("/v1/usage", params=RANGE).content == before.content
         assert before.json() == {
             "start": "2026-03-01T00:00:00Z", "end": "2026-03-02T00:00:00Z", "data": [],
-            "total": dict.fromkeys(ONE, 0),
+            "total": dict.fromkeys(ONE, 0) | {"cost": "0"}, "currency": "USD",
         }  # fmt: skip
         use(site, admin, unit)
         seen = own.get("/v1/usage", params=RANGE | {"by": "key,hour"}).json()
@@ -83,7 +83,9 @@ def test_csv_has_the_same_figures(site: Site, admin: httpx.Client, unit: Unit) -
         answer = own.get("/v1/usage", params=RANGE | {"by": "version,day", "format": "csv"})
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     (row,) = csv.DictReader(io.StringIO(answer.text))
-    assert row == {"adapter": "", "start": "2026-03-01T00:00:00+00:00"} | {k: str(v) for k, v in ONE.items()}
+    assert row == {"adapter": "", "start": "2026-03-01T00:00:00+00:00"} | {k: str(v) for k, v in ONE.items()} | {
+        "currency": "USD"
+    }
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,44 @@ def test_limits_are_shown_set_and_lifted(tenora: Tenora, tenant: str) -> None:
     assert "--tenant" in tenora("keys", "limits", key, exit_code=2).stderr
 
 
+@pytest.mark.usefixtures("version")
+def test_an_adapters_limits_are_shown_set_and_lifted(tenora: Tenora, tenant: str) -> None:
+    command = ("adapters", "limits", "prices", "--tenant", tenant)
+    assert set(tenora.json(*command).values()) == {None}
+    kept = tenora.json(*command, "--requests-per-minute", "60", "--concurrent-requests", "2")
+    assert (kept["requests_per_minute"], kept["concurrent_requests"]) == (60, 2)
+    assert "no limit" in tenora(*command, "--requests-per-minute", "none").stdout
+    assert tenora.json(*command)["concurrent_requests"] == 2
+
+
+def test_prices_and_budgets_of_money(tenora: Tenora, tenant: str, version: dict[str, Any]) -> None:
+    model = f"{tenant}/{version['adapter']}"
+    made = tenora.json("prices", "set", model, "--prompt", "0.15", "--output", "0.6")
+    assert made == {"model": model, "prompt": "0.15", "cached": "0.15", "output": "0.6"}
+    assert made in tenora.json("prices", "list")["data"]
+    assert "USD per million tokens" in tenora("prices", "list").stderr
+    tenora("prices", "unset", model)
+    assert "has no price" in tenora("prices", "unset", model, exit_code=1).stderr
+    kept = tenora.json("tenants", "limits", tenant, "--cost-per-month", "12.50")
+    assert kept["cost_per_month"] == "12.5"
+    assert tenora.json("tenants", "limits", tenant, "--cost-per-month", "none")["cost_per_month"] is None
+    assert (
+        "cost_per_day: found 'ten'" in tenora("tenants", "limits", tenant, "--cost-per-day", "ten", exit_code=1).stderr
+    )
+
+
+def test_a_key_sees_what_is_left(tenora: Tenora, tenant: str) -> None:
+    own = tenora.json("keys", "create", "app", "--tenant", tenant)
+    assert "no limits" in tenora("limits", TENORA_KEY=own["key"]).stderr
+    tenora("tenants", "limits", tenant, "--cost-per-day", "1.5", "--tokens-per-request", "7")
+    tenora("keys", "limits", own["id"], "--tenant", tenant, "--requests-per-minute", "60")
+    shown = tenora("limits", TENORA_KEY=own["key"]).stdout
+    for words in ("cost_per_day", "1.5", "tokens_per_request", "requests_per_minute", "resets in"):
+        assert words in shown
+    left = tenora.json("limits", TENORA_KEY=own["key"])
+    assert (left["currency"], [one["limit"] for one in left["key"]]) == ("USD", ["requests_per_minute"])
+
+
 def test_usage_is_shown(tenora: Tenora, tenant: str) -> None:
     report = tenora.json("usage", "--tenant", tenant, "--by", "adapter,day")
     assert (report["data"], report["total"]["requests"]) == ([], 0)

@@ -1,0 +1,58 @@
+"""``/admin/prices``: what tokens cost, for platform keys only."""
+
+from typing import Self
+
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.api.auth import Admin, ProcessDep, require
+from app.api.schemas import answers
+from app.money import Price, price_text
+from app.registry import Scope
+
+router = APIRouter(prefix="/admin/prices", tags=["prices"], dependencies=[Depends(require(Scope.ADMIN))])
+
+
+class PriceIn(BaseModel):
+    """Decimals as texts, per million tokens, with up to six decimals."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    prompt: str = Field(examples=["0.15"])
+    cached: str | None = Field(None, description="of prompt tokens that the engine still had; default: as `prompt`")
+    output: str = Field(examples=["0.60"])
+
+
+class PriceOut(BaseModel):
+    model: str = Field(description="`default`, `base`, or `tenant/adapter`")
+    prompt: str
+    cached: str
+    output: str
+
+    @classmethod
+    def of(cls, model: str, price: Price) -> Self:
+        texts = {name: price_text(getattr(price, name)) for name in ("prompt", "cached", "output")}
+        return cls(model=model, **texts)
+
+
+class PricesOut(BaseModel):
+    currency: str
+    data: list[PriceOut]
+
+
+@router.get("", summary="List prices per million tokens")
+async def list_(process: ProcessDep) -> PricesOut:
+    prices = await process.limits.prices.list()
+    return PricesOut(
+        currency=process.settings.currency, data=[PriceOut.of(model, price) for model, price in prices.items()]
+    )
+
+
+@router.put("/{model:path}", summary="Set a price, from the next request on", responses=answers(400, 404))
+async def put(model: str, body: PriceIn, caller: Admin, process: ProcessDep) -> PriceOut:
+    return PriceOut.of(model, await process.limits.prices.set(model, body.model_dump(), actor=caller.key_id))
+
+
+@router.delete("/{model:path}", status_code=204, summary="Take a price away", responses=answers(404))
+async def delete(model: str, caller: Admin, process: ProcessDep) -> None:
+    await process.limits.prices.unset(model, actor=caller.key_id)

@@ -1,0 +1,34 @@
+"""Prices of tokens. Kept per million, as people write them; an adapter's stays when the adapter is deleted."""
+
+from collections.abc import Mapping
+
+from sqlalchemy import delete, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.tables import adapters, prices, tenants
+from app.money import PRICED_TOKENS, Price
+
+
+async def all_prices(connection: AsyncConnection) -> dict[str, Price]:
+    """By subject: ``default``, ``base`` or ``adapter:7``."""
+    rows = await connection.execute(select(prices))
+    return {row.subject: Price(*(one // PRICED_TOKENS for one in (row.prompt, row.cached, row.output))) for row in rows}
+
+
+async def set_price(connection: AsyncConnection, subject: str, price: Price | None) -> None:
+    """None: it has none any more."""
+    await connection.execute(delete(prices).where(prices.c.subject == subject))
+    if price is not None:
+        values = {"prompt": price.prompt, "cached": price.cached, "output": price.output}
+        per_million = {name: one * PRICED_TOKENS for name, one in values.items()}
+        await connection.execute(insert(prices).values(subject=subject, **per_million))
+
+
+async def adapter_names(connection: AsyncConnection) -> Mapping[int, str]:
+    """``tenant/adapter`` of every adapter that is there."""
+    statement = (
+        select(adapters.c.id, (tenants.c.slug + "/" + adapters.c.slug).label("name"))
+        .join_from(adapters, tenants, adapters.c.tenant_id == tenants.c.id)
+        .where(adapters.c.deleted_at.is_(None))
+    )
+    return {row.id: row.name for row in await connection.execute(statement)}

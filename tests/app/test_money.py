@@ -1,0 +1,65 @@
+"""Amounts and prices against Python's own decimals: nothing is ever rounded."""
+
+from decimal import Decimal, localcontext
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.money import (
+    FREE,
+    PRICED_TOKENS,
+    UNIT,
+    InvalidAmount,
+    Price,
+    amount_text,
+    parse_amount,
+    parse_price,
+    price_text,
+)
+
+PRICES = st.integers(0, UNIT).map(lambda millionths: Decimal(millionths) / 10**6)
+TOKENS = st.integers(0, 2**31)
+
+
+@given(st.decimals(0, 10**12 - 1, places=12))
+def test_an_amount_is_exactly_what_was_written(amount):
+    with localcontext(prec=60):
+        picos = parse_amount(f"{amount:f}")
+        assert Decimal(picos) == amount * UNIT
+        assert Decimal(amount_text(picos)) == amount
+        assert parse_amount(amount_text(picos)) == picos
+
+
+@given(PRICES, PRICES, PRICES, TOKENS, st.integers(0, 2**31), TOKENS)
+def test_a_request_costs_what_its_tokens_do_and_never_more_than_was_reserved(prompt, cached, output, fresh, had, told):
+    price = Price(*(parse_price(f"{one:f}") for one in (prompt, cached, output)))
+    cost = price.cost(fresh + had, had, told)
+    with localcontext(prec=60):
+        exact = (fresh * prompt + had * cached + told * output) / PRICED_TOKENS
+        assert Decimal(amount_text(cost)) == exact
+    assert cost <= price.most(fresh + had, told)
+
+
+def test_texts_are_as_people_write_them():
+    assert [amount_text(parse_amount(text)) for text in ("0", "12.50", "007", "0.000000000001")] == [
+        "0", "12.5", "7", "0.000000000001",
+    ]  # fmt: skip
+    assert price_text(parse_price("0.01875")) == "0.01875"
+    assert FREE.cost(10, 5, 10) == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["", ".5", "1.", "-1", "1e3", "1,5", "٣", " 1", "1.0000000000001", "1" * 13, 1, 1.5, None]
+)
+def test_what_is_no_amount_is_refused(text):
+    with pytest.raises(InvalidAmount, match="a decimal as text"):
+        parse_amount(text)
+    with pytest.raises(InvalidAmount, match="with 6 decimals"):
+        parse_price(text)
+
+
+@pytest.mark.parametrize("text", ["0.0000001", "1000000.000001"])
+def test_what_is_no_price_is_refused(text):
+    with pytest.raises(InvalidAmount, match="up to 1000000 with 6 decimals"):
+        parse_price(text)
