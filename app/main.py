@@ -13,6 +13,7 @@ from app.api import (
     adapters,
     aliases,
     deletions,
+    description,
     engine,
     errors,
     events,
@@ -35,7 +36,7 @@ from app.api import (
     usage,
 )
 from app.api.auth import tenant_in_path
-from app.api.idempotency import Idempotency, document_idempotency
+from app.api.idempotency import Idempotency
 from app.api.middleware import RequestFrame
 from app.api.schemas import LoraxErrorOut, answers
 from app.background import background
@@ -83,14 +84,14 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
     app.add_middleware(RequestFrame, limits=settings.limits)
     errors.install(app)
     _include_routers(app)
-    document_idempotency(app.routes)
+    description.install(app)
     return app
 
 
 def _include_routers(app: FastAPI) -> None:
     # Routes are tried in this order: inference comes first.
-    app.include_router(openai.router, responses=answers(400, 404, 409, 410, 413, 429))
-    app.include_router(lorax.router, responses=answers(400, 404, 409, 410, 413, 429, model=LoraxErrorOut))
+    app.include_router(openai.router, responses=answers(400, 404, 409, 410, 429))
+    app.include_router(lorax.router, responses=answers(400, 404, 409, 410, 429, model=LoraxErrorOut))
     app.include_router(models.router, responses=answers(404, 409))
     app.include_router(tenants.router)
     app.include_router(tenants.own)

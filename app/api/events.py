@@ -36,7 +36,12 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/admin/events", summary="Everything that happens", responses=answers(400, 404) | _STREAM)
+@router.get(
+    "/admin/events",
+    response_class=Response,
+    summary="Everything that happens",
+    responses=answers(400, 404) | _STREAM,
+)
 async def everything(
     request: Request,
     caller: Admin,
@@ -52,7 +57,12 @@ async def everything(
     return EventResponse(_Feed(subscription, _still(request, caller.key_id, Scope.ADMIN)), {})
 
 
-@router.get("/v1/events", summary="What happens to the tenant's adapters", responses=answers(400) | _STREAM)
+@router.get(
+    "/v1/events",
+    response_class=Response,
+    summary="What happens to the tenant's adapters",
+    responses=answers(400) | _STREAM,
+)
 async def own(
     request: Request, owner: Reader, process: ProcessDep, after: After = None, last_event_id: LastEventId = None
 ) -> Response:

@@ -69,7 +69,10 @@ async def _send_chunks(file: BinaryIO, send: Send) -> None:
     "/{adapter}/versions/{number}/files/{name}",
     summary="Download one of a version's two files; `repr-digest` is the SHA-256 of its bytes",
     response_class=Response,
-    responses={**answers(404), 200: {"description": "the file's bytes", "content": {_BINARY: {}}}},
+    responses={
+        **answers(404),
+        200: {"description": "the file's bytes", "content": {_BINARY: {}, "application/json": {}}},
+    },
 )
 async def download(
     adapter: str,

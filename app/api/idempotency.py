@@ -10,10 +10,8 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-from fastapi.routing import APIRoute
 from python_multipart.multipart import parse_options_header
 from starlette.requests import ClientDisconnect, Request
-from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.auth import authenticate
@@ -25,7 +23,8 @@ from app.settings import LimitSettings
 
 REPLAYED = (b"idempotent-replayed", b"true")
 
-_PATHS = re.compile(r"/admin/.+|/v1/adapters(?:/.*)?")
+#: Of the routes whose POSTs take the header.
+PATHS = re.compile(r"/admin/.+|/v1/adapters(?:/.*)?")
 _NAME = HEADER.lower().encode()
 
 #: Hashed at once, in a thread.
@@ -89,21 +88,6 @@ class Idempotency:
         except (InvalidRequest, TooLarge, ClientDisconnect):
             return None
         return await body.digest()
-
-
-def document_idempotency(routes: Iterable[BaseRoute]) -> None:
-    """Add the header to what the routes say of themselves."""
-    parameter = {
-        "name": HEADER,
-        "in": "header",
-        "required": False,
-        "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-        "description": "sent again with the same request within 24 hours, the first answer comes back and nothing is "
-        "done twice; with another request: 409",
-    }
-    for route in routes:
-        if isinstance(route, APIRoute) and "POST" in route.methods and _PATHS.fullmatch(route.path):
-            route.openapi_extra = {**(route.openapi_extra or {}), "parameters": [parameter]}
 
 
 class _Body:
@@ -229,7 +213,7 @@ class _Digest:
 
 def _keys(scope: Scope) -> list[bytes]:
     """The values of the header, where it has a meaning."""
-    if scope["type"] != "http" or scope["method"] != "POST" or not _PATHS.fullmatch(scope["path"]):
+    if scope["type"] != "http" or scope["method"] != "POST" or not PATHS.fullmatch(scope["path"]):
         return []
     return [value for name, value in scope["headers"] if name == _NAME]
 

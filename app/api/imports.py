@@ -30,7 +30,7 @@ class ImportBody(BaseModel):
     status_code=201,
     summary="Import a version from the Hugging Face Hub or from S3, where the settings allow it",
     responses={
-        **answers(400, 404, 409, 413),
+        **answers(400, 404, 409),
         200: {"model": VersionOut, "description": "these bytes are a version already"},
         202: {"model": VersionOut, "description": "`wait` is false: the smoke check goes on"},
     },

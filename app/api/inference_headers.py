@@ -13,17 +13,13 @@ TIMEOUT = "x-request-timeout"
 MAX_TIMEOUT_S = 3600.0
 
 #: For the description of the API.
-DOCUMENTED: dict[str, Any] = {
-    "parameters": [
-        {
-            "name": TIMEOUT,
-            "in": "header",
-            "required": False,
-            "description": "seconds that the caller waits for the first token; what would come later is refused with "
-            "a 503 that says when to try again",
-            "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_TIMEOUT_S},
-        }
-    ]
+DEADLINE: dict[str, Any] = {
+    "name": TIMEOUT,
+    "in": "header",
+    "required": False,
+    "description": "seconds that the caller waits for the first token; what would come later is refused with "
+    "a 503 that says when to try again",
+    "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_TIMEOUT_S},
 }
 
 _SECONDS = re.compile(r"[0-9]{1,4}(\.[0-9]{0,9})?|\.[0-9]{1,9}", re.ASCII)

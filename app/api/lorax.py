@@ -4,7 +4,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from app.api.auth import inference_caller
-from app.api.inference_headers import DOCUMENTED, deadline_of
+from app.api.inference_headers import deadline_of
+from app.api.inference_schemas import COMPAT_GENERATE, GENERATE, GENERATE_STREAM
 from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response, until_disconnect
 from app.process import Process
@@ -14,19 +15,25 @@ from app.services.inference import Served
 router = APIRouter(tags=["LoRAX"], route_class=PlainRoute)
 
 
-@router.post("/generate", response_model=None, summary="Generate a text", openapi_extra=DOCUMENTED)
+@router.post("/generate", response_model=None, summary="Generate a text", openapi_extra=GENERATE)
 async def generate(request: Request) -> Response:
     return answer_response(await _served(request, stream=False))
 
 
 @router.post(
-    "/generate_stream", response_model=None, summary="Generate a text, token by token", openapi_extra=DOCUMENTED
+    "/generate_stream",
+    response_model=None,
+    response_class=Response,
+    summary="Generate a text, token by token",
+    openapi_extra=GENERATE_STREAM,
 )
 async def generate_stream(request: Request) -> Response:
     return answer_response(await _served(request, stream=True))
 
 
-@router.post("/", response_model=None, summary="Generate a text; the body's stream says how", openapi_extra=DOCUMENTED)
+@router.post(
+    "/", response_model=None, summary="Generate a text; the body's stream says how", openapi_extra=COMPAT_GENERATE
+)
 async def compat_generate(request: Request) -> Response:
     # LoRAX wraps a whole answer in a list here, and its client unwraps it.
     return answer_response(await _served(request, stream=None), in_list=True)

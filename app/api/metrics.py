@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.api.auth import process_of, require
+from app.api.schemas import answers
 from app.registry import Scope
 
 router = APIRouter(tags=["operations"])
@@ -11,7 +12,12 @@ router = APIRouter(tags=["operations"])
 _require_admin = require(Scope.ADMIN)
 
 
-@router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
+@router.get(
+    "/metrics",
+    summary="Metrics for Prometheus",
+    response_class=Response,
+    responses={**answers(), 200: {"description": "in Prometheus's text format", "content": {"text/plain": {}}}},
+)
 async def metrics(request: Request) -> Response:
     process = await process_of(request)
     if process.settings.metrics_key_required:

@@ -4,7 +4,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from app.api.auth import inference_caller
-from app.api.inference_headers import DOCUMENTED, deadline_of
+from app.api.inference_headers import deadline_of
+from app.api.inference_schemas import CHAT, COMPLETION
 from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response, until_disconnect
 from app.engine.base import Endpoint
@@ -14,12 +15,12 @@ from app.services.bodies.parsing import parse_object
 router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=PlainRoute)
 
 
-@router.post("/completions", response_model=None, summary="Continue a text", openapi_extra=DOCUMENTED)
+@router.post("/completions", response_model=None, summary="Continue a text", openapi_extra=COMPLETION)
 async def completions(request: Request) -> Response:
     return await _answer(request, Endpoint.COMPLETIONS)
 
 
-@router.post("/chat/completions", response_model=None, summary="Answer a conversation", openapi_extra=DOCUMENTED)
+@router.post("/chat/completions", response_model=None, summary="Answer a conversation", openapi_extra=CHAT)
 async def chat_completions(request: Request) -> Response:
     return await _answer(request, Endpoint.CHAT)
 

@@ -217,10 +217,11 @@ class LoraxErrorOut(BaseModel):
 
 def answers(*statuses: int, model: type[BaseModel] = ErrorOut) -> dict[int | str, dict[str, Any]]:
     """What a route's documentation says of its errors."""
-    return {status: {"model": model, "description": _ERRORS[status]} for status in (401, 403, 422, 503, *statuses)}
+    return {status: {"model": model, "description": ERRORS[status]} for status in (401, 403, 422, 503, *statuses)}
 
 
-_ERRORS = {
+#: What the description of the API says of each status.
+ERRORS = {
     400: "a value that is not allowed; the message names it",
     401: "no key, or one that does not work",
     403: "the key lacks the scope",

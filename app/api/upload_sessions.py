@@ -40,7 +40,7 @@ _BYTES: dict[str, Any] = {
     "/{adapter}/uploads",
     status_code=201,
     summary="Begin a resumable upload of a version",
-    responses=answers(400, 404, 413),
+    responses=answers(400, 404),
 )
 async def begin(
     adapter: str, body: UploadCreate, owner: Writer, process: ProcessDep, request: Request, response: Response
@@ -79,7 +79,7 @@ async def show(adapter: str, upload: UploadId, owner: Writer, process: ProcessDe
     "/{adapter}/uploads/{upload}/files/{file}/parts/{number}",
     status_code=204,
     summary="Send a part; again it replaces the earlier one",
-    responses=answers(400, 404, 409, 413),
+    responses=answers(400, 404, 409),
     openapi_extra=_BYTES,
 )
 async def put_part(

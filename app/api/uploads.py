@@ -41,7 +41,7 @@ _BODY: dict[str, Any] = {
     status_code=201,
     summary="Publish a version: the two files that PEFT saves, or a .tar.gz or .zip of their folder",
     responses={
-        **answers(404, 409, 413),
+        **answers(404, 409),
         200: {"model": VersionOut, "description": "these bytes are a version already"},
         202: {"model": VersionOut, "description": "`wait` is false: the smoke check goes on"},
     },

@@ -1,0 +1,66 @@
+"""The OpenAPI document: what FastAPI reads off the routes, and what holds for many of them, said once.
+
+Keys, bodies beyond their cap and ``Idempotency-Key`` are the business of what stands around the routes, so no
+route says anything of them.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import FastAPI
+
+from app.api.errors import LORAX_PATHS
+from app.api.idempotency import PATHS
+from app.api.schemas import ERRORS, ErrorOut, LoraxErrorOut
+from app.services.idempotency import HEADER
+
+_SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "`Authorization: Bearer tnr_...`"},
+    "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
+_SECURITY: list[dict[str, list[str]]] = [{name: []} for name in _SECURITY_SCHEMES]
+
+_IDEMPOTENCY = {
+    "name": HEADER,
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+    "description": "sent again with the same request within 24 hours, the first answer comes back and nothing is "
+    "done twice; with another request: 409",
+}
+
+
+def install(app: FastAPI) -> None:
+    """Complete the document that the application gives of itself."""
+    from_routes = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            _complete(from_routes())
+        # FastAPI keeps the document, and gives it to everyone who asks.
+        return from_routes()
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _complete(document: dict[str, Any]) -> None:
+    document["components"]["securitySchemes"] = _SECURITY_SCHEMES
+    for path, method, operation in _operations(document):
+        errors: list[int] = []
+        if "401" in operation["responses"]:
+            operation["security"] = _SECURITY
+        if method == "post" and PATHS.fullmatch(path):
+            operation.setdefault("parameters", []).append(_IDEMPOTENCY)
+            errors += [400, 409]
+        if "requestBody" in operation:
+            errors.append(413)
+        envelope = LoraxErrorOut if path in LORAX_PATHS else ErrorOut
+        content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{envelope.__name__}"}}}
+        for status in errors:
+            operation["responses"].setdefault(str(status), {"description": ERRORS[status], "content": content})
+
+
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation

@@ -1,0 +1,80 @@
+"""What the description of the API says of inference routes: their names are those of the allow-lists."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from app.api.inference_headers import DEADLINE
+from app.services.bodies.lorax import PARAMETERS
+from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, MODEL_FIELDS
+
+_STRING: dict[str, Any] = {"type": ["string", "null"]}
+_BOOLEAN: dict[str, Any] = {"type": ["boolean", "null"]}
+_COUNT: dict[str, Any] = {"type": ["integer", "null"]}
+_NUMBER: dict[str, Any] = {"type": ["number", "null"]}
+_MESSAGE = {"type": "object", "properties": {"role": {"type": "string"}, "content": {}}, "required": ["role"]}
+
+#: Of the fields that most callers send; the others are OpenAI's, vLLM's and LoRAX's own.
+_TYPES: dict[str, dict[str, Any]] = {
+    "prompt": {"type": ["string", "array"]},
+    "messages": {"type": "array", "items": _MESSAGE, "minItems": 1},
+    "stop": {"type": ["string", "array", "null"]},
+    **dict.fromkeys(("model", "adapter_id", "user", "guided_regex"), _STRING),
+    **dict.fromkeys(("stream", "echo", "details", "do_sample", "return_full_text"), _BOOLEAN),
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_new_tokens", "n", "seed", "top_k"), _COUNT),
+    **dict.fromkeys(("temperature", "top_p", "presence_penalty", "frequency_penalty"), _NUMBER),
+}
+
+
+def _object(names: Iterable[str], *required: str) -> dict[str, Any]:
+    properties = {name: _TYPES.get(name, {}) for name in sorted(names)}
+    return {"type": "object", "properties": properties, "required": [*required], "additionalProperties": False}
+
+
+_PARAMETERS: dict[str, Any] = {**_object(PARAMETERS), "type": ["object", "null"]}
+_LORAX: dict[str, Any] = {
+    "type": "object",
+    "properties": {"inputs": {"type": "string", "minLength": 1}, "parameters": _PARAMETERS, "stream": _BOOLEAN},
+    "required": ["inputs"],
+    "additionalProperties": False,
+}
+_GENERATED: dict[str, Any] = {
+    "type": "object",
+    "properties": {"generated_text": {"type": "string"}, "details": {"type": "object"}},
+    "required": ["generated_text"],
+}
+_CHOICES: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"type": "string"},
+        "created": {"type": "integer"},
+        "model": {"type": "string"},
+        "choices": {"type": "array", "items": {"type": "object"}},
+        "usage": {"type": "object"},
+    },
+    "required": ["id", "object", "created", "model", "choices", "usage"],
+}
+
+
+def _documented(body: dict[str, Any], answer: dict[str, Any] | None, *, events: bool = True) -> dict[str, Any]:
+    """For ``openapi_extra``.
+
+    Args:
+        answer: schema of a whole answer; None where there is none.
+        events: whether the answer may be a stream.
+    """
+    content: dict[str, Any] = {} if answer is None else {"application/json": {"schema": answer}}
+    if events:
+        content["text/event-stream"] = {"schema": {"type": "string"}}
+    return {
+        "parameters": [DEADLINE],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+        "responses": {"200": {"description": "the answer, whole or as events", "content": content}},
+    }
+
+
+COMPLETION = _documented(_object({*COMPLETION_FIELDS, *MODEL_FIELDS}, "prompt"), _CHOICES)
+CHAT = _documented(_object({*CHAT_FIELDS, *MODEL_FIELDS}, "messages"), _CHOICES)
+GENERATE = _documented(_LORAX, _GENERATED, events=False)
+GENERATE_STREAM = _documented(_LORAX, None)
+COMPAT_GENERATE = _documented(_LORAX, {"type": "array", "items": _GENERATED})
