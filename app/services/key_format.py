@@ -63,11 +63,6 @@ class KeyHasher:
         return hmac.new(self._pepper, text.encode(), hashlib.sha256).hexdigest()
 
 
-def same_hash(first: str, second: str) -> bool:
-    """Compare two hashes in constant time."""
-    return hmac.compare_digest(first, second)
-
-
 def _random_text(length: int) -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(length))
 

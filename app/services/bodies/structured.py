@@ -7,6 +7,7 @@ depth of a schema, length and quantifiers of a regular expression, references th
 import json
 import math
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from app.errors import InvalidRequest, UnsupportedField
@@ -19,11 +20,18 @@ _SCHEMA_DEPTH = 32
 _REGEX_CHARS = 2048
 # The grammar compiler's time grows with the square of the optional parts of one pattern: 400 take it seconds.
 _REGEX_QUANTIFIERS = 64
+# Each item that an array must or may have is a microsecond or ten of the grammar compiler's time, in the process that
+# answers everybody: ten million of them stopped it for a quarter of a minute. Each bound of a number is some
+# milliseconds. Both are counted over all schemas of a request.
+_SCHEMA_ITEMS = 10_000
+_SCHEMA_BOUNDS = 128
 _CHOICES = 1024
 _TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _NAME_WORDS = "1 to 64 of A-Z a-z 0-9 _ -"
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
+_ITEMS = ("minItems", "maxItems")
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -31,7 +39,9 @@ def schema(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
     """A JSON schema: an object of bounded size and depth that refers to nothing outside itself."""
     if not isinstance(value, dict):
         raise refuse(path, value, "a JSON schema (an object)")
-    _walk(value, path, limits)
+    for node in _nodes(value, path):
+        _check_node(node, path, limits)
+    _counted([value], path)
     sized(value, path, limits)
     return value
 
@@ -110,6 +120,7 @@ def tools(value: Any, path: str, limits: LimitSettings) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not 1 <= len(value) <= _TOOLS:
         raise refuse(path, value, f"an array of 1 to {_TOOLS} tools")
     checked = [_tool(item, f"{path}.{index}", limits) for index, item in enumerate(value)]
+    _counted((tool["function"].get("parameters") for tool in checked), path)
     sized(checked, path, limits)
     return checked
 
@@ -175,20 +186,42 @@ def _name(value: Any, path: str) -> None:
         raise refuse(path, value, _NAME_WORDS)
 
 
-def _walk(root: dict[str, Any], path: str, limits: LimitSettings) -> None:
-    """Check every node of a schema, without recursion: its depth is what is in doubt."""
+def _nodes(root: Any, path: str) -> Iterator[Any]:
+    """Every value in a schema, found without recursion: its depth is what is in doubt."""
     pending: list[tuple[Any, int]] = [(root, 1)]
     while pending:
         node, depth = pending.pop()
         if depth > _SCHEMA_DEPTH:
             raise InvalidRequest(f"{path}: nested deeper than {_SCHEMA_DEPTH} levels", param=path)
+        yield node
         if isinstance(node, dict):
-            _check_object(node, path, limits)
             pending.extend((item, depth + 1) for item in node.values())
         elif isinstance(node, list):
             pending.extend((item, depth + 1) for item in node)
-        elif isinstance(node, float) and not math.isfinite(node):
-            raise InvalidRequest(f"{path}: found a number beyond a double's range", param=path)
+
+
+def _counted(schemas: Iterable[Any], path: str) -> None:
+    """Refuse more items of arrays, or bounds of numbers, than the schemas of a request may have in all."""
+    objects = [node for one in schemas for node in _nodes(one, path) if isinstance(node, dict)]
+    items = sum(max(0, *(_number(node.get(name)) for name in _ITEMS)) for node in objects)
+    if items > _SCHEMA_ITEMS:
+        words = f"found {items:.0f} items by {' and '.join(_ITEMS)}, allowed {_SCHEMA_ITEMS} in all"
+        raise InvalidRequest(f"{path}: {words}", param=path)
+    bounds = sum(_number(node.get(name)) != 0 for node in objects for name in _BOUNDS)
+    if bounds > _SCHEMA_BOUNDS:
+        raise InvalidRequest(f"{path}: found {bounds} bounds of numbers, allowed {_SCHEMA_BOUNDS}", param=path)
+
+
+def _number(value: Any) -> float:
+    """0 if it is none: what a keyword means elsewhere, as a property's name for one, is no matter here."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+
+
+def _check_node(node: Any, path: str, limits: LimitSettings) -> None:
+    if isinstance(node, dict):
+        _check_object(node, path, limits)
+    elif isinstance(node, float) and not math.isfinite(node):
+        raise InvalidRequest(f"{path}: found a number beyond a double's range", param=path)
 
 
 def _check_object(node: dict[str, Any], path: str, limits: LimitSettings) -> None:

@@ -203,6 +203,7 @@ def test_top_logprobs_need_logprobs():
         {"tools": []}, {"tools": [{"type": "custom", "custom": {"name": "x"}}]}, {"tools": [{"type": "function"}]},
         {"tools": [{"type": "function", "function": {"name": "a b"}}]}, {"tools": [TOOL] * 129},
         {"tools": [{"type": "function", "function": {"name": "a", "description": "x" * 70_000}}]},
+        {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"maxItems": 1000}}}] * 11},
         {"tool_choice": "auto"}, {"tools": [TOOL], "tool_choice": "any"},
         {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "other"}}},
         {"tools": [TOOL], "tool_choice": {"type": "function"}}, {"tools": [TOOL], "parallel_tool_calls": 1},

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
+from app.database.keys import find_credential
 from app.database.tables import audit, keys
 from app.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
 from app.registry import Scope
@@ -133,6 +134,28 @@ async def test_the_right_id_with_another_secret_is_refused_after_the_query_of_a_
         await node.keys.authenticate(made.text)
     assert of_wrong == of_unknown == of_hit
     assert len(of_hit) == 1
+
+
+async def test_of_a_key_that_is_refused_no_row_is_read(node: Node, clock: SettableClock) -> None:
+    """To read one takes longer than to find none: it could be heard that a key's id is known."""
+    made = await node.keys.create(None, name="first", expires_in_s=60, actor="cli")
+    right = await hash_of(node, made.key.id)
+
+    async def read(hash_: str) -> object:
+        return await node.database.lookup(lambda one: find_credential(one, made.key.id, hash_, clock.now))
+
+    assert await read(right) is not None
+    assert await read(KeyHasher(b"another").hash(made.text)) is None
+    clock.advance(60)
+    assert await read(right) is None
+    clock.advance(-60)
+    await node.keys.revoke(None, made.key.id, actor="cli")
+    assert await read(right) is None
+
+
+async def hash_of(node: Node, key_id: str) -> str:
+    async with node.database.read() as connection:
+        return str(await connection.scalar(select(keys.c.hmac).where(keys.c.id == key_id)))
 
 
 async def test_a_key_works_until_the_moment_it_expires(node: Node, clock: SettableClock) -> None:

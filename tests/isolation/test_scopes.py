@@ -1,0 +1,105 @@
+"""Every route there is, asked by keys that must not: nothing that a tenant's key holds leads to the platform's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.main import create_app
+from app.settings import Settings
+from tests.app.api.conftest import Site, Unit, make_unit, parts
+from tests.app.serving import PeftFiles
+from tests.isolation.test_foreign_names import without
+
+#: All that the API describes, so that a route of tomorrow is attacked too.
+OPERATIONS = sorted(
+    (method.upper(), path)
+    for path, methods in create_app(Settings(home=Path("unused"))).openapi()["paths"].items()
+    for method in methods
+)
+OPEN = {"/health/live", "/health/ready", "/metrics"}
+INFERENCE = {"/v1/completions", "/v1/chat/completions", "/generate", "/generate_stream", "/", "/v1/models"}
+#: Whose adapters are asked for: a tenant's own key may, about itself.
+OF_A_TENANT = tuple(f"/admin/tenants/{{tenant}}/{what}" for what in ("adapters", "deletions", "shared"))
+FILL = {"adapter": "secret", "number": "1", "alias": "default", "recipient": "x", "upload": "0" * 32, "file": "x"}
+
+
+def filled(path: str, tenant: str) -> str:
+    for name, value in {"tenant": tenant, **FILL}.items():
+        path = path.replace(f"{{{name}}}", value)
+    # What is left is an id that nothing has.
+    return "/".join("1" if part.startswith("{") else part for part in path.split("/"))
+
+
+def shown(operations: list[tuple[str, str]]) -> list[str]:
+    return [" ".join(one) for one in operations]
+
+
+@pytest.fixture(scope="module")
+def owner(site: Site, admin: httpx.Client, files: PeftFiles) -> Unit:
+    unit = make_unit(admin)
+    with site.client(unit.key) as own:
+        assert own.post("/v1/adapters/secret/versions", files=parts(files)).status_code == 201
+    return unit
+
+
+@pytest.fixture(scope="module")
+def attacker(site: Site, admin: httpx.Client) -> Iterator[httpx.Client]:
+    """Every scope that a tenant's key can hold."""
+    with site.client(make_unit(admin).key) as client:
+        yield client
+
+
+def test_the_operations_are_all_there() -> None:
+    assert len(OPERATIONS) > 80
+    assert {path for _, path in OPERATIONS} > OPEN | INFERENCE
+
+
+CLOSED = [one for one in OPERATIONS if one[1] not in OPEN]
+
+
+@pytest.mark.parametrize(("method", "path"), CLOSED, ids=shown(CLOSED))
+def test_without_a_key_no_route_answers(site: Site, owner: Unit, method: str, path: str) -> None:
+    with site.client(None) as nobody:
+        assert nobody.request(method, filled(path, owner.slug)).status_code == 401
+
+
+PLATFORM = [one for one in OPERATIONS if one[1].startswith("/admin") and not one[1].startswith(OF_A_TENANT)]
+
+
+@pytest.mark.parametrize(("method", "path"), PLATFORM, ids=shown(PLATFORM))
+def test_a_tenants_key_is_no_platform_key(attacker: httpx.Client, owner: Unit, method: str, path: str) -> None:
+    body = {"name": "x", "slug": "x", "scopes": ["admin"]} if method in {"POST", "PATCH"} else None
+    for slug in (owner.slug, "nobody"):
+        answer = attacker.request(method, filled(path, slug), json=body)
+        assert answer.status_code == 403, answer.text
+        assert answer.json()["error"]["message"] == "the key lacks the scope admin"
+
+
+FOREIGN = [one for one in OPERATIONS if one[1].startswith(OF_A_TENANT)]
+
+
+@pytest.mark.parametrize(("method", "path"), FOREIGN, ids=shown(FOREIGN))
+def test_another_tenants_routes_are_nobodys(
+    attacker: httpx.Client, admin: httpx.Client, owner: Unit, method: str, path: str
+) -> None:
+    before = admin.get(f"/admin/tenants/{owner.slug}").json()["used"]
+    foreign, absent = (attacker.request(method, filled(path, slug)) for slug in (owner.slug, "nobody"))
+    assert foreign.status_code == 404
+    assert without(owner.slug, foreign) == without("nobody", absent)
+    assert admin.get(f"/admin/tenants/{owner.slug}").json()["used"] == before
+
+
+ELSEWHERE = [one for one in CLOSED if one[1] not in INFERENCE and not one[1].startswith("/v1/models")]
+
+
+@pytest.mark.parametrize(("method", "path"), ELSEWHERE, ids=shown(ELSEWHERE))
+def test_a_key_for_inference_does_nothing_else(
+    site: Site, admin: httpx.Client, owner: Unit, method: str, path: str
+) -> None:
+    """Not to its own tenant either."""
+    made = admin.post(f"/admin/tenants/{owner.slug}/keys", json={"name": "weak", "scopes": ["inference"]}).json()
+    with site.client(made["key"]) as weak:
+        answer = weak.request(method, filled(path, owner.slug))
+    assert answer.status_code == 403, answer.text
