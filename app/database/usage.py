@@ -100,6 +100,13 @@ async def records_since(
     return [(UsageRecord(**row), adapter_id) for row in found for adapter_id in [row.pop("adapter_id")]]
 
 
+async def used_by(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, tuple[int, int]]:
+    """Tokens and cost of those of these requests that have a record."""
+    tokens = usage.c.prompt_tokens + usage.c.output_tokens
+    statement = select(usage.c.request_id, tokens, usage.c.cost).where(usage.c.request_id.in_(request_ids))
+    return {request_id: (count, cost) for request_id, count, cost in await connection.execute(statement)}
+
+
 async def forget(connection: AsyncConnection, before: datetime, *, limit: int) -> int:
     """Remove some records of requests that came before then; their hours' sums stay. Returns how many."""
     old = select(usage.c.request_id).where(usage.c.at < before).order_by(usage.c.at).limit(limit)

@@ -154,6 +154,18 @@ async def test_a_server_that_starts_again_gives_back_at_once(node, servers) -> N
     assert [await clients.ask(again, limits) for _ in range(2)] == [True, False]
 
 
+async def test_a_request_that_was_written_down_and_never_settled_has_used_what_its_record_says(node, servers) -> None:
+    """A server that is killed between the two: of three requests the second has its record."""
+    clients, limits = Clients(), {TENANT: Limits(tokens_per_month=100, concurrent_requests=4)}
+    assert [await clients.ask(servers[0], limits, 30) for _ in range(3)] == [True] * 3
+    async with node.database.write() as connection:
+        await usage.add(connection, [record(2, 1, at=node.clock())])
+    again = SharedAccounts(node.database, "1" * 32)
+    await again.restore()
+    assert [await clients.ask(again, limits, tokens) for tokens in (100 - 13 + 1, 100 - 13)] == [False, True]
+    assert await rows(node) == (1, 1)
+
+
 async def test_who_goes_away_while_it_is_decided_has_nothing(node, servers) -> None:
     one, _ = servers
     clients, limits = Clients(), {TENANT: Limits(concurrent_requests=3)}

@@ -136,7 +136,10 @@ class SharedAccounts:
         }
 
     async def restore(self) -> None:
-        """Accounts are where they were; what a process before this one has left is given back."""
+        """Accounts are where they were; of what a process before this one has left, what was not used is given back.
+
+        Its usage records must be in the database by now.
+        """
         async with self._transaction, self._database.write() as connection:
             await stored.expire(connection, self._node_id, await stored.moment(connection))
         await self._reclaim_all()
@@ -257,8 +260,11 @@ class SharedAccounts:
             expired = await stored.take_expired(connection, at, limit=_BATCH)
             subjects = {subject for grant in expired.values() for subject in grant.subjects}
             limiter = Limiter(await _accounts(connection, subjects, at.timestamp(), at))
-            for grant in expired.values():
-                limiter.settle(grant, 0, at.timestamp(), at)
+            # Its record may have outlived a request that was never settled.
+            used = await usage.used_by(connection, expired)
+            for request_id, grant in expired.items():
+                tokens, cost = used.get(request_id, (0, 0))
+                limiter.settle(grant, tokens, at.timestamp(), at, cost=cost)
             await stored.save(connection, limiter.accounts, subjects)
         return len(expired) == _BATCH
 
