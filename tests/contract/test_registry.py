@@ -71,6 +71,28 @@ async def test_connections_that_the_server_dropped_are_replaced(
     await node.tenants.create("supply-chain", actor="cli")
 
 
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+async def test_a_server_that_only_reads_is_left_for_the_next_one(
+    node: Node, registry_url: str, request: pytest.FixtureRequest
+) -> None:
+    """As after a failover: whoever stays connected to what was the primary can change nothing."""
+    server, name = request.getfixturevalue("postgres_url"), make_url(registry_url).database
+    run_on_server(server, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    with pytest.raises(RegistryUnavailable, match="does not answer"):
+        await node.tenants.create("pricing", actor="cli")
+    run_on_server(server, f"ALTER DATABASE {name} SET default_transaction_read_only = off")
+    await node.tenants.create("pricing", actor="cli")
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+async def test_a_lookup_without_an_answer_is_given_up(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.database.session._LOOKUP_S", 0.1)
+    with pytest.raises(RegistryUnavailable, match="does not answer"):
+        await node.database.lookup(lambda connection: connection.execute(text("SELECT pg_sleep(60)")))
+    monkeypatch.setattr("app.database.session._LOOKUP_S", 60)
+    assert await node.database.lookup(lambda connection: connection.scalar(text("SELECT 1"))) == 1
+
+
 async def test_a_transaction_that_fails_leaves_nothing(node: Node) -> None:
     async def fail() -> None:
         async with node.database.write() as connection:
