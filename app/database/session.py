@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from app.database.migrate import head_revision
+from app.database.migrate import earlier_revisions, head_revision
 from app.database.revision import RegistryRevision, Revision
 from app.database.urls import SQLITE_BUSY_MS, parse_url
 from app.errors import RegistryUnavailable
@@ -38,7 +38,7 @@ class Database:
         self._reader, self._writer = engines(parsed)
         #: Whether several servers may use it, with locks on rows.
         self.is_postgresql = parsed.get_backend_name() == "postgresql"
-        self._head = head_revision()
+        self._head, self._earlier = head_revision(), earlier_revisions()
         self._revision = RegistryRevision(url)
         self._lookups = _SqliteLookups(parsed) if parsed.get_backend_name() == "sqlite" else None
 
@@ -95,11 +95,25 @@ class Database:
         Raises:
             RegistryUnavailable
         """
+        if (found := await self._schema()) != self._head:
+            raise RegistryUnavailable(f"the registry's schema is at {found}, not {self._head}: run tenora migrate")
+
+    async def check_serving(self) -> None:
+        """Prove that a server that runs may go on: its schema is this release's, or a newer one's.
+
+        A new release migrates the registry while servers of the one before it run, which are replaced one by one:
+        migrations only add.
+
+        Raises:
+            RegistryUnavailable
+        """
+        if await self._schema() in self._earlier:
+            raise RegistryUnavailable("the registry's schema is older than this release")
+
+    async def _schema(self) -> str | None:
         async with self.read() as connection:
             known = await connection.run_sync(lambda sync: inspect(sync).has_table("alembic_version"))
-            found = await connection.scalar(text("SELECT version_num FROM alembic_version")) if known else None
-        if found != self._head:
-            raise RegistryUnavailable(f"the registry's schema is at {found}, not {self._head}: run tenora migrate")
+            return await connection.scalar(text("SELECT version_num FROM alembic_version")) if known else None
 
     async def close(self) -> None:
         await self._reader.dispose()

@@ -34,6 +34,23 @@ async def test_check_passes_at_head_and_fails_behind_it(node: Node, registry_url
         await node.database.check()
 
 
+async def test_a_server_that_runs_goes_on_while_a_newer_release_migrates(node: Node, registry_url: str) -> None:
+    await node.database.check_serving()
+    async with node.database.write() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = 'next'"))
+    await node.database.check_serving()
+    with pytest.raises(RegistryUnavailable, match="schema is at next"):
+        await node.database.check()  # but it would not start
+    async with node.database.write() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    with pytest.raises(RegistryUnavailable, match="older than this release"):
+        await node.database.check_serving()
+    async with node.database.write() as connection:
+        await connection.execute(text("DROP TABLE alembic_version"))
+    with pytest.raises(RegistryUnavailable, match="older than this release"):
+        await node.database.check_serving()
+
+
 async def test_check_fails_on_a_database_without_a_schema(empty_url: str) -> None:
     database = Database(empty_url)
     with pytest.raises(RegistryUnavailable):
