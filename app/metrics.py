@@ -153,6 +153,7 @@ class _Parts(Collector):
         ready = self._now.overview.state is EngineState.READY
         yield _gauge("tenora_engine_up", "Whether the engine runs", ready)
         yield CounterMetricFamily("tenora_engine_restarts", "Times that a dead engine was replaced", stats.restarts)
+        yield CounterMetricFamily("tenora_engine_hangs", "Times that it was killed as it did not answer", stats.hangs)
         yield CounterMetricFamily("tenora_cache_hits", "Adapters found on this node's disk", hits)
         yield CounterMetricFamily("tenora_cache_misses", "Adapters fetched from the store", misses)
         yield CounterMetricFamily("tenora_cache_evictions", "Adapters removed to make room", evictions)

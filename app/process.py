@@ -108,7 +108,7 @@ class Process:
     def readiness(self) -> Readiness:
         checks = {
             "engine": self.engine.check,
-            "database": self.database.check,
+            "database": self.database.check_serving,
             "store": lambda: asyncio.to_thread(self.store.check),
         }
         return Readiness(checks)

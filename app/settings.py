@@ -38,6 +38,12 @@ class EngineSettings(BaseModel):
     extra_args: dict[str, Any] = Field(
         default_factory=dict, description='any other vLLM engine argument, as JSON: {"max_num_seqs": 64}'
     )
+    hang_s: float = Field(
+        120,
+        gt=0,
+        description="seconds without an answer after which the engine is killed and started again; "
+        "more than its longest step takes",
+    )
     restart_backoff_s: float = Field(
         1.0, gt=0, description="first pause before a dead engine is started again; doubles up to 60 s"
     )

@@ -19,24 +19,54 @@ from typing import Any
 _INSTALLATION = "pginstall18"
 
 
+class Postgres:
+    """A server in a folder of its own.
+
+    Attributes:
+        url: ``postgresql+psycopg``, database ``postgres``.
+        socket: where it listens; it has no port, so there is none to collide with.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._data = folder, folder / "data"
+        self.url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
+        self.socket = folder / ".s.PGSQL.5432"
+        self._binaries, self._identity = _binaries(folder)
+        self._run("initdb", "-U", "postgres", "-E", "UTF8", "-A", "trust", "-N")
+
+    def start(self) -> None:
+        # The tests' machine does not lose its power: what is written is there, also after a crash of the server.
+        options = f"-h '' -k {self._folder} -c fsync=off -c full_page_writes=off"
+        self._run("pg_ctl", "-w", "-l", self._folder / "log", "-o", options, "start")
+
+    def stop(self, mode: str = "immediate") -> None:
+        """Modes are those of ``pg_ctl``; ``immediate`` is a crash."""
+        self._run("pg_ctl", "-w", "-m", mode, "stop")
+
+    def _run(self, program: str, *arguments: object) -> None:
+        _run(self._binaries / program, "-D", self._data, *arguments, **self._identity)
+
+
 @contextmanager
-def running_postgres() -> Iterator[str]:
-    """Start a server and yield its URL (``postgresql+psycopg``, database ``postgres``); stop and remove it after."""
+def postgres_server() -> Iterator[Postgres]:
+    """Start a server; stop and remove it after."""
     folder = Path(tempfile.mkdtemp(prefix="tenora-pg-"))
     try:
-        binaries, identity = _binaries(folder)
-        data = folder / "data"
-        _run(binaries / "initdb", "-D", data, "-U", "postgres", "-E", "UTF8", "-A", "trust", "-N", **identity)
-        # Only a socket in its own folder: no port to collide with. A test database need not survive a crash.
-        options = f"-h '' -k {folder} -c fsync=off -c synchronous_commit=off -c full_page_writes=off"
-        control = (binaries / "pg_ctl", "-w", "-D", data)
-        _run(*control, "-l", folder / "log", "-o", options, "start", **identity)
+        server = Postgres(folder)
+        server.start()
         try:
-            yield f"postgresql+psycopg://postgres@/postgres?host={folder}"
+            yield server
         finally:
-            _run(*control, "-m", "immediate", "stop", **identity)
+            server.stop()
     finally:
         shutil.rmtree(folder)
+
+
+@contextmanager
+def running_postgres() -> Iterator[str]:
+    """The URL of a server as above."""
+    with postgres_server() as server:
+        yield server.url
 
 
 def _binaries(folder: Path) -> tuple[Path, dict[str, Any]]:

@@ -139,7 +139,8 @@ class CountingOut(BaseModel):
 class EngineOut(BaseModel):
     node: str = Field(description="the server that answers: each has an engine of its own")
     state: str
-    restarts: int
+    restarts: int = Field(description="since the server started, after deaths and hangs")
+    hangs: int = Field(description="times that the engine was killed because it no longer answered")
     slots: SlotsOut
     queue: QueueOut
     tiers: list[TierOut]
@@ -157,6 +158,7 @@ class EngineOut(BaseModel):
             node=view.node,
             state=seen.state.value,
             restarts=seen.restarts,
+            hangs=seen.hangs,
             slots=SlotsOut(total=seen.slots, used=view.slots_used, pinned=len(seen.pinned)),
             queue=QueueOut(window=seen.window, running=seen.running, waiting=seen.waiting),
             tiers=[TierOut.of(stats, seen) for stats in seen.tiers],

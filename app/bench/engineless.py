@@ -55,10 +55,10 @@ class NoEngine:
     pinned: frozenset[int] = frozenset()
 
     def stats(self) -> EngineStats:
-        return EngineStats(running=0, waiting=0, resident=0, restarts=0)
+        return EngineStats(running=0, waiting=0, resident=0, restarts=0, hangs=0)
 
     def overview(self) -> EngineOverview:
-        nothing = dict.fromkeys(("running", "waiting", "restarts"), 0)
+        nothing = dict.fromkeys(("running", "waiting", "restarts", "hangs"), 0)
         memory = dict.fromkeys(("host_bytes", "host_used_bytes", "disk_bytes", "disk_used_bytes"), 0)
         return EngineOverview(
             self.state, slots=0, window=0, pinned=self.pinned, versions=(), tenants=(), tiers=(), **nothing, **memory

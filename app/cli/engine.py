@@ -129,7 +129,7 @@ def _headline(view: Mapping[str, Any]) -> str:
             f"waiting {queue['waiting']}",
             f"tenants {view['tenants']['total']}",
             f"adapters {view['versions']['total']}",
-            f"restarts {view['restarts']}",
+            f"restarts {view['restarts']} ({view['hangs']} hangs)",
         )
     )
 

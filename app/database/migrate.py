@@ -30,6 +30,13 @@ def head_revision() -> str | None:
     return ScriptDirectory.from_config(alembic_config()).get_current_head()
 
 
+def earlier_revisions() -> frozenset[str | None]:
+    """Those that this release's migrations lead from; None: no schema at all."""
+    script = ScriptDirectory.from_config(alembic_config())
+    head = script.get_current_head()
+    return frozenset({None, *(one.revision for one in script.walk_revisions() if one.revision != head)})
+
+
 def upgrade(url: str) -> None:
     """Create or upgrade the schema; blocks. All of it happens, or nothing.
 

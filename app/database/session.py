@@ -1,23 +1,26 @@
 """The registry's database: SQLite (one node) or PostgreSQL, behind short transactions."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, QueuePool, create_engine, event, inspect, text
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy import URL, Connection, ExceptionContext, QueuePool, create_engine, event, inspect, text
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from app.database.migrate import head_revision
+from app.database.migrate import earlier_revisions, head_revision
 from app.database.revision import RegistryRevision, Revision
 from app.database.urls import SQLITE_BUSY_MS, parse_url
 from app.errors import RegistryUnavailable
 
 _POOL_TIMEOUT_S = 10
 _SQLITE_READERS = 4
+_LOOKUP_S = 10
+#: ``read_only_sql_transaction``.
+_READ_ONLY = "25006"
 
 T = TypeVar("T")
 
@@ -35,7 +38,7 @@ class Database:
         self._reader, self._writer = engines(parsed)
         #: Whether several servers may use it, with locks on rows.
         self.is_postgresql = parsed.get_backend_name() == "postgresql"
-        self._head = head_revision()
+        self._head, self._earlier = head_revision(), earlier_revisions()
         self._revision = RegistryRevision(url)
         self._lookups = _SqliteLookups(parsed) if parsed.get_backend_name() == "sqlite" else None
 
@@ -49,13 +52,16 @@ class Database:
         On SQLite it costs one change of thread in all, where ``read`` has four a statement.
 
         Raises:
-            RegistryUnavailable: the database does not answer.
+            RegistryUnavailable: the database does not answer, or on PostgreSQL not within ten seconds.
         """
         with _translated():
             if self._lookups is not None:
                 return await self._lookups.run(work)
-            async with self._reader.connect() as connection:
-                return await connection.run_sync(work)
+            return await _within(_LOOKUP_S, self._look_up(work))
+
+    async def _look_up(self, work: Callable[[Connection], T]) -> T:
+        async with self._reader.connect() as connection:
+            return await connection.run_sync(work)
 
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[AsyncConnection]:
@@ -89,11 +95,25 @@ class Database:
         Raises:
             RegistryUnavailable
         """
+        if (found := await self._schema()) != self._head:
+            raise RegistryUnavailable(f"the registry's schema is at {found}, not {self._head}: run tenora migrate")
+
+    async def check_serving(self) -> None:
+        """Prove that a server that runs may go on: its schema is this release's, or a newer one's.
+
+        A new release migrates the registry while servers of the one before it run, which are replaced one by one:
+        migrations only add.
+
+        Raises:
+            RegistryUnavailable
+        """
+        if await self._schema() in self._earlier:
+            raise RegistryUnavailable("the registry's schema is older than this release")
+
+    async def _schema(self) -> str | None:
         async with self.read() as connection:
             known = await connection.run_sync(lambda sync: inspect(sync).has_table("alembic_version"))
-            found = await connection.scalar(text("SELECT version_num FROM alembic_version")) if known else None
-        if found != self._head:
-            raise RegistryUnavailable(f"the registry's schema is at {found}, not {self._head}: run tenora migrate")
+            return await connection.scalar(text("SELECT version_num FROM alembic_version")) if known else None
 
     async def close(self) -> None:
         await self._reader.dispose()
@@ -136,7 +156,41 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (OperationalError, InterfaceError, PoolTimeout) as error:
-        raise RegistryUnavailable("the registry's database does not answer", retry_after=1) from error
+        raise _unavailable() from error
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
+        raise _unavailable() from error
+
+
+def _unavailable() -> RegistryUnavailable:
+    return RegistryUnavailable("the registry's database does not answer", retry_after=1)
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``, unless it takes longer.
+
+    :func:`asyncio.timeout` would wait until the driver has cancelled its query, for ever if the server is silent.
+
+    Raises:
+        RegistryUnavailable: it took longer; its connection comes back when the server says something, or is gone.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            raise _unavailable()
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            task.add_done_callback(_read)
+
+
+def _read(task: "asyncio.Task[Any]") -> None:
+    """What came of it in the end is nobody's any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _postgresql_engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
@@ -157,8 +211,15 @@ def _postgresql_engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
             "keepalives_count": 2,
         },
     )
+    event.listen(writer.sync_engine, "handle_error", _leave_if_read_only)
     # Shares the pool. Autocommit saves the BEGIN and ROLLBACK round trips of a single SELECT.
     return writer.execution_options(isolation_level="AUTOCOMMIT"), writer
+
+
+def _leave_if_read_only(context: ExceptionContext) -> None:
+    """Drop all connections once one is to a server that only reads: after a failover the next reach the primary."""
+    if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
+        context.is_disconnect = True
 
 
 def _sqlite_engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:

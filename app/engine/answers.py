@@ -1,5 +1,6 @@
 """vLLM's answers as clients may see them: public model names, our errors, no vendor text for server faults."""
 
+import asyncio
 import json
 import math
 from collections.abc import AsyncGenerator
@@ -112,3 +113,9 @@ def public_text(text: str, engine_name: str, public_name: str) -> str:
 def _error_of(event: str) -> dict[str, Any]:
     error = json.loads(event.removeprefix("data: "))["error"]
     return error if isinstance(error, dict) else {}
+
+
+def raise_if_cancelled() -> None:
+    """vLLM turns a cancelled request into an answer; whoever cancelled it wants it to end."""
+    if (task := asyncio.current_task()) and task.cancelling():
+        raise asyncio.CancelledError

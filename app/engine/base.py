@@ -28,12 +28,14 @@ class EngineStats:
         waiting: requests that wait for a LoRA slot before they may enter.
         resident: adapters in the engine's memory, those being loaded included.
         restarts: how often a dead engine was replaced since the process began.
+        hangs: how often it was killed because it no longer answered.
     """
 
     running: int
     waiting: int
     resident: int
     restarts: int
+    hangs: int
 
 
 @dataclass(frozen=True, slots=True)

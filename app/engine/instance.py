@@ -26,6 +26,7 @@ from vllm.platforms import current_platform
 from vllm.renderers.chat_utils import ChatTemplateResolutionError
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.utils.system_utils import kill_process_tree
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
@@ -114,6 +115,11 @@ class EngineInstance:
         self._watcher.cancel()
         await asyncio.to_thread(self._llm.shutdown)
 
+    async def kill(self) -> None:
+        """End the engine's processes as they are; ``dead`` follows, and requests end as in any death."""
+        for process in self._llm.engine_core.resources.engine_manager.processes:
+            await asyncio.to_thread(kill_process_tree, process.pid)
+
     async def check(self, timeout_s: float) -> None:
         """Prove that the engine's loop turns.
 
@@ -148,7 +154,7 @@ class EngineInstance:
         with self._translated(request, name):
             body = body_type.model_validate(request.body | _own_fields(request, name))
             answer = await handler(body)
-            _raise_if_cancelled()
+            answers.raise_if_cancelled()
             if isinstance(answer, AsyncGenerator):
                 return await answers.Events.begin(answer, engine_name=name, public_name=request.model)
         if isinstance(answer, ErrorResponse):
@@ -276,12 +282,6 @@ def _own_fields(request: EngineRequest, name: str) -> dict[str, Any]:
     if request.prompt is None:
         return own
     return own | {"chat_template": AS_IT_IS, "chat_template_kwargs": {"prompt": request.prompt}}
-
-
-def _raise_if_cancelled() -> None:
-    """vLLM turns a cancelled request into an answer; whoever cancelled it wants it to end."""
-    if (task := asyncio.current_task()) and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def _construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:

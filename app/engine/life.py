@@ -1,6 +1,8 @@
 """One life of an engine together with the adapters that are loaded in it."""
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,8 +15,12 @@ from app.engine.outputs import OutputLog
 from app.engine.pinning import Pins, Standing
 from app.engine.smoke import SmokeCheck
 from app.engine.transfer import Transfers
+from app.engine.watchdog import until_silent
+from app.errors import EngineUnavailable
 from app.scheduling.ticket import Bounds
 from app.settings import QueueSettings, Settings
+
+logger = logging.getLogger(__name__)
 
 
 class EngineLife:
@@ -44,8 +50,9 @@ class EngineLife:
             notify=notify,
         )
         self.pins = Pins(self.loader, slots=slots)
-        self.dead = instance.dead
+        self.dead, self.hung = instance.dead, False
         self._beginning: asyncio.Task[None] | None = None
+        self._watchdog = asyncio.create_task(self._end_if_hung(settings.engine.hang_s))
 
     @classmethod
     async def begin(
@@ -77,11 +84,20 @@ class EngineLife:
             await asyncio.wait({self._beginning})
 
     async def end(self) -> None:
+        self._watchdog.cancel()
+        await asyncio.gather(self._watchdog, return_exceptions=True)
         if self._beginning:
             self._beginning.cancel()
             await asyncio.gather(self._beginning, return_exceptions=True)
         await self.instance.shutdown()
         await self.loader.close()
+
+    async def _end_if_hung(self, hang_s: float) -> None:
+        with contextlib.suppress(EngineUnavailable):  # it is dead already
+            await until_silent(self.instance.adapters, hang_s)
+            logger.error("the engine has not answered for %.0f s; its processes are killed", hang_s)
+            self.hung = True
+            await self.instance.kill()
 
 
 def _bounds(settings: QueueSettings) -> Bounds:

@@ -79,6 +79,7 @@ class EngineOverview:
     running: int
     waiting: int
     restarts: int
+    hangs: int
     host_bytes: int
     host_used_bytes: int
     disk_bytes: int

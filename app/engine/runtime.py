@@ -65,11 +65,11 @@ class VllmEngine:
         return self._special_token_ids
 
     def stats(self) -> EngineStats:
-        restarts = self._supervisor.restarts
+        restarts, hangs = self._supervisor.restarts, self._supervisor.hangs
         if (life := self._supervisor.current) is None:
-            return EngineStats(running=0, waiting=0, resident=0, restarts=restarts)
+            return EngineStats(running=0, waiting=0, resident=0, restarts=restarts, hangs=hangs)
         life.instance.write_statistics()
-        return EngineStats(life.instance.running, life.queue.waiting, len(life.loader.slots), restarts)
+        return EngineStats(life.instance.running, life.queue.waiting, len(life.loader.slots), restarts, hangs)
 
     def overview(self) -> EngineOverview:
         return overview(
@@ -77,6 +77,7 @@ class VllmEngine:
             self._cache,
             state=self.state,
             restarts=self._supervisor.restarts,
+            hangs=self._supervisor.hangs,
             slots=self._slots,
             host_bytes=self._settings.engine.host_bytes,
         )

@@ -17,9 +17,14 @@ _RETRY_AFTER_S = 15
 
 
 class Life(Protocol):
-    """One life of an engine, as the supervisor sees it."""
+    """One life of an engine, as the supervisor sees it.
+
+    Attributes:
+        hung: it was killed because it no longer answered.
+    """
 
     dead: asyncio.Event
+    hung: bool
 
     async def end(self) -> None:
         """Release everything that the life holds; called once, after its death or at shutdown."""
@@ -42,7 +47,7 @@ class Supervisor(Generic[L]):
         self._life: L | None = None
         self._guard: asyncio.Task[None] | None = None
         self.state = EngineState.STOPPED
-        self.restarts = 0
+        self.restarts, self.hangs = 0, 0
 
     @property
     def current(self) -> L | None:
@@ -86,7 +91,8 @@ class Supervisor(Generic[L]):
             await life.dead.wait()
             self.state = EngineState.RESTARTING
             self._life = None
-            logger.error("the engine died; starting it again")
+            logger.error("the engine %s; starting it again", "hung" if life.hung else "died")
+            self.hangs += life.hung
             await life.end()
             life = await self._launch_until_up()
             self._life = life

@@ -7,7 +7,14 @@ from app.scheduling.snapshot import QueueSnapshot, VersionState
 
 
 def overview(
-    life: EngineLife | None, cache: DiskCache, *, state: EngineState, restarts: int, slots: int, host_bytes: int
+    life: EngineLife | None,
+    cache: DiskCache,
+    *,
+    state: EngineState,
+    restarts: int,
+    hangs: int,
+    slots: int,
+    host_bytes: int,
 ) -> EngineOverview:
     """The engine at this moment; without a life, the tiers below it only."""
     queue = life.queue.snapshot() if life else QueueSnapshot((), ())
@@ -20,6 +27,7 @@ def overview(
         running=life.instance.running if life else 0,
         waiting=life.queue.waiting if life else 0,
         restarts=restarts,
+        hangs=hangs,
         host_bytes=host_bytes,
         host_used_bytes=life.loader.host.residency.used if life else 0,
         disk_bytes=cache.budget,

@@ -42,6 +42,7 @@ EMPTY = EngineOverview(
     running=0,
     waiting=0,
     restarts=0,
+    hangs=0,
     host_bytes=2**30,
     host_used_bytes=0,
     disk_bytes=2**34,
@@ -91,7 +92,7 @@ class NoEngine:
         self.calls: list[str] = []
 
     def stats(self) -> EngineStats:
-        return EngineStats(running=0, waiting=0, resident=0, restarts=0)
+        return EngineStats(running=0, waiting=0, resident=0, restarts=0, hangs=0)
 
     def overview(self) -> EngineOverview:
         return self.shown

@@ -34,6 +34,23 @@ async def test_check_passes_at_head_and_fails_behind_it(node: Node, registry_url
         await node.database.check()
 
 
+async def test_a_server_that_runs_goes_on_while_a_newer_release_migrates(node: Node, registry_url: str) -> None:
+    await node.database.check_serving()
+    async with node.database.write() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = 'next'"))
+    await node.database.check_serving()
+    with pytest.raises(RegistryUnavailable, match="schema is at next"):
+        await node.database.check()  # but it would not start
+    async with node.database.write() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    with pytest.raises(RegistryUnavailable, match="older than this release"):
+        await node.database.check_serving()
+    async with node.database.write() as connection:
+        await connection.execute(text("DROP TABLE alembic_version"))
+    with pytest.raises(RegistryUnavailable, match="older than this release"):
+        await node.database.check_serving()
+
+
 async def test_check_fails_on_a_database_without_a_schema(empty_url: str) -> None:
     database = Database(empty_url)
     with pytest.raises(RegistryUnavailable):
@@ -69,6 +86,28 @@ async def test_connections_that_the_server_dropped_are_replaced(
         run_on_server(request.getfixturevalue("postgres_url"), drop, url.database)
     assert (await node.tenants.get("pricing")).slug == "pricing"
     await node.tenants.create("supply-chain", actor="cli")
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+async def test_a_server_that_only_reads_is_left_for_the_next_one(
+    node: Node, registry_url: str, request: pytest.FixtureRequest
+) -> None:
+    """As after a failover: whoever stays connected to what was the primary can change nothing."""
+    server, name = request.getfixturevalue("postgres_url"), make_url(registry_url).database
+    run_on_server(server, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    with pytest.raises(RegistryUnavailable, match="does not answer"):
+        await node.tenants.create("pricing", actor="cli")
+    run_on_server(server, f"ALTER DATABASE {name} SET default_transaction_read_only = off")
+    await node.tenants.create("pricing", actor="cli")
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+async def test_a_lookup_without_an_answer_is_given_up(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.database.session._LOOKUP_S", 0.1)
+    with pytest.raises(RegistryUnavailable, match="does not answer"):
+        await node.database.lookup(lambda connection: connection.execute(text("SELECT pg_sleep(60)")))
+    monkeypatch.setattr("app.database.session._LOOKUP_S", 60)
+    assert await node.database.lookup(lambda connection: connection.scalar(text("SELECT 1"))) == 1
 
 
 async def test_a_transaction_that_fails_leaves_nothing(node: Node) -> None:

@@ -37,7 +37,7 @@ def test_the_platform_sees_everything(site: Site, admin: httpx.Client, unit: Uni
     site.engine.tell(EngineEvent("load", published, 1.0, LoadPhases(0.5, 0.25, 0.125, 0.125)))
     seen = admin.get("/admin/engine").json()
     assert seen["node"]
-    assert (seen["state"], seen["restarts"]) == ("ready", 0)
+    assert (seen["state"], seen["restarts"], seen["hangs"]) == ("ready", 0, 0)
     assert seen["slots"] == {"total": 4, "used": 1, "pinned": 1}
     assert seen["queue"] == {"window": 64, "running": 2, "waiting": 1}
     assert [(tier["tier"], tier["hit_rate"], tier["used_bytes"]) for tier in seen["tiers"]] == [

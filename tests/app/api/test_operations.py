@@ -57,6 +57,7 @@ def test_metrics_show_every_part_and_name_nobody(site: Site, admin: httpx.Client
         "tenora_http_requests_total",
         "tenora_engine_requests_running",
         "tenora_engine_restarts_total",
+        "tenora_engine_hangs_total",
         "tenora_cache_hits_total",
         "process_resident_memory_bytes",
     } <= samples

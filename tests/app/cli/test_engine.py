@@ -39,7 +39,7 @@ def tenora(site: Site, clean_environment: None) -> Tenora:
 
 def test_show_prints_every_part(tenora: Tenora) -> None:
     shown = tenora("engine", "show").stdout
-    assert "ready  slots 1/4 (0 pinned)  window 2/64  waiting 2  tenants 3  adapters 31  restarts 0" in shown
+    assert "ready  slots 1/4 (0 pinned)  window 2/64  waiting 2  tenants 3  adapters 31  restarts 0 (0 hangs)" in shown
     lines = ["".join(line.split()) for line in shown.splitlines()]
     assert "│disk│3.0kB│17.2GB│3│1│75.0%│2│1│" in lines
     assert "│slot│-│-│9│4│69.2%│5│0│" in lines

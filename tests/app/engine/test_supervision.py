@@ -11,7 +11,7 @@ from app.errors import EngineUnavailable
 
 class Life:
     def __init__(self) -> None:
-        self.dead = asyncio.Event()
+        self.dead, self.hung = asyncio.Event(), False
         self.ended = 0
 
     async def end(self) -> None:
@@ -54,6 +54,18 @@ async def test_a_dead_engine_is_ended_and_replaced() -> None:
     assert supervisor.life is launcher.lives[1]
     await supervisor.stop()
     assert launcher.lives[1].ended == 1
+
+
+async def test_a_hung_engine_is_counted_as_one() -> None:
+    launcher = Launcher()
+    supervisor = Supervisor(launcher, backoff_s=0.001)
+    await supervisor.start()
+    for restarts, hung in enumerate((True, False), start=1):
+        launcher.lives[-1].hung = hung
+        launcher.lives[-1].dead.set()
+        await reach(supervisor, EngineState.READY, restarts=restarts)
+        assert supervisor.hangs == 1
+    await supervisor.stop()
 
 
 async def test_a_restart_that_fails_is_tried_again() -> None:

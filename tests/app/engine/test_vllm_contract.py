@@ -29,11 +29,14 @@ from vllm.lora.worker_manager import LRUCacheWorkerLoRAManager, WorkerLoRAManage
 from vllm.platforms import current_platform
 from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.utils.system_utils import kill_process_tree
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.core_client import BackgroundResources, MPClient
 from vllm.v1.engine.output_processor import OutputProcessor, RequestState
+from vllm.v1.engine.utils import CoreEngineProcManager
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 from vllm.v1.worker.gpu.model_runner import GPUModelRunner
@@ -78,6 +81,13 @@ def test_the_engine_client_has_what_is_called(method: str, expected: list[str]) 
 
 def test_the_engine_client_tells_its_death() -> None:
     assert isinstance(AsyncLLM.errored, property)
+
+
+def test_the_engines_processes_can_be_found_and_killed() -> None:
+    assert "self.resources = BackgroundResources(" in inspect.getsource(MPClient.__init__)
+    assert "engine_manager" in BackgroundResources.__dataclass_fields__
+    assert "self.processes: list[BaseProcess] = []" in inspect.getsource(CoreEngineProcManager.__init__)
+    assert parameters(kill_process_tree) == ["pid"]
 
 
 def test_the_serving_objects_take_a_request_and_an_optional_raw_one() -> None:

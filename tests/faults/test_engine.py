@@ -1,0 +1,36 @@
+"""Engines that are killed or stand still under load: noticed, and started again."""
+
+import asyncio
+import random
+import signal
+import time
+
+import pytest
+
+from tests.faults.load import OK, Load
+from tests.faults.report import Measured
+from tests.faults.site import Site
+
+
+@pytest.mark.parametrize(
+    ("fault", "harm", "hangs"), [("engine killed", signal.SIGKILL, 0), ("engine hung", signal.SIGSTOP, 1)]
+)
+async def test_an_engine_that_fails_is_replaced(
+    site: Site, chance: random.Random, seed: int, fault: str, harm: signal.Signals, hangs: int
+) -> None:
+    """Any of its processes; SIGKILL is also what the kernel sends to who takes too much memory."""
+    restarts, hung = site.metric("tenora_engine_restarts_total"), site.metric("tenora_engine_hangs_total")
+    processes = site.host.server.engine_processes()
+    async with Load(site.host.url, site.units) as load:
+        await asyncio.sleep(chance.uniform(0, 2))
+        chance.choice(processes).send_signal(harm)
+        began = time.monotonic()
+        assert (await asyncio.to_thread(site.make_key)) == OK, "what needs no engine goes on"
+        recovery_s = await load.settled(began)
+        results = load.seen(began)
+    assert set(results) == {OK, "engine_unavailable"}, results
+    assert site.metric("tenora_engine_restarts_total") == restarts + 1
+    assert site.metric("tenora_engine_hangs_total") == hung + hangs
+    assert not [process for process in processes if process.is_running()], "something of the old engine is left"
+    site.check_promises(load.promises)
+    Measured(fault, results, recovery_s).write(seed)
