@@ -35,6 +35,7 @@ from app.engine import answers
 from app.engine.base import Endpoint, EngineRequest, MostTokens
 from app.engine.outputs import OutputLog
 from app.engine.statistics import EngineStatistics
+from app.engine.watchdog import while_alive
 from app.errors import EngineUnavailable, InvalidRequest
 
 logger = logging.getLogger(__name__)
@@ -91,20 +92,19 @@ class EngineInstance:
                 child.terminate()
             raise
         try:
-            await llm.collective_rpc("tenora_prepare")
-            state = State()
-            await init_app_state(llm, state, args, await llm.get_supported_tasks())
-            instance = cls(llm, state, base_name, log)
+            return await while_alive(lambda: llm.errored, cls._prepared(llm, args, base_name, log))
         except BaseException:
             await asyncio.to_thread(llm.shutdown)
             raise
-        try:
-            await instance.answer(
-                EngineRequest("warm-up", Endpoint.COMPLETIONS, _WARM_UP, base_name, adapter=None, cache_salt="warm-up")
-            )
-        except BaseException:
-            await instance.shutdown()
-            raise
+
+    @classmethod
+    async def _prepared(cls, llm: AsyncLLM, args: Any, base_name: str, log: OutputLog) -> "EngineInstance":
+        await llm.collective_rpc("tenora_prepare")
+        state = State()
+        await init_app_state(llm, state, args, await llm.get_supported_tasks())
+        instance = cls(llm, state, base_name, log)
+        warm_up = EngineRequest("warm-up", Endpoint.COMPLETIONS, _WARM_UP, base_name, None, cache_salt="warm-up")
+        await instance.answer(warm_up)
         log.take("warm-up")
         return instance
 

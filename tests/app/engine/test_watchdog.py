@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from app.engine.watchdog import until_silent
+from app.engine.watchdog import until_silent, while_alive
 from app.errors import EngineUnavailable
 
 SILENCE_S = 0.1
@@ -72,3 +72,28 @@ async def test_a_watch_that_is_called_off_leaves_no_call_behind() -> None:
     await begun.wait()
     watch.cancel()
     await asyncio.wait_for(ended.wait(), 30)
+
+
+async def test_a_call_that_a_dead_engine_will_never_answer_is_given_up() -> None:
+    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    looked = []
+
+    def died() -> bool:
+        looked.append(None)
+        return len(looked) > 2
+
+    with pytest.raises(EngineUnavailable):
+        await while_alive(died, never)
+    assert never.cancelled()
+
+
+async def test_what_a_living_engine_answers_comes_through() -> None:
+    async def answer(error: Exception | None = None) -> int:
+        await asyncio.sleep(0)
+        if error:
+            raise error
+        return 7
+
+    assert await while_alive(lambda: False, answer()) == 7
+    with pytest.raises(KeyError):
+        await while_alive(lambda: False, answer(KeyError("its own")))
