@@ -1,19 +1,18 @@
 """What was used is what clients were told, to the token, whatever ended the request or the server."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import openai
-import psutil
 import pytest
 
 from app.demo.train import Demo
-from tests.e2e.fixtures import SLOTS
-from tests.e2e.server import Server, running, serving, until
+from tests.e2e.server import Server
+from tests.endurance.accounting import Options, run
+from tests.postgres import running_postgres
 
 TENANT = "audited"
 SCOPES = ("inference", "adapters:read", "usage:read")
@@ -120,45 +119,18 @@ def test_refused_requests_used_nothing(server: Server, key: str) -> None:
     assert difference(before, used(server, key)) == (0, 0, 0, 0)
 
 
-def test_a_server_that_is_killed_has_the_records_of_all_that_clients_saw_whole(
+def test_the_books_of_a_server_that_was_killed_are_what_clients_saw(
     trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    home = tmp_path_factory.mktemp("killed-api")
-    with running(home, trained_demo.base, **SLOTS) as server:
-        key = server.tenant(TENANT, scopes=SCOPES)
-        engine = server.engine_processes()
-        whole = asyncio.run(_until_killed(server, key))
-        server.process.wait()
-        _, alive = psutil.wait_procs(engine, timeout=30)
-        assert not alive, "an engine outlived its server"
-    assert whole
-    with serving(home, trained_demo.base, server.admin_key, **SLOTS) as again:
-        total = used(again, key)["total"]
-        # The last ones may have been written down, and not have reached their clients.
-        assert len(whole) <= total["requests"] - total["failed"] <= len(whole) + _CLIENTS
-        assert sum(whole) <= total["output_tokens"]
-        assert total["prompt_tokens"] == 4 * total["requests"]
-        assert not list((home / "usage").glob("*.damaged"))
-
-
-_CLIENTS = 8
-
-
-async def _until_killed(server: Server, key: str) -> list[int]:
-    """Output tokens of each answer that a client saw whole before the server was killed under it."""
-    whole: list[int] = []
-    headers = {"authorization": f"Bearer {key}"}
-
-    async def ask(client: httpx.AsyncClient) -> None:
-        body = {"prompt": [1, 2, 3, 4], "max_tokens": 5, "ignore_eos": True}
-        with contextlib.suppress(httpx.TransportError):
-            while True:
-                answer = await client.post("/v1/completions", json=body)
-                whole.append(answer.json()["usage"]["completion_tokens"])
-
-    async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=headers) as client:
-        asking = [asyncio.create_task(ask(client)) for _ in range(_CLIENTS)]
-        await asyncio.to_thread(until, lambda: len(whole) >= 100, 60)
-        server.process.kill()
-        await asyncio.gather(*asking)
-    return whole
+    """A short one of ``python -m tests.endurance.accounting``."""
+    with running_postgres() as url:
+        options = Options(requests=400, kills=1, clients=16)
+        seen, books = run(tmp_path_factory.mktemp("killed-api"), trained_demo, options, url)
+    assert seen.outcomes["cut off"]
+    assert len(seen.told) >= 100
+    assert books.missing == []
+    assert books.wrong == {}
+    assert books.records >= len(seen.told)
+    assert books.summed_tokens == books.record_tokens
+    assert books.budget_exact
+    assert books.leases_returned
