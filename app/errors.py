@@ -3,8 +3,7 @@
 The tree::
 
     TenoraError
-    ├── Unauthenticated    ├── Forbidden        ├── Conflict
-    ├── NotFound (ForeignNotFound)
+    ├── Unauthenticated    ├── Forbidden        ├── NotFound          ├── Conflict
     ├── InvalidRequest     ├── UnsupportedField ├── TooLarge          ├── MethodNotAllowed
     ├── AdapterQuarantined ├── AdapterLoadFailed ├── AdapterRetired  ├── AdapterNotReady
     ├── WrongBase          ├── PreconditionFailed ├── QuotaExceeded
@@ -45,11 +44,15 @@ class Forbidden(TenoraError):
 
 
 class NotFound(TenoraError):
-    """There is no such thing, or it is another tenant's: the caller cannot tell."""
+    """There is no such thing, or it is another tenant's: the caller cannot tell.
 
+    Attributes:
+        foreign: the caller called it another tenant's; whoever keeps the audit trail wants to know.
+    """
 
-class ForeignNotFound(NotFound):
-    """The same of what the caller called by another tenant's name; whoever keeps the audit trail wants to know."""
+    def __init__(self, message: str, *, param: str | None = None, foreign: bool = False) -> None:
+        self.foreign = foreign
+        super().__init__(message, param=param)
 
 
 class Conflict(TenoraError):

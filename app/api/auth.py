@@ -2,11 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
-from app.errors import Forbidden, ForeignNotFound
+from app.errors import Forbidden, NotFound
 from app.observability.context import note_caller
 from app.process import Process
 from app.registry import Caller, Scope
@@ -39,8 +40,9 @@ async def authenticate(request: Request) -> Caller:
     return caller
 
 
+@cache
 def require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
-    """A dependency: the caller, whose key must hold the scope.
+    """A dependency: the caller, whose key must hold the scope. The same one each time: FastAPI asks it once a request.
 
     Raises:
         Unauthenticated, Forbidden, RegistryUnavailable
@@ -81,7 +83,7 @@ def require_owner(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
     gets the 404 of a tenant that does not exist. Elsewhere: a tenant's key with the scope, about itself.
 
     Raises:
-        Unauthenticated, Forbidden, ForeignNotFound, RegistryUnavailable
+        Unauthenticated, Forbidden, NotFound, RegistryUnavailable
     """
 
     async def dependency(request: Request) -> Owner:
@@ -91,7 +93,7 @@ def require_owner(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
             _note_use(request, caller)
             return Owner(caller, tenant)
         if tenant is not None and tenant != caller.tenant_slug:
-            raise ForeignNotFound(f"there is no tenant {tenant[:80]!r}", param="tenant")
+            raise NotFound(f"there is no tenant {tenant[:80]!r}", param="tenant", foreign=True)
         if tenant is None or scope not in caller.scopes:
             raise Forbidden(f"the key lacks the scope {scope.value}")
         return Owner(caller, tenant)

@@ -19,7 +19,6 @@ from app.api.inference_headers import limit_headers
 from app.errors import (
     ROWS,
     Forbidden,
-    ForeignNotFound,
     InvalidRequest,
     Limited,
     MergeRejected,
@@ -76,8 +75,10 @@ def install(app: FastAPI) -> None:
 async def _handle(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and isinstance(error.__cause__, ClientDisconnect):
         raise error.__cause__
-    if isinstance(error, Forbidden | ForeignNotFound) and (caller := getattr(request.state, "caller", None)):
-        request.state.process.audit.accesses.refused(caller, error.message)
+    match error:
+        case Forbidden(message=words) | NotFound(foreign=True, message=words):
+            if caller := getattr(request.state, "caller", None):
+                request.state.process.audit.accesses.refused(caller, words)
     return error_response(request.url.path, error)
 
 

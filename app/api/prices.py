@@ -40,7 +40,7 @@ class PricesOut(BaseModel):
     data: list[PriceOut]
 
 
-@router.get("", summary="List prices per million tokens")
+@router.get("", summary="List prices per million tokens", responses=answers())
 async def list_(process: ProcessDep) -> PricesOut:
     prices = await process.limits.prices.list()
     return PricesOut(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from adapters.errors import InvalidName
 from adapters.identity import DEFAULT_ALIAS, parse_model_name
-from app.errors import Forbidden, ForeignNotFound, NotFound
+from app.errors import Forbidden, NotFound
 from app.registry import Caller, ResolvedVersion
 from app.services.adapters import AdapterService
 from app.services.sharing import SharingService
@@ -110,9 +110,8 @@ async def resolve_name(adapters: AdapterService, caller: Caller, name: str, user
     try:
         return await adapters.resolve(tenant_id, parsed, user)
     except NotFound as error:
-        if own:
-            raise
-        raise ForeignNotFound(error.message, param=error.param) from None
+        error.foreign = not own
+        raise
 
 
 def allow(caller: Caller, name: str) -> None:
