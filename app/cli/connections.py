@@ -22,6 +22,8 @@ from app.settings import LimitSettings
 #: The application's own patience with an upload ends first, and has words for it.
 _SLACK_S = 5
 _RETRY_AFTER_S = 5
+#: Of a connection's life, until its first request is there.
+_FIRST_S = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._unread_since = None
+
+    def shutdown(self) -> None:
+        """Uvicorn's, but a connection that has just come may bring its request yet: we still took some when it came."""
+        if self.cycle is None and not self.transport.is_closing():
+            self.loop.call_later(_FIRST_S, super().shutdown)
+        else:
+            super().shutdown()
 
     def sweep(self, now: float) -> None:
         """End the connection if its client lets it wait for too long; ``now`` is the loop's time."""

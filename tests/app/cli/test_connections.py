@@ -27,9 +27,7 @@ PATIENCE_S = 60
 
 def _application() -> FastAPI:
     app = FastAPI()
-    app.state.process = SimpleNamespace(
-        readiness=Readiness({}), events=SimpleNamespace(end=lambda: None), engine=SimpleNamespace(stop=lambda: None)
-    )
+    app.state.process = SimpleNamespace(readiness=Readiness({}), events=SimpleNamespace(end=lambda: None))
     app.state.gone = threading.Event()
 
     @app.post("/echo")
@@ -57,7 +55,7 @@ def app() -> FastAPI:
 
 @pytest.fixture
 def connect(app: FastAPI) -> Iterator[Callable[[], socket.socket]]:
-    with _running(app) as port:
+    with _running(app) as (_, port):
         opened = []
 
         def open_one() -> socket.socket:
@@ -70,8 +68,23 @@ def connect(app: FastAPI) -> Iterator[Callable[[], socket.socket]]:
             client.close()
 
 
+def test_who_has_just_come_as_the_server_ends_is_still_answered(app: FastAPI) -> None:
+    with _running(app) as (server, port), socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
+        while not server.server_state.connections:
+            time.sleep(0.01)
+        server.should_exit = True
+        refused = False
+        while not refused:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+            except ConnectionError:
+                refused = True
+        client.sendall(b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\na")
+        assert everything(client).startswith(b"HTTP/1.1 200")
+
+
 @contextmanager
-def _running(app: FastAPI) -> Iterator[int]:
+def _running(app: FastAPI) -> Iterator[tuple[Server, int]]:
     config = uvicorn.Config(app, port=0, http=bounded(LIMITS), ws="none", lifespan="off", log_config=None)
     server = Server(config, app, drain_s=0, grace_s=0)
     thread = threading.Thread(target=server.run)
@@ -79,7 +92,7 @@ def _running(app: FastAPI) -> Iterator[int]:
     while not server.started:
         time.sleep(0.01)
     try:
-        yield server.servers[0].sockets[0].getsockname()[1]
+        yield server, server.servers[0].sockets[0].getsockname()[1]
     finally:
         server.should_exit = True
         thread.join(20)
