@@ -20,6 +20,7 @@ from app.metrics import Metrics
 from app.registry import Caller
 from app.services.limits.memory import MemoryAccounts
 from app.services.limits.service import LimitService
+from app.services.prices import PriceService
 from app.services.readiness import Readiness
 from app.settings import LimitSettings
 from app.usage import UsageRecord
@@ -36,7 +37,8 @@ class Everything:
     def __init__(self, folder: Path) -> None:
         self.engine = NoEngine()
         self.metrics = Metrics(self.engine, DiskCache(folder, LocalStore(folder / "blobs"), 2**20))
-        self.limits = LimitService(self.engine, MemoryAccounts(Database(f"sqlite+aiosqlite:///{folder}/none.db")))
+        database = Database(f"sqlite+aiosqlite:///{folder}/none.db")
+        self.limits = LimitService(self.engine, MemoryAccounts(database), PriceService(database))
         self._frame = RequestFrame(_refusing, LimitSettings())
 
     async def see(self, name: str, number: int) -> None:
