@@ -37,7 +37,7 @@ class Seen:
     Attributes:
         told: request id -> prompt and output tokens, as each answer that came whole said.
         outcomes: how requests ended -> how many.
-        sent: requests, however they ended.
+        sent: requests that a server took, however they ended.
     """
 
     told: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Traffic:
     async def _ask_on(self, client: httpx.AsyncClient, chance: random.Random) -> None:
         while self._goes_on:
             outcome = await self._ask_once(client, chance)
-            if outcome in {"429", "503", "cut off"}:
+            if outcome in {"429", "503", "cut off", "no server"}:
                 await asyncio.sleep(_PAUSE_S)
 
     async def _ask_once(self, client: httpx.AsyncClient, chance: random.Random) -> str:
@@ -103,6 +103,10 @@ class Traffic:
         manner = chance.choices(list(self._manners), list(self._manners.values()))[0]
         try:
             outcome = await self._ask(client, manner, chance)
+        except httpx.ConnectError:
+            # Nobody was asked.
+            outcome = "no server"
+            self.seen.sent -= 1
         except httpx.TransportError:
             outcome = "cut off"
         self.seen.outcomes[outcome] += 1
