@@ -16,6 +16,8 @@ import httpx
 
 #: Between two tries of a client whose server is gone.
 _PAUSE_S = 0.2
+#: Of one whose server says that it is busy, or starts its engine again.
+_RESTART_S = 2
 _TIMEOUT_S = 120
 _LONGEST = 24
 #: What clients do that nothing goes wrong for, each with its weight; and what they do besides.
@@ -95,7 +97,9 @@ class Traffic:
     async def _ask_on(self, client: httpx.AsyncClient, chance: random.Random) -> None:
         while self._goes_on:
             outcome = await self._ask_once(client, chance)
-            if outcome in {"429", "503", "cut off", "no server"}:
+            if outcome == "503":
+                await asyncio.sleep(_RESTART_S)
+            elif outcome in {"429", "cut off", "no server"}:
                 await asyncio.sleep(_PAUSE_S)
 
     async def _ask_once(self, client: httpx.AsyncClient, chance: random.Random) -> str:
