@@ -26,6 +26,8 @@ _TIMES = 20
 #: Calls after which tenants and keys are made anew.
 _RENEWED_AFTER = 1000
 _TIMEOUT_S = 120
+#: What the HTTP parser says of a request that is none; no application has seen it.
+_NOT_HTTP = b"Invalid HTTP request received."
 
 
 @dataclass
@@ -154,6 +156,9 @@ class _Run:
             return
         with answer:
             _read(answer, case)
+            if answer.content == _NOT_HTTP:
+                self.report.unsendable += 1
+                return
             self._note(Call(case, caller, request, answer, described, str(self._target.home)))
 
     def _note(self, call: Call) -> None:
