@@ -15,7 +15,7 @@ from tests.fuzz.api.__main__ import without_engine
 from tests.fuzz.api.judge import Call, complaints
 from tests.fuzz.api.runner import fuzz
 
-_CALLS = 400
+_CALLS = 600
 
 _ENVELOPE = {"error": {"message": "no", "type": "t", "param": None, "code": "not_found"}}
 _DOCUMENT = {
@@ -41,7 +41,7 @@ def test_every_answer_is_as_described(tmp_path: Path) -> None:
     assert report.count == _CALLS
     # Calls that are all refused at the door would prove nothing of the rooms behind it.
     succeeded = [label for label, statuses in report.statuses.items() if any(status < 300 for status in statuses)]
-    assert len(succeeded) > len(report.statuses) / 5
+    assert len(succeeded) > len(report.statuses) / 4
     assert all(statuses for statuses in report.statuses.values())
 
 
