@@ -19,7 +19,16 @@ OPERATIONS = sorted(
     for method in methods
 )
 OPEN = {"/health/live", "/health/ready", "/metrics"}
-INFERENCE = {"/v1/completions", "/v1/chat/completions", "/generate", "/generate_stream", "/", "/v1/models"}
+#: What a key for inference is for; what is left of its own limits is part of that, as the headers of an answer are.
+INFERENCE = {
+    "/v1/completions",
+    "/v1/chat/completions",
+    "/generate",
+    "/generate_stream",
+    "/",
+    "/v1/models",
+    "/v1/limits",
+}
 #: Whose adapters are asked for: a tenant's own key may, about itself.
 OF_A_TENANT = tuple(f"/admin/tenants/{{tenant}}/{what}" for what in ("adapters", "deletions", "shared"))
 FILL = {"adapter": "secret", "number": "1", "alias": "default", "recipient": "x", "upload": "0" * 32, "file": "x"}
