@@ -6,7 +6,7 @@ the database can make none.
 
 import hmac
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -55,8 +55,12 @@ def anchored(key: bytes, last: Seal) -> Seal:
     return Seal(last.row_id, hmac.new(key, f"anchor\n{last.row_id}\n{last.mac}".encode(), sha256).hexdigest())
 
 
-def problems(key: bytes, previous: Seal, rows: Iterable[AuditRow], seals: Iterable[Seal]) -> list[str]:
-    """What does not fit between rows and the seals that they should have, all of them behind ``previous``."""
+def problems(keys: Collection[bytes], previous: Seal, rows: Iterable[AuditRow], seals: Iterable[Seal]) -> list[str]:
+    """What does not fit between rows and the seals that they should have, all of them behind ``previous``.
+
+    Args:
+        keys: a seal under any of them is one.
+    """
     found, rows_by_id, seals_by_id = list[str](), {row.id: row for row in rows}, {one.row_id: one for one in seals}
     for row_id in sorted(rows_by_id.keys() | seals_by_id.keys()):
         row, kept = rows_by_id.get(row_id), seals_by_id.get(row_id)
@@ -65,7 +69,7 @@ def problems(key: bytes, previous: Seal, rows: Iterable[AuditRow], seals: Iterab
             continue
         if row is None:
             found.append(f"row {row_id} is gone")
-        elif not hmac.compare_digest(sealed(key, previous, row).mac, kept.mac):
+        elif not any(hmac.compare_digest(sealed(key, previous, row).mac, kept.mac) for key in keys):
             found.append(f"row {row_id} was changed, or its seal")
         # What follows was sealed behind this one, whatever happened to it since.
         previous = kept

@@ -18,7 +18,7 @@ from app.importing.hub import Hub
 from app.metrics import Metrics
 from app.node import node_id, node_name
 from app.planning.machine import resolve_slots
-from app.secrets import load_pepper
+from app.secrets import load_peppers
 from app.services.adapters import AdapterService
 from app.services.aliases import AliasService
 from app.services.audit import AuditService
@@ -100,7 +100,7 @@ class Process:
         limits = settings.limits
         self.spool = Spool(settings.home / "spool", places=limits.uploads, patience_s=limits.upload_idle_seconds)
         self.prompts = ChatPrompts(settings, special_tokens(base.path))
-        self._pepper = load_pepper(settings)
+        self._peppers = load_peppers(settings)
         self.node = node_id(settings.home)
         self._callers, self._readers = CallerCache(), Readers()
 
@@ -117,7 +117,7 @@ class Process:
 
     @cached_property
     def keys(self) -> KeyService:
-        return KeyService(self.database, KeyHasher(self._pepper), self._callers, base_name=self.base.name)
+        return KeyService(self.database, KeyHasher(self._peppers), self._callers, base_name=self.base.name)
 
     @cached_property
     def tenants(self) -> TenantService:
@@ -125,11 +125,11 @@ class Process:
 
     @cached_property
     def audit(self) -> AuditService:
-        return AuditService(self.database, self._pepper, self.settings.home / "audit-seal")
+        return AuditService(self.database, self._peppers, self.settings.home / "audit-seal")
 
     @cached_property
     def idempotency(self) -> IdempotencyService:
-        return IdempotencyService(self.database, self._pepper)
+        return IdempotencyService(self.database, self._peppers)
 
     # What is kept.
 

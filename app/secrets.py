@@ -1,12 +1,13 @@
-"""The pepper: the server's secret that stored key hashes depend on.
+"""The pepper: the server's one secret, from which all others come.
 
 Without it a stolen database proves nothing about a key, and with another one no stored key works,
-so it comes from the settings or is made once and kept.
+so it comes from the settings or is made once and kept. It can be rotated: others may be good beside it for a while.
 """
 
 import contextlib
 import os
 import secrets
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -21,8 +22,30 @@ class InvalidPepper(ValueError):
     """The pepper is too short to be a secret."""
 
 
-def load_pepper(settings: Settings) -> bytes:
-    """The pepper from the settings, or the one in ``HOME/secrets/pepper``, made if there is none.
+@dataclass(frozen=True, slots=True)
+class Peppers:
+    """What secrets are derived from.
+
+    Attributes:
+        current: everything new is made under it.
+        others: what was made under these is still good.
+    """
+
+    current: bytes = field(repr=False)
+    others: tuple[bytes, ...] = field(default=(), repr=False)
+
+    @property
+    def every(self) -> tuple[bytes, ...]:
+        """The current one first."""
+        return self.current, *self.others
+
+    def derived(self, purpose: str, *words: str) -> tuple[bytes, ...]:
+        """A purpose's key under each of them, the current one's first; see :func:`derive`."""
+        return tuple(derive(pepper, purpose, *words) for pepper in self.every)
+
+
+def load_peppers(settings: Settings) -> Peppers:
+    """The pepper from the settings, or the one in ``HOME/secrets/pepper``, made if there is none; and the others.
 
     Two processes that start at once on the same HOME get the same pepper.
 
@@ -30,12 +53,14 @@ def load_pepper(settings: Settings) -> bytes:
         InvalidPepper: shorter than 32 bytes.
         OSError: HOME cannot be read or written.
     """
+    given = (one.get_secret_value().encode() for one in settings.accepted_peppers)
+    others = tuple(_checked(one, "TENORA_ACCEPTED_PEPPERS") for one in given)
     if settings.pepper is not None:
-        return _checked(settings.pepper.get_secret_value().encode(), "TENORA_PEPPER")
+        return Peppers(_checked(settings.pepper.get_secret_value().encode(), "TENORA_PEPPER"), others)
     path = settings.home / "secrets" / "pepper"
     if not path.exists():
         _make(path)
-    return _checked(path.read_bytes().strip(), str(path))
+    return Peppers(_checked(path.read_bytes().strip(), str(path)), others)
 
 
 def derive(pepper: bytes, purpose: str, *words: str) -> bytes:

@@ -184,6 +184,9 @@ class Settings(BaseSettings):
     pepper: SecretStr | None = Field(
         None, description="secret that keys are hashed with; default: made once in HOME/secrets"
     )
+    accepted_peppers: tuple[SecretStr, ...] = Field(
+        (), description="other values of it under which keys and seals are still good, as JSON, while it is rotated"
+    )
     prompt_format: Literal["", "llama-2", "llama-3", "mistral"] = Field(
         "", description="prompt format of chats, for a base without a chat template; empty: the base's own template"
     )

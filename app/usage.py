@@ -28,6 +28,7 @@ class UsageRecord:
         finish_reason: as the client saw it, of the sequence that ended last; None if none ended.
         status: 200, the status of the error that ended it, or 499 if the client went away.
         cost: of its tokens in picos (see :mod:`app.money`), at the price when it came.
+        slot_s: its part of the seconds for which its adapter had a slot; 0 for the base model.
     """
 
     request_id: str
@@ -44,6 +45,7 @@ class UsageRecord:
     finish_reason: str | None
     status: int
     cost: int = 0
+    slot_s: float = 0.0
 
 
 class Grouping(StrEnum):
@@ -65,6 +67,7 @@ class Used:
         requests: that reached the engine; ``failed`` are those of them without a whole answer.
         cold_loads: requests that waited for a load, and ``load_s`` the seconds that they waited.
         cost: in picos.
+        slot_s: seconds of slots; requests that ran on one at once share its seconds.
     """
 
     requests: int = 0
@@ -75,6 +78,7 @@ class Used:
     cold_loads: int = 0
     load_s: float = 0.0
     cost: int = 0
+    slot_s: float = 0.0
 
     @classmethod
     def of(cls, record: UsageRecord) -> "Used":
@@ -87,6 +91,7 @@ class Used:
             cold_loads=int(record.load_s is not None),
             load_s=record.load_s or 0.0,
             cost=record.cost,
+            slot_s=record.slot_s,
         )
 
     def __add__(self, other: "Used") -> "Used":
@@ -99,6 +104,7 @@ class Used:
             self.cold_loads + other.cold_loads,
             self.load_s + other.load_s,
             self.cost + other.cost,
+            self.slot_s + other.slot_s,
         )
 
 

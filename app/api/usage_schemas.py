@@ -25,6 +25,9 @@ class UsedOut(BaseModel):
     cold_loads: int = Field(description="requests that waited for their adapter to be loaded")
     load_s: float = Field(description="seconds that these waited for it")
     cost: str = Field(description="a decimal, at the prices when the requests came")
+    slot_s: float = Field(
+        description="seconds of LoRA slots; requests that run on one adapter at once share its slot's seconds"
+    )
 
     @classmethod
     def of(cls, used: Used) -> Self:

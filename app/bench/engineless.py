@@ -26,7 +26,7 @@ from app.engine.base import Answer, EngineRequest, EngineStats, Listener, MostTo
 from app.engine.overview import EngineOverview, EngineState, LoadPhases
 from app.errors import EngineUnavailable
 from app.main import create_app
-from app.secrets import load_pepper
+from app.secrets import load_peppers
 from app.services.caller_cache import CallerCache
 from app.services.key_format import KeyHasher
 from app.services.keys import KeyService
@@ -152,7 +152,7 @@ async def set_up(settings: Settings) -> str:
     upgrade(url)
     database = Database(url)
     try:
-        keys = KeyService(database, KeyHasher(load_pepper(settings)), CallerCache())
+        keys = KeyService(database, KeyHasher(load_peppers(settings)), CallerCache())
         return (await keys.create(None, name="bench", actor="cli")).text
     finally:
         await database.close()

@@ -24,12 +24,13 @@ from app.database import tables
 from app.database.migrate import downgrade, upgrade
 from app.database.session import Database
 from app.registry import Caller, Scope, VersionState
+from app.secrets import Peppers
 from app.services.adapters import AdapterService
 from app.services.caller_cache import CallerCache
 from app.services.key_format import KeyHasher, MintedKey, mint_key
 from app.services.keys import KeyService
 
-_PEPPER = b"only of this benchmark, whose registry is thrown away"
+_PEPPERS = Peppers(b"only of this benchmark, whose registry is thrown away")
 _BASE_DIGEST = "b" * 64
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -96,7 +97,7 @@ async def _refuse_unless_empty(database: Database) -> None:
 
 
 async def _fill(database: Database, minted: list[MintedKey], adapters_each: int) -> None:
-    hasher = KeyHasher(_PEPPER)
+    hasher = KeyHasher(_PEPPERS)
     tenant_ids = range(1, len(minted) + 1)
     adapter_ids = range(1, len(minted) * adapters_each + 1)
     async with database.write() as connection:
@@ -164,7 +165,7 @@ async def _time_steps(
 ) -> tuple[Timing, ...]:
     draw = random.Random(0)  # noqa: S311 - which rows are asked for, not a secret
     asked = [(draw.choice(minted).text, f"adapter-{draw.randrange(adapters_each)}") for _ in range(rounds)]
-    hasher = KeyHasher(_PEPPER)
+    hasher = KeyHasher(_PEPPERS)
     uncached = KeyService(database, hasher, CallerCache(capacity=0))
     cached = KeyService(database, hasher, CallerCache(ttl_s=3600))
     callers = {text: await cached.authenticate(text) for text, _ in asked}

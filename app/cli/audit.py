@@ -55,11 +55,11 @@ def export() -> None:
 
 
 async def _verify(settings: Settings) -> "Verdict":
-    from app.secrets import load_pepper
+    from app.secrets import load_peppers
     from app.services.audit import AuditService
 
     async with _database(settings) as database:
-        return await AuditService(database, load_pepper(settings), settings.home / "audit-seal").verify()
+        return await AuditService(database, load_peppers(settings), settings.home / "audit-seal").verify()
 
 
 async def _export(settings: Settings) -> None:

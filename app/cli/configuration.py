@@ -10,7 +10,7 @@ from app.cli.output import USAGE, fail
 from app.settings import PREFIX, Settings, UnknownSetting, check_environment
 
 # Values that may hold a secret: never repeated.
-_SECRET = frozenset({"pepper", "database_url"})
+_SECRET = frozenset({"pepper", "accepted_peppers", "database_url"})
 
 
 def load_settings(**overrides: Any) -> Settings:

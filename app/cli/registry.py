@@ -14,7 +14,7 @@ from app.database.session import Database
 from app.database.urls import database_url, parse_url
 from app.errors import RegistryUnavailable, Unauthenticated
 from app.registry import Key, Scope
-from app.secrets import load_pepper
+from app.secrets import load_peppers
 from app.services.caller_cache import CallerCache
 from app.services.key_format import KeyHasher
 from app.services.keys import KeyService, NewKey
@@ -31,7 +31,7 @@ def prepare(settings: Settings) -> None:
         RegistryUnavailable, InvalidPepper, ValueError, OSError
     """
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    load_pepper(settings)
+    load_peppers(settings)
     upgrade(database_url(settings))
 
 
@@ -96,7 +96,7 @@ async def works_for_platform(settings: Settings, text: str) -> bool:
 async def _keys(settings: Settings) -> AsyncIterator[KeyService]:
     database = Database(database_url(settings))
     try:
-        yield KeyService(database, KeyHasher(load_pepper(settings)), CallerCache())
+        yield KeyService(database, KeyHasher(load_peppers(settings)), CallerCache())
     finally:
         await database.close()
 

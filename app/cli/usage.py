@@ -25,6 +25,7 @@ _SUMS = {
     "output": "output_tokens",
     "cold loads": "cold_loads",
     "load": "load",
+    "slot": "slot",
     "cost": "money",
 }
 
@@ -42,7 +43,7 @@ def usage(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Show what requests used: how many, their tokens, their cold loads. Needs a platform key, or --own."""
+    """Show what requests used: how many, their tokens, their cold loads and slots. Needs a platform key, or --own."""
     if own and tenant:
         fail("--own: found with --tenant, allowed one of them", USAGE)
     by = ("adapter" if own else "tenant") if by is None else by
@@ -71,4 +72,5 @@ def _print(report: dict[str, Any], by: list[str]) -> None:
 
 
 def _row(used: dict[str, Any], currency: str) -> dict[str, Any]:
-    return {**used, "load": f"{used['load_s']:.1f} s", "money": f"{used['cost']} {currency}"}
+    seconds = {name: f"{used[f'{name}_s']:.1f} s" for name in ("load", "slot")}
+    return {**used, **seconds, "money": f"{used['cost']} {currency}"}

@@ -1,5 +1,6 @@
 """API keys in the registry: never the key itself, only its hash."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -27,6 +28,7 @@ _WITH_TENANT = keys.outerjoin(tenants, keys.c.tenant_id == tenants.c.id)
 
 _CREDENTIAL = (
     select(
+        keys.c.hmac,
         keys.c.scopes,
         keys.c.expires_at,
         keys.c.tenant_id,
@@ -40,7 +42,7 @@ _CREDENTIAL = (
     .where(
         keys.c.id == bindparam("key_id"),
         # Of an HMAC nobody without the pepper can choose a digit: how many of them agree tells nothing.
-        keys.c.hmac == bindparam("hmac"),
+        keys.c.hmac.in_(bindparam("hmacs", expanding=True)),
         keys.c.revoked_at.is_(None),
         keys.c.expires_at.is_(None) | (keys.c.expires_at > bindparam("now", type_=keys.c.expires_at.type)),
         keys.c.tenant_id.is_(None) | (tenants.c.disabled.is_(False) & tenants.c.deleted_at.is_(None)),
@@ -53,10 +55,12 @@ class Credential:
     """What authentication needs of a key that works, and of its tenant.
 
     Attributes:
+        hmac: that of the hashes under which it is kept.
         weight: the tenant's; 1 for a platform key.
         limits: the tenant's.
     """
 
+    hmac: str
     scopes: frozenset[Scope]
     expires_at: datetime | None
     tenant_id: int | None
@@ -67,16 +71,17 @@ class Credential:
     restrictions: Restrictions
 
 
-def find_credential(connection: Connection, key_id: str, hmac: str, now: datetime) -> Credential | None:
-    """The key with this id and hash, if it works now. For ``Database.lookup``.
+def find_credential(connection: Connection, key_id: str, hmacs: Sequence[str], now: datetime) -> Credential | None:
+    """The key with this id and one of these hashes, if it works now. For ``Database.lookup``.
 
     One that is unknown, of another secret, revoked, expired, or of a tenant that is disabled or deleted is not found,
     in the same time: to read a row takes longer than to find none.
     """
-    row = connection.execute(_CREDENTIAL, {"key_id": key_id, "hmac": hmac, "now": now}).one_or_none()
+    row = connection.execute(_CREDENTIAL, {"key_id": key_id, "hmacs": hmacs, "now": now}).one_or_none()
     if row is None:
         return None
     return Credential(
+        hmac=row.hmac,
         scopes=frozenset(Scope(scope) for scope in row.scopes),
         expires_at=row.expires_at,
         tenant_id=row.tenant_id,
@@ -122,6 +127,11 @@ async def list_keys(connection: AsyncConnection, *, tenant_id: int | None, after
         .limit(limit)
     )
     return [_key(row) for row in await connection.execute(statement)]
+
+
+async def set_hmac(connection: AsyncConnection, key_id: str, *, old: str, new: str) -> None:
+    """Keep another hash of the same key, unless somebody else has done so."""
+    await connection.execute(update(keys).where(keys.c.id == key_id, keys.c.hmac == old).values(hmac=new))
 
 
 async def set_expiry(connection: AsyncConnection, key_id: str, at: datetime) -> None:

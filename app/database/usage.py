@@ -16,6 +16,7 @@ from app.money import UNIT
 from app.usage import Group, Grouping, UsageRecord, Used, hour_of, start_of
 
 _SUMS = tuple(field.name for field in fields(Used) if field.name != "cost")
+_SECONDS = ("load_s", "slot_s")
 _HOUR_KEY = ("hour", "tenant_id", "key_id", "version_id")
 _DAY_HOURS = 24
 _OWNERS = tenants.alias("owners")
@@ -169,9 +170,9 @@ def _grouped_by(by: Sequence[Grouping]) -> list[Label[Any]]:
 
 def _group(row: Mapping[str, Any]) -> Group:
     # PostgreSQL sums bigints to a Decimal.
-    sums = {name: int(row[name]) for name in _SUMS if name != "load_s"}
+    sums: dict[str, Any] = {name: (float if name in _SECONDS else int)(row[name]) for name in _SUMS}
     cost = int(row["cost_units"]) * UNIT + int(row["cost_picos"])
-    used = Used(**sums, load_s=float(row["load_s"]), cost=cost)
+    used = Used(**sums, cost=cost)
     start = row.get("start")
     return Group(
         used,

@@ -23,6 +23,7 @@ usage = Table(
     Column("finish_reason", String(MAX_REASON)),
     Column("status", Integer, nullable=False),
     Column("cost", Amount, nullable=False, server_default=text("'0'")),
+    Column("slot_s", Float, nullable=False, server_default=text("0")),
     Index("ix_usage_tenant_id_at", "tenant_id", "at"),
 )
 
@@ -46,6 +47,7 @@ usage_hours = Table(
     # Units of the currency, and the picos beyond them: one number of 64 bits would end at nine million units.
     Column("cost_units", BigInteger, nullable=False, server_default=text("0")),
     Column("cost_picos", BigInteger, nullable=False, server_default=text("0")),
+    Column("slot_s", Float, nullable=False, server_default=text("0")),
     Index("ix_usage_hours_tenant_id_hour", "tenant_id", "hour"),
 )
 

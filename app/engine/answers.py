@@ -1,4 +1,4 @@
-"""vLLM's answers as clients may see them: public model names, our errors, no vendor text for server faults."""
+"""vLLM's answers as clients may see them."""
 
 import asyncio
 import json
@@ -6,13 +6,11 @@ import math
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from pydantic import ValidationError
-
-from app.errors import ROWS, EngineUnavailable, InvalidRequest, TenoraError
+from app.engine.translation import Asked
+from app.errors import ROWS, TenoraError
 from app.observability.context import note_error
 
 _ERROR_PREFIX = 'data: {"error"'
-_MESSAGE_CHARS = 500
 
 
 class Events:
@@ -22,18 +20,16 @@ class Events:
     event: an error there is raised, and becomes a status instead of a stream.
     """
 
-    def __init__(
-        self, source: AsyncGenerator[str, None], first: str | None, engine_name: str, public_name: str
-    ) -> None:
+    def __init__(self, source: AsyncGenerator[str, None], first: str | None, asked: Asked) -> None:
         self._source = source
         self._first = first
-        self._engine_name, self._public_name = engine_name, public_name
+        self._asked = asked
         # A quote inside a JSON string is escaped, so this text is only ever the key and its value.
-        self._old = f'"model":{json.dumps(engine_name)}'
-        self._new = f'"model":{json.dumps(public_name)}'
+        self._old = f'"model":{json.dumps(asked.engine_name)}'
+        self._new = f'"model":{json.dumps(asked.public_name)}'
 
     @classmethod
-    async def begin(cls, source: AsyncGenerator[str, None], *, engine_name: str, public_name: str) -> "Events":
+    async def begin(cls, source: AsyncGenerator[str, None], asked: Asked) -> "Events":
         """Read the first event and return the stream that begins with it.
 
         Raises:
@@ -42,8 +38,8 @@ class Events:
         first = await anext(source, None)
         if first is not None and first.startswith(_ERROR_PREFIX):
             await source.aclose()
-            raise from_error(_error_of(first), engine_name, public_name)
-        return cls(source, first, engine_name, public_name)
+            raise asked.error(_error_of(first))
+        return cls(source, first, asked)
 
     async def next(self) -> str | None:
         """The next event, or None at the end."""
@@ -55,7 +51,7 @@ class Events:
             except StopAsyncIteration:
                 return None
         if event.startswith(_ERROR_PREFIX):
-            return error_event(from_error(_error_of(event), self._engine_name, self._public_name))
+            return error_event(self._asked.error(_error_of(event)))
         return event.replace(self._old, self._new, 1)
 
     async def aclose(self) -> None:
@@ -81,22 +77,6 @@ def error_event(error: TenoraError) -> str:
     return f"data: {json.dumps({'error': body})}\n\n"
 
 
-def from_error(error: dict[str, Any], engine_name: str, public_name: str) -> TenoraError:
-    """vLLM's error body as ours: what the client did wrong keeps its words, what went wrong here does not."""
-    if 400 <= int(error.get("code") or 500) < 500:
-        return InvalidRequest(
-            public_text(str(error.get("message", "")), engine_name, public_name), param=error.get("param")
-        )
-    return EngineUnavailable("the engine stopped while it answered", retry_after=5)
-
-
-def from_validation(error: ValidationError) -> InvalidRequest:
-    """The first thing that vLLM's own request model refuses, named."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(str(part) for part in first["loc"] if isinstance(part, str | int))
-    return InvalidRequest(f"{field or 'body'}: {first['msg']}"[:_MESSAGE_CHARS], param=field or None)
-
-
 def without_nan(value: Any) -> Any:
     """A JSON value with null for what JSON has no word for."""
     if isinstance(value, dict):
@@ -104,10 +84,6 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [without_nan(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def public_text(text: str, engine_name: str, public_name: str) -> str:
-    return text.replace(engine_name, public_name)[:_MESSAGE_CHARS]
 
 
 def _error_of(event: str) -> dict[str, Any]:

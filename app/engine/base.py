@@ -75,12 +75,14 @@ class TokenUsage:
         prompt_tokens: of all its prompts, each once; ``cached_tokens`` of them the engine still had.
         output_tokens: of all its sequences, as many as the answer has, or had when it was given up.
         ttft_s: seconds from the call of :meth:`Engine.answer` to the first token.
+        slot_s: its part of the seconds for which its adapter had a slot; see :mod:`app.engine.slot_time`.
     """
 
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
     ttft_s: float
+    slot_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

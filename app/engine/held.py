@@ -14,18 +14,23 @@ from app.observability.tracing import Attributes, Trace
 
 
 class Held:
-    """The lease of a request that is in the engine."""
+    """The lease of a request that is in the engine.
+
+    Args:
+        used: takes the seconds of a slot that were the request's, and says what else it used.
+    """
 
     def __init__(
         self,
         life: EngineLife,
         request: EngineRequest,
         lease: LoadedLease,
-        used: Callable[[], Usage],
+        used: Callable[[float], Usage],
         trace: Trace | None = None,
     ) -> None:
         self._life, self._request, self._lease, self._used = life, request, lease, used
         self._began = time.monotonic()
+        self._end_of_slot = life.slot_time.begin(request.adapter.version_id) if request.adapter else None
         self._stage = trace.stage("engine", _asked(request)) if trace else None
         self._released = False
 
@@ -34,7 +39,7 @@ class Held:
         if self._released:
             return
         self._released = True
-        usage = self._used()
+        usage = self._used(self._end_of_slot() if self._end_of_slot else 0.0)
         if self._stage:
             self._stage.end(_told(usage, self._began))
         self._lease.release(prompt_tokens=usage.prompt_tokens, output_tokens=usage.output_tokens)

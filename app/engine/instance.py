@@ -20,7 +20,7 @@ from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
-from vllm.exceptions import GracefulHTTPError, VLLMClientError
+from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 from vllm.lora.request import LoRARequest
 from vllm.platforms import current_platform
 from vllm.renderers.chat_utils import ChatTemplateResolutionError
@@ -31,10 +31,11 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from adapters.identity import VersionKey
-from app.engine import answers
+from app.engine import answers, translation
 from app.engine.base import Endpoint, EngineRequest, MostTokens
 from app.engine.outputs import OutputLog
 from app.engine.statistics import EngineStatistics
+from app.engine.translation import Asked
 from app.engine.watchdog import while_alive
 from app.errors import EngineUnavailable, InvalidRequest
 
@@ -44,8 +45,6 @@ T = TypeVar("T")
 
 #: Longer than one token: see the AMX note in app/engine/worker.py.
 _WARM_UP: dict[str, Any] = {"prompt": [1] * 8, "max_tokens": 2, "temperature": 0, "logprobs": 1}
-#: A chat template for prompts that are rendered already.
-AS_IT_IS = "{{ prompt }}"
 _NO_TEMPLATE = "messages: this model's base has no chat template; an operator sets TENORA_PROMPT_FORMAT, or defaults"
 _DEATH_POLL_S = 0.1
 _RETRY_AFTER_S = 5
@@ -151,14 +150,15 @@ class EngineInstance:
         """
         body_type, handler, _ = self._endpoints[request.endpoint]
         name = request.adapter.lora_name if request.adapter else self._base_name
-        with self._translated(request, name):
-            body = body_type.model_validate(request.body | _own_fields(request, name))
+        asked = Asked.of(request, name)
+        with self._translated(asked):
+            body = body_type.model_validate(asked.body(request))
             answer = await handler(body)
             answers.raise_if_cancelled()
             if isinstance(answer, AsyncGenerator):
-                return await answers.Events.begin(answer, engine_name=name, public_name=request.model)
+                return await answers.Events.begin(answer, asked)
         if isinstance(answer, ErrorResponse):
-            raise answers.from_error(answer.error.model_dump(), name, request.model)
+            raise asked.error(answer.error.model_dump())
         whole = answer.model_dump()
         if not self._log.was_finite(request.request_id):
             whole = answers.without_nan(whole)
@@ -168,11 +168,12 @@ class EngineInstance:
         """See :meth:`app.engine.base.Engine.most_tokens`. No adapter changes what a prompt's tokens are."""
         body_type, _, _ = self._endpoints[request.endpoint]
         render = self._renderer.render_chat if request.endpoint is Endpoint.CHAT else self._renderer.render_completion
-        with self._translated(request, self._base_name):
-            body: Any = body_type.model_validate(request.body | _own_fields(request, self._base_name))
+        asked = Asked.of(request, self._base_name)
+        with self._translated(asked):
+            body: Any = body_type.model_validate(asked.body(request))
             rendered = await render(body)
         if isinstance(rendered, ErrorResponse):
-            raise answers.from_error(rendered.error.model_dump(), self._base_name, request.model)
+            raise asked.error(rendered.error.model_dump())
         inputs = rendered[1] if request.endpoint is Endpoint.CHAT else rendered
         prompts = [len(one["prompt_token_ids"]) for one in inputs]
         asked = getattr(body, "max_completion_tokens", None) or body.max_tokens
@@ -243,21 +244,22 @@ class EngineInstance:
         self.dead.set()
 
     @contextlib.contextmanager
-    def _translated(self, request: EngineRequest, name: str) -> Iterator[None]:
+    def _translated(self, asked: Asked) -> Iterator[None]:
         """What vLLM says of a body, or of itself, in our words."""
         try:
             yield
         except ValidationError as error:
-            raise answers.from_validation(error) from None
+            raise translation.from_validation(error) from None
         except VLLMClientError as error:
-            text = answers.public_text(str(error), name, request.model)
-            raise InvalidRequest(text, param=getattr(error, "parameter", None)) from None
+            raise InvalidRequest(asked.text(str(error)), param=getattr(error, "parameter", None)) from None
+        except GenerationError:
+            raise asked.failed() from None
         except ChatTemplateResolutionError:
             raise InvalidRequest(_NO_TEMPLATE, param="messages") from None
         except Exception as error:
             # Parts of an engine that is shut down fail each in its own way.
             if self.dead.is_set() or isinstance(error, EngineDeadError | EngineGenerateError | GracefulHTTPError):
-                raise EngineUnavailable("the engine stopped while it answered", retry_after=_RETRY_AFTER_S) from None
+                raise translation.stopped() from None
             raise
 
     async def _until_dead(self, call: Awaitable[T]) -> T:
@@ -274,14 +276,6 @@ class EngineInstance:
             work.cancel()
             death.cancel()
         raise EngineUnavailable("the engine is being started again", retry_after=_RETRY_AFTER_S)
-
-
-def _own_fields(request: EngineRequest, name: str) -> dict[str, Any]:
-    """What the server sets in vLLM's request; no client can."""
-    own = {"model": name, "request_id": request.request_id, "cache_salt": request.cache_salt}
-    if request.prompt is None:
-        return own
-    return own | {"chat_template": AS_IT_IS, "chat_template_kwargs": {"prompt": request.prompt}}
 
 
 def _construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:

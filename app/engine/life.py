@@ -13,6 +13,7 @@ from app.engine.instance import EngineInstance
 from app.engine.loading import AdapterLoader
 from app.engine.outputs import OutputLog
 from app.engine.pinning import Pins, Standing
+from app.engine.slot_time import SlotTime
 from app.engine.smoke import SmokeCheck
 from app.engine.transfer import Transfers
 from app.engine.watchdog import until_silent
@@ -49,7 +50,7 @@ class EngineLife:
             host_bytes=settings.engine.host_bytes,
             notify=notify,
         )
-        self.pins = Pins(self.loader, slots=slots)
+        self.pins, self.slot_time = Pins(self.loader, slots=slots), SlotTime()
         self.dead, self.hung = instance.dead, False
         self._beginning: asyncio.Task[None] | None = None
         self._watchdog = asyncio.create_task(self._end_if_hung(settings.engine.hang_s))

@@ -162,7 +162,7 @@ class VllmEngine:
             _remember(self._loads, request.request_id, lease.phases)
             if trace:
                 trace.load(came, lease.phases)
-        held = Held(life, request, lease, lambda: self._used(request.request_id, came), trace)
+        held = Held(life, request, lease, lambda slot_s: self._used(request.request_id, came, slot_s), trace)
         # A client that reads slowly holds no slot.
         self._log.when_ended(request.request_id, sequence_count(request.body), held.release)
         try:
@@ -175,13 +175,13 @@ class VllmEngine:
         held.release()
         return answer
 
-    def _used(self, request_id: str, came: float) -> Usage:
+    def _used(self, request_id: str, came: float, slot_s: float) -> Usage:
         """What a request used that is over now, kept for whoever asks."""
         usage = self._log.take(request_id)
         if usage is None or usage.first_at is None:
             return Usage()
         ttft_s = usage.first_at - came
-        told = TokenUsage(usage.prompt_tokens, usage.cached_tokens, usage.output_tokens, ttft_s)
+        told = TokenUsage(usage.prompt_tokens, usage.cached_tokens, usage.output_tokens, ttft_s, slot_s)
         _remember(self._usages, request_id, told)
         return usage
 

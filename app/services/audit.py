@@ -17,7 +17,7 @@ from app.clock import Clock, utc_now
 from app.database import audit_seals as stored
 from app.database import events
 from app.database.session import Database
-from app.secrets import derive
+from app.secrets import Peppers
 from app.services.accesses import AccessTrail
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class AuditService:
     there, and nobody seals again what was unsealed to be changed.
 
     Args:
-        pepper: the server's secret, from which the seals' key is derived.
+        peppers: the server's secrets; seals are made under the current one, and are good under any of them.
         witness: the file in HOME.
 
     Attributes:
@@ -61,9 +61,9 @@ class AuditService:
         accesses: what goes into the trail that changes nothing.
     """
 
-    def __init__(self, database: Database, pepper: bytes, witness: Path, *, clock: Clock = utc_now) -> None:
+    def __init__(self, database: Database, peppers: Peppers, witness: Path, *, clock: Clock = utc_now) -> None:
         self._database, self._clock, self._witness = database, clock, witness
-        self._key = derive(pepper, "audit", "seals")
+        self._keys = peppers.derived("audit", "seals")
         self.intact = True
         self.accesses = AccessTrail(database, clock=clock)
 
@@ -86,7 +86,7 @@ class AuditService:
             while rows := await events.rows_between(connection, last.row_id, upto, limit=BATCH):
                 seals: list[Seal] = []
                 for row in rows:
-                    last = sealed(self._key, last, row)
+                    last = sealed(self._keys[0], last, row)
                     seals.append(last)
                 await stored.add(connection, seals)
                 count += len(seals)
@@ -120,7 +120,7 @@ class AuditService:
         while seals := await stored.above(connection, previous.row_id, limit=BATCH):
             upto = seals[-1].row_id
             rows = await events.rows_between(connection, previous.row_id, upto, limit=upto - previous.row_id)
-            found += problems(self._key, previous, rows, seals)
+            found += problems(self._keys, previous, rows, seals)
             count, previous, seen = count + len(seals), seals[-1], seen or witness in seals
         fresh = await events.count_above(connection, previous.row_id)
         if witness is not None and not seen:
@@ -144,14 +144,14 @@ class AuditService:
                 return 0
             last = seals[-1]
             rows = await events.rows_between(connection, first.row_id, last.row_id, limit=last.row_id - first.row_id)
-            if problems(self._key, first, rows, seals) or (anchor is not None and not self._is_ours(anchor, first)):
+            if problems(self._keys, first, rows, seals) or (anchor is not None and not self._is_ours(anchor, first)):
                 logger.error("the audit trail was tampered with, and is trimmed no more: run tenora audit verify")
                 return 0
-            await stored.trim(connection, anchored(self._key, last))
+            await stored.trim(connection, anchored(self._keys[0], last))
         return len(seals)
 
     def _is_ours(self, anchor: Seal, first: Seal) -> bool:
-        return hmac.compare_digest(anchor.mac, anchored(self._key, first).mac)
+        return any(hmac.compare_digest(anchor.mac, anchored(key, first).mac) for key in self._keys)
 
 
 def _write(path: Path, last: Seal) -> None:

@@ -32,7 +32,7 @@ from app.database import idempotency as stored
 from app.database.idempotency import Entry
 from app.database.session import Database
 from app.errors import IdempotencyConflict, IdempotencyInProgress, InvalidRequest, RegistryUnavailable
-from app.secrets import derive
+from app.secrets import Peppers, derive
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +71,14 @@ class Reservation:
         name: what stands for the text of the ``Idempotency-Key`` in the database.
         token: tells this reservation from one that took its place.
         secret: what its answer is encrypted with.
+        naming: what its names, and its requests', are made with.
     """
 
     actor: str
     name: str
     token: str
     secret: bytes = field(repr=False)
+    naming: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +86,20 @@ class Kept:
     """An earlier request with the key, and its answer.
 
     Attributes:
-        request: its fingerprint.
+        request: its fingerprint, made with ``naming``.
     """
 
     request: str
+    naming: bytes = field(repr=False)
     answer: Answer
 
 
 class IdempotencyService:
     """The rules of ``Idempotency-Key``."""
 
-    def __init__(self, database: Database, pepper: bytes, *, clock: Clock = utc_now) -> None:
-        self._database, self._pepper, self._clock = database, pepper, clock
-        self._naming = derive(pepper, "idempotency", "names")
+    def __init__(self, database: Database, peppers: Peppers, *, clock: Clock = utc_now) -> None:
+        self._database, self._clock = database, clock
+        self._secrets = tuple(zip(peppers.every, peppers.derived("idempotency", "names"), strict=True))
 
     async def reserve(self, actor: str, key: str) -> Reservation | Kept:
         """Begin a request, unless one with this key was answered in the last 24 hours.
@@ -112,12 +115,11 @@ class IdempotencyService:
         if not 1 <= len(key) <= _MAX_KEY or not key.isascii() or not key.isprintable():
             allowed = f"1 to {_MAX_KEY} printable ASCII characters"
             raise InvalidRequest(f"{HEADER}: found {key[:80]!a}, allowed {allowed}", param=HEADER)
-        secret = derive(self._pepper, "idempotency", "answers", actor, key)
-        reservation = Reservation(actor, self._hash("key", actor, key), secrets.token_hex(32), secret)
+        reservations = self._reservations(actor, key)
         for _ in range(_ATTEMPTS):
             # The insertion fails where another request with the key came in between; its row is then found.
             with contextlib.suppress(IntegrityError):
-                return await self._reserve(reservation)
+                return await self._reserve(reservations)
         raise IdempotencyInProgress(_IN_PROGRESS, param=HEADER)
 
     def check(self, kept: Kept, request: str) -> None:
@@ -126,7 +128,7 @@ class IdempotencyService:
         Raises:
             IdempotencyConflict
         """
-        if not hmac.compare_digest(kept.request, self._hash("request", request)):
+        if not hmac.compare_digest(kept.request, _hash(kept.naming, "request", request)):
             message = f"{HEADER}: found a key of a request with another path, query or body, allowed a new key"
             raise IdempotencyConflict(message, param=HEADER)
 
@@ -153,7 +155,7 @@ class IdempotencyService:
             await self.release(reservation)
             return
         body = _encrypted(reservation, answer)
-        entry = Entry(self._hash("request", request), answer.status, body, answer.headers, self._clock())
+        entry = Entry(_hash(reservation.naming, "request", request), answer.status, body, answer.headers, self._clock())
         try:
             async with self._database.write() as connection:
                 kept = await stored.keep(connection, reservation.actor, reservation.name, reservation.token, entry)
@@ -179,19 +181,33 @@ class IdempotencyService:
         async with self._database.write() as connection:
             await stored.forget(connection, before=self._clock() - KEPT_FOR)
 
-    async def _reserve(self, reservation: Reservation) -> Reservation | Kept:
-        actor, name, now = reservation.actor, reservation.name, self._clock()
+    def _reservations(self, actor: str, key: str) -> list[Reservation]:
+        """What a request with this key may be kept as, under the current pepper first."""
+        token = secrets.token_hex(32)
+        return [
+            Reservation(
+                actor,
+                _hash(naming, "key", actor, key),
+                token,
+                derive(pepper, "idempotency", "answers", actor, key),
+                naming,
+            )
+            for pepper, naming in self._secrets
+        ]
+
+    async def _reserve(self, reservations: Sequence[Reservation]) -> Reservation | Kept:
+        now, current = self._clock(), reservations[0]
+        actor, name, token = current.actor, current.name, current.token
         async with self._database.write() as connection:
-            found = await stored.find(connection, actor, name)
-            if found is None:
-                await stored.reserve(connection, actor, name, reservation.token, at=now)
-                return reservation
-            if now >= found.at + (STALE_AFTER if found.status is None else KEPT_FOR):
-                await stored.take_over(connection, actor, name, reservation.token, at=now)
-                return reservation
-        if found.status is None:
-            raise IdempotencyInProgress(_IN_PROGRESS, param=HEADER)
-        return Kept(found.request, _decrypted(reservation, found, found.status))
+            entries = [await stored.find(connection, actor, one.name) for one in reservations]
+            for reservation, found in zip(reservations, entries, strict=True):
+                if found and now < found.at + (STALE_AFTER if found.status is None else KEPT_FOR):
+                    return _kept(reservation, found)
+            if entries[0] is None:
+                await stored.reserve(connection, actor, name, token, at=now)
+            else:
+                await stored.take_over(connection, actor, name, token, at=now)
+        return current
 
     async def _touch(self, reservation: Reservation) -> None:
         while True:
@@ -204,8 +220,15 @@ class IdempotencyService:
             except RegistryUnavailable as error:
                 logger.warning("a reservation of the API key %s was not touched: %s", reservation.actor, error)
 
-    def _hash(self, *words: str) -> str:
-        return hmac.new(self._naming, "\0".join(words).encode(), hashlib.sha256).hexdigest()
+
+def _kept(reservation: Reservation, found: Entry) -> Kept:
+    if found.status is None:
+        raise IdempotencyInProgress(_IN_PROGRESS, param=HEADER)
+    return Kept(found.request, reservation.naming, _decrypted(reservation, found, found.status))
+
+
+def _hash(naming: bytes, *words: str) -> str:
+    return hmac.new(naming, "\0".join(words).encode(), hashlib.sha256).hexdigest()
 
 
 def _encrypted(reservation: Reservation, answer: Answer) -> bytes:

@@ -13,6 +13,8 @@ import string
 import zlib
 from dataclasses import dataclass, field
 
+from app.secrets import Peppers
+
 _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _ID_LENGTH = 16
 _SECRET_LENGTH = 43
@@ -50,17 +52,25 @@ class KeyHasher:
     """HMAC-SHA256 with the server's pepper: a stolen database alone verifies no guess.
 
     Raises:
-        ValueError: the pepper is empty.
+        ValueError: a pepper is empty.
     """
 
-    def __init__(self, pepper: bytes) -> None:
-        if not pepper:
+    def __init__(self, peppers: Peppers) -> None:
+        if not all(peppers.every):
             raise ValueError("pepper: found nothing, allowed at least one byte")
-        self._pepper = pepper
+        self._peppers = peppers.every
 
     def hash(self, text: str) -> str:
-        """64 lower-case hex digits."""
-        return hmac.new(self._pepper, text.encode(), hashlib.sha256).hexdigest()
+        """What is kept of a new key: 64 lower-case hex digits."""
+        return _hmac(self._peppers[0], text)
+
+    def hashes(self, text: str) -> tuple[str, ...]:
+        """All that may be kept of a key: the hash of now, and those under other peppers."""
+        return tuple(_hmac(pepper, text) for pepper in self._peppers)
+
+
+def _hmac(pepper: bytes, text: str) -> str:
+    return hmac.new(pepper, text.encode(), hashlib.sha256).hexdigest()
 
 
 def _random_text(length: int) -> str:

@@ -1,5 +1,6 @@
 """API keys: making, ending and checking them."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -11,7 +12,7 @@ from app.clock import Clock, is_past, utc_now
 from app.database import audit
 from app.database import keys as stored
 from app.database.session import Database
-from app.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
+from app.errors import Conflict, InvalidRequest, NotFound, RegistryUnavailable, Unauthenticated
 from app.registry import Caller, Key, Page, Scope
 from app.restrictions import UNRESTRICTED, Restrictions
 from app.services.caller_cache import CallerCache
@@ -27,6 +28,8 @@ from app.services.key_format import KEY_ID, KeyHasher, mint_key, parse_key
 from app.services.restrictions import changed
 from app.services.shared_calls import SharedCalls
 from app.services.tenants import tenant_or_404
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_GRACE_S = 3600
 _MAX_GRACE_S = 30 * 86400
@@ -77,14 +80,16 @@ class KeyService:
             return cached
         # Whoever comes after a change here looks anew.
         generation, _ = self._cache.begin()
-        return await self._look_ups.run((generation, hash_), lambda: self._look_up(key_id, hash_))
+        return await self._look_ups.run((generation, hash_), lambda: self._look_up(key_id, text))
 
-    async def _look_up(self, key_id: str, hash_: str) -> Caller:
+    async def _look_up(self, key_id: str, text: str) -> Caller:
         begun = self._cache.begin()
-        now = self._clock()
-        found = await self._database.lookup(lambda connection: stored.find_credential(connection, key_id, hash_, now))
+        now, hashes = self._clock(), self._hasher.hashes(text)
+        found = await self._database.lookup(lambda connection: stored.find_credential(connection, key_id, hashes, now))
         if found is None:
             raise Unauthenticated(_REFUSED)
+        if found.hmac != hashes[0]:
+            await self._move(key_id, found.hmac, hashes[0])
         caller = Caller(
             key_id,
             found.tenant_id,
@@ -95,8 +100,16 @@ class KeyService:
             limits=found.limits,
             restrictions=found.restrictions,
         )
-        self._cache.put(begun, hash_, caller, found.expires_at)
+        self._cache.put(begun, hashes[0], caller, found.expires_at)
         return caller
+
+    async def _move(self, key_id: str, old: str, new: str) -> None:
+        """Keep a key under the current pepper from now on: only when it is used its text is there to be hashed."""
+        try:
+            async with self._database.write() as connection:
+                await stored.set_hmac(connection, key_id, old=old, new=new)
+        except RegistryUnavailable as error:
+            logger.warning("the key %s stays under an earlier pepper until it is used again: %s", key_id, error)
 
     async def create(
         self,

@@ -24,7 +24,7 @@ from app.engine.base import (
 )
 from app.engine.overview import EngineOverview, EngineState, LoadPhases
 from app.errors import EngineUnavailable
-from app.secrets import load_pepper
+from app.secrets import load_peppers
 from app.services.caller_cache import CallerCache
 from app.services.key_format import KeyHasher
 from app.services.keys import KeyService
@@ -206,7 +206,7 @@ async def set_up(settings: Settings) -> str:
     upgrade(url)
     database = Database(url)
     try:
-        service = KeyService(database, KeyHasher(load_pepper(settings)), CallerCache())
+        service = KeyService(database, KeyHasher(load_peppers(settings)), CallerCache())
         return (await service.create(None, name="test", actor="cli")).text
     finally:
         await database.close()

@@ -16,6 +16,7 @@ from app.database.session import Database
 from app.database.tenants import find_tenant
 from app.database.versions import NewVersion, find_version, insert_version, settle_version
 from app.registry import Provenance, Version, VersionState
+from app.secrets import Peppers
 from app.services.adapters import AdapterService
 from app.services.caller_cache import CallerCache
 from app.services.deletion.deletions import DeletionService
@@ -26,7 +27,7 @@ from app.services.tenants import TenantService
 #: The base that the versions of these tests were checked against.
 BASE_NAME, BASE_DIGEST = "llama", "b" * 64
 
-PEPPER = b"the pepper of the tests, 32 bytes or more"
+PEPPERS = Peppers(b"the pepper of the tests, 32 bytes or more")
 
 
 @dataclass
@@ -60,7 +61,7 @@ class Node:
 
     def __post_init__(self) -> None:
         cache = CallerCache(monotonic=self.clock.monotonic)
-        self.keys = KeyService(self.database, KeyHasher(PEPPER), cache, clock=self.clock)
+        self.keys = KeyService(self.database, KeyHasher(PEPPERS), cache, clock=self.clock)
         self.tenants = TenantService(self.database, cache, clock=self.clock)
         self.adapters = AdapterService(self.database, base_name=BASE_NAME, base_digest=BASE_DIGEST, clock=self.clock)
         self.deletions = DeletionService(self.database, lambda: None, clock=self.clock)

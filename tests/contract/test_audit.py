@@ -7,8 +7,9 @@ import pytest
 from sqlalchemy import delete, insert, select, update
 
 from app.database.tables import audit, audit_seals
+from app.secrets import Peppers
 from app.services.audit import AuditService
-from tests.contract.registry import PEPPER, Node
+from tests.contract.registry import PEPPERS, Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
 
@@ -16,8 +17,8 @@ pytest_plugins = ("tests.contract.registry_fixtures",)
 SETTLED_S = 11
 
 
-def service(node: Node, folder: Path, pepper: bytes = PEPPER) -> AuditService:
-    return AuditService(node.database, pepper, folder / "audit-seal", clock=node.clock)
+def service(node: Node, folder: Path, peppers: Peppers = PEPPERS) -> AuditService:
+    return AuditService(node.database, peppers, folder / "audit-seal", clock=node.clock)
 
 
 async def a_day(node: Node, *, tenants: int = 4) -> int:
@@ -105,7 +106,7 @@ async def test_a_row_that_was_put_in_later_is_found(node: Node, sealed: AuditSer
 async def test_a_row_with_a_seal_that_another_made_is_found(node: Node, sealed: AuditService, tmp_path: Path) -> None:
     """Whoever has the database, and reads this code, but not the server's secret."""
     await change(node, delete(audit).where(audit.c.id == 12), delete(audit_seals))
-    forger = service(node, tmp_path / "forger", b"another secret of 32 bytes or so")
+    forger = service(node, tmp_path / "forger", Peppers(b"another secret of 32 bytes or so"))
     (tmp_path / "forger").mkdir()
     node.clock.advance(SETTLED_S)
     await forger.seal()

@@ -9,25 +9,27 @@ from sqlalchemy import select, update
 
 from app.database.tables import idempotency
 from app.errors import IdempotencyConflict, IdempotencyInProgress, InvalidRequest, RegistryUnavailable
+from app.secrets import Peppers
 from app.services.idempotency import KEPT_FOR, STALE_AFTER, Answer, IdempotencyService, Kept, Reservation
-from tests.contract.registry import PEPPER, Node
+from tests.contract.registry import PEPPERS, Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
 
 ACTOR, OTHER = "A" * 16, "B" * 16
 REQUEST, OTHER_REQUEST = "1" * 64, "2" * 64
+ANOTHER = Peppers(b"another pepper of 32 bytes or more")
 SECRET = "tnr_the-text-of-a-new-key"
 ANSWER = Answer(201, (("location", "/admin/keys/x"), ("content-type", "application/json")), SECRET.encode())
 
 
 @pytest.fixture
 def here(node: Node) -> IdempotencyService:
-    return IdempotencyService(node.database, PEPPER, clock=node.clock)
+    return IdempotencyService(node.database, PEPPERS, clock=node.clock)
 
 
 @pytest.fixture
 def there(other_node: Node) -> IdempotencyService:
-    return IdempotencyService(other_node.database, PEPPER, clock=other_node.clock)
+    return IdempotencyService(other_node.database, PEPPERS, clock=other_node.clock)
 
 
 async def _reserved(service: IdempotencyService, key: str = "k", actor: str = ACTOR) -> Reservation:
@@ -169,7 +171,7 @@ async def test_an_answer_is_sealed_with_its_status_and_headers(here: Idempotency
 
 async def test_another_pepper_knows_nothing(here: IdempotencyService, node: Node) -> None:
     await here.settle(await _reserved(here), REQUEST, ANSWER)
-    await _reserved(IdempotencyService(node.database, b"another pepper of 32 bytes or more", clock=node.clock))
+    await _reserved(IdempotencyService(node.database, ANOTHER, clock=node.clock))
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "tab\t", "umlaut ü", "nul\0", "line\n"])

@@ -44,7 +44,16 @@ async def sums(node: Node, *by: Grouping, tenant: str | None = None) -> dict[tup
 
 
 async def test_a_record_is_kept_as_it_is(node: Node) -> None:
-    cold = record(1, version_id=2, load_s=1.5, status=499, finish_reason=None, ttft_s=None, at=NOON.replace(minute=59))
+    cold = record(
+        1,
+        version_id=2,
+        load_s=1.5,
+        slot_s=2.25,
+        status=499,
+        finish_reason=None,
+        ttft_s=None,
+        at=NOON.replace(minute=59),
+    )
     assert await added(node.database, [cold]) == 1
     async with node.database.read() as connection:
         (row,) = (await connection.execute(select(usage))).mappings()
@@ -89,7 +98,7 @@ async def test_sums_are_kept_apart_as_asked(node: Node) -> None:
     await added(
         node.database,
         [
-            record(1, pricing, version_id=first, load_s=0.5),
+            record(1, pricing, version_id=first, load_s=0.5, slot_s=1.25),
             record(2, pricing, version_id=second, at=NOON + hour, key_id="b" * 16),
             record(3, pricing, at=NOON + day, status=503),
             # An adapter that is shared with it.
@@ -97,7 +106,7 @@ async def test_sums_are_kept_apart_as_asked(node: Node) -> None:
         ],
     )
     one = Used(1, 0, 10, 4, 3, 0, 0.0)
-    cold, failed = replace(one, cold_loads=1, load_s=0.5), replace(one, failed=1)
+    cold, failed = replace(one, cold_loads=1, load_s=0.5, slot_s=1.25), replace(one, failed=1)
     assert await sums(node, Grouping.TENANT) == {("pricing",): cold + one + failed, ("retail",): one}
     assert await sums(node, Grouping.TENANT, tenant="retail") == {("retail",): one}
     assert await sums(node, Grouping.ADAPTER, tenant="pricing") == {("",): failed, ("pricing/prices",): cold + one}

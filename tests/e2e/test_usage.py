@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -82,6 +83,25 @@ def test_sums_are_what_clients_were_told(server: Server, key: str, sdk: openai.O
     assert difference(before, used(server, key)) == (len(told), 0, prompt, output)
     by_adapter = used(server, key, by="adapter")["data"]
     assert {group["adapter"] for group in by_adapter} == {"", f"{TENANT}/prices"}
+    assert [group["slot_s"] > 0 for group in by_adapter] == [False, True]
+
+
+def test_requests_at_once_share_the_seconds_of_their_slot(server: Server, key: str, sdk: openai.OpenAI) -> None:
+    before, began = used(server, key)["total"]["slot_s"], time.monotonic()
+    with ThreadPoolExecutor(8) as clients:
+        asked = [
+            clients.submit(
+                sdk.completions.create,
+                model="prices",
+                prompt=PROMPT,
+                max_tokens=100,
+                extra_body={"ignore_eos": True},
+            )
+            for _ in range(8)
+        ]
+        assert all(one.result().choices for one in asked)
+    lasted = time.monotonic() - began
+    assert 0 < used(server, key)["total"]["slot_s"] - before <= lasted
 
 
 def test_lorax_clients_too(server: Server, key: str) -> None:

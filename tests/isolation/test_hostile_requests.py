@@ -1,5 +1,6 @@
 """Requests that are made to stop, slow down or confuse the engine, beside innocent streams: all end, none is felt."""
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,8 @@ CHATS: dict[str, dict[str, Any]] = {
     "two to the power of 30 leaves": schema(forked(30, "prefixItems")),
     "the same as alternatives": schema(forked(30, "anyOf")),
     "the same as conjunctions": schema(forked(30, "allOf")),
+    "more optional properties than a grammar may have parts": schema(many(1500, INTEGER) | {"required": []}),
+    "fifty alternatives of objects": schema({"anyOf": [many(9, INTEGER) | {"title": str(i)} for i in range(50)]}),
     "thousands of words": schema({"enum": [f"v{i}" for i in range(6000)]}),
     "a thousand long choices": {"structured_outputs": {"choice": [f"{i:060d}" for i in range(1000)]}},
     "a grammar of its own": {"structured_outputs": {"grammar": 'root ::= root root | "a"'}},
@@ -99,6 +102,19 @@ def test_a_hostile_chat_ends_and_nobody_feels_it(
     with witness.watching():
         answer = attacker.post("/v1/chat/completions", json={"messages": MESSAGES, "max_tokens": 64, **body})
     assert answer.status_code in {200, 400}, answer.text
+
+
+def test_a_grammar_that_is_given_up_is_the_clients_fault_in_a_stream_too(
+    witness: Witness, attacker: httpx.Client
+) -> None:
+    body = CHATS["more optional properties than a grammar may have parts"]
+    asked = {"messages": MESSAGES, "max_tokens": 64, "stream": True, **body}
+    with witness.watching():
+        answer = attacker.post("/v1/chat/completions", json=asked)
+    errors = [json.loads(line[6:])["error"] for line in answer.text.splitlines() if line.startswith('data: {"error"')]
+    if answer.status_code == 400:
+        errors.append(answer.json()["error"])
+    assert [(error["code"], error["param"]) for error in errors] == [("invalid_request", "response_format")]
 
 
 COMPLETIONS: dict[str, dict[str, Any]] = {

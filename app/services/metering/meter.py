@@ -155,6 +155,7 @@ class Meter:
             finish_reason=finish_reason[:MAX_REASON] if finish_reason else None,
             status=status,
             cost=cost,
+            slot_s=tokens.slot_s,
         )
         for listener in self._listeners:
             listener(record)

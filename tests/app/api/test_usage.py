@@ -21,7 +21,7 @@ AT = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 RANGE = {"from": "2026-03-01T00:00:00Z", "to": "2026-03-02T00:00:00Z"}
 ONE = {
     "requests": 1, "failed": 0, "prompt_tokens": 10, "cached_tokens": 4, "output_tokens": 3, "cold_loads": 0,
-    "load_s": 0.0, "cost": "0",
+    "load_s": 0.0, "cost": "0", "slot_s": 0.0,
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
 from vllm.entrypoints.openai.models.serving import OpenAIServingModels
 from vllm.entrypoints.serve.engine.protocol import ErrorInfo
-from vllm.exceptions import GracefulHTTPError, VLLMClientError, VLLMValidationError
+from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError, VLLMValidationError
 from vllm.lora.layers.base import BaseLayerWithLoRA
 from vllm.lora.layers.base_linear import BaseLinearLayerWithLoRA
 from vllm.lora.lora_model import LoRAModel
@@ -48,6 +48,7 @@ from app.engine.arguments import InvalidEngineArgument, engine_arguments
 from app.engine.grouped_lora import GroupedPunicaWrapper
 from app.engine.instance import _ASYNC_SCHEDULER, _ENVIRONMENT, _SCHEDULER
 from app.engine.staging import Copied, Placed
+from app.engine.translation import GENERATION_FAILED
 from app.engine.worker import ClearingAsyncScheduler, ClearingScheduler, WorkerExtension, _cleared
 from app.settings import EngineSettings, Settings
 
@@ -108,6 +109,15 @@ def test_errors_carry_a_status_and_a_message() -> None:
     assert {"message", "type", "param", "code"} <= set(ErrorInfo.model_fields)
     assert issubclass(VLLMValidationError, VLLMClientError)
     assert not issubclass(GracefulHTTPError, VLLMClientError)
+    assert not issubclass(GenerationError, VLLMClientError)
+    assert str(GenerationError(GENERATION_FAILED)) == str(GenerationError())
+
+
+def test_only_a_grammar_ends_one_answer_with_an_error() -> None:
+    """Of what a request that runs can fail by alone; the others are connectors that Tenora does not use."""
+    assert "if new_token_ids and not self.structured_output_manager.accept_tokens(" in inspect.getsource(
+        Scheduler.update_from_output
+    )
 
 
 def test_models_are_looked_up_by_name_in_a_dict() -> None:

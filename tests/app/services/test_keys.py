@@ -13,6 +13,7 @@ from app.database.keys import find_credential
 from app.database.tables import audit, keys
 from app.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
 from app.registry import Scope
+from app.secrets import Peppers
 from app.services.caller_cache import CallerCache
 from app.services.key_format import KeyHasher, mint_key, parse_key
 from app.services.keys import KeyService
@@ -50,10 +51,10 @@ def test_other_text_is_no_key(text: str) -> None:
 
 
 def test_hashes_depend_on_the_pepper() -> None:
-    first, second = KeyHasher(b"one"), KeyHasher(b"two")
+    first, second = KeyHasher(Peppers(b"one")), KeyHasher(Peppers(b"two"))
     assert first.hash(KEY) == first.hash(KEY) != second.hash(KEY)
     with pytest.raises(ValueError, match="pepper"):
-        KeyHasher(b"")
+        KeyHasher(Peppers(b"one", (b"",)))
 
 
 async def test_a_tenants_key_speaks_for_its_tenant(node: Node) -> None:
@@ -125,7 +126,7 @@ async def test_the_right_id_with_another_secret_is_refused_after_the_query_of_a_
     node: Node, registry_url: str
 ) -> None:
     made = await node.keys.create(None, name="first", actor="cli")
-    other = KeyService(node.database, KeyHasher(b"another"), CallerCache())
+    other = KeyService(node.database, KeyHasher(Peppers(b"another")), CallerCache())
     with recorded_statements(registry_url) as of_wrong, pytest.raises(Unauthenticated):
         await other.authenticate(made.text)
     with recorded_statements(registry_url) as of_unknown, pytest.raises(Unauthenticated):
@@ -142,10 +143,10 @@ async def test_of_a_key_that_is_refused_no_row_is_read(node: Node, clock: Settab
     right = await hash_of(node, made.key.id)
 
     async def read(hash_: str) -> object:
-        return await node.database.lookup(lambda one: find_credential(one, made.key.id, hash_, clock.now))
+        return await node.database.lookup(lambda one: find_credential(one, made.key.id, [hash_], clock.now))
 
     assert await read(right) is not None
-    assert await read(KeyHasher(b"another").hash(made.text)) is None
+    assert await read(KeyHasher(Peppers(b"another")).hash(made.text)) is None
     clock.advance(60)
     assert await read(right) is None
     clock.advance(-60)

@@ -74,6 +74,8 @@ async def test_what_was_added_is_read_again(journal, tmp_path):
         load_s=st.none() | st.floats(0, 1e9),
         finish_reason=st.none() | st.text(max_size=32),
         status=st.integers(200, 599),
+        cost=st.integers(0, 2**70),
+        slot_s=st.floats(0, 1e9),
     )
 )
 def test_every_record_is_a_line_and_back(record):

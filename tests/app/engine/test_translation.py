@@ -1,0 +1,65 @@
+"""What vLLM says of a request, as its client hears it."""
+
+from typing import Any
+
+import pytest
+
+from app.engine.base import Endpoint, EngineRequest
+from app.engine.translation import GENERATION_FAILED, Asked
+from app.errors import EngineUnavailable, InvalidRequest, TenoraError
+
+FAILED = {"message": GENERATION_FAILED, "code": 500}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}
+
+
+def asked(**body: Any) -> Asked:
+    request = EngineRequest("1", Endpoint.CHAT, body, "prices", None, cache_salt="salt")
+    return Asked.of(request, "7@ab")
+
+
+def told(error: TenoraError) -> tuple[type[TenoraError], str | None]:
+    return type(error), error.param
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        ({"response_format": SCHEMA}, "response_format"),
+        ({"response_format": {"type": "json_object"}, "tools": []}, "response_format"),
+        ({"response_format": {"type": "text"}, "tools": [{"type": "function"}]}, "tools"),
+    ],
+)
+def test_a_grammar_that_the_engine_gives_up_is_the_clients_to_mend(body: dict[str, Any], field: str) -> None:
+    for error in (asked(**body).error(FAILED), asked(**body).failed()):
+        assert told(error) == (InvalidRequest, field)
+        assert error.message.startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize("body", [{}, {"response_format": {"type": "text"}}, {"response_format": None, "tools": []}])
+def test_without_one_it_is_the_servers(body: dict[str, Any]) -> None:
+    assert told(asked(**body).error(FAILED)) == (EngineUnavailable, None)
+
+
+def test_a_death_is_never_the_clients() -> None:
+    dead = {"message": "EngineCore encountered an issue.", "code": 500}
+    assert told(asked(response_format=SCHEMA).error(dead)) == (EngineUnavailable, None)
+
+
+def test_what_the_client_did_wrong_keeps_its_words_and_its_name() -> None:
+    error = asked().error({"message": "7@ab takes 512 tokens", "code": 400, "param": "max_tokens"})
+    assert (told(error), error.message) == ((InvalidRequest, "max_tokens"), "prices takes 512 tokens")
+
+
+def test_the_server_has_the_last_word_in_a_request() -> None:
+    body = {"model": "7@xx", "cache_salt": "another's", "request_id": "2", "messages": [], "chat_template": "{{ 1 }}"}
+    request = EngineRequest("1", Endpoint.CHAT, body, "prices", None, cache_salt="salt", prompt="[INST] x [/INST]")
+    whole = Asked.of(request, "7@ab").body(request)
+    assert whole == {
+        "model": "7@ab",
+        "request_id": "1",
+        "cache_salt": "salt",
+        "messages": [],
+        "chat_template": "{{ prompt }}",
+        "chat_template_kwargs": {"prompt": "[INST] x [/INST]"},
+    }
