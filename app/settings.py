@@ -77,7 +77,9 @@ class LimitSettings(BaseModel):
     body_bytes: int = Field(2 * 2**20, ge=1024, description="largest JSON body in bytes")
     config_bytes: int = Field(2**20, ge=1024, description="largest adapter_config.json in bytes")
     weights_bytes: int = Field(4 * 2**30, ge=1024, description="largest adapter_model.safetensors in bytes")
-    uploads: int = Field(4, ge=1, description="uploads received and validated at the same time")
+    uploads: int = Field(
+        4, ge=1, description="uploads received and validated at the same time; half of them for one tenant"
+    )
     upload_idle_seconds: float = Field(
         60, gt=0, description="longest wait for a body's next bytes, and for an upload's place to be received"
     )
@@ -145,7 +147,9 @@ class ImportSettings(BaseModel):
         (), description='prefixes that may be imported from, as JSON: ["s3://bucket/prefix/"]'
     )
     seconds: float = Field(1800, gt=0, description="longest time that fetching one import may take")
-    at_once: int = Field(2, ge=1, description="imports at the same time; each takes an upload's place too")
+    at_once: int = Field(
+        2, ge=1, description="imports at the same time, half of them for one tenant; each takes an upload's place too"
+    )
 
 
 class Settings(BaseSettings):

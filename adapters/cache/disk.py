@@ -21,10 +21,10 @@ from adapters.cache.fetches import RETRY_S, Fetches
 from adapters.cache.files import VersionFiles
 from adapters.cache.lease import Lease
 from adapters.cache.room import Room
-from adapters.cache.turns import Turn
 from adapters.errors import StoreUnavailable
 from adapters.identity import VersionKey
 from adapters.stores.base import BlobStore
+from adapters.turns import Turn
 
 
 @dataclass(slots=True)

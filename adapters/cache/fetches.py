@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from adapters.cache.failures import Failures
 from adapters.cache.files import VersionFiles
-from adapters.cache.turns import Turn, Turns
 from adapters.errors import BlobNotFound, DigestMismatch, StoreUnavailable
 from adapters.identity import VersionKey
+from adapters.turns import Turn, Turns
 
 #: Seconds after which a fetch that is late may have come to an end.
 RETRY_S = 5

@@ -50,7 +50,7 @@ _BODY: dict[str, Any] = {
 async def publish(adapter: str, owner: Writer, process: ProcessDep, request: Request, response: Response) -> VersionOut:
     await process.publishing.check_target(owner.tenant, adapter)
     limits, content_type = process.settings.limits, request.headers.get("content-type", "")
-    async with process.spool.folder() as folder:
+    async with process.spool.folder(owner.tenant) as folder:
         received = await receive_upload(request.stream(), content_type, folder, limits)
         options = publish_options(received.options, request, owner, limits, source={"kind": received.kind})
         published = await process.publishing.publish(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
+from adapters.turns import NoPlace, Turns
 from app.errors import Busy, SourceUnavailable
 from app.importing.bucket import Buckets
 from app.importing.hub import Hub
@@ -28,7 +29,7 @@ class ImportService:
         self._caps = {CONFIG_NAME: limits.config_bytes, WEIGHTS_NAME: limits.weights_bytes}
         self._patience_s = limits.upload_idle_seconds
         self._prefixes = _prefixes(settings.imports)
-        self._places = asyncio.Semaphore(settings.imports.at_once)
+        self._turns = Turns(settings.imports.at_once)
 
     async def run(self, tenant: str, adapter: str, source: str, options: PublishOptions, *, actor: str) -> Published:
         """Fetch the two files and publish them as the adapter's next version.
@@ -47,7 +48,7 @@ class ImportService:
         found = read_source(source)
         self._check_allowed(found)
         await self._publishing.check_target(tenant, adapter)
-        async with self._turn(), self._spool.folder() as folder:
+        async with self._place(tenant), self._spool.folder(tenant) as folder:
             upload = await self._fetch(found, folder)
             told = replace(options, source=found.provenance())
             return await self._publishing.publish(tenant, adapter, upload, told, actor=actor)
@@ -84,16 +85,12 @@ class ImportService:
             await writer.abandon()
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncGenerator[None]:
+    async def _place(self, tenant: str) -> AsyncGenerator[None]:
         try:
-            async with asyncio.timeout(self._patience_s):
-                await self._places.acquire()
-        except TimeoutError:
+            async with self._turns.place(tenant, patience_s=self._patience_s):
+                yield
+        except NoPlace:
             raise Busy("too many imports at the same time", retry_after=60) from None
-        try:
-            yield
-        finally:
-            self._places.release()
 
 
 def _prefixes(settings: ImportSettings) -> tuple[BucketSource, ...]:

@@ -72,7 +72,7 @@ class MergingService:
         recipe = _seeded(read_recipe(raw))
         await self._publishing.check_target(tenant, adapter)
         await self._check(tenant, recipe)
-        async with self._turn(tenant), self._spool.folder() as folder:
+        async with self._turn(tenant), self._spool.folder(tenant) as folder:
             upload, source = await self._run(tenant, recipe, folder)
             return await self._publishing.publish(tenant, adapter, upload, replace(options, source=source), actor=actor)
 

@@ -18,11 +18,14 @@ from pathlib import Path
 
 from adapters.errors import StorageError
 from adapters.stores.files import disk_errors, new_directory
+from adapters.turns import NoPlace, Turns
 from app.errors import Busy
 
 #: Bytes gathered before a thread hashes and writes them: enough to make the hop cheap, and two of them are
 #: all the memory that a file in flight takes.
 BATCH_BYTES = 4 * 2**20
+#: Of an upload that has waited for its place already.
+_RETRY_AFTER_S = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +59,13 @@ class Spool:
     """The folder of one process's uploads in flight.
 
     Args:
-        places: uploads at the same time.
+        places: uploads at the same time; half of them for one tenant.
         patience_s: how long another one waits for a place, in seconds.
     """
 
     def __init__(self, root: Path, *, places: int, patience_s: float) -> None:
         self._root = root
-        self._places = asyncio.Semaphore(places)
+        self._turns = Turns(places)
         self._patience_s = patience_s
         self._own = root / uuid.uuid4().hex
         self._lock: int | None = None
@@ -90,29 +93,28 @@ class Spool:
             self._lock = None
 
     @asynccontextmanager
-    async def folder(self) -> AsyncGenerator[Path]:
+    async def folder(self, tenant: str) -> AsyncGenerator[Path]:
         """A new folder that is gone, with its files, when the block ends.
+
+        Args:
+            tenant: whose upload it is; tenants take turns.
 
         Raises:
             Busy: no place came free.
             DiskFull, StoreUnavailable
         """
-        try:
-            async with asyncio.timeout(self._patience_s):
-                await self._places.acquire()
-        except TimeoutError:
-            raise Busy("too many uploads at the same time", retry_after=30) from None
         path = self._own / uuid.uuid4().hex
         try:
-            with disk_errors("spool an upload"):
-                await asyncio.to_thread(path.mkdir, mode=0o700)
-            yield path
-        finally:
-            try:
-                # Unlinking gigabytes takes a while, and must happen even if the request is being cancelled.
-                await asyncio.shield(asyncio.to_thread(shutil.rmtree, path, ignore_errors=True))
-            finally:
-                self._places.release()
+            async with self._turns.place(tenant, patience_s=self._patience_s):
+                try:
+                    with disk_errors("spool an upload"):
+                        await asyncio.to_thread(path.mkdir, mode=0o700)
+                    yield path
+                finally:
+                    # Unlinking gigabytes takes a while, and must happen even if the request is being cancelled.
+                    await asyncio.shield(asyncio.to_thread(shutil.rmtree, path, ignore_errors=True))
+        except NoPlace:
+            raise Busy("too many uploads at the same time", retry_after=_RETRY_AFTER_S) from None
 
 
 class SpoolWriter:

@@ -88,7 +88,7 @@ class UploadFinisher:
             raise _failure(session.error or {})
         claim = _Claim(self._database, await self._claimed(session), self._clock)
         try:
-            async with claim.held(), self._spool.folder() as folder:
+            async with claim.held(), self._spool.folder(tenant) as folder:
                 published = await self._publish(tenant, session, folder)
         except BaseException as error:
             await self._settle_failure(tenant, claim, error)

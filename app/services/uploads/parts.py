@@ -1,12 +1,10 @@
 """Parts of resumable uploads that come through this server: received into a spool of their own, checked, kept."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
-from weakref import WeakValueDictionary
 
-from app.errors import Busy, InvalidRequest, TooLarge
+from app.errors import InvalidRequest, TooLarge
 from app.services.spool import Spool, SpooledFile, SpoolWriter
 from app.services.uploads.sessions import UploadService
 from app.settings import LimitSettings
@@ -22,8 +20,6 @@ class PartReceiver:
     def __init__(self, uploads: UploadService, root: Path, limits: LimitSettings) -> None:
         self._uploads, self._limits = uploads, limits
         self._spool = Spool(root, places=limits.parts, patience_s=limits.upload_idle_seconds)
-        # Gone with the last request that holds a place of the tenant's.
-        self._tenants: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def open(self) -> None:
         """See :meth:`Spool.open`. Blocks."""
@@ -57,7 +53,7 @@ class PartReceiver:
             RegistryUnavailable, StoreUnavailable, DiskFull
         """
         size = await self._uploads.part_size(tenant, adapter, upload_id, file, number)
-        async with self._place(tenant), self._spool.folder() as folder:
+        async with self._spool.folder(tenant) as folder:
             part = await self._read(stream, folder / "part", size)
             if part.digest != sha256:
                 raise InvalidRequest(
@@ -65,19 +61,6 @@ class PartReceiver:
                     param="content-digest",
                 )
             await self._uploads.put_part(tenant, adapter, upload_id, file, number, part)
-
-    @asynccontextmanager
-    async def _place(self, tenant: str) -> AsyncGenerator[None]:
-        places = self._tenants.setdefault(tenant, asyncio.Semaphore(self._limits.parts // 2))
-        try:
-            async with asyncio.timeout(self._limits.upload_idle_seconds):
-                await places.acquire()
-        except TimeoutError:
-            raise Busy("too many parts at the same time", retry_after=5) from None
-        try:
-            yield
-        finally:
-            places.release()
 
     async def _read(self, stream: AsyncIterator[bytes], path: Path, size: int) -> SpooledFile:
         writer = SpoolWriter(path)

@@ -25,7 +25,7 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 
 
 async def test_a_folder_goes_with_its_block(spool: Spool) -> None:
-    async with spool.folder() as folder:
+    async with spool.folder("pricing") as folder:
         (folder / "file").write_bytes(b"x")
     assert not folder.exists()
 
@@ -34,7 +34,7 @@ async def test_it_goes_when_the_block_fails(spool: Spool) -> None:
     folders: list[Path] = []
 
     async def fail() -> None:
-        async with spool.folder() as folder:
+        async with spool.folder("pricing") as folder:
             folders.append(folder)
             raise ValueError("on the way")
 
@@ -44,13 +44,45 @@ async def test_it_goes_when_the_block_fails(spool: Spool) -> None:
 
 
 async def test_places_are_limited_and_come_free(spool: Spool) -> None:
-    async with spool.folder():
+    async with spool.folder("pricing"):
         with pytest.raises(Busy) as caught:
-            async with spool.folder():
+            async with spool.folder("pricing"):
                 pass
         assert caught.value.retry_after
-    async with spool.folder():
+    async with spool.folder("pricing"):
         pass
+
+
+async def test_one_tenant_leaves_half_of_the_places_to_the_others(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool", places=4, patience_s=0.01)
+    spool.open()
+    async with spool.folder("pricing"), spool.folder("pricing"):
+        with pytest.raises(Busy):
+            async with spool.folder("pricing"):
+                pass
+        async with spool.folder("retail"), spool.folder("supply"):
+            pass
+    async with spool.folder("pricing"):
+        pass
+    spool.close()
+
+
+async def test_who_is_cancelled_while_it_waits_takes_no_place(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool", places=1, patience_s=60)
+    spool.open()
+
+    async def upload() -> None:
+        async with spool.folder("pricing"):
+            pass
+
+    async with spool.folder("retail"):
+        waiting = [asyncio.create_task(upload()) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        waiting[1].cancel()
+    await asyncio.wait_for(waiting[2], 10)
+    assert [task.cancelled() for task in waiting] == [True, True, False]
+    spool.close()
 
 
 async def test_a_writer_hashes_what_it_writes(tmp_path: Path) -> None:

@@ -1,16 +1,22 @@
-"""Whose fetch is next: tenants take turns, and what nobody waits for comes last."""
+"""Whose fetch, or upload, is next: tenants take turns, and what nobody waits for comes last."""
 
 import asyncio
 from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+
+class NoPlace(Exception):
+    """None came free in time."""
 
 
 class Turn:
-    """One fetch's place in the queue, or among those that run.
+    """One piece of work's place in the queue, or among those that run.
 
     Attributes:
         share: whose part of the places it uses; None: it is only spare work, which nobody waits for.
-        begun: set once the fetch may run.
-        late: whether the fetch has passed its deadline and goes on.
+        begun: set once it may run.
+        late: whether it has passed its deadline and goes on.
     """
 
     __slots__ = ("begun", "late", "share")
@@ -21,14 +27,14 @@ class Turn:
 
 
 class Turns:
-    """The places of fetches, given out share by share in rotation, within a share in the order of arrival.
+    """The places for work of one kind, given out share by share in rotation, within a share in the order of arrival.
 
-    One share has at most half of the places, so that one tenant whose fetches take long leaves the other half to
+    One share has at most half of the places, so that one tenant whose work takes long leaves the other half to
     everyone else. Spare work counts as a share of its own that is served when no other can be. All of it belongs to
     one event loop.
 
     Args:
-        places: fetches at the same time.
+        places: pieces of work at the same time.
     """
 
     def __init__(self, places: int) -> None:
@@ -44,6 +50,24 @@ class Turns:
         self._advance()
         return turn
 
+    @asynccontextmanager
+    async def place(self, share: str, *, patience_s: float) -> AsyncGenerator[None]:
+        """A place for as long as the block lasts.
+
+        Raises:
+            NoPlace: none came free within so many seconds.
+        """
+        turn = self.enter(share)
+        try:
+            try:
+                async with asyncio.timeout(patience_s):
+                    await turn.begun.wait()
+            except TimeoutError:
+                raise NoPlace from None
+            yield
+        finally:
+            self.leave(turn)
+
     def hurry(self, turn: Turn, share: str) -> None:
         """Somebody waits for what was spare work: it queues up anew with that share, if it has not begun."""
         if turn.share is not None:
@@ -55,7 +79,7 @@ class Turns:
         self._advance()
 
     def leave(self, turn: Turn) -> None:
-        """The fetch is over, or given up; a second call does nothing."""
+        """The work is over, or given up; a second call does nothing."""
         if turn in self._running:
             self._running.remove(turn)
         elif turn in self._waiting.get(turn.share, ()):
