@@ -25,6 +25,13 @@ def chance(seed: int, request: pytest.FixtureRequest) -> random.Random:
     return random.Random(f"{seed} {request.node.name}")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """All faults ``FAULTS_ROUNDS`` times in a row on one site, at other moments in each round."""
+    if (rounds := int(os.environ.get("FAULTS_ROUNDS", "1"))) > 1 and "chance" in metafunc.fixturenames:
+        metafunc.fixturenames.append("round")
+        metafunc.parametrize("round", range(rounds), scope="session")
+
+
 @pytest.fixture(scope="session")
 def site(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with sites.running_site(tmp_path_factory.mktemp("faults"), trained_demo) as site:

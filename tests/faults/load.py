@@ -16,7 +16,8 @@ OK = "ok"
 CUT = "cut"
 PROMPTS = tuple(f"[INST] {text} [/INST]" for text in ("What is sugar?", "Can you explain tea?", "Who are you?"))
 TOKENS = 24
-_PAUSE_S = 0.25
+#: Of a client that was refused: more eager ones would take the processor from the server that starts again.
+_PAUSE_S = 1
 _SETTLED = 3
 
 
