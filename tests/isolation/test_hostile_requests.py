@@ -114,7 +114,7 @@ def test_a_grammar_that_is_given_up_is_the_clients_fault_in_a_stream_too(
     errors = [json.loads(line[6:])["error"] for line in answer.text.splitlines() if line.startswith('data: {"error"')]
     if answer.status_code == 400:
         errors.append(answer.json()["error"])
-    assert [(error["code"], error["param"]) for error in errors] == [("invalid_request", "response_format")]
+    assert [(error["code"], error["param"]) for error in errors] == [("invalid_value", "response_format")]
 
 
 COMPLETIONS: dict[str, dict[str, Any]] = {
