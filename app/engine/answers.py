@@ -64,6 +64,16 @@ def prompt_count(body: dict[str, Any]) -> int:
     return len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
 
 
+def token_counts(body: dict[str, Any]) -> list[int] | None:
+    """Tokens of each prompt, where all are token ids and none is cut; None: only who renders them can count them."""
+    prompt = body.get("prompt")
+    if not isinstance(prompt, list) or not prompt or "truncate_prompt_tokens" in body:
+        return None
+    if isinstance(prompt[0], int):
+        return [len(prompt)]
+    return [len(one) for one in prompt] if all(isinstance(one, list) for one in prompt) else None
+
+
 def sequence_count(body: dict[str, Any]) -> int:
     """How many sequences the engine makes for a body: ``n`` for each of its prompts."""
     return prompt_count(body) * int(body.get("n") or 1)

@@ -166,6 +166,16 @@ class EngineInstance:
 
     async def most_tokens(self, request: EngineRequest) -> MostTokens:
         """See :meth:`app.engine.base.Engine.most_tokens`. No adapter changes what a prompt's tokens are."""
+        prompts = answers.token_counts(request.body) or await self._rendered_counts(request)
+        body, default = request.body, self._endpoints[request.endpoint][0].model_fields["max_tokens"].default
+        asked = body.get("max_completion_tokens") or body.get("max_tokens", default)
+        longest = int(self._llm.model_config.max_model_len)
+        rooms = [max(0, longest - prompt) for prompt in prompts]
+        outputs = sum(room if asked is None else min(asked, room) for room in rooms)
+        return MostTokens(sum(prompts), int(body.get("n") or 1) * outputs)
+
+    async def _rendered_counts(self, request: EngineRequest) -> list[int]:
+        """Tokens of each prompt as vLLM would run it."""
         body_type, _, _ = self._endpoints[request.endpoint]
         render = self._renderer.render_chat if request.endpoint is Endpoint.CHAT else self._renderer.render_completion
         asked = Asked.of(request, self._base_name)
@@ -175,12 +185,7 @@ class EngineInstance:
         if isinstance(rendered, ErrorResponse):
             raise asked.error(rendered.error.model_dump())
         inputs = rendered[1] if request.endpoint is Endpoint.CHAT else rendered
-        prompts = [len(one["prompt_token_ids"]) for one in inputs]
-        asked = getattr(body, "max_completion_tokens", None) or body.max_tokens
-        longest = int(self._llm.model_config.max_model_len)
-        rooms = [max(0, longest - prompt) for prompt in prompts]
-        outputs = sum(room if asked is None else min(asked, room) for room in rooms)
-        return MostTokens(sum(prompts), int(body.n or 1) * outputs)
+        return [len(one["prompt_token_ids"]) for one in inputs]
 
     async def abort(self, request: EngineRequest) -> None:
         """Abort whatever of the request still runs; what has ended is no error."""
