@@ -79,7 +79,7 @@ def _other_method(request: requests.PreparedRequest, rng: random.Random) -> bool
 
 def _unasked_body(request: requests.PreparedRequest, rng: random.Random) -> bool:
     body = rng.choice((b"{}", b"null", b"\xff\x00", b"[" * 5000, b"x" * 70_000))
-    request.prepare_body(body, None)
+    _send_instead(request, body)
     return True
 
 
@@ -97,10 +97,16 @@ def _odd_body(request: requests.PreparedRequest, rng: random.Random) -> bool:
     except ValueError:
         changed = mutate_bytes(rng, body)
     kind = request.headers.get("content-type")
-    request.prepare_body(changed, None)
+    _send_instead(request, changed)
     if kind:
         request.headers["content-type"] = kind
     return True
+
+
+def _send_instead(request: requests.PreparedRequest, body: bytes) -> None:
+    # An empty one would keep the length of the body before, and the server would wait for that.
+    request.headers.pop("content-length", None)
+    request.prepare_body(body, None)
 
 
 def _odd_path(request: requests.PreparedRequest, rng: random.Random) -> bool:
