@@ -9,6 +9,7 @@ import uuid
 from http import HTTPStatus
 from time import perf_counter
 
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -68,8 +69,8 @@ class RequestFrame:
         exchange = _Exchange(scope, receive, send, self._limits)
         started = perf_counter()
         try:
-            if (too_large := exchange.read_headers()) is not None:
-                await exchange.answer(too_large)
+            if (refusal := exchange.read_head()) is not None:
+                await exchange.answer(refusal)
             else:
                 await self._app(scope, exchange.receive, exchange.send)
         except ClientDisconnect:
@@ -104,8 +105,11 @@ class _Exchange:
         scope["state"][SEND_BODY] = send
         self._headers = [(b"x-request-id", request_id.encode())]
 
-    def read_headers(self) -> TooLarge | None:
-        """Note the id that the client gave, and say so if the announced body is beyond the cap."""
+    def read_head(self) -> Exception | None:
+        """Note the id that the client gave; what there is to say if no route may see this request."""
+        if self._scope["path"].endswith("\n"):
+            # Starlette would take it for the path without, which all that looks at paths does not.
+            return HTTPException(HTTPStatus.NOT_FOUND)
         length = 0
         for name, value in self._scope["headers"]:
             if name == b"content-length":

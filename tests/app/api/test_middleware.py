@@ -111,6 +111,17 @@ def test_every_answer_carries_an_id_that_the_server_made(site: Site, method: str
     assert {(answer.status_code, answer.headers["x-client-request-id"]) for answer in answers} == {(status, "mine")}
 
 
+@pytest.mark.parametrize(
+    "path", ["/", "/generate", "/v1/completions", "/v1/chat/completions", "/metrics", "/v1/models"]
+)
+def test_a_path_with_a_line_break_behind_it_is_none(site: Site, unit: Unit, path: str) -> None:
+    """Starlette takes it for the path itself; what is confidential, or LoRAX's, goes by the path as it came."""
+    with site.client(unit.key) as client:
+        answers = [client.request(method, f"{path}%0a", json={"prompt": "x"}) for method in ("GET", "POST")]
+    assert [answer.status_code for answer in answers] == [404, 404]
+    assert {answer.json()["error"]["message"] for answer in answers} == {"there is no such route"}
+
+
 def test_a_clients_id_is_cleaned(site: Site) -> None:
     with site.client(None) as client:
         given = b"a\tb\xff" + b"c" * 500
