@@ -67,7 +67,7 @@ class Used:
         requests: that reached the engine; ``failed`` are those of them without a whole answer.
         cold_loads: requests that waited for a load, and ``load_s`` the seconds that they waited.
         cost: in picos.
-        slot_s: seconds of slots; requests that ran on one at once share its seconds.
+        slot_s: seconds of slots; a tenant's requests that ran on one at once share its seconds.
     """
 
     requests: int = 0

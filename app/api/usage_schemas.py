@@ -26,7 +26,7 @@ class UsedOut(BaseModel):
     load_s: float = Field(description="seconds that these waited for it")
     cost: str = Field(description="a decimal, at the prices when the requests came")
     slot_s: float = Field(
-        description="seconds of LoRA slots; requests that run on one adapter at once share its slot's seconds"
+        description="seconds of LoRA slots; the tenant's requests that run on one adapter at once share them"
     )
 
     @classmethod

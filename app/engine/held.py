@@ -30,7 +30,8 @@ class Held:
     ) -> None:
         self._life, self._request, self._lease, self._used = life, request, lease, used
         self._began = time.monotonic()
-        self._end_of_slot = life.slot_time.begin(request.adapter.version_id) if request.adapter else None
+        adapter = request.adapter
+        self._end_of_slot = life.slot_time.begin(request.tenant, adapter.version_id) if adapter else None
         self._stage = trace.stage("engine", _asked(request)) if trace else None
         self._released = False
 

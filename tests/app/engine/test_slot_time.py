@@ -1,4 +1,4 @@
-"""Slot-seconds: what requests are told adds up to what slots were in use, however they overlap."""
+"""Slot-seconds: what a tenant's requests are told adds up to what it used slots, however they overlap."""
 
 import pytest
 from hypothesis import given
@@ -17,9 +17,9 @@ class Time:
 def test_who_is_alone_has_it_all_and_who_shares_has_a_part() -> None:
     time = Time()
     slots = SlotTime(time)
-    first = slots.begin(1)
+    first = slots.begin("pricing", 1)
     time.now = 2
-    second, other = slots.begin(1), slots.begin(2)
+    second, other = slots.begin("pricing", 1), slots.begin("pricing", 2)
     time.now = 6
     assert first() == 2 + 4 / 2
     time.now = 7
@@ -30,11 +30,19 @@ def test_who_is_alone_has_it_all_and_who_shares_has_a_part() -> None:
 def test_a_slot_that_nobody_uses_is_nobodys() -> None:
     time = Time()
     slots = SlotTime(time)
-    assert slots.begin(1)() == 0
+    assert slots.begin("pricing", 1)() == 0
     time.now = 100
-    end = slots.begin(1)
+    end = slots.begin("pricing", 1)
     time.now = 101
     assert end() == 1
+
+
+def test_of_a_shared_adapter_nobody_hears_who_else_uses_it() -> None:
+    time = Time()
+    slots = SlotTime(time)
+    ends = [slots.begin(tenant, 1) for tenant in ("owner", "guest")]
+    time.now = 3
+    assert [end() for end in ends] == [3, 3]
 
 
 #: Each request's version, when it begins and for how long it runs.
@@ -55,7 +63,7 @@ def test_the_sum_is_the_time_in_which_slots_were_used(requests: list[tuple[int, 
         if is_end:
             told.append(ends.pop(number)())
         else:
-            ends[number] = slots.begin(requests[number][0])
+            ends[number] = slots.begin("pricing", requests[number][0])
     used = {(version, second) for version, begin, lasts in requests for second in range(begin, begin + lasts)}
     assert sum(told) == pytest.approx(len(used))
     assert all(seconds >= -1e-9 for seconds in told)
