@@ -10,7 +10,7 @@ from app.errors import EngineUnavailable, InvalidRequest, TenoraError
 
 #: A chat template for prompts that are rendered already.
 AS_IT_IS = "{{ prompt }}"
-#: What vLLM says of a request whose grammar its compiler gave up, and of no other: it knows no reason to tell.
+#: What vLLM says of a request whose grammar its compiler gave up, and of no other that there is here.
 GENERATION_FAILED = "Internal server error"
 _MESSAGE_CHARS = 500
 _RETRY_AFTER_S = 5

@@ -31,8 +31,8 @@ from tests.endurance.traffic import Traffic
 
 _CLIENTS, _SHARE = 32, 0.8
 _CAPACITY_S, _SAMPLE_S, _CHURN_S = 60, 10, 10
-#: How much of its size a series may have grown, from the first quarter after the warm-up to the last; or a count.
-_TOLERANCE, _COUNTS = 0.02, 2
+#: How much of its size a series may have grown, from the first quarter after the warm-up to the last.
+_TOLERANCE = 0.02
 _SERIES: Mapping[str, str] = {
     "api_mib": "memory of the API process, MiB",
     "engine_mib": "memory of the engine's processes, MiB",
@@ -40,8 +40,8 @@ _SERIES: Mapping[str, str] = {
     "tasks": "tasks in the event loop",
     "leased": "requests that hold a place in the engine",
 }
-#: Of the others, which come and go with the requests under way, the lowest of each quarter counts: a leak lifts that.
-_MEMORY = ("api_mib", "engine_mib")
+#: All but these come and go with the requests under way; of them the lowest of each quarter counts: a leak lifts that.
+_STEADY = ("api_mib", "engine_mib", "handles")
 _METRICS = {"tasks": "tenora_process_tasks", "leased": "tenora_engine_window_used"}
 
 
@@ -144,15 +144,14 @@ def growth(samples: list[dict[str, float]], warm_up: float) -> dict[str, dict[st
     quarter = max(1, len(after) // 4)
     found = {}
     for name in _SERIES:
-        level: Callable[[list[float]], float] = statistics.median if name in _MEMORY else min
+        level: Callable[[list[float]], float] = statistics.median if name in _STEADY else min
         first, last = (level([one[name] for one in part]) for part in (after[:quarter], after[-quarter:]))
         found[name] = {"first": first, "last": last, "growth": last - first}
     return found
 
 
-def has_grown(name: str, found: Mapping[str, float]) -> bool:
-    allowed = _TOLERANCE * found["first"]
-    return found["growth"] > (allowed if name in _MEMORY else max(allowed, _COUNTS))
+def has_grown(found: Mapping[str, float]) -> bool:
+    return found["growth"] > _TOLERANCE * max(found["first"], 1.0)
 
 
 def main() -> int:
@@ -178,7 +177,7 @@ def main() -> int:
     draw(given.out.with_suffix(".png"), f"{found['offered_per_s']:.0f} requests/s, {found['churned']} turns", panels)
     shown = {name: value for name, value in found.items() if name != "samples"} | {"growth": grown}
     sys.stdout.write(json.dumps(shown, indent=1) + "\n")
-    return int(found["rest"]["leased"] > 0 or any(has_grown(name, one) for name, one in grown.items()))
+    return int(found["rest"]["leased"] > 0 or any(map(has_grown, grown.values())))
 
 
 if __name__ == "__main__":

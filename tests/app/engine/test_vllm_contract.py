@@ -114,10 +114,11 @@ def test_errors_carry_a_status_and_a_message() -> None:
 
 
 def test_only_a_grammar_ends_one_answer_with_an_error() -> None:
-    """Of what a request that runs can fail by alone; the others are connectors that Tenora does not use."""
-    assert "if new_token_ids and not self.structured_output_manager.accept_tokens(" in inspect.getsource(
-        Scheduler.update_from_output
-    )
+    """Of what one request can fail by; the others are caches of images and connectors, which Tenora does not use."""
+    source = inspect.getsource(inspect.getmodule(Scheduler) or Scheduler)
+    assert source.count("RequestStatus.FINISHED_ERROR") == 2
+    assert "if new_token_ids and not self.structured_output_manager.accept_tokens(" in source
+    assert "error_req_ids = set(self.grammar_compile_error_reqs)" in source
 
 
 def test_models_are_looked_up_by_name_in_a_dict() -> None:

@@ -12,8 +12,6 @@ from tests.app.serving import PeftFiles
 
 ADAPTERS = ("prices", "margins")
 FOREIGN = "quotes"
-#: An address of the network that the key of a caller from elsewhere works from.
-NEAR = "203.0.113.9"
 TENANT_SCOPES = ("inference", "adapters:read", "adapters:write", "usage:read")
 
 #: Things of one kind that are remembered: the latest ones.
