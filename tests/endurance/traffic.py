@@ -79,7 +79,8 @@ class Traffic:
             await asyncio.gather(*(self._ask_on(client, chance) for chance in self._chances))
 
     async def arrive(self, rate: float) -> None:
-        """The open loop: ``rate`` requests per second, with exponential gaps between them."""
+        """The open loop: ``rate`` requests per second, with exponential gaps between them; again after a stop."""
+        self._stopped = False
         chance = self._chances[0]
         async with self._client() as client, asyncio.TaskGroup() as asked:
             while self._goes_on:
