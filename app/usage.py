@@ -1,5 +1,6 @@
 """What requests used of the engine, as plain frozen data."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -81,17 +82,17 @@ class Used:
     slot_s: float = 0.0
 
     @classmethod
-    def of(cls, record: UsageRecord) -> "Used":
+    def of(cls, records: Sequence[UsageRecord]) -> "Used":
         return cls(
-            requests=1,
-            failed=int(record.status != 200),
-            prompt_tokens=record.prompt_tokens,
-            cached_tokens=record.cached_tokens,
-            output_tokens=record.output_tokens,
-            cold_loads=int(record.load_s is not None),
-            load_s=record.load_s or 0.0,
-            cost=record.cost,
-            slot_s=record.slot_s,
+            requests=len(records),
+            failed=sum(record.status != 200 for record in records),
+            prompt_tokens=sum(record.prompt_tokens for record in records),
+            cached_tokens=sum(record.cached_tokens for record in records),
+            output_tokens=sum(record.output_tokens for record in records),
+            cold_loads=sum(record.load_s is not None for record in records),
+            load_s=sum(record.load_s or 0.0 for record in records),
+            cost=sum(record.cost for record in records),
+            slot_s=sum(record.slot_s for record in records),
         )
 
     def __add__(self, other: "Used") -> "Used":

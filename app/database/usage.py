@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Label, Select, String, Table, case, cast, delete, func, select
+from sqlalchemy import Label, Select, String, case, cast, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -21,7 +22,7 @@ _SECONDS = ("load_s", "slot_s")
 _HOUR_KEY = ("hour", "tenant_id", "key_id", "version_id")
 _DAY_HOURS = 24
 _OWNERS = tenants.alias("owners")
-_INSERTS = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+_INSERTS: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 async def add(connection: AsyncConnection, records: Collection[UsageRecord]) -> int:
@@ -35,8 +36,7 @@ async def add(connection: AsyncConnection, records: Collection[UsageRecord]) -> 
         return 0
     # In order, here and below: two servers that write the same rows must not wait for each other in a circle.
     rows = [_row(by_id[request_id]) for request_id in sorted(by_id)]
-    statement = _insert(connection, usage).on_conflict_do_nothing().returning(usage.c.request_id)
-    inserted = await connection.execute(statement, rows)
+    inserted = await connection.execute(_inserting(connection.dialect.name), rows)
     new = [by_id[request_id] for request_id in inserted.scalars()]
     await _add_to_hours(connection, new)
     return len(new)
@@ -116,18 +116,29 @@ async def forget(connection: AsyncConnection, before: datetime, *, limit: int) -
 
 
 async def _add_to_hours(connection: AsyncConnection, records: Collection[UsageRecord]) -> None:
-    sums: dict[tuple[Any, ...], Used] = defaultdict(Used)
+    groups: dict[tuple[Any, ...], list[UsageRecord]] = defaultdict(list)
     for record in records:
-        sums[hour_of(record.at), record.tenant_id, record.key_id, record.version_id or 0] += Used.of(record)
-    if not sums:
+        groups[hour_of(record.at), record.tenant_id, record.key_id, record.version_id or 0].append(record)
+    if not groups:
         return
-    rows = [dict(zip(_HOUR_KEY, key, strict=True)) | _hour_row(used) for key, used in sorted(sums.items())]
-    statement = _insert(connection, usage_hours)
+    rows = [dict(zip(_HOUR_KEY, key, strict=True)) | _hour_row(Used.of(group)) for key, group in sorted(groups.items())]
+    await connection.execute(_adding_to_hours(connection.dialect.name), rows)
+
+
+# Building one of these statements takes longer than bringing in ten records.
+@cache
+def _inserting(dialect: str) -> Any:
+    return _INSERTS[dialect](usage).on_conflict_do_nothing().returning(usage.c.request_id)
+
+
+@cache
+def _adding_to_hours(dialect: str) -> Any:
+    statement = _INSERTS[dialect](usage_hours)
     added = {name: usage_hours.c[name] + statement.excluded[name] for name in _SUMS}
     picos = usage_hours.c.cost_picos + statement.excluded.cost_picos
     units = usage_hours.c.cost_units + statement.excluded.cost_units
     added |= {"cost_units": units + picos // UNIT, "cost_picos": picos % UNIT}
-    await connection.execute(statement.on_conflict_do_update(index_elements=_HOUR_KEY, set_=added), rows)
+    return statement.on_conflict_do_update(index_elements=_HOUR_KEY, set_=added)
 
 
 def _row(record: UsageRecord) -> dict[str, Any]:
@@ -145,10 +156,6 @@ def _month_sums(tokens_of_day: int, tokens: int, units_of_day: int, units: int, 
     return Sums(
         int(tokens_of_day), int(tokens), int(units_of_day) * UNIT + int(picos_of_day), int(units) * UNIT + int(picos)
     )
-
-
-def _insert(connection: AsyncConnection, table: Table) -> Any:
-    return _INSERTS[connection.dialect.name](table)
 
 
 def _sums(columns: Sequence[Label[Any]]) -> Select[Any]:

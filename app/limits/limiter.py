@@ -225,7 +225,9 @@ class Limiter:
         return self._accounts
 
     def _account(self, subject: Subject, now: float, at: datetime) -> Account:
-        account = self._accounts.setdefault(subject, Account())
+        account = self._accounts.get(subject)
+        if account is None:
+            account = self._accounts[subject] = Account()
         account.advance(now, at)
         return account
 
@@ -245,28 +247,33 @@ def _breaches(
     subject: Subject, account: Account, limits: Limits, tokens: int, cost: int, now: float, at: datetime
 ) -> list[Exceeded]:
     """Every limit that one request more would go beyond."""
-    day_s, month_s = day_left_s(at), month_left_s(at)
-    found: list[Exceeded] = []
+    counted = (
+        ("tokens_per_request", 0, tokens),
+        ("concurrent_requests", account.running, 1),
+        ("tokens_per_day", account.tokens_of_day, tokens),
+        ("tokens_per_month", account.tokens_of_month, tokens),
+        ("cost_per_day", account.cost_of_day, cost),
+        ("cost_per_month", account.cost_of_month, cost),
+        ("requests_per_minute", account.requests.total, 1),
+        ("tokens_per_minute", account.tokens.total, tokens),
+    )
+    return [
+        Exceeded(subject, name, used + more, allowed, _wait_s(name, account, more, allowed, now, at))
+        for name, used, more in counted
+        if (allowed := getattr(limits, name)) is not None and used + more > allowed
+    ]
 
-    def check(name: str, used: int, more: int, wait_s: float | None) -> None:
-        allowed: int | None = getattr(limits, name)
-        if allowed is not None and used + more > allowed:
-            # What is larger than the limit by itself never fits.
-            found.append(Exceeded(subject, name, used + more, allowed, wait_s if more <= allowed else None))
 
-    check("tokens_per_request", 0, tokens, None)
-    check("concurrent_requests", account.running, 1, 1.0)
-    check("tokens_per_day", account.tokens_of_day, tokens, day_s)
-    check("tokens_per_month", account.tokens_of_month, tokens, month_s)
-    check("cost_per_day", account.cost_of_day, cost, day_s)
-    check("cost_per_month", account.cost_of_month, cost, month_s)
-    for name, window, more in (
-        ("requests_per_minute", account.requests, 1),
-        ("tokens_per_minute", account.tokens, tokens),
-    ):
-        allowed = getattr(limits, name)
-        check(name, window.total, more, None if allowed is None else window.room_in(now, more, allowed))
-    return found
+def _wait_s(name: str, account: Account, more: int, allowed: int, now: float, at: datetime) -> float | None:
+    """Seconds until it fits; what is larger than the limit by itself never does."""
+    if more > allowed:
+        return None
+    if name == "concurrent_requests":
+        return 1.0
+    if name.endswith("_per_minute"):
+        window = account.requests if name == "requests_per_minute" else account.tokens
+        return window.room_in(now, more, allowed)
+    return day_left_s(at) if name.endswith("_per_day") else month_left_s(at)
 
 
 def _rate(window: Window, limit: int, now: float) -> Rate:

@@ -1,8 +1,8 @@
 """Usage records on this node's disk, from the end of an answer until the database has them.
 
 A file of lines, each with its checksum. What one process writes is flushed to the disk group by group: all that came
-while a flush was under way goes with the next. A file is locked by the process that writes it, so whoever finds one
-without a lock finds one that is complete, or whose last lines nobody was promised.
+within some milliseconds of a flush goes with the next. A file is locked by the process that writes it, so whoever
+finds one without a lock finds one that is complete, or whose last lines nobody was promised.
 """
 
 import asyncio
@@ -14,12 +14,13 @@ import secrets
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
+from app.services.metering.work_thread import WorkThread
 from app.usage import UsageRecord
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ _FIELDS = tuple(field.name for field in fields(UsageRecord))
 _SUFFIX = ".journal"
 #: What a file is renamed to that has lines which cannot be read; the operator decides.
 _DAMAGED = ".damaged"
+#: Between two flushes: what comes alone is flushed at once, of many a second each flush takes several.
+_SPACING_S = 0.01
 #: Of the checksum and the space behind it.
 _CHECKSUM_BYTES = 9
 
@@ -40,7 +43,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._thread = ThreadPoolExecutor(1, "tenora-usage")
+        self._thread = WorkThread("tenora-usage")
         self._file: _File | None = None
         self._lines: list[bytes] = []
         self._flushed: asyncio.Future[None] | None = None
@@ -68,13 +71,21 @@ class Journal:
             self._flushing = asyncio.create_task(self._flush())
         await asyncio.shield(flushed)
 
-    async def sealed(self) -> list[Path]:
-        """Files that nobody writes, oldest first; if there are none, this process's own: it will begin another.
+    async def left(self) -> list[Path]:
+        """Files that nobody writes, oldest first: of other processes, and what was sealed and is still there.
 
         Raises:
             OSError
         """
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._seal)
+        return await self._thread.run(self._unlocked)
+
+    async def sealed(self) -> list[Path]:
+        """The same, once this process's own file is one of them: it will begin another.
+
+        Raises:
+            OSError
+        """
+        return await self._thread.run(self._seal)
 
     def size(self) -> int:
         """Bytes of the records that the database does not have yet. Blocks for a moment, in any thread.
@@ -92,20 +103,20 @@ class Journal:
         """Flush what is left."""
         while self._flushing is not None:
             await asyncio.wait([self._flushing])
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._end_file)
-        self._thread.shutdown()
+        await self._thread.run(self._end_file)
+        self._thread.end()
 
     async def _flush(self) -> None:
-        loop = asyncio.get_running_loop()
         while (flushed := self._flushed) is not None:
             lines, self._lines, self._flushed = self._lines, [], None
             try:
-                await loop.run_in_executor(self._thread, self._write, lines)
+                await self._thread.run(partial(self._write, lines))
             except OSError as error:
                 flushed.set_exception(error)
                 flushed.exception()  # whoever gave up waiting does not leave it unread
             else:
                 flushed.set_result(None)
+            await asyncio.sleep(_SPACING_S)
         self._flushing = None
 
     def _write(self, lines: Sequence[bytes]) -> None:
@@ -119,8 +130,6 @@ class Journal:
             raise
 
     def _seal(self) -> list[Path]:
-        if left := self._unlocked():
-            return left
         self._end_file()
         return self._unlocked()
 
@@ -198,7 +207,7 @@ def forget(path: Path) -> None:
         OSError
     """
     with path.open("rb") as lines:
-        damaged = any(_record(line) is None and line.endswith(b"\n") for line in lines)
+        damaged = any(_text(line) is None and line.endswith(b"\n") for line in lines)
     if damaged:
         path.rename(path.with_suffix(_DAMAGED))
     else:
@@ -211,9 +220,14 @@ def _line(record: UsageRecord) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
-def _record(line: bytes) -> UsageRecord | None:
+def _text(line: bytes) -> bytes | None:
+    """What a line says; None if it is not what was written."""
     text = line[_CHECKSUM_BYTES:-1]
-    if line != b"%08x %s\n" % (zlib.crc32(text), text):
+    return text if line == b"%08x %s\n" % (zlib.crc32(text), text) else None
+
+
+def _record(line: bytes) -> UsageRecord | None:
+    if (text := _text(line)) is None:
         return None
     values = json.loads(text)
     return UsageRecord(**values | {"at": datetime.fromisoformat(values["at"])})

@@ -72,10 +72,12 @@ class Ledger:
             RegistryUnavailable, OSError: it stays in the journal.
         """
         async with self._shipping:
-            # First what was left by others or by a database that was gone, then what this server writes.
-            for _ in range(2):
-                for path in await self._journal.sealed():
-                    await self._ship(path)
+            # First what was left by others or by a database that was gone: while that cannot be brought in, this
+            # server goes on with the file that it has.
+            for path in await self._journal.left():
+                await self._ship(path)
+            for path in await self._journal.sealed():
+                await self._ship(path)
 
     async def _ship(self, path: Path) -> None:
         records = read(path)

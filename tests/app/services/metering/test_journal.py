@@ -118,9 +118,10 @@ async def test_what_others_left_comes_first_and_nothing_new_is_begun(journal, tm
     await left.add(numbered(1))
     await left.close()
     await journal.add(numbered(2))
-    (first,) = await journal.sealed()
+    (first,) = await journal.left()
     assert list(read(first)) == [numbered(1)]
     forget(first)
+    assert await journal.left() == []
     (second,) = await journal.sealed()
     assert list(read(second)) == [numbered(2)]
 
