@@ -74,6 +74,19 @@ def token_counts(body: dict[str, Any]) -> list[int] | None:
     return [len(one) for one in prompt] if all(isinstance(one, list) for one in prompt) else None
 
 
+def most_output(body: dict[str, Any], counts: list[int], *, default: int | None, longest: int) -> int:
+    """Tokens of all sequences of a body together, at most.
+
+    Args:
+        counts: tokens of each prompt.
+        default: of a sequence that says nothing of its length; None: as many as there is room for.
+        longest: tokens of a prompt and its sequence together.
+    """
+    asked = body.get("max_completion_tokens") or body.get("max_tokens", default)
+    rooms = [max(0, longest - count) for count in counts]
+    return int(body.get("n") or 1) * sum(room if asked is None else min(asked, room) for room in rooms)
+
+
 def sequence_count(body: dict[str, Any]) -> int:
     """How many sequences the engine makes for a body: ``n`` for each of its prompts."""
     return prompt_count(body) * int(body.get("n") or 1)

@@ -53,6 +53,7 @@ class EngineRequest:
         tenant: the caller's slug, whose share of the engine the request uses; "" for the server's own.
         weight: the tenant's share against that of others.
         deadline_s: seconds from now until its first token must be there; None: whenever it comes.
+        rendered: as of :class:`MostTokens`; None: its tokens were not counted.
     """
 
     request_id: str
@@ -65,6 +66,7 @@ class EngineRequest:
     tenant: str = ""
     weight: float = 1.0
     deadline_s: float | None = None
+    rendered: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +89,16 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class MostTokens:
-    """The most tokens that one request can use: of its prompts, each once, and of all its answers together."""
+    """The most tokens that one request can use: of its prompts, each once, and of all its answers together.
+
+    Attributes:
+        rendered: what the engine made of the prompts to count them, if it had to. It is the engine's own affair; a
+            request that brings it along is not rendered again.
+    """
 
     prompt: int
     output: int
+    rendered: Any = None
 
 
 @dataclass(frozen=True, slots=True)

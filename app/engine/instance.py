@@ -34,6 +34,7 @@ from adapters.identity import VersionKey
 from app.engine import answers, translation
 from app.engine.base import Endpoint, EngineRequest, MostTokens
 from app.engine.outputs import OutputLog
+from app.engine.rendering import Rendered, RenderedOnce
 from app.engine.statistics import EngineStatistics
 from app.engine.translation import Asked
 from app.engine.watchdog import while_alive
@@ -73,7 +74,9 @@ class EngineInstance:
             Endpoint.COMPLETIONS: (CompletionRequest, state.openai_serving_completion.create_completion, "cmpl"),
             Endpoint.CHAT: (ChatCompletionRequest, state.openai_serving_chat.create_chat_completion, "chatcmpl"),
         }
-        self._renderer = state.openai_serving_chat.online_renderer
+        self._renderer = RenderedOnce(state.openai_serving_chat.online_renderer)
+        for serving in (state.openai_serving_completion, state.openai_serving_chat):
+            serving.online_renderer = self._renderer
         self._watcher = asyncio.create_task(self._watch())
 
     @classmethod
@@ -149,11 +152,9 @@ class EngineInstance:
             InvalidRequest, EngineUnavailable
         """
         body_type, handler, _ = self._endpoints[request.endpoint]
-        name = request.adapter.lora_name if request.adapter else self._base_name
-        asked = Asked.of(request, name)
-        with self._translated(asked):
-            body = body_type.model_validate(asked.body(request))
-            answer = await handler(body)
+        asked, rendered = self._asked(request), request.rendered
+        with self._translated(asked), self._renderer.knowing(rendered):
+            answer = await handler(rendered.body if rendered else body_type.model_validate(asked.body(request)))
             answers.raise_if_cancelled()
             if isinstance(answer, AsyncGenerator):
                 return await answers.Events.begin(answer, asked)
@@ -166,26 +167,27 @@ class EngineInstance:
 
     async def most_tokens(self, request: EngineRequest) -> MostTokens:
         """See :meth:`app.engine.base.Engine.most_tokens`. No adapter changes what a prompt's tokens are."""
-        prompts = answers.token_counts(request.body) or await self._rendered_counts(request)
-        body, default = request.body, self._endpoints[request.endpoint][0].model_fields["max_tokens"].default
-        asked = body.get("max_completion_tokens") or body.get("max_tokens", default)
+        counts, rendered = answers.token_counts(request.body), None
+        if counts is None:
+            rendered = await self._rendered(request)
+            counts = rendered.counts
+        default = self._endpoints[request.endpoint][0].model_fields["max_tokens"].default
         longest = int(self._llm.model_config.max_model_len)
-        rooms = [max(0, longest - prompt) for prompt in prompts]
-        outputs = sum(room if asked is None else min(asked, room) for room in rooms)
-        return MostTokens(sum(prompts), int(body.get("n") or 1) * outputs)
+        output = answers.most_output(request.body, counts, default=default, longest=longest)
+        return MostTokens(sum(counts), output, rendered)
 
-    async def _rendered_counts(self, request: EngineRequest) -> list[int]:
-        """Tokens of each prompt as vLLM would run it."""
+    async def _rendered(self, request: EngineRequest) -> Rendered:
         body_type, _, _ = self._endpoints[request.endpoint]
-        render = self._renderer.render_chat if request.endpoint is Endpoint.CHAT else self._renderer.render_completion
-        asked = Asked.of(request, self._base_name)
+        asked = self._asked(request)
         with self._translated(asked):
-            body: Any = body_type.model_validate(asked.body(request))
-            rendered = await render(body)
-        if isinstance(rendered, ErrorResponse):
-            raise asked.error(rendered.error.model_dump())
-        inputs = rendered[1] if request.endpoint is Endpoint.CHAT else rendered
-        return [len(one["prompt_token_ids"]) for one in inputs]
+            body = body_type.model_validate(asked.body(request))
+            result = await self._renderer.render(request.endpoint, body)
+        if isinstance(result, ErrorResponse):
+            raise asked.error(result.error.model_dump())
+        return Rendered(body, result)
+
+    def _asked(self, request: EngineRequest) -> Asked:
+        return Asked.of(request, request.adapter.lora_name if request.adapter else self._base_name)
 
     async def abort(self, request: EngineRequest) -> None:
         """Abort whatever of the request still runs; what has ended is no error."""

@@ -189,6 +189,8 @@ class InferenceService:
             self._prefetcher.seen(target.key, request.tenant)
         with stage("limits"):
             permit = await self._limiting.admit(caller, request, target.resolved) if self._limiting else None
+        if permit and permit.rendered:
+            request = replace(request, rendered=permit.rendered)
         work = self._outcomes.observed(target.resolved, request.request_id, self._engine.answer(request))
         if self._meter:
             work = self._meter.metered(caller, request, work, permit=permit)

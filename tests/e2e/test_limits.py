@@ -1,8 +1,10 @@
 """Limits under many clients at once: never more than allowed, and nearly all of it."""
 
 import asyncio
+import json
 import random
 import uuid
+from collections import defaultdict
 from typing import Any
 
 import httpx
@@ -69,6 +71,58 @@ def test_many_clients_get_all_that_is_allowed_and_no_token_more(server: Server, 
     used = sum(tokens for tokens, _ in got)
     assert 0.99 * LIMIT <= used <= LIMIT
     assert used < sum(taken for _, taken in got), "no answer ended early: nothing was given back"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/completions", {"prompt": "What is sugar?"}),
+        ("/v1/completions", {"prompt": ["What is sugar?", "Who are you?"], "n": 2}),
+        ("/v1/completions", {"prompt": "What is sugar?", "echo": True, "logprobs": 1}),
+        ("/v1/completions", {"prompt": "What is sugar?", "truncate_prompt_tokens": 3}),
+        ("/v1/completions", {"prompt": [5, 6, 7]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Who are you?"}]}),
+        (
+            "/v1/chat/completions",
+            {
+                "messages": [{"role": "user", "content": "Say yes or no"}],
+                "structured_outputs": {"choice": ["yes", "no"]},
+            },
+        ),
+    ],
+)
+def test_a_limit_changes_nothing_of_an_answer(
+    server: Server, tenant: tuple[str, str], path: str, asked: dict[str, Any], stream: bool
+) -> None:
+    """Who has a limit of tokens has its prompts counted before they run, and run as they were counted."""
+    slug, key = tenant
+    body = {"model": "prices", "max_tokens": 8, "temperature": 0, "stream": stream, **asked}
+    answers = []
+    with server.client(key) as client:
+        for limits in ({"tokens_per_minute": None}, {"tokens_per_minute": LIMIT}):
+            limit(server, slug, **limits)
+            answer = client.post(path, json=body)
+            assert answer.status_code == 200, answer.text
+            answers.append(answer)
+    told = [_told(answer, stream=stream) for answer in answers]
+    assert told[0] == told[1]
+    left = [answer.headers.get("x-ratelimit-remaining-tokens") for answer in answers]
+    assert left[0] is None
+    assert int(left[1]) < LIMIT
+
+
+def _told(answer: httpx.Response, *, stream: bool) -> dict[int, Any]:
+    """What an answer says in each of its sequences, however it was cut into events; not when and by what id."""
+    if not stream:
+        return {choice["index"]: choice for choice in answer.json()["choices"]}
+    events = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
+    assert events.pop() == "[DONE]"
+    told: dict[int, str] = defaultdict(str)
+    for choice in (choice for event in events for choice in json.loads(event)["choices"]):
+        text = choice["text"] if "text" in choice else choice["delta"].get("content")
+        told[choice["index"]] += (text or "") + (choice["finish_reason"] or "")
+    return told
 
 
 def test_no_more_run_at_once_than_may(server: Server, tenant: tuple[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 from app.engine.base import Engine, EngineRequest, MostTokens
 from app.errors import BudgetExceeded, InvalidRequest, Limited, LimitExceeded
@@ -24,12 +25,17 @@ _NONE = MostTokens(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What one request took, where its caller stands after that, and what its tokens cost."""
+    """What one request took, where its caller stands after that, and what its tokens cost.
+
+    Attributes:
+        rendered: what counting its prompts left, for the engine.
+    """
 
     request_id: str
     grant: Grant
     standing: Standing
     price: Price
+    rendered: Any = None
 
 
 class LimitService:
@@ -67,7 +73,7 @@ class LimitService:
             self.refused[decision.outcome.name] += 1
             shared = version is not None and version.owner != caller.tenant_slug
             raise _refusal(decision.outcome, decision.standing, shared=shared)
-        return Permit(request.request_id, decision.outcome, decision.standing, price)
+        return Permit(request.request_id, decision.outcome, decision.standing, price, most.rendered)
 
     async def left(self, caller: Caller) -> dict[str, list[Left]]:
         """Where a tenant's key stands with the limits of its tenant, and with its own; by ``tenant`` and ``key``.

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from app.engine.answers import prompt_count, token_counts, without_nan
+from app.engine.answers import most_output, prompt_count, token_counts, without_nan
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,25 @@ def test_token_ids_are_one_prompt_however_many(prompt: object, count: int) -> No
 )
 def test_token_ids_are_counted_without_the_engine(body: dict[str, object], counts: list[int] | None) -> None:
     assert token_counts(body) == counts
+
+
+@pytest.mark.parametrize(
+    ("body", "counts", "default", "most"),
+    [
+        ({"max_tokens": 5}, [3], 16, 5),
+        ({}, [3], 16, 16),
+        ({"max_tokens": None}, [3], 16, 97),
+        ({}, [3], None, 97),
+        ({"max_tokens": 5, "n": 4}, [3, 8], 16, 40),
+        ({"max_tokens": 50}, [60, 99, 100, 120], 16, 41),
+        ({"max_completion_tokens": 7, "max_tokens": 5}, [3], None, 7),
+        ({"n": None}, [90], 16, 10),
+    ],
+)
+def test_a_sequence_has_what_it_asks_for_and_what_there_is_room_for(
+    body: dict[str, object], counts: list[int], default: int | None, most: int
+) -> None:
+    assert most_output(body, counts, default=default, longest=100) == most
 
 
 def test_what_json_has_no_word_for_becomes_null() -> None:

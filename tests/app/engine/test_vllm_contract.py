@@ -27,6 +27,7 @@ from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 from vllm.lora.request import LoRARequest
 from vllm.lora.worker_manager import LRUCacheWorkerLoRAManager, WorkerLoRAManager
 from vllm.platforms import current_platform
+from vllm.renderers.base import BaseRenderer
 from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.utils.system_utils import kill_process_tree
@@ -96,8 +97,24 @@ def test_the_serving_objects_take_a_request_and_an_optional_raw_one() -> None:
     assert parameters(OpenAIServingChat.create_chat_completion) == ["self", "request", "raw_request"]
     for render in (OnlineRenderer.render_chat, OnlineRenderer.render_completion):
         assert parameters(render)[:2] == ["self", "request"]
-    assert "self.online_renderer = " in inspect.getsource(OpenAIServingChat.__init__)
     assert parameters(init_app_state) == ["engine_client", "state", "args", "supported_tasks"]
+
+
+@pytest.mark.parametrize(
+    ("serving", "render"),
+    [
+        (OpenAIServingCompletion, OpenAIServingCompletion.render_completion_request),
+        (OpenAIServingChat, OpenAIServingChat.render_chat_request),
+    ],
+)
+def test_the_serving_objects_render_by_a_renderer_that_can_be_replaced(serving: type, render: object) -> None:
+    assert "self.online_renderer = " in inspect.getsource(serving.__init__)
+    method = render.__name__.removesuffix("_request")
+    assert f"return await self.online_renderer.{method}(request)" in inspect.getsource(render)
+
+
+def test_the_engines_inputs_say_when_they_came() -> None:
+    assert 'engine_input["arrival_time"] = arrival_time' in inspect.getsource(BaseRenderer)
 
 
 @pytest.mark.parametrize("body", [CompletionRequest, ChatCompletionRequest])
