@@ -78,9 +78,8 @@ def test_many_clients_get_all_that_is_allowed_and_no_token_more(server: Server, 
     ("path", "asked"),
     [
         ("/v1/completions", {"prompt": "What is sugar?"}),
-        ("/v1/completions", {"prompt": ["What is sugar?", "Who are you?"], "n": 2}),
+        ("/v1/completions", {"prompt": ["What is sugar?", "Who are you?"]}),
         ("/v1/completions", {"prompt": "What is sugar?", "echo": True, "logprobs": 1}),
-        ("/v1/completions", {"prompt": "What is sugar?", "truncate_prompt_tokens": 3}),
         ("/v1/completions", {"prompt": [5, 6, 7]}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Who are you?"}]}),
         (
