@@ -200,7 +200,8 @@ def main() -> int:
     draw(given.out.with_suffix(".png"), f"{found['offered_per_s']:.0f} requests/s, {found['churned']} turns", panels)
     shown = {name: value for name, value in found.items() if name != "samples"} | {"growth": grown}
     sys.stdout.write(json.dumps(shown, indent=1) + "\n")
-    return int(any(map(has_grown, grown.values())))
+    held = any(rest["leased"] > 0 for rest in found["at_rest"])
+    return int(held or any(map(has_grown, grown.values())))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ _Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
 class WorkThread:
-    """What ``ThreadPoolExecutor(1)`` does, for a third of its cost: with records that come one by one, handing them
-    over took as long as flushing them to the disk.
+    """What ``ThreadPoolExecutor(1)`` does, for less than half of its cost: with records that come one by one, handing
+    them over took nearly as long as flushing them to the disk.
 
     It begins with its first work. What it has not done when the process ends is not done, unless :meth:`end` waits.
     """
