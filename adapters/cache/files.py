@@ -110,7 +110,9 @@ class VersionFiles:
     def leftovers(self, digest: str) -> list[Path]:
         """Everything of a version on this disk, whole or half made."""
         own = self.path(digest)
-        return [*([own] if os.path.lexists(own) else []), *self._temporary.glob(f"{digest}.*")]
+        # Not by `glob`, which keeps a compiled pattern of each digest that it was ever asked for.
+        half_made = (path for path in self._temporary.iterdir() if path.name.startswith(f"{digest}."))
+        return [*([own] if os.path.lexists(own) else []), *half_made]
 
     def _scan(self) -> Iterator[Found]:
         now = time.time()

@@ -8,15 +8,12 @@ import asyncio
 import contextlib
 import logging
 import multiprocessing
-import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import State
-from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
-from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
@@ -24,8 +21,6 @@ from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 from vllm.lora.request import LoRARequest
 from vllm.platforms import current_platform
 from vllm.renderers.chat_utils import ChatTemplateResolutionError
-from vllm.usage.usage_lib import UsageContext
-from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.utils.system_utils import kill_process_tree
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
@@ -33,6 +28,7 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from adapters.identity import VersionKey
 from app.engine import answers, translation
 from app.engine.base import Endpoint, EngineRequest, MostTokens
+from app.engine.construction import construct
 from app.engine.outputs import OutputLog
 from app.engine.rendering import Rendered, RenderedOnce
 from app.engine.statistics import EngineStatistics
@@ -49,11 +45,6 @@ _WARM_UP: dict[str, Any] = {"prompt": [1] * 8, "max_tokens": 2, "temperature": 0
 _NO_TEMPLATE = "messages: this model's base has no chat template; an operator sets TENORA_PROMPT_FORMAT, or defaults"
 _DEATH_POLL_S = 0.1
 _RETRY_AFTER_S = 5
-#: vLLM's own processes inherit these: count NaN in every step's logits, and go on when there are some, as the
-#: other tenants' requests of the step are sound.
-_ENVIRONMENT = {"VLLM_COMPUTE_NANS_IN_LOGITS": "1", "VLLM_RAISE_ON_LOGIT_NANS": "0"}
-_SCHEDULER = "app.engine.worker.ClearingScheduler"
-_ASYNC_SCHEDULER = "app.engine.worker.ClearingAsyncScheduler"
 
 
 def on_cpu() -> bool:
@@ -87,7 +78,7 @@ class EngineInstance:
             Exception: whatever vLLM raises when it cannot start; nothing is left running.
         """
         try:
-            llm, args = await asyncio.to_thread(_construct, arguments)
+            llm, args = await asyncio.to_thread(construct, arguments)
         except asyncio.CancelledError:
             # The thread cannot be cancelled, but without its processes it gives up at once.
             for child in multiprocessing.active_children():
@@ -283,17 +274,3 @@ class EngineInstance:
             work.cancel()
             death.cancel()
         raise EngineUnavailable("the engine is being started again", retry_after=_RETRY_AFTER_S)
-
-
-def _construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
-    """Parse and start; takes tens of seconds, so it runs in a thread."""
-    os.environ.update(_ENVIRONMENT)
-    # Its processes would trace their own steps there, by another protocol and unasked. Ours has read it by now.
-    os.environ.pop("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", None)
-    args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
-    # The context decides defaults such as the batch size: these are those of vLLM's own server.
-    config = AsyncEngineArgs.from_cli_args(args).create_engine_config(UsageContext.OPENAI_API_SERVER)
-    scheduling = config.scheduler_config
-    scheduling.scheduler_cls = _ASYNC_SCHEDULER if scheduling.async_scheduling else _SCHEDULER
-    # "Disabled" are vLLM's own loggers; one that is named is asked all the same.
-    return AsyncLLM.from_vllm_config(config, stat_loggers=[EngineStatistics], disable_log_stats=True), args

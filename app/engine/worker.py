@@ -11,7 +11,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from app.engine.grouped_lora import GroupedPunicaWrapper
-from app.engine.orphans import end_with_parent
+from app.engine.orphans import end_with_server
 from app.engine.staging import Stager
 
 
@@ -83,7 +83,7 @@ class ClearingScheduler(Scheduler):  # type: ignore[misc]
     """
 
     def __init__(self, *args: Any, kv_cache_config: KVCacheConfig, **kwargs: Any) -> None:
-        end_with_parent()  # of what is ours, only this is made in the engine's own process
+        end_with_server()  # of what is ours, only this is made in the engine's own process
         super().__init__(*args, kv_cache_config=_cleared(kv_cache_config), **kwargs)
 
 
@@ -91,5 +91,5 @@ class ClearingAsyncScheduler(AsyncScheduler):  # type: ignore[misc]
     """:class:`ClearingScheduler` for asynchronous scheduling."""
 
     def __init__(self, *args: Any, kv_cache_config: KVCacheConfig, **kwargs: Any) -> None:
-        end_with_parent()  # of what is ours, only this is made in the engine's own process
+        end_with_server()  # of what is ours, only this is made in the engine's own process
         super().__init__(*args, kv_cache_config=_cleared(kv_cache_config), **kwargs)

@@ -54,6 +54,11 @@ class Server:
         children = psutil.Process(self.process.pid).children(recursive=True)
         return [child for child in children if "VLLM::" in " ".join(child.cmdline())]
 
+    def fork_server(self) -> psutil.Process:
+        """What the engine's processes come from."""
+        children = psutil.Process(self.process.pid).children()
+        return next(child for child in children if "tenora::forkserver" in child.cmdline())
+
     def metric(self, name: str) -> float:
         """The value of a metric without labels."""
         with self.client() as client:

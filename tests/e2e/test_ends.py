@@ -100,7 +100,10 @@ def error_at_the_end(lines: list[str]) -> tuple[str, str]:
 STOPPED = ("engine_unavailable", "service_unavailable_error")
 
 
-async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(own: Server, key: str) -> None:
+@pytest.mark.parametrize("victim", ["engine", "worker", "fork server"])
+async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(own: Server, key: str, victim: str) -> None:
+    restarts, processes = own.metric("tenora_engine_restarts_total"), own.engine_processes()
+    victims = dict(zip(("engine", "worker", "fork server"), (*processes, own.fork_server()), strict=True))
     headers = {"authorization": f"Bearer {key}"}
     short = {"model": "pricing", "prompt": "[INST] What is sugar? [/INST]", "max_tokens": 20, "temperature": 0}
     async with httpx.AsyncClient(base_url=own.url, timeout=60, headers=headers) as client:
@@ -109,7 +112,7 @@ async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(own: Server, 
         async with client.stream("POST", "/v1/completions", json=LONG | {"model": "pricing", "stream": True}) as answer:
             async for line in answer.aiter_lines():
                 if not events:
-                    own.engine_processes()[-1].kill()
+                    victims[victim].kill()
                 events += [line] if line else []
         assert error_at_the_end(events) == STOPPED
         refused = await client.post("/v1/completions", json=short)
@@ -121,7 +124,9 @@ async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(own: Server, 
         await asyncio.to_thread(own.wait_ready)
         after = (await client.post("/v1/completions", json=short)).json()["choices"]
         assert after == before
-    assert own.metric("tenora_engine_restarts_total") == 1
+    assert own.metric("tenora_engine_restarts_total") == restarts + 1
+    assert not [process for process in processes if process.is_running()], "something of the old engine is left"
+    assert own.engine_processes()[0].ppid() == own.fork_server().pid
 
 
 async def test_a_server_told_to_end_ends_what_does_not_finish_in_time_with_an_error(own: Server, key: str) -> None:

@@ -18,12 +18,13 @@ from tests.faults.site import Site
 async def test_an_engine_that_fails_is_replaced(
     site: Site, chance: random.Random, seed: int, fault: str, harm: signal.Signals, hangs: int
 ) -> None:
-    """Any of its processes; SIGKILL is also what the kernel sends to who takes too much memory."""
+    """Any of its processes, or what they come from, of which a running engine needs only that it is there; SIGKILL is
+    also what the kernel sends to who takes too much memory."""
     restarts, hung = site.metric("tenora_engine_restarts_total"), site.metric("tenora_engine_hangs_total")
     processes = site.host.server.engine_processes()
     async with Load(site.host.url, site.units) as load:
         await asyncio.sleep(chance.uniform(0, 2))
-        chance.choice(processes).send_signal(harm)
+        chance.choice(processes if hangs else [*processes, site.host.server.fork_server()]).send_signal(harm)
         began = time.monotonic()
         assert (await asyncio.to_thread(site.make_key)) == OK, "what needs no engine goes on"
         recovery_s = await load.settled(began)

@@ -3,6 +3,7 @@
 import inspect
 from importlib.metadata import version
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 import torch
@@ -30,6 +31,7 @@ from vllm.platforms import current_platform
 from vllm.renderers.base import BaseRenderer
 from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.utils.ompmultiprocessing import OMPProcessManager
 from vllm.utils.system_utils import kill_process_tree
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -38,6 +40,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core_client import BackgroundResources, MPClient
 from vllm.v1.engine.output_processor import OutputProcessor, RequestState
 from vllm.v1.engine.utils import CoreEngineProcManager
+from vllm.v1.executor.multiproc_executor import MultiprocExecutor, WorkerProc
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 from vllm.v1.worker.gpu.model_runner import GPUModelRunner
@@ -46,8 +49,8 @@ from vllm.v1.worker.worker_base import WorkerBase
 
 from adapters.geometry import LINEAR_MODULES
 from app.engine.arguments import InvalidEngineArgument, engine_arguments
+from app.engine.construction import ASYNC_SCHEDULER, ENVIRONMENT, SCHEDULER
 from app.engine.grouped_lora import GroupedPunicaWrapper
-from app.engine.instance import _ASYNC_SCHEDULER, _ENVIRONMENT, _SCHEDULER
 from app.engine.staging import Copied, Placed
 from app.engine.translation import GENERATION_FAILED
 from app.engine.worker import ClearingAsyncScheduler, ClearingScheduler, WorkerExtension, _cleared
@@ -90,6 +93,21 @@ def test_the_engines_processes_can_be_found_and_killed() -> None:
     assert "engine_manager" in BackgroundResources.__dataclass_fields__
     assert "self.processes: list[BaseProcess] = []" in inspect.getsource(CoreEngineProcManager.__init__)
     assert parameters(kill_process_tree) == ["pid"]
+
+
+@pytest.mark.parametrize(
+    "starts", [CoreEngineProcManager.__init__, MultiprocExecutor._init_executor, WorkerProc.make_worker_process]
+)
+def test_processes_come_from_the_context_that_a_module_names(starts: FunctionType) -> None:
+    assert starts.__globals__["get_mp_context"].__name__ == "get_mp_context"
+    assert "context = get_mp_context()" in inspect.getsource(starts)
+
+
+def test_a_worker_is_told_its_processors_where_a_forked_one_looks() -> None:
+    source = inspect.getsource(OMPProcessManager)
+    assert 'envs_dict["GOMP_CPU_AFFINITY"] = cpu_list_str' in source
+    assert 'envs_dict["OMP_PLACES"] = f"{{{cpu_list_str}}}"' in source
+    assert 'self.skip_setup = vllm_mask == "nobind"' in source
 
 
 def test_the_serving_objects_take_a_request_and_an_optional_raw_one() -> None:
@@ -214,7 +232,7 @@ def test_nan_counts_reach_the_output_processor() -> None:
     assert "output_processor.process_outputs(" in inspect.getsource(AsyncLLM._run_output_handler)
     assert "self.request_states: dict[str, RequestState] = {}" in inspect.getsource(OutputProcessor.__init__)
     assert "self.external_req_id = external_req_id" in inspect.getsource(RequestState.__init__)
-    assert set(_ENVIRONMENT) <= set(envs.environment_variables)
+    assert set(ENVIRONMENT) <= set(envs.environment_variables)
     # What ends the requests of an engine that is shut down, as of one that died.
     assert parameters(OutputProcessor.propagate_error) == ["self", "e"]
     assert "output_processor.propagate_error(e)" in inspect.getsource(AsyncLLM._run_output_handler)
@@ -226,7 +244,7 @@ def test_the_scheduler_has_new_blocks_cleared() -> None:
     assert _cleared(config).num_blocks == 3
     assert (ClearingScheduler.__mro__[1], ClearingAsyncScheduler.__mro__[1]) == (Scheduler, AsyncScheduler)
     assert "kv_cache_config" in parameters(Scheduler.__init__)
-    for path, own in ((_SCHEDULER, ClearingScheduler), (_ASYNC_SCHEDULER, ClearingAsyncScheduler)):
+    for path, own in ((SCHEDULER, ClearingScheduler), (ASYNC_SCHEDULER, ClearingAsyncScheduler)):
         assert path == f"{own.__module__}.{own.__qualname__}"
 
 

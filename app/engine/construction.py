@@ -1,0 +1,41 @@
+"""From arguments to vLLM's engine, with what Tenora puts in."""
+
+import os
+from typing import Any
+
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.usage.usage_lib import UsageContext
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.engine import utils as engine_utils
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from app.engine.forking import EngineContext
+from app.engine.statistics import EngineStatistics
+
+#: vLLM's own processes inherit these: count NaN in every step's logits, and go on when there are some, as the
+#: other tenants' requests of the step are sound.
+ENVIRONMENT = {"VLLM_COMPUTE_NANS_IN_LOGITS": "1", "VLLM_RAISE_ON_LOGIT_NANS": "0"}
+SCHEDULER = "app.engine.worker.ClearingScheduler"
+ASYNC_SCHEDULER = "app.engine.worker.ClearingAsyncScheduler"
+
+
+def construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
+    """Parse and start; takes seconds, so it runs in a thread.
+
+    Raises:
+        Exception: whatever vLLM raises when it cannot start.
+    """
+    os.environ.update(ENVIRONMENT)
+    # Its processes would trace their own steps there, by another protocol and unasked. Ours has read it by now.
+    os.environ.pop("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", None)
+    args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
+    # The context decides defaults such as the batch size: these are those of vLLM's own server.
+    config = AsyncEngineArgs.from_cli_args(args).create_engine_config(UsageContext.OPENAI_API_SERVER)
+    scheduling = config.scheduler_config
+    scheduling.scheduler_cls = ASYNC_SCHEDULER if scheduling.async_scheduling else SCHEDULER
+    # To bind memory, vLLM starts a program that starts the process.
+    if not config.parallel_config.numa_bind:
+        engine_utils.get_mp_context = EngineContext
+    # "Disabled" are vLLM's own loggers; one that is named is asked all the same.
+    return AsyncLLM.from_vllm_config(config, stat_loggers=[EngineStatistics], disable_log_stats=True), args
