@@ -155,15 +155,8 @@ class Limiter:
         Raises:
             Exceeded: of all limits that it would go beyond the one to wait for longest; nothing is taken.
         """
+        self._check(limits, tokens, now, at, cost)
         accounts = [self._account(subject, now, at) for subject in limits]
-        breaches = [
-            breach
-            for (subject, limit), account in zip(limits.items(), accounts, strict=True)
-            for breach in _breaches(subject, account, limit, tokens, cost, now, at)
-        ]
-        if breaches:
-            self._forget_idle(limits)
-            raise max(breaches, key=_wait)
         step, day, month = 0, day_of(at), month_of(at)
         for account in accounts:
             account.requests.add(now, 1)
@@ -171,6 +164,20 @@ class Limiter:
             account.running += 1
             account.add_sums(tokens, cost, day=day, month=month)
         return Grant(tuple(limits), tokens, step, day, month, cost)
+
+    def check_requests(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> None:
+        """Raise what :meth:`take` would of a request that needs no token; take nothing."""
+        self._check({subject: limit.of_requests for subject, limit in limits.items()}, 0, now, at, 0)
+
+    def _check(self, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime, cost: int) -> None:
+        breaches = [
+            breach
+            for subject, limit in limits.items()
+            for breach in _breaches(subject, self._account(subject, now, at), limit, tokens, cost, now, at)
+        ]
+        self._forget_idle(limits)
+        if breaches:
+            raise max(breaches, key=_wait)
 
     def settle(self, grant: Grant, tokens: int, now: float, at: datetime, *, cost: int = 0) -> None:
         """The request has ended, used so many tokens and cost so many picos: what it took beyond them is given back.

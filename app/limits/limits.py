@@ -57,6 +57,11 @@ class Limits:
             )
         )
 
+    @property
+    def of_requests(self) -> "Limits":
+        """Those that ask nothing of a request but that it comes."""
+        return Limits(requests_per_minute=self.requests_per_minute, concurrent_requests=self.concurrent_requests)
+
 
 #: A subject's until somebody sets others.
 UNLIMITED = Limits()

@@ -223,14 +223,15 @@ async def test_a_request_that_can_never_fit_is_a_wrong_one(node: Node) -> None:
             await service(node, engine).admit(caller, request("1"))
 
 
+class Counting(NoEngine):
+    counted = 0
+
+    async def most_tokens(self, request: EngineRequest) -> MostTokens:
+        self.counted += 1
+        return MostTokens(4, 3)
+
+
 async def test_tokens_are_counted_beforehand_only_for_who_has_a_limit_of_them(node: Node) -> None:
-    class Counting(NoEngine):
-        counted = 0
-
-        async def most_tokens(self, request: EngineRequest) -> MostTokens:
-            self.counted += 1
-            return MostTokens(4, 3)
-
     await node.tenants.create("pricing", actor="cli")
     engine = Counting()
     limits = service(node, engine)
@@ -238,6 +239,19 @@ async def test_tokens_are_counted_beforehand_only_for_who_has_a_limit_of_them(no
     assert engine.counted == 0
     await limits.admit(await caller_of(node, "pricing", tokens_per_month=9), request("2"))
     assert engine.counted == 1
+
+
+async def test_who_is_refused_in_any_case_costs_no_counting(node: Node) -> None:
+    await node.tenants.create("pricing", actor="cli")
+    engine = Counting()
+    limits = service(node, engine)
+    caller = await caller_of(node, "pricing", tokens_per_month=90, requests_per_minute=1)
+    await limits.admit(caller, request("1"))
+    for number in "234":
+        with pytest.raises(LimitExceeded, match="requests_per_minute: found 2 with this request, allowed 1"):
+            await limits.admit(caller, request(number))
+    assert engine.counted == 1
+    assert limits.refused["requests_per_minute"] == 3
 
 
 async def answered(

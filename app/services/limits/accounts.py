@@ -49,6 +49,9 @@ class Accounts(Protocol):
             RegistryUnavailable: nobody can say what there is.
         """
 
+    def refusal(self, limits: Mapping[Subject, Limits]) -> Decision | None:
+        """What any request would be told now that there are too many of them, if this server knows; takes nothing."""
+
     def settle(self, request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
         """Give back what a request did not use that has ended. Once per grant; it never waits."""
 
@@ -85,5 +88,10 @@ def decide(
         outcome: Grant | Exceeded = limiter.take(limits, tokens, now, at, cost=cost)
     except Exceeded as exceeded:
         outcome = exceeded
+    return Decision(outcome, standing(limiter, limits, now, at))
+
+
+def standing(limiter: Limiter, limits: Mapping[Subject, Limits], now: float, at: datetime) -> Standing:
+    """Where a request's tenant and key stand."""
     own = {subject: limit for subject, limit in limits.items() if subject[0] != "adapter"}
-    return Decision(outcome, limiter.standing(own, now, at))
+    return limiter.standing(own, now, at)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from app.clock import Clock, utc_now
 from app.database import usage as stored
 from app.database.session import Database
-from app.limits.limiter import Account, Grant, Limiter, Subject, subjects_of
+from app.limits.limiter import Account, Exceeded, Grant, Limiter, Subject, subjects_of
 from app.limits.limits import Limits
 from app.limits.remaining import Left, left
 from app.limits.window import SPAN_S
-from app.services.limits.accounts import Decision, Health, decide
+from app.services.limits.accounts import Decision, Health, decide, standing
 
 
 class MemoryAccounts:
@@ -32,6 +32,14 @@ class MemoryAccounts:
 
     async def take(self, _request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
         return decide(self._limiter, limits, tokens, cost, self._monotonic(), self._clock())
+
+    def refusal(self, limits: Mapping[Subject, Limits]) -> Decision | None:
+        now, at = self._monotonic(), self._clock()
+        try:
+            self._limiter.check_requests(limits, now, at)
+        except Exceeded as exceeded:
+            return Decision(exceeded, standing(self._limiter, limits, now, at))
+        return None
 
     def settle(self, _request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
         self._limiter.settle(grant, tokens, self._monotonic(), self._clock(), cost=cost)

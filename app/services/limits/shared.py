@@ -88,7 +88,7 @@ class SharedAccounts:
             return Decision(Grant((), 0, 0, 0, 0), Standing(None, None))
         if self._admit and not self._available:
             return self._let_in(bound)
-        if refused := self._refusals.find(bound):
+        if refused := self.refusal(bound):
             return refused
         asked = self._monotonic()
         wish = _Wish(request_id, bound, tokens, cost, asyncio.get_running_loop().create_future())
@@ -109,6 +109,9 @@ class SharedAccounts:
             return self._let_in(bound)
         self._refusals.note(decision, asked)
         return decision
+
+    def refusal(self, limits: Mapping[Subject, Limits]) -> Decision | None:
+        return self._refusals.find(limits) if self._available or not self._admit else None
 
     def settle(self, request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
         if grant.step == _UNCOUNTED:

@@ -61,15 +61,30 @@ class Traffic(RuleBasedStateMachine):
     @rule(key=st.sampled_from(KEYS), tokens=st.integers(0, 600), cost=st.integers(0, 10**20), of_adapter=st.booleans())
     def ask(self, key: Subject, tokens: int, cost: int, of_adapter: bool) -> None:
         own = {subject: self.limits[subject] for subject in (TENANT, key, *([ADAPTER] if of_adapter else []))}
+        in_any_case = self.is_refused(own)
         try:
             grant = self.limiter.take(own, tokens, self.now, at(self.now), cost=cost)
         except Exceeded as error:
             refusal = error
         else:
+            assert not in_any_case
             self.admitted.append(Admitted(self.now, tuple(own), tokens, cost, grant))
             return
+        limits_of_requests = {"requests_per_minute", "concurrent_requests"}
+        assert in_any_case or refusal.name not in limits_of_requests
         assert any(self.used(subject, tokens, cost, late_s=STEP_S) for subject in own), f"there is room, yet {refusal}"
         assert refusal.found > refusal.allowed == getattr(own[refusal.subject], refusal.name)
+
+    def is_refused(self, own: dict[Subject, Limits]) -> bool:
+        """Whether there are too many requests as it is; asking changes nothing."""
+        before = {name: one.stored for name, one in self.limiter.accounts.items()}
+        try:
+            self.limiter.check_requests(own, self.now, at(self.now))
+        except Exceeded:
+            return True
+        finally:
+            assert {name: one.stored for name, one in self.limiter.accounts.items()}.keys() <= before.keys()
+        return False
 
     @precondition(lambda self: any(one.grant for one in self.admitted))
     @rule(which=st.integers(0, 99), part=st.floats(0, 1))
