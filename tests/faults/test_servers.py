@@ -46,10 +46,10 @@ async def test_api_killed(site: Site, chance: random.Random, seed: int) -> None:
     Measured("API killed", results, recovery_s).write(seed)
 
 
-@pytest.fixture
-def other(site: Site, tmp_path: Path) -> Iterator[Host]:
-    """A second server on the same registry and store."""
-    other = Host(tmp_path / "two", site.host.base, site.host.admin_key, site.host.settings)
+@pytest.fixture(scope="session")
+def other(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A second server on the same registry and store, from its first test on."""
+    other = Host(tmp_path_factory.mktemp("faults") / "two", site.host.base, site.host.admin_key, site.host.settings)
     other.start()
     yield other
     other.stop()
@@ -63,12 +63,14 @@ class Held:
     """
 
     site: Site
+    slug: str
     key: str
     folder: Path
     upload: str = ""
 
-    slug = "held"
-    path = f"/admin/tenants/{slug}/adapters/quotes"
+    @property
+    def path(self) -> str:
+        return f"/admin/tenants/{self.slug}/adapters/quotes"
 
     def client(self, host: Host) -> httpx.Client:
         return httpx.Client(base_url=host.url, headers={"authorization": f"Bearer {self.key}"}, timeout=120)
@@ -136,18 +138,18 @@ class Held:
 
 
 @pytest.fixture
-def held(site: Site, tmp_path: Path) -> Held:
-    """A tenant with two versions, the first of them in service."""
-    server = site.host.server
-    key = server.tenant(Held.slug)
+def held(site: Site, tmp_path: Path, chance: random.Random) -> Held:
+    """A new tenant with two versions, the first of them in service."""
+    server, slug = site.host.server, f"held-{chance.randrange(10**9)}"
     folders = list(variants(tmp_path, next(iter(site.adapters.values())), 3, scale=3.0))
+    held = Held(site, slug, server.tenant(slug), folders[2])
     with server.client(site.host.admin_key) as admin:
         for folder in folders[:2]:
-            assert server.publish(Held.slug, "quotes", folder).status_code == 201
-        assert admin.put(f"{Held.path}/aliases/default", json={"version": 1}).is_success
+            assert server.publish(slug, "quotes", folder).status_code == 201
+        assert admin.put(f"{held.path}/aliases/default", json={"version": 1}).is_success
         limits = {"limits": {"concurrent_requests": 1}}
-        assert admin.patch(f"/admin/tenants/{Held.slug}", json=limits).status_code == 200
-    return Held(site, key, folders[2])
+        assert admin.patch(f"/admin/tenants/{slug}", json=limits).status_code == 200
+    return held
 
 
 async def test_one_of_two_dies(site: Site, other: Host, held: Held, chance: random.Random, seed: int) -> None:
