@@ -10,13 +10,10 @@ from multiprocessing.context import ForkContext, ForkProcess
 from pathlib import Path
 
 import torch
-import vllm.model_executor.models.llama
 import vllm.v1.engine.core
 from vllm.platforms import current_platform
 from vllm.utils.system_utils import set_process_title
 from vllm.v1.executor import multiproc_executor
-
-import app.engine.worker  # noqa: F401
 
 
 class _WorkerProcess(ForkProcess):
@@ -47,9 +44,13 @@ class _WorkerContext(ForkContext):
     Process = _WorkerProcess
 
 
+# On a GPU no more than vLLM's own server has when it forks: models and kernels may open the card as they are imported.
 if current_platform.is_cpu():
+    import vllm.model_executor.models.llama
     import vllm.v1.worker.cpu_model_runner
     import vllm.v1.worker.cpu_worker  # noqa: F401
+
+    import app.engine.worker  # noqa: F401
 
     # Another OpenMP than torch's, which an operator put before it, is told by other variables.
     if not re.search("libi?omp", os.environ.get("LD_PRELOAD", "")):
