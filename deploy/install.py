@@ -29,8 +29,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make the environment in .venv from a pinned lock.")
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     device = parser.parse_args().device
-    if sys.version_info[:2] != (3, 11):
-        raise SystemExit(f"found Python {sys.version.split()[0]}, allowed 3.11: make PYTHON=/path/to/python3.11")
+    # In 3.11.0 whoever is on the machine can have a fork server run what they like (CVE-2022-42919).
+    if not (3, 11, 1) <= sys.version_info < (3, 12):
+        raise SystemExit(
+            f"found Python {sys.version.split()[0]}, allowed 3.11 from 3.11.1 on: make PYTHON=/path/to/python3.11"
+        )
     stamp = fingerprint(device)
     if STAMP.exists() and STAMP.read_text() == stamp:
         return
