@@ -6,7 +6,7 @@ import random
 import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -120,15 +120,18 @@ async def test_slow(site: Site, chance: random.Random, seed: int, directory: Pat
 
 
 async def test_wrong_bytes(site: Site, chance: random.Random, seed: int) -> None:
-    victim = chance.choice(site.cold)
+    """Of all cold adapters but one: which of them this node has and keeps for a while is its own affair."""
+    spared, *victims = chance.sample(site.cold, len(site.cold))
     async with Load(site.host.url, site.cold, clients=3) as load:
         began = time.monotonic()
-        with corrupted(site, victim.model, chance):
+        with ExitStack() as corrupt:
+            for victim in victims:
+                corrupt.enter_context(corrupted(site, victim.model, chance))
             await load.until_seen(CORRUPT, began)
         recovery_s = await load.settled(time.monotonic())
         results = load.seen(began)
     assert set(results) == {OK, CORRUPT}, results
-    assert {outcome.model for outcome in load.outcomes if outcome.result == CORRUPT} == {victim.model}
+    assert spared.model not in {outcome.model for outcome in load.outcomes if outcome.result != OK}
     site.check_promises(load.promises)
     Measured("store returning wrong bytes", results, recovery_s).write(seed)
 
