@@ -13,9 +13,14 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from app.engine.forking import EngineContext
 from app.engine.statistics import EngineStatistics
 
-#: vLLM's own processes inherit these: count NaN in every step's logits, and go on when there are some, as the
-#: other tenants' requests of the step are sound.
-ENVIRONMENT = {"VLLM_COMPUTE_NANS_IN_LOGITS": "1", "VLLM_RAISE_ON_LOGIT_NANS": "0"}
+#: vLLM's own processes inherit these.
+ENVIRONMENT = {
+    # Count NaN in the logits of every step, and go on when there are some: the requests of other tenants are sound.
+    "VLLM_COMPUTE_NANS_IN_LOGITS": "1",
+    "VLLM_RAISE_ON_LOGIT_NANS": "0",
+    # What does not come from the fork server, such as the workers of several cards, starts as under vLLM's own server.
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+}
 SCHEDULER = "app.engine.worker.ClearingScheduler"
 ASYNC_SCHEDULER = "app.engine.worker.ClearingAsyncScheduler"
 

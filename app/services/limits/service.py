@@ -12,7 +12,7 @@ from app.limits.remaining import Left
 from app.limits.window import SPAN_S
 from app.money import Price, amount_text
 from app.registry import Caller, ResolvedVersion
-from app.services.limits.accounts import Accounts, Decision
+from app.services.limits.accounts import Accounts
 from app.services.prices import PriceService
 
 #: Seconds between two times that accounts are tended.
@@ -65,26 +65,16 @@ class LimitService:
         limits = _limits(caller, version)
         # Only who has a limit of tokens waits for them to be counted beforehand, and not to be refused in any case.
         counted = any(one.counts_tokens for one in limits.values())
-        if counted and (refused := self.accounts.refusal(limits)):
-            self._granted(refused, caller, version)
-        most = await self._engine.most_tokens(request) if counted else _NONE
+        refused = self.accounts.refusal(limits) if counted else None
+        most = await self._engine.most_tokens(request) if counted and not refused else _NONE
         price = self.prices.of(version)
         tokens, cost = most.prompt + most.output, price.most(most.prompt, most.output)
-        decision = await self.accounts.take(request.request_id, limits, tokens, cost)
-        grant = self._granted(decision, caller, version)
-        return Permit(request.request_id, grant, decision.standing, price, most.rendered)
-
-    def _granted(self, decision: Decision, caller: Caller, version: ResolvedVersion | None) -> Grant:
-        """What a request was given.
-
-        Raises:
-            LimitExceeded, BudgetExceeded, InvalidRequest: nothing.
-        """
-        if isinstance(decision.outcome, Grant):
-            return decision.outcome
-        self.refused[decision.outcome.name] += 1
-        shared = version is not None and version.owner != caller.tenant_slug
-        raise _refusal(decision.outcome, decision.standing, shared=shared)
+        decision = refused or await self.accounts.take(request.request_id, limits, tokens, cost)
+        if isinstance(decision.outcome, Exceeded):
+            self.refused[decision.outcome.name] += 1
+            shared = version is not None and version.owner != caller.tenant_slug
+            raise _refusal(decision.outcome, decision.standing, shared=shared)
+        return Permit(request.request_id, decision.outcome, decision.standing, price, most.rendered)
 
     async def left(self, caller: Caller) -> dict[str, list[Left]]:
         """Where a tenant's key stands with the limits of its tenant, and with its own; by ``tenant`` and ``key``.
