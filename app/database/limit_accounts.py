@@ -10,7 +10,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import limit_accounts, limit_grants
-from app.limits.limiter import Account, Grant, Subject
+from app.limits.account import Account
+from app.limits.limiter import Grant, Subject
 
 
 async def moment(connection: AsyncConnection) -> datetime:

@@ -12,7 +12,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, tenants, usage, usage_hours, versions
-from app.limits.limiter import Subject, Sums, subjects_of
+from app.limits.account import Sums
+from app.limits.limiter import Subject, subjects_of
 from app.money import UNIT
 from app.usage import Group, Grouping, UsageRecord, Used, hour_of, start_of
 

@@ -5,16 +5,16 @@ settled when it has ended; both count for the moment at which it came. State in,
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
+from app.limits.account import Account, Sums
 from app.limits.limits import Limits
 from app.limits.periods import day_left_s, day_of, month_left_s, month_of
 from app.limits.window import Window
-
-_WINDOWS = ("requests", "tokens")
 
 #: ``("tenant", "7")``, ``("key", "8f3a...")`` or ``("adapter", "3")``.
 Subject = tuple[Literal["tenant", "key", "adapter"], str]
@@ -55,71 +55,6 @@ class Standing:
 
     requests: Rate | None
     tokens: Rate | None
-
-
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """What was used of a day and of its month; costs in picos."""
-
-    tokens_of_day: int = 0
-    tokens_of_month: int = 0
-    cost_of_day: int = 0
-    cost_of_month: int = 0
-
-
-@dataclass(slots=True)
-class Account:
-    """What one subject has used.
-
-    Attributes:
-        running: requests that have not ended.
-        day, month: which ones the sums of tokens and of their cost, in picos, are of.
-    """
-
-    requests: Window = field(default_factory=Window)
-    tokens: Window = field(default_factory=Window)
-    running: int = 0
-    day: int = 0
-    tokens_of_day: int = 0
-    month: int = 0
-    tokens_of_month: int = 0
-    cost_of_day: int = 0
-    cost_of_month: int = 0
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> "Account":
-        """What :attr:`stored` gave."""
-        windows = {name: Window.of(stored[name]) for name in _WINDOWS}
-        return cls(**{**stored, **windows})
-
-    @property
-    def stored(self) -> dict[str, Any]:
-        """As JSON."""
-        numbers = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _WINDOWS}
-        return numbers | {name: getattr(self, name).steps for name in _WINDOWS}
-
-    def advance(self, now: float, at: datetime) -> None:
-        """Begin new minutes, days and months."""
-        self.requests.advance(now)
-        self.tokens.advance(now)
-        if self.day != day_of(at):
-            self.day, self.tokens_of_day, self.cost_of_day = day_of(at), 0, 0
-        if self.month != month_of(at):
-            self.month, self.tokens_of_month, self.cost_of_month = month_of(at), 0, 0
-
-    def add_sums(self, tokens: int, cost: int, *, day: int, month: int) -> None:
-        """Change what was used of a day and a month, if they are still those."""
-        if self.day == day:
-            self.tokens_of_day += tokens
-            self.cost_of_day += cost
-        if self.month == month:
-            self.tokens_of_month += tokens
-            self.cost_of_month += cost
-
-    def is_idle(self) -> bool:
-        """Whether forgetting it changes nothing."""
-        used = self.requests.total or self.tokens.total or self.tokens_of_month or self.cost_of_month
-        return not (self.running or used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +160,14 @@ class Limiter:
         account = self._account(subject, came, at)
         account.requests.add(came, 1)
         account.tokens.add(came, tokens)
+
+    def tidy(self, now: float, at: datetime, most: int) -> None:
+        """Forget what has left its minute, day and month, of as many accounts as are given, all of them in turn."""
+        for subject in list(islice(self._accounts, most)):
+            account = self._accounts.pop(subject)
+            account.advance(now, at)
+            if not account.is_idle():
+                self._accounts[subject] = account  # last in turn now
 
     @property
     def accounts(self) -> Mapping[Subject, Account]:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from app.limits.limiter import Account
+from app.limits.account import Account
 from app.limits.limits import Limits
 from app.limits.periods import day_left_s, month_left_s
 

@@ -10,11 +10,15 @@ from collections.abc import Callable, Mapping
 from app.clock import Clock, utc_now
 from app.database import usage as stored
 from app.database.session import Database
-from app.limits.limiter import Account, Exceeded, Grant, Limiter, Subject, subjects_of
+from app.limits.account import Account
+from app.limits.limiter import Exceeded, Grant, Limiter, Subject, subjects_of
 from app.limits.limits import Limits
 from app.limits.remaining import Left, left
 from app.limits.window import SPAN_S
 from app.services.limits.accounts import Decision, Health, decide, standing
+
+#: Accounts at a time: a key that is used no more would keep its last minute, step by step, until the month is over.
+_TIDIED = 1000
 
 
 class MemoryAccounts:
@@ -63,7 +67,7 @@ class MemoryAccounts:
                 self._limiter.restore_request(subject, record.prompt_tokens + record.output_tokens, came, at)
 
     async def tend(self) -> None:
-        """There is nothing to tend."""
+        self._limiter.tidy(self._monotonic(), self._clock(), _TIDIED)
 
     async def close(self) -> None:
         """Nothing is left: the usage records have it all."""

@@ -24,7 +24,8 @@ from app.database import limit_accounts as stored
 from app.database import usage
 from app.database.session import Database
 from app.errors import RegistryUnavailable
-from app.limits.limiter import Account, Exceeded, Grant, Limiter, Standing, Subject
+from app.limits.account import Account
+from app.limits.limiter import Exceeded, Grant, Limiter, Standing, Subject
 from app.limits.limits import Limits
 from app.limits.periods import day_of, month_of
 from app.limits.remaining import Left, left

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.limits.limiter import Account, Exceeded, Grant, Limiter, Subject, Sums
+from app.limits.account import Account, Sums
+from app.limits.limiter import Exceeded, Grant, Limiter, Subject
 from app.limits.limits import Limits
 from app.limits.window import SPAN_S, Window
 
@@ -100,6 +101,10 @@ class Traffic(RuleBasedStateMachine):
     def nothing_is_beyond_its_limit(self) -> None:
         for subject in self.limits:
             assert not self.used(subject)
+
+    @rule(most=st.integers(0, 3))
+    def tidy(self, most: int) -> None:
+        self.limiter.tidy(self.now, at(self.now), most)
 
     @rule()
     def store(self) -> None:
@@ -243,3 +248,15 @@ def test_what_was_used_before_counts():
     with pytest.raises(Exceeded, match="requests_per_minute") as refused:
         limiter.take(own, 0, 0.0, START)
     assert refused.value.retry_after_s == pytest.approx(40, abs=0.21)
+
+
+def test_who_is_gone_keeps_no_minute() -> None:
+    limiter, limits = Limiter(), {TENANT: Limits(), KEYS[0]: Limits()}
+    for now in range(50):
+        limiter.settle(limiter.take(limits, 5, now, at(now)), 5, now, at(now))
+    kept = [len(account.requests.steps) for account in limiter.accounts.values()]
+    assert min(kept) > 10
+    for _ in range(2):
+        limiter.tidy(115.0, at(115.0), 1)
+    assert [account.requests.steps for account in limiter.accounts.values()] == [[], []]
+    assert {account.tokens_of_month for account in limiter.accounts.values()} == {250}
