@@ -31,7 +31,8 @@ def _bind(processors: list[int]) -> None:
     """Have a thread of OpenMP on each of these processors, the first of them this one."""
     torch.set_num_threads(len(processors))
     before = _threads()
-    torch.ones(2**20).sum()  # the first work for many threads makes them
+    # The first work for all threads makes them: torch gives each of them 2**15 numbers or more.
+    torch.zeros(len(processors) * 2**16).add_(1)
     for thread, processor in zip([0, *sorted(_threads() - before)], processors, strict=True):
         os.sched_setaffinity(thread, {processor})
 

@@ -26,8 +26,9 @@ if __name__ == "__main__":
     # A fork takes one thread along: a lock that another one holds would be held for ever. (BLAS stops its own.)
     assert threading.active_count() == 1
     assert not torch.cuda.is_initialized()
-    for count in (1, 2):
-        worker = Process(target=work, args=(PROCESSORS[-count:],))
+    # The last: as many threads as a large machine has.
+    for processors in (PROCESSORS[-1:], PROCESSORS[-2:], (PROCESSORS * 96)[:96]):
+        worker = Process(target=work, args=(processors,))
         worker.start()
         worker.join()
         assert worker.exitcode == 0
