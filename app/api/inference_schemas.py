@@ -54,18 +54,49 @@ _CHOICES: dict[str, Any] = {
     },
     "required": ["id", "object", "created", "model", "choices", "usage"],
 }
+_TOKEN: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "text": {"type": "string"},
+        "logprob": _NUMBER,
+        "special": {"type": "boolean"},
+        "alternative_tokens": {"type": "array", "items": {"type": "object"}},
+    },
+    "required": ["id", "text", "logprob", "special"],
+}
+_TOKEN_OR_ERROR: dict[str, Any] = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {"token": _TOKEN, "generated_text": _STRING, "details": {"type": ["object", "null"]}},
+            "required": ["token", "generated_text", "details"],
+        },
+        {
+            "type": "object",
+            "properties": {"error": {"type": "string"}, "error_type": {"type": "string"}},
+            "required": ["error", "error_type"],
+        },
+    ]
+}
+_LORAX_DATA = {"type": "string", "contentMediaType": "application/json", "contentSchema": _TOKEN_OR_ERROR}
+_OPENAI_DATA = {"type": "string", "description": "a chunk, or an error, as JSON; `[DONE]` at the end"}
 
 
-def _documented(body: dict[str, Any], answer: dict[str, Any] | None, *, events: bool = True) -> dict[str, Any]:
+def _documented(
+    body: dict[str, Any], answer: dict[str, Any] | None, data: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """For ``openapi_extra``.
 
     Args:
         answer: schema of a whole answer; None where there is none.
-        events: whether the answer may be a stream.
+        data: schema of what an event's ``data`` holds; None where the answer is never a stream.
     """
     content: dict[str, Any] = {} if answer is None else {"application/json": {"schema": answer}}
-    if events:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+    if data is not None:
+        # OpenAPI 3.1 has no word for the events of a stream: by convention the schema is that of each of them.
+        event = {"type": "object", "properties": {"data": data}, "required": ["data"]}
+        content["text/event-stream"] = {"schema": event}
     return {
         "parameters": [DEADLINE],
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
@@ -73,8 +104,8 @@ def _documented(body: dict[str, Any], answer: dict[str, Any] | None, *, events: 
     }
 
 
-COMPLETION = _documented(_object({*COMPLETION_FIELDS, *MODEL_FIELDS}, "prompt"), _CHOICES)
-CHAT = _documented(_object({*CHAT_FIELDS, *MODEL_FIELDS}, "messages"), _CHOICES)
-GENERATE = _documented(_LORAX, _GENERATED, events=False)
-GENERATE_STREAM = _documented(_LORAX, None)
-COMPAT_GENERATE = _documented(_LORAX, {"type": "array", "items": _GENERATED})
+COMPLETION = _documented(_object({*COMPLETION_FIELDS, *MODEL_FIELDS}, "prompt"), _CHOICES, _OPENAI_DATA)
+CHAT = _documented(_object({*CHAT_FIELDS, *MODEL_FIELDS}, "messages"), _CHOICES, _OPENAI_DATA)
+GENERATE = _documented(_LORAX, _GENERATED)
+GENERATE_STREAM = _documented(_LORAX, None, _LORAX_DATA)
+COMPAT_GENERATE = _documented(_LORAX, {"type": "array", "items": _GENERATED}, _LORAX_DATA)
