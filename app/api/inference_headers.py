@@ -17,12 +17,13 @@ DEADLINE: dict[str, Any] = {
     "name": TIMEOUT,
     "in": "header",
     "required": False,
-    "description": "seconds that the caller waits for the first token; what would come later is refused with "
-    "a 503 that says when to try again",
+    "description": "seconds, as a decimal number, that the caller waits for the first token; what would come later is "
+    "refused with a 503 that says when to try again",
     "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_TIMEOUT_S},
 }
 
-_SECONDS = re.compile(r"[0-9]{1,4}(\.[0-9]{0,9})?|\.[0-9]{1,9}", re.ASCII)
+# Any number of decimals: a client that subtracts moments sends seventeen digits.
+_SECONDS = re.compile(r"[0-9]{1,4}(\.[0-9]*)?|\.[0-9]+", re.ASCII)
 
 
 def deadline_of(request: Request) -> float | None:

@@ -32,7 +32,13 @@ def test_what_a_library_sends_by_itself_is_no_deadline() -> None:
     assert deadline_of(asked(x_stainless_read_timeout="600", x_stainless_timeout="5")) is None
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("2", 2.0), ("0.25", 0.25), (".5", 0.5), ("7.", 7.0), ("3600", 3600.0)])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        *(("2", 2.0), ("0.25", 0.25), (".5", 0.5), ("7.", 7.0), ("3600", 3600.0)),
+        *(("2353.322697352086", 2353.322697352086), ("0.30000000000000004", 0.1 + 0.2), ("1." + "0" * 5000, 1.0)),
+    ],
+)
 def test_seconds_are_read(text: str, seconds: float) -> None:
     assert deadline_of(asked(x_request_timeout=text)) == seconds
 

@@ -50,6 +50,8 @@ def prepare(case: Case, world: World, rng: random.Random, session: requests.Sess
     good = _good(case, world, rng) if rng.random() < 0.4 else None
     if good is not None:
         case.body = good
+        if rng.random() < 0.5:
+            case.headers = type(case.headers)()
     found = case.as_transport_kwargs(base_url=url)
     request = requests.Request(**{name: found[name] for name in _REQUEST_FIELDS if name in found})
     request.headers = dict(request.headers or {})
@@ -133,7 +135,8 @@ _TWISTS: tuple[Callable[[requests.PreparedRequest, random.Random], bool], ...] =
 
 def _good(case: Case, world: World, rng: random.Random) -> Any:
     """A body that may well succeed; None where the operation takes none."""
-    make = _BODIES.get((case.method.upper(), case.path.rpartition("/")[2] or "/"))
+    method = case.method.upper()
+    make = next((make for (takes, end), make in _BODIES.items() if takes == method and case.path.endswith(end)), None)
     return None if make is None else make(world, rng)
 
 
@@ -195,10 +198,11 @@ def _one_of(*bodies: Any) -> Callable[[World, random.Random], Any]:
     return lambda _, rng: rng.choice(bodies)
 
 
-#: Method and last segment of the path -> a maker of bodies.
+#: Method and end of the path -> a maker of bodies; the first that fits.
 _BODIES: dict[tuple[str, str], Callable[[World, random.Random], Any]] = {
-    ("POST", "completions"): lambda world, rng: rng.choice((_completion, _chat))(world, rng),
-    **{("POST", end): _lorax for end in ("generate", "generate_stream", "/")},
+    ("POST", "chat/completions"): _chat,
+    ("POST", "completions"): _completion,
+    **{("POST", end): _lorax for end in ("/generate", "/generate_stream", "/")},
     ("POST", "tenants"): _tenant,
     ("PATCH", "{tenant}"): _one_of({"name": "a"}, {"weight": 2.0}, {"limits": {"requests_per_minute": 10**6}}),
     ("POST", "keys"): _one_of(*({"name": "k", "scopes": [scope]} for scope in TENANT_SCOPES), {"name": "k"}),
