@@ -57,12 +57,18 @@ def _is_adapters(name: str) -> bool:
 
 def _addresses(raw: object) -> tuple[str, ...] | None:
     texts = _texts("addresses", raw)
-    if texts is None:
-        return None
+    return None if texts is None else tuple(_network(text) for text in texts)
+
+
+def _network(text: str) -> str:
     try:
-        return tuple(str(ip_network(text)) for text in texts)
-    except ValueError as error:
-        raise InvalidRequest(f"addresses: {error}"[:200], param="addresses") from None
+        return str(ip_network(text))
+    except ValueError:
+        raise InvalidRequest(
+            f"addresses: found {text[:80]!r}, allowed addresses, and networks without bits behind their prefix: "
+            "192.0.2.7, 10.0.0.0/8, 2001:db8::/32",
+            param="addresses",
+        ) from None
 
 
 def _texts(field: str, raw: object) -> tuple[str, ...] | None:
