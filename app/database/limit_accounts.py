@@ -5,13 +5,16 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import ColumnElement, Table, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database.tables import limit_accounts, limit_grants
+from app.database.tables import limit_accounts, limit_grants, limit_reclaimed
 from app.limits.account import Account
 from app.limits.limiter import Grant, Subject
+
+#: PostgreSQL's lock between who gives grants back and who writes records down; a number that nothing else here locks.
+_LOCK = 0x6C617465
 
 
 async def moment(connection: AsyncConnection) -> datetime:
@@ -69,8 +72,7 @@ async def take_grants(connection: AsyncConnection, request_ids: Collection[str])
     """Remove what these requests were given, and return it; what has been reclaimed is not there any more."""
     if not request_ids:
         return {}
-    statement = delete(limit_grants).where(limit_grants.c.request_id.in_(list(request_ids)))
-    return await _removed(connection, statement)
+    return await _removed(connection, limit_grants, limit_grants.c.request_id.in_(list(request_ids)))
 
 
 async def take_expired(connection: AsyncConnection, at: datetime, *, limit: int) -> dict[str, Grant]:
@@ -81,7 +83,7 @@ async def take_expired(connection: AsyncConnection, at: datetime, *, limit: int)
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
-    return await _removed(connection, delete(limit_grants).where(limit_grants.c.request_id.in_(expired)))
+    return await _removed(connection, limit_grants, limit_grants.c.request_id.in_(expired))
 
 
 async def renew(connection: AsyncConnection, node_id: str, expires_at: datetime) -> None:
@@ -97,8 +99,34 @@ async def expire(connection: AsyncConnection, node_id: str, at: datetime) -> Non
     await connection.execute(update(limit_grants).where(limit_grants.c.node_id == node_id).values(expires_at=ended))
 
 
-async def _removed(connection: AsyncConnection, statement: Any) -> dict[str, Grant]:
-    rows = await connection.execute(statement.returning(limit_grants.c.request_id, limit_grants.c.taken))
+async def lock_reclaimed(connection: AsyncConnection, *, alone: bool) -> None:
+    """Until the transaction ends, who gives grants back is ``alone``: nobody writes records down meanwhile.
+
+    Otherwise one would not see the record yet, and the other not yet what was given back.
+    """
+    lock = func.pg_advisory_xact_lock if alone else func.pg_advisory_xact_lock_shared
+    await connection.execute(select(lock(_LOCK)))
+
+
+async def add_reclaimed(connection: AsyncConnection, grants: Mapping[str, Grant], at: datetime) -> None:
+    """Remember what was given back of requests that have no record yet."""
+    if grants:
+        rows = [{"request_id": one, "taken": asdict(grant), "at": at} for one, grant in grants.items()]
+        await connection.execute(insert(limit_reclaimed).values(rows))
+
+
+async def take_reclaimed(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, Grant]:
+    """Remove what was remembered of these requests, and return it."""
+    return await _removed(connection, limit_reclaimed, limit_reclaimed.c.request_id.in_(list(request_ids)))
+
+
+async def forget_reclaimed(connection: AsyncConnection, before: datetime) -> None:
+    """Whose records have not come by now have none."""
+    await connection.execute(delete(limit_reclaimed).where(limit_reclaimed.c.at < before))
+
+
+async def _removed(connection: AsyncConnection, table: Table, which: ColumnElement[bool]) -> dict[str, Grant]:
+    rows = await connection.execute(delete(table).where(which).returning(table.c.request_id, table.c.taken))
     return {row.request_id: _grant(row.taken) for row in rows}
 
 

@@ -25,7 +25,7 @@ from app.database.registry_tables import (
     versions,
 )
 from app.database.schema import UtcDateTime, metadata
-from app.database.usage_tables import limit_accounts, limit_grants, prices, usage, usage_hours
+from app.database.usage_tables import limit_accounts, limit_grants, limit_reclaimed, prices, usage, usage_hours
 
 __all__ = [
     "UtcDateTime",
@@ -44,6 +44,7 @@ __all__ = [
     "keys",
     "limit_accounts",
     "limit_grants",
+    "limit_reclaimed",
     "metadata",
     "nodes",
     "pins",

@@ -26,21 +26,21 @@ _OWNERS = tenants.alias("owners")
 _INSERTS: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
-async def add(connection: AsyncConnection, records: Collection[UsageRecord]) -> int:
+async def add(connection: AsyncConnection, records: Collection[UsageRecord]) -> list[UsageRecord]:
     """Write records and add them to their hours; one whose request has a record already changes nothing.
 
     Returns:
-        How many were new.
+        Those that were new.
     """
     by_id = {record.request_id: record for record in records}
     if not by_id:
-        return 0
+        return []
     # In order, here and below: two servers that write the same rows must not wait for each other in a circle.
     rows = [_row(by_id[request_id]) for request_id in sorted(by_id)]
     inserted = await connection.execute(_inserting(connection.dialect.name), rows)
     new = [by_id[request_id] for request_id in inserted.scalars()]
     await _add_to_hours(connection, new)
-    return len(new)
+    return new
 
 
 async def totals(

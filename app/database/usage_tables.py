@@ -80,3 +80,12 @@ limit_grants = Table(
     Column("taken", JSON, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False, index=True),
 )
+
+# What was given back of requests whose servers died or were cut off, and whose records may still come.
+limit_reclaimed = Table(
+    "limit_reclaimed",
+    metadata,
+    Column("request_id", String(32), primary_key=True),
+    Column("taken", JSON, nullable=False),
+    Column("at", UtcDateTime, nullable=False, index=True),
+)

@@ -127,12 +127,17 @@ class Limiter:
             account.add_sums(difference, cost - grant.cost, day=grant.day, month=grant.month)
         self._forget_idle(grant.subjects)
 
-    def charge(self, grant: Grant, tokens: int, cost: int, now: float, at: datetime) -> None:
-        """Count a request afterwards that ran without being asked for; a minute has it from now on."""
+    def charge(self, grant: Grant, tokens: int, cost: int, now: float, at: datetime, *, minute: bool) -> None:
+        """Count a request afterwards.
+
+        Args:
+            minute: whether it counts for the minute from now on too; not if that had it when it came.
+        """
         for subject in grant.subjects:
             account = self._account(subject, now, at)
-            account.requests.add(now, 1)
-            account.tokens.add(now, tokens)
+            if minute:
+                account.requests.add(now, 1)
+                account.tokens.add(now, tokens)
             account.add_sums(tokens, cost, day=grant.day, month=grant.month)
 
     def standing(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> Standing:

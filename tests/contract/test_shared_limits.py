@@ -11,15 +11,18 @@ from sqlalchemy import func, select
 from app.database import limit_accounts as stored
 from app.database import usage
 from app.database.session import Database
-from app.database.tables import limit_accounts, limit_grants
+from app.database.tables import limit_accounts, limit_grants, limit_reclaimed
 from app.errors import RegistryUnavailable
 from app.limits.limiter import Exceeded, Grant, Rate, Subject
 from app.limits.limits import Limits
 from app.limits.remaining import Left
 from app.services.limits.accounts import Health
 from app.services.limits.choice import accounts_of
+from app.services.limits.late import count_late
 from app.services.limits.memory import MemoryAccounts
 from app.services.limits.shared import LEASE_S, SharedAccounts
+from app.services.metering.journal import Journal
+from app.services.metering.ledger import Ledger
 from app.settings import Settings
 from tests.contract.registry import Node, SettableClock
 from tests.contract.test_usage import record
@@ -164,6 +167,66 @@ async def test_a_request_that_was_written_down_and_never_settled_has_used_what_i
     await again.restore()
     assert [await clients.ask(again, limits, tokens) for tokens in (100 - 13 + 1, 100 - 13)] == [False, True]
     assert await rows(node) == (1, 1)
+
+
+async def test_a_record_that_comes_after_its_grant_was_given_back_counts_once(node, clock, servers, tmp_path) -> None:
+    """A server that died with its journal, and is back much later: of three requests the second has its record."""
+    clients, limits = Clients(), {TENANT: Limits(tokens_per_month=100, requests_per_minute=9)}
+    assert [await clients.ask(servers[0], limits, 30) for _ in range(3)] == [True] * 3
+    clock.advance(LEASE_S + 1)
+    await servers[1].tend()
+    assert [await clients.ask(servers[1], limits, tokens) for tokens in (101, 20)] == [False, True]
+    for attempt in range(2):
+        ledger = Ledger(node.database, Journal(tmp_path / f"usage-{attempt}"))
+        await ledger.open()
+        await ledger.keep(record(2, 1, at=clock()))
+        await ledger.close()
+    requests, tokens = (await servers[1].left(limits))[TENANT]
+    assert (requests.used, tokens.used) == (1, 20 + 13), "the request itself was counted in the minute that it came"
+    assert [await clients.ask(servers[1], limits, tokens) for tokens in (100 - 33 + 1, 100 - 33)] == [False, True]
+    # Who was only cut off, and settles its requests now, changes nothing more.
+    for request_id in [*clients.granted][:3]:
+        clients.settle(servers[0], request_id, 10)
+    await servers[0].close()
+    assert not await clients.ask(servers[0], limits, 1)
+
+
+async def test_an_account_that_is_made_after_a_late_record_has_it_once(node, clock, servers) -> None:
+    tenant = (await node.tenants.create("pricing", actor="cli")).id
+    clients, limits = Clients(), {("tenant", str(tenant)): Limits(tokens_per_month=100)}
+    assert await clients.ask(servers[0], limits, 30)
+    clock.advance(LEASE_S + 1)
+    await servers[1].tend()
+    assert await rows(node) == (0, 0), "nothing is left of what was not used"
+    async with node.database.write() as connection:
+        await count_late(connection, await usage.add(connection, [record(1, tenant, at=clock())]))
+    assert [await clients.ask(servers[1], limits, tokens) for tokens in (100 - 13 + 1, 100 - 13)] == [False, True]
+
+
+async def test_who_gives_back_waits_for_records_that_are_just_written_down(node, clock, servers) -> None:
+    clients, limits = Clients(), {TENANT: Limits(tokens_per_month=100)}
+    assert await clients.ask(servers[0], limits, 30)
+    clock.advance(LEASE_S + 1)
+    async with node.database.write() as connection:
+        # Of what is not committed yet nobody else knows.
+        await count_late(connection, await usage.add(connection, [record(1, 1, at=clock())]))
+        tending = asyncio.create_task(servers[1].tend())
+        await asyncio.sleep(0.3)
+        assert not tending.done()
+    await tending
+    assert [await clients.ask(servers[1], limits, tokens) for tokens in (100 - 13 + 1, 100 - 13)] == [False, True]
+
+
+async def test_what_was_given_back_is_remembered_for_a_month(node, clock, servers) -> None:
+    clients, limits = Clients(), {TENANT: Limits(tokens_per_month=100)}
+    assert await clients.ask(servers[0], limits, 30)
+    remembered = []
+    for seconds in (LEASE_S + 1, 32 * 86400, 1):
+        clock.advance(seconds)
+        await servers[1].tend()
+        async with node.database.read() as connection:
+            remembered.append(await connection.scalar(select(func.count()).select_from(limit_reclaimed)))
+    assert remembered == [1, 1, 0]
 
 
 async def test_who_goes_away_while_it_is_decided_has_nothing(node, servers) -> None:

@@ -31,7 +31,7 @@ def record(number: int, tenant_id: int = 1, **values: object) -> UsageRecord:
 
 async def added(database: Database, records: Iterable[UsageRecord]) -> int:
     async with database.write() as connection:
-        return await stored.add(connection, list(records))
+        return len(await stored.add(connection, list(records)))
 
 
 async def sums(node: Node, *by: Grouping, tenant: str | None = None) -> dict[tuple[object, ...], Used]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -30,6 +30,7 @@ from app.limits.limits import Limits
 from app.limits.periods import day_of, month_of
 from app.limits.remaining import Left, left
 from app.services.limits.accounts import Decision, Health, decide
+from app.services.limits.late import charge
 from app.services.limits.refusals import Refusals
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ LEASE_S = 60.0
 _BATCH = 256
 #: How long a request waits for a decision that is not needed to let it in.
 _PATIENCE_S = 2.0
+#: How long a record may come after its grant was given back and still concern a budget: the longest is of a month.
+_REMEMBERED = timedelta(days=32)
 #: In place of a step: of a grant that nobody counted.
 _UNCOUNTED = -1
 
@@ -152,6 +155,7 @@ class SharedAccounts:
         async with self._transaction, self._database.write() as connection:
             at = await stored.moment(connection)
             await stored.renew(connection, self._node_id, at + timedelta(seconds=LEASE_S))
+            await stored.forget_reclaimed(connection, at - _REMEMBERED)
         await self._reclaim_all()
         await self._charge()
         self._note(available=True)
@@ -214,30 +218,15 @@ class SharedAccounts:
         return decisions
 
     async def _charge(self) -> None:
-        """Count what was let in uncounted.
-
-        Who has no account gets one from the usage records, which have these requests too.
-        """
+        """Count what was let in uncounted."""
         debts, self._debts = self._debts, []
         try:
             while debts:
-                await self._charge_some(debts[:_BATCH])
+                async with self._transaction, self._database.write() as connection:
+                    await charge(connection, debts[:_BATCH], minute=True)
                 debts = debts[_BATCH:]
         finally:
             self._debts = debts + self._debts
-
-    async def _charge_some(self, debts: list[tuple[Grant, int, int]]) -> None:
-        async with self._transaction, self._database.write() as connection:
-            at, subjects = (
-                await stored.moment(connection),
-                {subject for grant, *_ in debts for subject in grant.subjects},
-            )
-            known = {subject: one for subject, one in (await stored.lock(connection, subjects)).items() if one}
-            limiter = Limiter(known)
-            for grant, tokens, cost in debts:
-                counted = replace(grant, subjects=tuple(subject for subject in grant.subjects if subject in known))
-                limiter.charge(counted, tokens, cost, at.timestamp(), at)
-            await stored.save(connection, limiter.accounts, subjects)
 
     def _let_in(self, bound: Mapping[Subject, Limits]) -> Decision:
         self._uncounted += 1
@@ -261,11 +250,15 @@ class SharedAccounts:
         """Give back what servers that died have left; whether there may be more."""
         async with self._transaction, self._database.write() as connection:
             at = await stored.moment(connection)
-            expired = await stored.take_expired(connection, at, limit=_BATCH)
+            if not (expired := await stored.take_expired(connection, at, limit=_BATCH)):
+                return False
+            await stored.lock_reclaimed(connection, alone=True)
             subjects = {subject for grant in expired.values() for subject in grant.subjects}
             limiter = Limiter(await _accounts(connection, subjects, at.timestamp(), at))
-            # Its record may have outlived a request that was never settled.
+            # Its record may have outlived a request that was never settled, and may still be on its way.
             used = await usage.used_by(connection, expired)
+            late = {request_id: grant for request_id, grant in expired.items() if request_id not in used}
+            await stored.add_reclaimed(connection, late, at)
             for request_id, grant in expired.items():
                 tokens, cost = used.get(request_id, (0, 0))
                 limiter.settle(grant, tokens, at.timestamp(), at, cost=cost)

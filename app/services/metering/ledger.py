@@ -5,9 +5,12 @@ import logging
 from itertools import islice
 from pathlib import Path
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from app.database import usage as stored
 from app.database.session import Database
 from app.errors import RegistryUnavailable
+from app.services.limits.late import count_late
 from app.services.metering.journal import Journal, forget, read
 from app.usage import UsageRecord
 
@@ -63,7 +66,7 @@ class Ledger:
         except OSError:
             logger.exception("the usage journal cannot be written: a record goes to the database at once")
             async with self._database.write() as connection:
-                await stored.add(connection, [record])
+                await _add(connection, [record])
 
     async def ship(self) -> None:
         """Bring into the database what was durable when this was called.
@@ -83,5 +86,9 @@ class Ledger:
         records = read(path)
         while batch := await asyncio.to_thread(lambda: list(islice(records, _BATCH))):
             async with self._database.write() as connection:
-                await stored.add(connection, batch)
+                await _add(connection, batch)
         await asyncio.to_thread(forget, path)
+
+
+async def _add(connection: AsyncConnection, records: list[UsageRecord]) -> None:
+    await count_late(connection, await stored.add(connection, records))

@@ -1,0 +1,45 @@
+"""Counting requests afterwards, on accounts that several servers share."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database import limit_accounts as stored
+from app.limits.limiter import Grant, Limiter
+from app.usage import UsageRecord
+
+
+async def count_late(connection: AsyncConnection, records: Sequence[UsageRecord]) -> None:
+    """Count those of these new records whose requests were given back, as their server died or was cut off.
+
+    In the transaction that writes the records down. SQLite is for one server, which gives nothing back.
+    """
+    if not records or connection.dialect.name != "postgresql":
+        return
+    await stored.lock_reclaimed(connection, alone=False)
+    grants = await stored.take_reclaimed(connection, [record.request_id for record in records])
+    used = [
+        (grant, record.prompt_tokens + record.output_tokens, record.cost)
+        for record in records
+        if (grant := grants.get(record.request_id))
+    ]
+    if used:
+        await charge(connection, used, minute=False)
+
+
+async def charge(connection: AsyncConnection, used: Sequence[tuple[Grant, int, int]], *, minute: bool) -> None:
+    """Count what requests used, tokens and cost, that were let in or given back uncounted.
+
+    Who has no account gets one from the usage records, which have these requests too.
+
+    Args:
+        minute: see :meth:`Limiter.charge`.
+    """
+    at, subjects = await stored.moment(connection), {subject for grant, *_ in used for subject in grant.subjects}
+    known = {subject: one for subject, one in (await stored.lock(connection, subjects)).items() if one}
+    limiter = Limiter(known)
+    for grant, tokens, cost in used:
+        counted = replace(grant, subjects=tuple(subject for subject in grant.subjects if subject in known))
+        limiter.charge(counted, tokens, cost, at.timestamp(), at, minute=minute)
+    await stored.save(connection, limiter.accounts, subjects)
