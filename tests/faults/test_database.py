@@ -14,16 +14,9 @@ from tests.faults.report import Measured
 from tests.faults.site import Site
 
 GONE = "registry_unavailable"
-#: Every table of the registry gets a trigger that says what PostgreSQL says when a file cannot grow.
-FULL = """
-CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$;
-DO $$ DECLARE name text; BEGIN
-  FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
-    EXECUTE format('CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON %I EXECUTE FUNCTION full_disk()', name);
-  END LOOP;
-END $$
-"""
+#: Every table of the registry has it as a trigger: nothing, or what PostgreSQL says when a file cannot grow.
+FULL_DISK = "CREATE OR REPLACE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} RETURN NULL; END $$"
+NO_SPACE = "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';"
 READ_ONLY = "ALTER DATABASE tenora SET default_transaction_read_only = {}"
 DROP_CONNECTIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'tenora'"
 
@@ -52,12 +45,19 @@ def read_only(site: Site) -> Iterator[None]:
 
 @contextmanager
 def full(site: Site) -> Iterator[None]:
-    """What PostgreSQL says when its disk is full, at every row; a disk of its own would need root."""
-    site.sql(FULL)
+    """What PostgreSQL says when its disk is full, at every change; a disk of its own would need root."""
+    site.sql(FULL_DISK.format(""))
+    # One table at a time: who locks several waits for the server's transactions, and they wait for the rest.
+    tables = [name for (name,) in site.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
+    for name in tables:
+        site.sql(f"CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON {name} EXECUTE FUNCTION full_disk()")
+    site.sql(FULL_DISK.format(NO_SPACE))
     try:
         yield
     finally:
-        site.sql("DROP FUNCTION full_disk CASCADE")
+        site.sql(FULL_DISK.format(""))
+        for name in tables:
+            site.sql(f"DROP TRIGGER full_disk ON {name}")
 
 
 async def made_again(site: Site) -> float:
