@@ -172,10 +172,12 @@ async def test_a_request_that_was_written_down_and_never_settled_has_used_what_i
 async def test_a_record_that_comes_after_its_grant_was_given_back_counts_once(node, clock, servers, tmp_path) -> None:
     """A server that died with its journal, and is back much later: of three requests the second has its record."""
     clients, limits = Clients(), {TENANT: Limits(tokens_per_month=100, requests_per_minute=9)}
+    neighbour: dict[Subject, Limits] = {("tenant", "8"): Limits(tokens_per_month=100)}
     assert [await clients.ask(servers[0], limits, 30) for _ in range(3)] == [True] * 3
     clock.advance(LEASE_S + 1)
     await servers[1].tend()
     assert [await clients.ask(servers[1], limits, tokens) for tokens in (101, 20)] == [False, True]
+    assert await clients.ask(servers[1], neighbour, 7)
     for attempt in range(2):
         ledger = Ledger(node.database, Journal(tmp_path / f"usage-{attempt}"))
         await ledger.open()
@@ -183,6 +185,7 @@ async def test_a_record_that_comes_after_its_grant_was_given_back_counts_once(no
         await ledger.close()
     requests, tokens = (await servers[1].left(limits))[TENANT]
     assert (requests.used, tokens.used) == (1, 20 + 13), "the request itself was counted in the minute that it came"
+    assert [one.used for one in (await servers[1].left(neighbour))["tenant", "8"]] == [7], "it is nobody else's"
     assert [await clients.ask(servers[1], limits, tokens) for tokens in (100 - 33 + 1, 100 - 33)] == [False, True]
     # Who was only cut off, and settles its requests now, changes nothing more.
     for request_id in [*clients.granted][:3]:
