@@ -64,7 +64,7 @@ class NoEngine:
             self.state, slots=0, window=0, pinned=self.pinned, versions=(), tenants=(), tiers=(), **nothing, **memory
         )
 
-    def load_of(self, _request_id: str) -> LoadPhases | None:
+    def take_load(self, _request_id: str) -> LoadPhases | None:
         return None
 
     async def most_tokens(self, _request: EngineRequest) -> MostTokens:

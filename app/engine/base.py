@@ -78,6 +78,7 @@ class TokenUsage:
         output_tokens: of all its sequences, as many as the answer has, or had when it was given up.
         ttft_s: seconds from the call of :meth:`Engine.answer` to the first token.
         slot_s: its part of the seconds for which its adapter had a slot; see :mod:`app.engine.slot_time`.
+        load_s: seconds that it waited for its adapter; None if that had a slot already, or it named none.
     """
 
     prompt_tokens: int
@@ -85,6 +86,7 @@ class TokenUsage:
     output_tokens: int
     ttft_s: float
     slot_s: float = 0.0
+    load_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +169,11 @@ class Engine(Protocol):
     def overview(self) -> EngineOverview:
         """What an operator sees; the tiers below the engine also while no engine runs."""
 
-    def load_of(self, request_id: str) -> LoadPhases | None:
-        """What a request waited for, once its first token is there; None if its adapter had a slot already."""
+    def take_load(self, request_id: str) -> LoadPhases | None:
+        """What a request waited for, once its first token is there; None if its adapter had a slot already.
+
+        It is told once.
+        """
 
     async def most_tokens(self, request: EngineRequest) -> MostTokens:
         """The most tokens that a request can use.

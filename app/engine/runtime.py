@@ -23,6 +23,7 @@ from app.engine.base import (
 from app.engine.held import Held, LeasedEvents
 from app.engine.instance import on_cpu
 from app.engine.life import EngineLife
+from app.engine.loading import LoadedLease
 from app.engine.outputs import OutputLog, Usage
 from app.engine.overview import EngineOverview, EngineState, LoadPhases
 from app.engine.pinning import Standing
@@ -49,7 +50,7 @@ class VllmEngine:
         self._cache = cache
         self._special_token_ids: frozenset[int] = frozenset()
         self._log, self._standing = OutputLog(), Standing()
-        #: What the newest cold requests waited for, by request id.
+        #: What is told of a request until somebody takes it, by request id.
         self._loads: OrderedDict[str, LoadPhases] = OrderedDict()
         self._usages: OrderedDict[str, TokenUsage] = OrderedDict()
         self._listeners: list[Listener] = []
@@ -82,8 +83,8 @@ class VllmEngine:
             host_bytes=self._settings.engine.host_bytes,
         )
 
-    def load_of(self, request_id: str) -> LoadPhases | None:
-        return self._loads.get(request_id)
+    def take_load(self, request_id: str) -> LoadPhases | None:
+        return self._loads.pop(request_id, None)
 
     async def most_tokens(self, request: EngineRequest) -> MostTokens:
         return await self._supervisor.life.instance.most_tokens(request)
@@ -162,7 +163,7 @@ class VllmEngine:
             _remember(self._loads, request.request_id, lease.phases)
             if trace:
                 trace.load(came, lease.phases)
-        held = Held(life, request, lease, lambda slot_s: self._used(request.request_id, came, slot_s), trace)
+        held = Held(life, request, lease, lambda slot_s: self._used(request, lease, came, slot_s), trace)
         # A client that reads slowly holds no slot.
         self._log.when_ended(request.request_id, sequence_count(request.body), held.release)
         try:
@@ -175,14 +176,28 @@ class VllmEngine:
         held.release()
         return answer
 
-    def _used(self, request_id: str, came: float, slot_s: float) -> Usage:
+    async def _try(self, request: EngineRequest) -> Answer:
+        """Answer a request of the engine's own, of which nobody will ask what it used."""
+        try:
+            return await self.answer(request)
+        finally:
+            self.take_load(request.request_id)
+            self.take_usage(request.request_id)
+
+    def _used(self, request: EngineRequest, lease: LoadedLease, came: float, slot_s: float) -> Usage:
         """What a request used that is over now, kept for whoever asks."""
-        usage = self._log.take(request_id)
+        usage = self._log.take(request.request_id)
         if usage is None or usage.first_at is None:
             return Usage()
-        ttft_s = usage.first_at - came
-        told = TokenUsage(usage.prompt_tokens, usage.cached_tokens, usage.output_tokens, ttft_s, slot_s)
-        _remember(self._usages, request_id, told)
+        told = TokenUsage(
+            usage.prompt_tokens,
+            usage.cached_tokens,
+            usage.output_tokens,
+            ttft_s=usage.first_at - came,
+            slot_s=slot_s,
+            load_s=lease.phases.total_s if lease.phases else None,
+        )
+        _remember(self._usages, request.request_id, told)
         return usage
 
     async def _launch(self) -> EngineLife:
@@ -194,7 +209,7 @@ class VllmEngine:
             slots=self._slots,
             log=self._log,
             notify=self._tell,
-            answer=self.answer,
+            answer=self._try,
             standing=self._standing,
         )
         self._special_token_ids = life.instance.special_token_ids

@@ -22,6 +22,7 @@ from vllm.lora.request import LoRARequest
 from vllm.utils.torch_utils import PIN_MEMORY
 
 from adapters.weights import WEIGHTS_FILE
+from app.engine.freed import Freed
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Stager:
         self._unreported: set[int] = set()
         self._copies: dict[int, Iterator[None]] = {}
         self._ranks: dict[int, int] = {}
+        self._freed = Freed()
 
     def stage(self, version_id: int, name: str, path: str, evict: list[int]) -> None:
         """Begin to bring a version into host memory; :meth:`finished` says when it is there. Once per version.
@@ -152,6 +154,7 @@ class Stager:
         _read_through(Path(request.lora_path) / WEIGHTS_FILE)
         lora = self._workers._load_adapter(request)
         self._manager._create_merged_loras_inplace(lora)
+        self._freed.give_back()
         return lora
 
     def _copy(self, lora: LoRAModel) -> Iterator[None]:

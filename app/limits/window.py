@@ -1,6 +1,5 @@
 """A sum over the last sixty seconds that is never too small."""
 
-from collections import deque
 from collections.abc import Iterable
 from math import floor
 
@@ -15,7 +14,8 @@ class Window:
     __slots__ = ("_steps", "total")
 
     def __init__(self) -> None:
-        self._steps: deque[list[int]] = deque()
+        #: No deque: an empty one takes half a KiB, and most windows are empty, each of a key that was used this month.
+        self._steps: list[list[int]] = []
         self.total = 0
 
     @classmethod
@@ -54,8 +54,13 @@ class Window:
 
     def advance(self, now: float) -> None:
         """Forget what is older than the span."""
-        while self._steps and now >= _leaves(self._steps[0][0]):
-            self.total -= self._steps.popleft()[1]
+        old = 0
+        for step, amount in self._steps:
+            if now < _leaves(step):
+                break
+            self.total -= amount
+            old += 1
+        del self._steps[:old]
 
     def room_in(self, now: float, amount: int, limit: int) -> float:
         """Seconds until an amount fits, if nothing else comes; that it ever does is the caller's to know."""

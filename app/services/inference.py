@@ -198,8 +198,9 @@ class InferenceService:
             answer = await work
         except AdapterLoadFailed as error:
             await self._quarantine(error, target)
-        load, standing = self._engine.load_of(request.request_id), permit.standing if permit else None
-        return Served(answer, target.version, load, standing)
+        finally:
+            load = self._engine.take_load(request.request_id)
+        return Served(answer, target.version, load, permit.standing if permit else None)
 
     async def _quarantine(self, error: AdapterLoadFailed, target: _Target) -> NoReturn:
         await self._adapters.quarantine(error.version_id, error.message)

@@ -97,8 +97,8 @@ class NoEngine:
     def overview(self) -> EngineOverview:
         return self.shown
 
-    def load_of(self, request_id: str) -> LoadPhases | None:
-        return self.loads.get(request_id)
+    def take_load(self, request_id: str) -> LoadPhases | None:
+        return self.loads.pop(request_id, None)
 
     async def most_tokens(self, request: EngineRequest) -> MostTokens:
         return MostTokens(0, self.most)

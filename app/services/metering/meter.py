@@ -139,7 +139,6 @@ class Meter:
             self._limits.settle(entry.permit, tokens.prompt_tokens + tokens.output_tokens if tokens else 0, cost)
         if tokens is None:
             return
-        load = self._engine.load_of(entry.request_id)
         record = UsageRecord(
             request_id=entry.request_id,
             at=entry.at,
@@ -151,7 +150,7 @@ class Meter:
             output_tokens=tokens.output_tokens,
             ttft_s=tokens.ttft_s,
             duration_s=self._monotonic() - entry.started,
-            load_s=load.total_s if load else None,
+            load_s=tokens.load_s,
             finish_reason=finish_reason[:MAX_REASON] if finish_reason else None,
             status=status,
             cost=cost,

@@ -11,6 +11,7 @@ from app.engine.overview import LoadPhases
 from app.errors import (
     AdapterLoadFailed,
     AdapterQuarantined,
+    EngineUnavailable,
     Forbidden,
     InvalidRequest,
     UnsupportedField,
@@ -97,11 +98,22 @@ async def test_the_engine_learns_whose_request_it_is_and_until_when_it_waits(nod
 
 async def test_an_answer_carries_what_its_own_request_waited_for(node, caller):
     engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
-    engine.loads = {"cold": LoadPhases(1.0, 0.5, 0.25, 0.125), "else": LoadPhases(9.0, 9.0, 9.0, 9.0)}
+    cold, other = LoadPhases(1.0, 0.5, 0.25, 0.125), LoadPhases(9.0, 9.0, 9.0, 9.0)
+    engine.loads = {"cold": cold, "colder": cold, "else": other}
     inference, body = service(node, engine), {"prompt": "x", "model": "prices"}
-    assert (await inference.complete(caller, "cold", Endpoint.COMPLETIONS, body)).load == engine.loads["cold"]
+    assert (await inference.complete(caller, "cold", Endpoint.COMPLETIONS, body)).load == cold
     assert (await inference.complete(caller, "warm", Endpoint.COMPLETIONS, body)).load is None
-    assert (await inference.generate(caller, "cold", {"inputs": "x"}, stream=None)).load == engine.loads["cold"]
+    assert (await inference.generate(caller, "colder", {"inputs": "x"}, stream=None)).load == cold
+    assert engine.loads == {"else": other}  # told once, and not kept after that
+
+
+@pytest.mark.parametrize("failure", [InvalidRequest("no"), EngineUnavailable("died", retry_after=1)])
+async def test_what_a_request_waited_for_is_not_kept_if_it_fails(node, caller, failure):
+    engine = Recorder(failure)
+    engine.loads = {"cold": LoadPhases(1.0, 0.5, 0.25, 0.125)}
+    with pytest.raises(type(failure)):
+        await service(node, engine).complete(caller, "cold", Endpoint.COMPLETIONS, {"prompt": "x", "model": "prices"})
+    assert engine.loads == {}
 
 
 async def test_requests_for_adapters_are_counted_whatever_becomes_of_them(node, caller):

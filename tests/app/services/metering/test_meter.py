@@ -2,13 +2,13 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from adapters.identity import VersionKey
 from app.engine.base import Answer, Endpoint, EngineRequest, TokenUsage
-from app.engine.overview import LoadPhases
 from app.errors import EngineUnavailable, InvalidRequest, RegistryUnavailable
 from app.registry import Caller, Scope
 from app.services.metering.meter import Meter
@@ -92,7 +92,7 @@ async def given(outcome: Answer | BaseException) -> Answer:
 
 
 async def test_a_whole_answer_waits_for_its_record(engine, ledger, meter):
-    engine.usages["r"], engine.loads["r"] = USED, LoadPhases(1.0, 0.5, 0.25, 0.125)
+    engine.usages["r"] = replace(USED, load_s=1.875)
     ledger.may.clear()
     answer = {"choices": [{"finish_reason": "stop"}, {"finish_reason": "length"}]}
     asking = asyncio.create_task(meter.metered(CALLER, request(), given(answer)))
