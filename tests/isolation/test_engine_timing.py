@@ -37,7 +37,8 @@ def chance() -> list[int]:
 def asking(
     owner: Stopwatch, watch: Stopwatch, owners: tuple[str, str], own: tuple[str, str], *, same: bool
 ) -> Callable[[], float]:
-    """What the listener does: wait until the owner has sent a prompt, and send the same or a new one.
+    """What the listener does: wait until the owner has sent a prompt, send the same or a new one, and see how long
+    its first token takes.
 
     Args:
         owners, own: key and model of each.
@@ -47,7 +48,9 @@ def asking(
         sent = chance()
         owner.seconds("POST", "/v1/completions", key=owners[0], status=200, body=body(owners[1], sent))
         asked = sent if same else chance()
-        return watch.seconds("POST", "/v1/completions", key=own[0], status=200, body=body(own[1], asked))
+        # Two tokens: the event of the last one waits for the record.
+        streamed = body(own[1], asked) | {"stream": True, "max_tokens": 2}
+        return watch.seconds("POST", "/v1/completions", key=own[0], status=200, body=streamed)
 
     return one
 
