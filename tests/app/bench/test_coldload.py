@@ -16,8 +16,7 @@ from tests.app.bench.paced import Seen, paced_app, served, setup_in
 from tests.live_server import live_server
 
 CUT_OFF = "no answer before the end of the run"
-#: One stream is longer than all of it: of loads that take milliseconds here, the change to the next stream is too large a
-#: part.
+#: One stream is longer than all of it: of loads that take milliseconds here a change of streams is too large a part.
 SIZE = Size(rounds=1, adapters=2, at_once=2, settle_s=0.4, watch_s=0.8, stream_tokens=1000)
 
 
