@@ -13,6 +13,7 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 from app.engine.grouped_lora import GroupedPunicaWrapper
 from app.engine.orphans import end_with_server
 from app.engine.staging import Stager
+from app.engine.wakeups import take_wakeups
 
 
 class WorkerExtension:
@@ -23,6 +24,7 @@ class WorkerExtension:
         if torch.cpu._is_amx_tile_supported():
             # A one-token prompt as the very first request would die of SIGILL otherwise.
             torch.cpu._init_amx()
+        take_wakeups()
         runner = self.model_runner  # type: ignore[attr-defined]  # of vLLM's worker
         self._tenora_stager = Stager(runner.lora_manager)
         if current_platform.is_cpu():
@@ -74,6 +76,12 @@ def _cleared(config: KVCacheConfig) -> KVCacheConfig:
     return _Cleared(**{field.name: getattr(config, field.name) for field in fields(config)})
 
 
+def _in_core() -> None:
+    """What the engine's own process needs besides; of what is ours, only the scheduler is made there."""
+    end_with_server()
+    take_wakeups()
+
+
 class ClearingScheduler(Scheduler):  # type: ignore[misc]
     """vLLM's scheduler, with blocks of the KV cache zeroed before a request gets them.
 
@@ -83,7 +91,7 @@ class ClearingScheduler(Scheduler):  # type: ignore[misc]
     """
 
     def __init__(self, *args: Any, kv_cache_config: KVCacheConfig, **kwargs: Any) -> None:
-        end_with_server()  # of what is ours, only this is made in the engine's own process
+        _in_core()
         super().__init__(*args, kv_cache_config=_cleared(kv_cache_config), **kwargs)
 
 
@@ -91,5 +99,5 @@ class ClearingAsyncScheduler(AsyncScheduler):  # type: ignore[misc]
     """:class:`ClearingScheduler` for asynchronous scheduling."""
 
     def __init__(self, *args: Any, kv_cache_config: KVCacheConfig, **kwargs: Any) -> None:
-        end_with_server()  # of what is ours, only this is made in the engine's own process
+        _in_core()
         super().__init__(*args, kv_cache_config=_cleared(kv_cache_config), **kwargs)
