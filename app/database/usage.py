@@ -22,6 +22,8 @@ _SUMS = tuple(field.name for field in fields(Used) if field.name != "cost")
 _SECONDS = ("load_s", "slot_s")
 _HOUR_KEY = ("hour", "tenant_id", "key_id", "version_id")
 _DAY_HOURS = 24
+#: A number of rows is a statement of its own, and connections keep those that they have parsed: up to 250 KiB each.
+_ROWS_AT_ONCE = 32
 _OWNERS = tenants.alias("owners")
 _INSERTS: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
@@ -129,7 +131,8 @@ async def _add_to_hours(connection: AsyncConnection, records: Collection[UsageRe
 # Building one of these statements takes longer than bringing in ten records.
 @cache
 def _inserting(dialect: str) -> Any:
-    return _INSERTS[dialect](usage).on_conflict_do_nothing().returning(usage.c.request_id)
+    statement = _INSERTS[dialect](usage).on_conflict_do_nothing().returning(usage.c.request_id)
+    return statement.execution_options(insertmanyvalues_page_size=_ROWS_AT_ONCE)
 
 
 @cache

@@ -1,13 +1,14 @@
 """What was used, on both databases: each record once, and sums that are those of the records."""
 
 import asyncio
+import itertools
 import random
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from app.database import usage as stored
 from app.database.session import Database
@@ -41,6 +42,18 @@ async def sums(node: Node, *by: Grouping, tenant: str | None = None) -> dict[tup
     assert report.total == sum((group.used for group in report.groups), Used())
     names = {Grouping.VERSION: "adapter", Grouping.HOUR: "start", Grouping.DAY: "start"}
     return {tuple(getattr(group, names.get(one, one)) for one in by): group.used for group in report.groups}
+
+
+async def test_batches_of_all_sizes_are_written_by_a_few_statements(node: Node) -> None:
+    """Connections keep each statement that they have met, and a busy server meets batches of all sizes."""
+    statements = set[str]()
+    numbers = itertools.count(1)
+    async with node.database.write() as connection:
+        event.listen(connection.sync_connection, "before_cursor_execute", lambda *said: statements.add(said[2]))
+        for size in (*range(1, 100), 250, 400):
+            batch = [record(next(numbers)) for _ in range(size)]
+            assert await stored.add(connection, batch) == batch
+    assert len(statements) < 40
 
 
 async def test_a_record_is_kept_as_it_is(node: Node) -> None:
