@@ -191,6 +191,12 @@ def simulate(context: typer.Context) -> None:
     _run("app.simulator", context.args)
 
 
+@app.command()
+def decisions() -> None:
+    """What a decision of the scheduler costs while ten thousand requests wait."""
+    _run("app.scheduling.cost", [])
+
+
 @contextmanager
 def _measuring() -> Iterator[None]:
     """End the command with the reason of a measurement that failed; however it ends, its servers end with it."""

@@ -1,4 +1,4 @@
-"""What a decision costs: ``python -m app.scheduling.cost``, or :func:`measure` from a benchmark."""
+"""``tenora bench decisions``: what a decision of the scheduler costs while ten thousand requests wait."""
 
 import random
 import sys
