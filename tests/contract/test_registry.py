@@ -27,6 +27,18 @@ async def test_constructing_a_database_does_not_connect(tmp_path: Path) -> None:
     await database.close()
 
 
+async def test_what_readers_of_sqlite_keep_is_bounded(tmp_path: Path) -> None:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path / 'registry.db'}")
+    async with database.write() as connection:
+        await connection.execute(text("CREATE TABLE one (number INTEGER)"))
+    kept = text("PRAGMA cache_size")  # negative: KiB
+    async with database.read() as connection:
+        read = await connection.scalar(kept)
+    looked_up = await database.lookup(lambda connection: connection.scalar(kept))
+    await database.close()
+    assert (read, looked_up) == (-512, -512)
+
+
 async def test_check_passes_at_head_and_fails_behind_it(node: Node, registry_url: str) -> None:
     await node.database.check()
     await asyncio.to_thread(downgrade, registry_url)
