@@ -1,8 +1,6 @@
 """Wake-ups that nobody waits for do not stay in memory."""
 
-import ctypes
-import itertools
-import time
+import select
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,68 +10,71 @@ from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
 
 from app.engine.wakeups import take_wakeups
 
-#: A command of ZeroMQ takes 40 bytes, and not each wake-up brings one: the writer's socket drops those that hurry.
-KEPT, MANY = 50_000, 500_000
+NOW = 1000.0
 
 
-class _Used(ctypes.Structure):
-    """glibc's ``struct mallinfo2``."""
-
-    _fields_ = [(name, ctypes.c_size_t) for name in "abcdefg"] + [
-        ("used", ctypes.c_size_t),
-        *[("_", ctypes.c_size_t)] * 2,
-    ]
+def is_left(reader: SpinCondition, seconds: float = 0) -> bool:
+    """Whether ZeroMQ keeps commands for this socket that nobody has taken (``ZMQ_FD``)."""
+    return bool(select.select([reader.local_notify_socket.FD], [], [], seconds)[0])
 
 
-mallinfo = ctypes.CDLL(None).mallinfo2
-mallinfo.restype = _Used
+def wake(writer: SpinCondition, reader: SpinCondition) -> None:
+    """Wake until it arrives, which is never for what the writer's socket has dropped."""
+    for _ in range(30):
+        writer.notify()
+        if is_left(reader, 1):
+            return
+    raise AssertionError("no wake-up has arrived")
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[SpinCondition, SpinCondition]]:
-    """Who writes and who reads; the reader has been woken once."""
+    """Who writes and who reads; the reader has been woken, and has taken all that it was woken with."""
     with zmq.Context() as context:
         writer, reader = (SpinCondition(reads, context, f"ipc://{tmp_path}/w") for reads in (False, True))
-        reader.busy_loop_s = 0
-        while not reader.local_notify_socket.poll(10):
-            writer.notify()
-        reader.wait(timeout_ms=1000)
-        reader.busy_loop_s = 1
+        wake(writer, reader)
+        while reader.local_notify_socket.poll(100):
+            reader.local_notify_socket.recv()
         yield writer, reader
         context.destroy()
 
 
-def wake_up_the_awake(writer: SpinCondition, reader: SpinCondition, count: int) -> int:
-    """How often until memory has grown: at most this number of times."""
-    before = mallinfo().used
-    for number in range(count):
-        writer.notify()
-        reader.record_read()
-        time.sleep(1e-5)
-        if mallinfo().used - before > KEPT:
-            return number
-    return count
-
-
-def test_who_is_awake_takes_its_wake_ups(
-    pair: tuple[SpinCondition, SpinCondition], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    times = wake_up_the_awake(*pair, MANY)
-    assert times < MANY, "vLLM takes them by now: app/engine/wakeups.py is not needed any more"
-    monkeypatch.setattr(SpinCondition, "record_read", SpinCondition.record_read)  # given back at the end
-    take_wakeups()
-    seconds = itertools.count()
-    monkeypatch.setattr("app.engine.wakeups.monotonic", lambda: next(seconds) / 100)
-    assert wake_up_the_awake(*pair, 2 * times) == 2 * times
-
-
-def test_who_sleeps_is_woken(pair: tuple[SpinCondition, SpinCondition], monkeypatch: pytest.MonkeyPatch) -> None:
-    writer, reader = pair
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``take_wakeups``, until the test ends."""
     monkeypatch.setattr(SpinCondition, "record_read", SpinCondition.record_read)
     take_wakeups()
+
+
+def test_vllm_itself_leaves_them(pair: tuple[SpinCondition, SpinCondition]) -> None:
+    writer, reader = pair
+    wake(writer, reader)
+    reader.last_read = 0
     reader.record_read()
-    reader.last_read -= 1
-    writer.notify()
-    time.sleep(0.1)
+    assert is_left(reader), "vLLM takes them by now: app/engine/wakeups.py is not needed any more"
+
+
+@pytest.mark.usefixtures("taken")
+def test_who_is_awake_takes_its_wake_ups_once_a_second(
+    pair: tuple[SpinCondition, SpinCondition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, reader = pair
+    reader.last_read = NOW
+    for second in range(3):
+        wake(writer, reader)
+        monkeypatch.setattr("app.engine.wakeups.monotonic", lambda second=second: NOW + second + 0.9)
+        reader.record_read()
+        assert is_left(reader)
+        monkeypatch.setattr("app.engine.wakeups.monotonic", lambda second=second: NOW + second + 1)
+        reader.record_read()
+        assert not is_left(reader)
+
+
+@pytest.mark.usefixtures("taken")
+def test_who_sleeps_is_woken(pair: tuple[SpinCondition, SpinCondition]) -> None:
+    writer, reader = pair
+    wake(writer, reader)
+    reader.last_read = 0
     reader.record_read()  # takes the command, not the message
+    assert not is_left(reader)
     assert reader.poller.poll(10_000) == [(reader.local_notify_socket, zmq.POLLIN)]
