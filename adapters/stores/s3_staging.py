@@ -9,6 +9,7 @@ https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html
 
 import base64
 import hashlib
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -33,6 +34,9 @@ LEAST_PART_BYTES = 5 * 2**20
 #: computes a SHA-256 of the copy only if it is one.
 COPY_BYTES = 5 * 2**30
 _COPIERS = 4
+
+#: Waited between looks for an object whose upload somebody else has just completed.
+_APPEARING_S = (0.05, 0.1, 0.2, 0.4)
 
 
 class S3Staging:
@@ -114,7 +118,7 @@ class S3Staging:
                 )
             except ClientError as error:
                 # Somebody else may have done the same since the parts were listed.
-                if code_of(error) != "NoSuchUpload" or self._size(staged) is None:
+                if code_of(error) != "NoSuchUpload" or not self._appears(staged):
                     raise
         return ()
 
@@ -169,9 +173,17 @@ class S3Staging:
                     for part in page.get("Parts", [])
                 ]
             except ClientError as error:
-                if code_of(error) != "NoSuchUpload" or self._size(staged) is None:
+                if code_of(error) != "NoSuchUpload" or not self._appears(staged):
                     raise
                 return None
+
+    def _appears(self, staged: Staged) -> bool:
+        """Whether the whole object is there, soon; some servers end the upload before they show what it made."""
+        for wait_s in _APPEARING_S:
+            if self._size(staged) is not None:
+                return True
+            time.sleep(wait_s)
+        return self._size(staged) is not None
 
     def _size(self, staged: Staged) -> int | None:
         return self._object_size(self._key(staged))

@@ -4,6 +4,8 @@ import hashlib
 import os
 import random
 import stat
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from moto.s3.models import S3Backend
 
 from adapters.errors import BlobNotFound, DigestMismatch, InvalidName, StorageError, StoreUnavailable
 from adapters.stores import open_store
@@ -161,6 +164,27 @@ def test_a_file_completed_and_adopted_by_several_at_once(area: Area, tmp_path: P
         list(pool.map(lambda _: area.staging.adopt(staged, area.digest), range(4)))
     area.store.fetch(area.digest, tmp_path / "blob")
     assert (tmp_path / "blob").read_bytes() == area.data
+
+
+def test_a_file_that_another_completes_is_waited_for_where_its_upload_ends_first(
+    area: Area, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = area.begin()
+    for number in (1, 2, 3):
+        area.put(staged, number)
+    gone, put = threading.Event(), S3Backend.put_object
+
+    def late(*args: object, **kwargs: object) -> object:
+        gone.set()
+        time.sleep(0.3)
+        return put(*args, **kwargs)
+
+    monkeypatch.setattr(S3Backend, "put_object", late)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(area.staging.complete, staged, area.sizes)
+        assert area.kind == "local" or gone.wait(10)
+        assert area.staging.complete(staged, area.sizes) == ()
+        assert first.result() == ()
 
 
 def test_what_was_adopted_does_not_change_with_later_parts(area: Area, tmp_path: Path) -> None:
