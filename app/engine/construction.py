@@ -10,6 +10,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine import utils as engine_utils
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from app.engine.executor import CoreExecutor, fits_in_core
 from app.engine.forking import EngineContext
 from app.engine.statistics import EngineStatistics
 
@@ -39,6 +40,9 @@ def construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(UsageContext.OPENAI_API_SERVER)
     scheduling = config.scheduler_config
     scheduling.scheduler_cls = ASYNC_SCHEDULER if scheduling.async_scheduling else SCHEDULER
+    # Whoever names an executor gets it.
+    if args.distributed_executor_backend is None and fits_in_core(config):
+        config.parallel_config.distributed_executor_backend = CoreExecutor
     # To bind memory, vLLM starts a program that starts the process.
     if not config.parallel_config.numa_bind:
         engine_utils.get_mp_context = EngineContext

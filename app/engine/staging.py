@@ -218,15 +218,16 @@ def _step_back(processors: set[int]) -> None:
 
 
 def _processors() -> set[int]:
-    """Those that no thread of this worker is bound to; all that its parent has, if the worker is bound to none.
+    """Those that no thread of this process is bound to; all that its parent has, if there is no such thread.
 
-    vLLM binds a CPU worker's threads to a core each and keeps a core free of them. On a core of theirs, staging took
+    A CPU worker's threads are bound to a core each, and a core is kept free of them. On a core of theirs, staging took
     five times as long and held the interpreter's lock while it waited for its turn: steps of 20 ms took up to 129.
     """
     everywhere, bound = os.sched_getaffinity(os.getppid()), set[int]()
     for thread in Path("/proc/self/task").iterdir():
         with suppress(ProcessLookupError):  # it has ended meanwhile
-            bound |= os.sched_getaffinity(int(thread.name))
+            its_own = os.sched_getaffinity(int(thread.name))
+            bound |= its_own if its_own < everywhere else set()
     return everywhere - bound or everywhere
 
 

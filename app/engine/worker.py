@@ -1,6 +1,7 @@
 """What Tenora adds to vLLM's own processes: to the workers by ``collective_rpc``, to the engine's core a scheduler."""
 
 import gc
+import os
 from dataclasses import fields
 from typing import Any
 
@@ -19,8 +20,13 @@ from app.engine.wakeups import take_wakeups
 class WorkerExtension:
     """Mixed into vLLM's worker class. Names start with ``tenora_`` so that none can clash with vLLM's."""
 
+    #: Where the thread that runs the steps belongs once all others have been started; empty: anywhere.
+    tenora_processors: frozenset[int] = frozenset()
+
     def tenora_prepare(self) -> None:
         """Make a fresh worker safe for what clients send; call once, before the first request."""
+        if self.tenora_processors:
+            os.sched_setaffinity(0, self.tenora_processors)
         if torch.cpu._is_amx_tile_supported():
             # A one-token prompt as the very first request would die of SIGILL otherwise.
             torch.cpu._init_amx()

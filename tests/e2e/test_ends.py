@@ -3,12 +3,15 @@
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from app.demo.train import Demo
@@ -100,10 +103,10 @@ def error_at_the_end(lines: list[str]) -> tuple[str, str]:
 STOPPED = ("engine_unavailable", "service_unavailable_error")
 
 
-@pytest.mark.parametrize("victim", ["engine", "worker", "fork server"])
+@pytest.mark.parametrize("victim", ["engine", "fork server"])
 async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(own: Server, key: str, victim: str) -> None:
     restarts, processes = own.metric("tenora_engine_restarts_total"), own.engine_processes()
-    victims = dict(zip(("engine", "worker", "fork server"), (*processes, own.fork_server()), strict=True))
+    victims = dict(zip(("engine", "fork server"), (*processes, own.fork_server()), strict=True))
     headers = {"authorization": f"Bearer {key}"}
     short = {"model": "pricing", "prompt": "[INST] What is sugar? [/INST]", "max_tokens": 20, "temperature": 0}
     async with httpx.AsyncClient(base_url=own.url, timeout=60, headers=headers) as client:
@@ -127,6 +130,20 @@ async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(own: Server, 
     assert own.metric("tenora_engine_restarts_total") == restarts + 1
     assert not [process for process in processes if process.is_running()], "something of the old engine is left"
     assert own.engine_processes()[0].ppid() == own.fork_server().pid
+
+
+def test_an_engine_is_one_process_whose_steps_have_a_processor_of_their_own(own: Server) -> None:
+    (engine,) = own.engine_processes()
+    assert len(os.sched_getaffinity(engine.pid)) == 1
+    # They talk to the server, and would wait for the steps there.
+    sockets = [thread.id for thread in engine.threads() if _name(engine, thread.id).startswith("ZMQ")]
+    assert sockets
+    for thread in sockets:
+        assert os.sched_getaffinity(thread) == os.sched_getaffinity(own.process.pid)
+
+
+def _name(process: psutil.Process, thread: int) -> str:
+    return Path(f"/proc/{process.pid}/task/{thread}/comm").read_text().strip()
 
 
 async def test_a_server_told_to_end_ends_what_does_not_finish_in_time_with_an_error(own: Server, key: str) -> None:

@@ -41,15 +41,14 @@ _REST_S = 20
 _TOLERANCE = 0.02
 _SERIES: Mapping[str, str] = {
     "api_mib": "memory of the API process, MiB",
-    "core_mib": "memory of the engine's core, MiB",
-    "worker_mib": "memory of the engine's worker, MiB",
+    "engine_mib": "memory of the engine, MiB",
     "handles": "open files and sockets, all processes",
     "tasks": "tasks in the event loop",
     "leased": "requests that hold a place in the engine",
 }
 #: Judged under load, by the medians of the first quarter after the warm-up and the last. All else comes and goes with
 #: the requests under way: it is judged when there are none, after the warm-up and at the end.
-_UNDER_LOAD = ("api_mib", "core_mib", "worker_mib")
+_UNDER_LOAD = ("api_mib", "engine_mib")
 _METRICS = {"tasks": "tenora_process_tasks", "leased": "tenora_engine_window_used"}
 
 
@@ -84,15 +83,14 @@ class Churn:
 
 def measure(server: Server) -> dict[str, float]:
     """One sample of everything that could grow."""
-    api, (core, worker) = psutil.Process(server.process.pid), server.engine_processes()
+    api, (engine,) = psutil.Process(server.process.pid), server.engine_processes()
     with server.client() as client:
         lines = client.get("/metrics").text.splitlines()
     values = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
     return {
         "api_mib": api.memory_info().rss / 2**20,
-        "core_mib": core.memory_info().rss / 2**20,
-        "worker_mib": worker.memory_info().rss / 2**20,
-        "handles": float(sum(process.num_fds() for process in (api, core, worker))),
+        "engine_mib": engine.memory_info().rss / 2**20,
+        "handles": float(sum(process.num_fds() for process in (api, engine))),
         **{name: values[metric] for name, metric in _METRICS.items()},
     }
 

@@ -1,14 +1,16 @@
 """Every name of vLLM that Tenora leans on, held in one place: an upgrade that moves one fails here first."""
 
 import inspect
+import os
 from importlib.metadata import version
 from pathlib import Path
-from types import FunctionType
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from vllm import envs
+from vllm.config import VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
@@ -40,12 +42,13 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core_client import BackgroundResources, MPClient
 from vllm.v1.engine.output_processor import OutputProcessor, RequestState
 from vllm.v1.engine.utils import CoreEngineProcManager
-from vllm.v1.executor.multiproc_executor import MultiprocExecutor, WorkerProc
+from vllm.v1.executor.abstract import Executor
+from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 from vllm.v1.worker.gpu.model_runner import GPUModelRunner
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner as FirstGPUModelRunner
-from vllm.v1.worker.worker_base import WorkerBase
+from vllm.v1.worker.worker_base import WorkerBase, WorkerWrapperBase
 
 from adapters.geometry import LINEAR_MODULES
 from app.engine.arguments import InvalidEngineArgument, engine_arguments
@@ -95,19 +98,27 @@ def test_the_engines_processes_can_be_found_and_killed() -> None:
     assert parameters(kill_process_tree) == ["pid"]
 
 
-@pytest.mark.parametrize(
-    "starts", [CoreEngineProcManager.__init__, MultiprocExecutor._init_executor, WorkerProc.make_worker_process]
-)
-def test_processes_come_from_the_context_that_a_module_names(starts: FunctionType) -> None:
+def test_processes_come_from_the_context_that_a_module_names() -> None:
+    starts: Any = CoreEngineProcManager.__init__
     assert starts.__globals__["get_mp_context"].__name__ == "get_mp_context"
     assert "context = get_mp_context()" in inspect.getsource(starts)
 
 
-def test_a_worker_is_told_its_processors_where_a_forked_one_looks() -> None:
-    source = inspect.getsource(OMPProcessManager)
-    assert 'envs_dict["GOMP_CPU_AFFINITY"] = cpu_list_str' in source
-    assert 'envs_dict["OMP_PLACES"] = f"{{{cpu_list_str}}}"' in source
-    assert 'self.skip_setup = vllm_mask == "nobind"' in source
+def test_an_executor_can_be_a_class_and_holds_its_worker() -> None:
+    assert "isinstance(distributed_executor_backend, type)" in inspect.getsource(Executor.get_class)
+    source = inspect.getsource(UniProcExecutor._init_executor)
+    assert "self.driver_worker = WorkerWrapperBase(rpc_rank=0)" in source
+    assert "self.worker = worker_class(" in inspect.getsource(WorkerWrapperBase.init_worker)
+
+
+def test_vllm_says_which_processors_a_worker_is_to_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = VllmConfig()
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "auto")
+    (processors,) = OMPProcessManager(config).cpu_lists
+    assert processors
+    assert set(processors) <= os.sched_getaffinity(0)
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    assert OMPProcessManager(config).skip_setup
 
 
 def test_the_serving_objects_take_a_request_and_an_optional_raw_one() -> None:

@@ -1,16 +1,22 @@
-"""What engines are forked from."""
+"""Where the worker lives, and what its threads are bound to."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from vllm.config import ParallelConfig, VllmConfig
+
+from app.engine.executor import fits_in_core
+
 #: In an interpreter of its own: pytest's has threads.
 ASK = """
 import os, threading
 from multiprocessing import Process
 import torch
-from app.engine.preloaded import _bind, _threads
+import app.engine.preloaded
+from app.engine.executor import _bind, _threads
 
 def work(processors):
     _bind(processors)
@@ -35,8 +41,23 @@ if __name__ == "__main__":
 """
 
 
-def test_a_forked_worker_has_a_thread_on_each_of_its_processors_and_no_other_of_python(tmp_path: Path) -> None:
+def test_a_forked_engine_has_a_thread_on_each_of_its_processors_and_no_other_of_python(tmp_path: Path) -> None:
     script = tmp_path / "ask.py"
     script.write_text(ASK.replace("PROCESSORS", str(sorted(os.sched_getaffinity(0)))))
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_several_workers_have_processes_of_their_own() -> None:
+    assert fits_in_core(VllmConfig())
+    config = VllmConfig()
+    config.parallel_config = ParallelConfig(tensor_parallel_size=2, distributed_executor_backend="mp")
+    assert not fits_in_core(config)
+
+
+@pytest.mark.parametrize("library", ["/usr/lib/libiomp5.so", "/usr/lib/libomp.so.5"])
+def test_a_worker_with_another_openmp_has_a_process_of_its_own(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", f"/usr/lib/libtcmalloc.so:{library}")
+    assert not fits_in_core(VllmConfig())
+    monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libtcmalloc.so")
+    assert fits_in_core(VllmConfig())
