@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -17,6 +18,8 @@ import httpx
 import psutil
 
 START_S = 240
+#: More tokens than a step has in the tests as a rule.
+_STEP_TOKENS = 256
 TENORA = str(Path(sys.executable).parent / "tenora")
 
 
@@ -78,6 +81,19 @@ class Server:
             return self.is_ready()
         except httpx.TransportError:
             return False
+
+
+def every_step_size(server: Server, key: str, model: str) -> None:
+    """Let the engine run a step of every size once, before its memory is weighed.
+
+    A CPU's oneDNN keeps code for each shape of a product that it has met, 1,024 of them and a quarter of a MiB or more
+    each. Random traffic would meet the rare ones hours later.
+    """
+    chance = random.Random(7)
+    with server.client(key) as client:
+        for tokens in range(1, _STEP_TOKENS + 1):
+            body = {"model": model, "prompt": [chance.randrange(10, 200) for _ in range(tokens)], "max_tokens": 1}
+            assert client.post("/v1/completions", json=body).status_code == 200
 
 
 def until(condition: Any, timeout_s: float) -> None:

@@ -16,7 +16,7 @@ import pytest
 from transformers import LlamaForCausalLM
 
 from app.demo.train import Demo
-from tests.e2e.server import Server
+from tests.e2e.server import Server, every_step_size
 from tests.peft_adapters import make_adapter
 from tests.reference import PeftReference
 
@@ -94,8 +94,9 @@ async def test_nothing_fails_and_no_version_answers_that_the_alias_did_not_hold(
     headers = {"authorization": f"Bearer {key}"}
     async with httpx.AsyncClient(base_url=server.url, timeout=120, headers=headers) as client:
         await publish(client, made[0], timeline, 1)
-        traffic = [asyncio.create_task(ask_until(done, client, answers)) for _ in range(CLIENTS)]
         # What the engine allocates once only must be there before it is weighed.
+        await asyncio.to_thread(every_step_size, server, key, "steady")
+        traffic = [asyncio.create_task(ask_until(done, client, answers)) for _ in range(CLIENTS)]
         await until_answered(answers, 20 * CLIENTS)
         before = engine_memory(server)
         for change in plan(random.Random(7)):

@@ -7,7 +7,6 @@ after the first ten minutes; 1 if anything did.
 import argparse
 import asyncio
 import json
-import random
 import shutil
 import statistics
 import sys
@@ -26,15 +25,13 @@ from rich.progress import Progress
 from app.bench import report
 from app.bench.plots import Panel, Series, draw
 from app.demo.train import Demo, ensure_demo
-from tests.e2e.server import Server, running
+from tests.e2e.server import Server, every_step_size, running
 from tests.e2e.test_smoke_and_pins import scaled
 from tests.endurance.accounting import ADAPTERS, SETTINGS, TENANT
 from tests.endurance.traffic import Traffic
 
 _CLIENTS, _SHARE = 32, 0.8
 _CAPACITY_S, _SAMPLE_S, _CHURN_S = 60, 10, 10
-#: More tokens than a step has here as a rule.
-_STEP_TOKENS = 256
 #: Requests that clients gave up are noticed within seconds, and connections that idle are closed.
 _REST_S = 20
 #: How much of its size a series may have grown since the warm-up.
@@ -102,7 +99,7 @@ def run(
     key = server.tenant(TENANT, scopes=("inference",))
     for adapter in ADAPTERS:
         assert server.publish(TENANT, adapter, demo.adapters[adapter]).status_code == 201
-    _every_step_size(server, key)
+    every_step_size(server, key, ADAPTERS[0])
     capacity = _capacity(server, key)
     tell(f"{capacity:.1f} requests/s in a closed loop of {_CLIENTS}")
     traffic = _traffic(server, key)
@@ -151,19 +148,6 @@ def _sample(server: Server, churn: Churn, began: float, end: float, samples: lis
 
 def _traffic(server: Server, key: str) -> Traffic:
     return Traffic(server.url, key, ["", *ADAPTERS], clients=_CLIENTS, requests=10**9, seed=7)
-
-
-def _every_step_size(server: Server, key: str) -> None:
-    """Let the engine run a step of every size once.
-
-    A CPU's oneDNN keeps code for each shape of a product that it has met, 1,024 of them and a quarter of a MiB or more
-    each. Random traffic would meet the rare ones hours later.
-    """
-    chance = random.Random(7)
-    with server.client(key) as client:
-        for tokens in range(1, _STEP_TOKENS + 1):
-            body = {"model": ADAPTERS[0], "prompt": [chance.randrange(10, 200) for _ in range(tokens)], "max_tokens": 1}
-            assert client.post("/v1/completions", json=body).status_code == 200
 
 
 def _capacity(server: Server, key: str) -> float:
