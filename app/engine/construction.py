@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from vllm.config import VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.usage.usage_lib import UsageContext
@@ -13,6 +14,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from app.engine.executor import CoreExecutor, fits_in_core
 from app.engine.forking import EngineContext
 from app.engine.statistics import EngineStatistics
+from app.engine.steps import can_bound_steps
 
 #: vLLM's own processes inherit these.
 ENVIRONMENT = {
@@ -24,6 +26,7 @@ ENVIRONMENT = {
 }
 SCHEDULER = "app.engine.worker.ClearingScheduler"
 ASYNC_SCHEDULER = "app.engine.worker.ClearingAsyncScheduler"
+BOUNDED_SCHEDULER = "app.engine.worker.BoundedScheduler"
 
 
 def construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
@@ -38,8 +41,7 @@ def construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
     # The context decides defaults such as the batch size: these are those of vLLM's own server.
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(UsageContext.OPENAI_API_SERVER)
-    scheduling = config.scheduler_config
-    scheduling.scheduler_cls = ASYNC_SCHEDULER if scheduling.async_scheduling else SCHEDULER
+    config.scheduler_config.scheduler_cls = _scheduler(config)
     # Whoever names an executor gets it.
     if args.distributed_executor_backend is None and fits_in_core(config):
         config.parallel_config.distributed_executor_backend = CoreExecutor
@@ -48,3 +50,9 @@ def construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
         engine_utils.get_mp_context = EngineContext
     # "Disabled" are vLLM's own loggers; one that is named is asked all the same.
     return AsyncLLM.from_vllm_config(config, stat_loggers=[EngineStatistics], disable_log_stats=True), args
+
+
+def _scheduler(config: VllmConfig) -> str:
+    if config.scheduler_config.async_scheduling:
+        return ASYNC_SCHEDULER
+    return BOUNDED_SCHEDULER if can_bound_steps(config) else SCHEDULER

@@ -14,6 +14,7 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 from app.engine.grouped_lora import GroupedPunicaWrapper
 from app.engine.orphans import end_with_server
 from app.engine.staging import Stager
+from app.engine.steps import BoundedSteps
 from app.engine.wakeups import take_wakeups
 
 
@@ -99,6 +100,10 @@ class ClearingScheduler(Scheduler):  # type: ignore[misc]
     def __init__(self, *args: Any, kv_cache_config: KVCacheConfig, **kwargs: Any) -> None:
         _in_core()
         super().__init__(*args, kv_cache_config=_cleared(kv_cache_config), **kwargs)
+
+
+class BoundedScheduler(BoundedSteps, ClearingScheduler):
+    """:class:`ClearingScheduler` whose steps are bounded."""
 
 
 class ClearingAsyncScheduler(AsyncScheduler):  # type: ignore[misc]

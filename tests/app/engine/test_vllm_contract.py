@@ -52,11 +52,17 @@ from vllm.v1.worker.worker_base import WorkerBase, WorkerWrapperBase
 
 from adapters.geometry import LINEAR_MODULES
 from app.engine.arguments import InvalidEngineArgument, engine_arguments
-from app.engine.construction import ASYNC_SCHEDULER, ENVIRONMENT, SCHEDULER
+from app.engine.construction import ASYNC_SCHEDULER, BOUNDED_SCHEDULER, ENVIRONMENT, SCHEDULER
 from app.engine.grouped_lora import GroupedPunicaWrapper
 from app.engine.staging import Copied, Placed
 from app.engine.translation import GENERATION_FAILED
-from app.engine.worker import ClearingAsyncScheduler, ClearingScheduler, WorkerExtension, _cleared
+from app.engine.worker import (
+    BoundedScheduler,
+    ClearingAsyncScheduler,
+    ClearingScheduler,
+    WorkerExtension,
+    _cleared,
+)
 from app.settings import EngineSettings, Settings
 
 
@@ -255,8 +261,20 @@ def test_the_scheduler_has_new_blocks_cleared() -> None:
     assert _cleared(config).num_blocks == 3
     assert (ClearingScheduler.__mro__[1], ClearingAsyncScheduler.__mro__[1]) == (Scheduler, AsyncScheduler)
     assert "kv_cache_config" in parameters(Scheduler.__init__)
-    for path, own in ((SCHEDULER, ClearingScheduler), (ASYNC_SCHEDULER, ClearingAsyncScheduler)):
+    assert issubclass(BoundedScheduler, ClearingScheduler)
+    for path, own in (
+        (SCHEDULER, ClearingScheduler),
+        (BOUNDED_SCHEDULER, BoundedScheduler),
+        (ASYNC_SCHEDULER, ClearingAsyncScheduler),
+    ):
         assert path == f"{own.__module__}.{own.__qualname__}"
+
+
+def test_a_step_takes_as_much_as_it_is_told_before_each() -> None:
+    schedule = inspect.getsource(Scheduler.schedule)
+    assert "token_budget = self.max_num_scheduled_tokens" in schedule
+    assert "self.scheduler_config.long_prefill_token_threshold" in schedule
+    assert "request.is_prefill_chunk = request.num_computed_tokens < (" in inspect.getsource(Scheduler)
 
 
 def test_the_workers_can_clear_blocks() -> None:
