@@ -134,11 +134,10 @@ class Meter:
     async def _settle(self, entry: _Entry, status: int, finish_reason: str | None) -> None:
         tokens = self._engine.take_usage(entry.request_id)
         price = entry.permit.price if entry.permit else FREE
-        cost = price.cost(tokens.prompt_tokens, tokens.cached_tokens, tokens.output_tokens) if tokens else 0
-        if self._limits and entry.permit:
-            self._limits.settle(entry.permit, tokens.prompt_tokens + tokens.output_tokens if tokens else 0, cost)
         if tokens is None:
+            self._give_back(entry, 0, 0)
             return
+        cost = price.cost(tokens.prompt_tokens, tokens.cached_tokens, tokens.output_tokens)
         record = UsageRecord(
             request_id=entry.request_id,
             at=entry.at,
@@ -158,7 +157,16 @@ class Meter:
         )
         for listener in self._listeners:
             listener(record)
-        await self._ledger.keep(record)
+        try:
+            await self._ledger.keep(record)
+        finally:
+            # Not before: of a server that is killed in between, a budget would hold what no record ever shows.
+            self._give_back(entry, tokens.prompt_tokens + tokens.output_tokens, cost)
+
+    def _give_back(self, entry: _Entry, tokens: int, cost: int) -> None:
+        """Tell the limits what a request used of what it took."""
+        if self._limits and entry.permit:
+            self._limits.settle(entry.permit, tokens, cost)
 
 
 class _MeteredEvents:

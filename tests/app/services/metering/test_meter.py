@@ -10,7 +10,10 @@ import pytest
 from adapters.identity import VersionKey
 from app.engine.base import Answer, Endpoint, EngineRequest, TokenUsage
 from app.errors import EngineUnavailable, InvalidRequest, RegistryUnavailable
+from app.limits.limiter import Grant, Standing
+from app.money import FREE, Price
 from app.registry import Caller, Scope
+from app.services.limits.service import Permit
 from app.services.metering.meter import Meter
 from app.usage import UsageRecord
 from tests.app.serving import NoEngine
@@ -35,6 +38,16 @@ class Slow:
         if not self.works:
             raise RegistryUnavailable("the registry's database does not answer", retry_after=1)
         self.kept.append(record)
+
+
+class Settled:
+    """Limits that note what requests are said to have used."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int, int]] = []
+
+    def settle(self, permit: Permit, tokens: int, cost: int = 0) -> None:
+        self.seen.append((permit.request_id, tokens, cost))
 
 
 class Stream:
@@ -104,6 +117,38 @@ async def test_a_whole_answer_waits_for_its_record(engine, ledger, meter):
         UsageRecord("r", AT, 7, "key-of-pricing", 3, 5, 4, 2, 0.125, 1.0, 1.875, "length", 200),
     ]
     assert engine.usages == {}
+
+
+async def test_a_budget_counts_what_is_written_down_and_nothing_before_that(engine, ledger):
+    """A server may be killed at any moment: whatever the budget has, the records have."""
+    limits = Settled()
+    meter = Meter(engine, ledger, limits)
+    engine.usages |= {"r": USED, "gone": USED}
+    permit = Permit("r", Grant((), 0, 0, 0, 0), Standing(None, None), Price(prompt=100, cached=10, output=1000))
+    ledger.may.clear()
+    asking = asyncio.create_task(meter.metered(CALLER, request(), given({"choices": []}), permit=permit))
+    gone = replace(permit, request_id="gone")
+    leaving = asyncio.create_task(meter.metered(CALLER, request("gone"), given(asyncio.CancelledError()), permit=gone))
+    await asyncio.sleep(0.01)
+    assert limits.seen == []
+    ledger.may.set()
+    await asyncio.gather(asking, leaving, return_exceptions=True)
+    await meter.close()
+    assert limits.seen == [("r", 7, 2140), ("gone", 7, 2140)]
+
+
+async def test_what_a_request_took_goes_back_also_if_it_used_nothing_or_nobody_can_write_it_down(engine, ledger):
+    limits = Settled()
+    meter = Meter(engine, ledger, limits)
+    permit = Permit("r", Grant((), 0, 0, 0, 0), Standing(None, None), FREE)
+    with pytest.raises(InvalidRequest):
+        await meter.metered(CALLER, request(), given(InvalidRequest("no")), permit=permit)
+    ledger.works = False
+    engine.usages["s"] = USED
+    with pytest.raises(RegistryUnavailable):
+        await meter.metered(CALLER, request("s"), given({"choices": []}), permit=replace(permit, request_id="s"))
+    await meter.close()
+    assert limits.seen == [("r", 0, 0), ("s", 7, 0)]
 
 
 async def test_whoever_watches_is_told_of_each_record(engine, ledger, meter):
