@@ -18,9 +18,10 @@ from app.errors import RegistryUnavailable
 
 _POOL_TIMEOUT_S = 10
 _SQLITE_READERS = 4
-#: SQLite's own 2 MiB for each of eight connections took an hour of changes to fill, and makes no look-up faster: pages
-#: come from the system's cache, and what a reader has kept is dropped when anybody has committed.
-_SQLITE_READER_CACHE_KIB = 512
+#: SQLite's own 2 MiB for each of eight connections took more than an hour of changes to fill, and half a MiB still 48
+#: minutes. No look-up was faster for either: pages come from the system's cache, and what a reader has kept is dropped
+#: when anybody has committed.
+_SQLITE_READER_CACHE_KIB = 128
 _LOOKUP_S = 10
 #: ``read_only_sql_transaction``.
 _READ_ONLY = "25006"

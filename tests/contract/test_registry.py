@@ -36,7 +36,7 @@ async def test_what_readers_of_sqlite_keep_is_bounded(tmp_path: Path) -> None:
         read = await connection.scalar(kept)
     looked_up = await database.lookup(lambda connection: connection.scalar(kept))
     await database.close()
-    assert (read, looked_up) == (-512, -512)
+    assert (read, looked_up) == (-128, -128)
 
 
 async def test_check_passes_at_head_and_fails_behind_it(node: Node, registry_url: str) -> None:
