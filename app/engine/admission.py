@@ -15,8 +15,12 @@ from app.scheduling.ticket import Bounds, Refused, Ticket
 class AdmissionQueue:
     """Lets requests into one life of the engine, in the order that the scheduler says."""
 
-    def __init__(self, *, slots: int, window: int, max_age_s: float, bounds: Bounds) -> None:
-        self._admission = Admission(slots=slots, window=window, max_age_s=max_age_s, bounds=bounds)
+    def __init__(
+        self, *, slots: int, window: int, max_age_s: float, bounds: Bounds, step_tokens: float = math.inf
+    ) -> None:
+        self._admission = Admission(
+            slots=slots, window=window, max_age_s=max_age_s, bounds=bounds, step_tokens=step_tokens
+        )
         self._turns: dict[str, asyncio.Future[None]] = {}
         self._versions: dict[int, set[str]] = {}
         self._closed = False
@@ -45,6 +49,10 @@ class AdmissionQueue:
         if ticket.request_id in admitted:
             return
         await self._turn(ticket)
+
+    def read(self, request_id: str) -> None:
+        """The engine has read a request's prompts."""
+        self._let_in(self._admission.read(request_id, time.monotonic()))
 
     def leave(self, request_id: str, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
         """End a request, whether it ran, failed or gave up waiting; the true counts of tokens, if they are known."""

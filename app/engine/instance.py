@@ -215,6 +215,11 @@ class EngineInstance:
         return int(self._llm.vllm_config.scheduler_config.max_num_seqs)
 
     @property
+    def step_tokens(self) -> int:
+        """Most tokens of one step."""
+        return int(self._llm.vllm_config.scheduler_config.max_num_batched_tokens)
+
+    @property
     def special_token_ids(self) -> frozenset[int]:
         return frozenset(self._llm.get_tokenizer().all_special_ids)
 

@@ -40,7 +40,11 @@ class EngineLife:
         self.instance, self.smoke = instance, smoke
         self.slots, self.window = slots, settings.queue.window or instance.window
         self.queue = AdmissionQueue(
-            slots=slots, window=self.window, max_age_s=settings.queue.max_age_s, bounds=_bounds(settings.queue)
+            slots=slots,
+            window=self.window,
+            max_age_s=settings.queue.max_age_s,
+            bounds=_bounds(settings.queue),
+            step_tokens=instance.step_tokens,
         )
         self.loader = AdapterLoader(
             Transfers(instance),

@@ -35,6 +35,7 @@ class OutputLog:
         self._usages: dict[str, Usage] = {}
         self._sequences: dict[str, Usage] = {}
         self._awaited: dict[str, tuple[int, Callable[[], None]]] = {}
+        self._unread: dict[str, tuple[int, Callable[[], None]]] = {}
 
     def when_ended(self, request_id: str, sequences: int, then: Callable[[], None]) -> None:
         """Call ``then`` once so many sequences of the request have ended in the engine, whoever has read what of them.
@@ -43,12 +44,17 @@ class OutputLog:
         """
         self._awaited[request_id] = (sequences, then)
 
+    def when_read(self, request_id: str, prompts: int, then: Callable[[], None]) -> None:
+        """Call ``then`` once so many prompts of the request have had a token; as :meth:`when_ended`."""
+        self._unread[request_id] = (prompts, then)
+
     def was_finite(self, request_id: str) -> bool:
         return request_id not in self._not_finite
 
     def take(self, request_id: str) -> Usage | None:
         """The tokens of a request that has ended or is given up, if it had any; nothing of it is kept."""
         self._awaited.pop(request_id, None)
+        self._unread.pop(request_id, None)
         usage = self._usages.pop(request_id, None)
         for sequence in usage.sequences if usage else ():
             self._sequences.pop(sequence, None)
@@ -83,7 +89,8 @@ class OutputLog:
 
     def _begin(self, state: Any, output: Any) -> Usage:
         """The usage of a sequence that is seen for the first time."""
-        usage = self._usages.setdefault(own_id(state.external_req_id), Usage())
+        request_id = own_id(state.external_req_id)
+        usage = self._usages.setdefault(request_id, Usage())
         usage.sequences.append(output.request_id)
         self._sequences[output.request_id] = usage
         if usage.first_at is None:
@@ -93,14 +100,18 @@ class OutputLog:
             usage.prompt_tokens += state.prompt_len
             if output.prefill_stats:
                 usage.cached_tokens += output.prefill_stats.num_cached_tokens
+            self._call_after(self._unread, request_id, len(usage.prompts))
         return usage
 
     def _end(self, usage: Usage) -> None:
         usage.ended += 1
-        request_id = own_id(next(iter(usage.prompts)))
-        sequences, then = self._awaited.get(request_id, (0, None))
-        if then and usage.ended == sequences:
-            del self._awaited[request_id]
+        self._call_after(self._awaited, own_id(next(iter(usage.prompts))), usage.ended)
+
+    def _call_after(self, awaited: dict[str, tuple[int, Callable[[], None]]], request_id: str, count: int) -> None:
+        """Call what waits for so many of a request, once."""
+        wanted, then = awaited.get(request_id, (0, None))
+        if then and count == wanted:
+            del awaited[request_id]
             # Not from within vLLM's own loop, which would end with an error here.
             asyncio.get_running_loop().call_soon(then)
 

@@ -3,12 +3,13 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
-from app.engine.answers import Events, sequence_count
+from app.engine.answers import Events, prompt_count, sequence_count
 from app.engine.arguments import engine_arguments
 from app.engine.base import (
     Answer,
@@ -164,6 +165,7 @@ class VllmEngine:
             if trace:
                 trace.load(came, lease.phases)
         held = Held(life, request, lease, lambda slot_s: self._used(request, lease, came, slot_s), trace)
+        self._log.when_read(request.request_id, prompt_count(request.body), partial(life.queue.read, wanted.request_id))
         # A client that reads slowly holds no slot.
         self._log.when_ended(request.request_id, sequence_count(request.body), held.release)
         try:

@@ -25,23 +25,29 @@ def ticket(request: EngineRequest) -> Ticket:
         tenant=request.tenant,
         weight=request.weight,
         version_id=request.adapter.version_id if request.adapter else None,
-        prompt_tokens=_tokens(_prompt(request)),
+        prompt_tokens=_prompt_tokens(request),
         output_tokens=sequences * int(output_tokens),
         sequences=sequences,
         deadline=deadline,
     )
 
 
-def _prompt(request: EngineRequest) -> Any:
+def _prompt_tokens(request: EngineRequest) -> int:
+    if request.rendered is not None:
+        return sum(request.rendered.counts)
     if request.prompt is not None:
-        return request.prompt
-    return request.body.get("prompt") or [message.get("content") for message in request.body.get("messages", ())]
+        return _tokens(request.prompt)
+    messages: list[dict[str, Any]] = request.body.get("messages", [])
+    # What a template makes of tools may be longer than all that is said.
+    told = [request.body.get("tools"), *(message.get("tool_calls") for message in messages)]
+    contents = [message.get("content") for message in messages]
+    return _tokens(request.body.get("prompt") or contents) + _bytes(told) // _BYTES_PER_TOKEN
 
 
 def _tokens(prompt: Any) -> int:
     """Tokens of a text, of token ids, or of a list of either; exact for token ids."""
     if isinstance(prompt, str):
-        return 1 + len(prompt) // _BYTES_PER_TOKEN
+        return 1 + _bytes(prompt) // _BYTES_PER_TOKEN
     if isinstance(prompt, list):
         if prompt and isinstance(prompt[0], int):
             return len(prompt)
@@ -49,3 +55,18 @@ def _tokens(prompt: Any) -> int:
     if isinstance(prompt, dict):
         return _tokens(prompt.get("text"))
     return 0
+
+
+def _bytes(value: Any) -> int:
+    """Bytes in UTF-8 of all texts in a JSON value, names of fields among them, however deep they are."""
+    total, rest = 0, [value]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, str):
+            # JSON may have half a surrogate pair.
+            total += len(one) if one.isascii() else len(one.encode(errors="surrogatepass"))
+        elif isinstance(one, list):
+            rest += one
+        elif isinstance(one, dict):
+            rest += [*one, *one.values()]
+    return total

@@ -4,13 +4,15 @@ import itertools
 from collections.abc import Iterator
 from math import inf
 
+from app.scheduling import snapshot
 from app.scheduling.counters import CREDIT_S, Counters
 from app.scheduling.estimates import Forecast, Rate
 from app.scheduling.queues import BASE, Place, Request
 from app.scheduling.reserve import TIMES, Reserve
 from app.scheduling.slots import Slots
-from app.scheduling.snapshot import QueueSnapshot, TenantState, VersionState
+from app.scheduling.snapshot import QueueSnapshot
 from app.scheduling.ticket import Bounds, Refused, Ticket
+from app.scheduling.unread import Unread
 
 
 class Admission:
@@ -19,7 +21,8 @@ class Admission:
     - The sequences in flight fill the window and never exceed it; a request with more of them runs alone. The next
       request waits until it fits, and those behind it wait with it. A tenant that queues takes more than its share of
       the window only as far as that leaves places free for others (:mod:`app.scheduling.reserve`), unless it is for a
-      version that waits for a slot.
+      version that waits for a slot. What the engine has not read of prompts is bounded in the same way, of all and of
+      each tenant (:mod:`app.scheduling.unread`).
     - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.counters`), and of it the request
       that came first, among those whose version holds a slot, could have a free one, or needs none.
     - Versions with requests in flight never exceed the slots; see :class:`app.scheduling.slots.Slots`. A version has
@@ -33,9 +36,10 @@ class Admission:
         window: sequences that may run at once.
         max_age_s: how long a staged version may be passed over by requests for versions that hold slots.
         credit_s: see :mod:`app.scheduling.counters`.
+        step_tokens: see :mod:`app.scheduling.unread`.
 
     Raises:
-        ValueError: fewer than 1 slot or sequence, or a negative age or credit.
+        ValueError: fewer than 1 slot, sequence or token, or a negative age or credit.
     """
 
     def __init__(
@@ -45,11 +49,12 @@ class Admission:
         window: int,
         max_age_s: float = 0.5,
         credit_s: float = CREDIT_S,
+        step_tokens: float = inf,
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
     ) -> None:
-        allowed = (("slots", slots, 1), ("window", window, 1), ("max_age_s", max_age_s, 0), ("credit_s", credit_s, 0))
-        for name, value, least in allowed:
-            if not value >= least:
+        least_one = {"slots": slots, "window": window, "step_tokens": step_tokens}
+        for name, value in (least_one | {"max_age_s": max_age_s, "credit_s": credit_s}).items():
+            if not value >= (least := int(name in least_one)):
                 raise ValueError(f"{name}: found {value}, allowed {least} or more")
         self._window, self._bounds = window, bounds
         self._requests: dict[str, Request] = {}
@@ -57,7 +62,7 @@ class Admission:
         self._in_flight = self._running = 0
         self._counters = Counters(credit_s)
         self._slots = Slots(slots, max_age_s, self._counters, self._numbers)
-        self._reserve = Reserve(window)
+        self._reserve, self._unread = Reserve(window), Unread(step_tokens)
         self._forecast = Forecast(self._counters)
         #: Weighted tokens of requests that ended, and slots that were given, while there was more to do than that.
         self._served, self._turns = Rate(), Rate()
@@ -79,7 +84,9 @@ class Admission:
             Refused: and nothing has changed.
             ValueError: the id is known, the weight is not above 0, or a number is negative.
         """
-        self._validate(ticket)
+        if ticket.request_id in self._requests:
+            raise ValueError(f"request {ticket.request_id!r} has entered already")
+        ticket.validate()
         self._tick(now)
         self._slots.pass_time(now)
         if ticket.tenant and not self._runs_at_once(ticket):
@@ -90,6 +97,17 @@ class Admission:
         self._requests[ticket.request_id] = request
         self._counters.queue(ticket, tenant)
         self._slots.join(request, now)
+        return self._advance(now)
+
+    def read(self, request_id: str, now: float) -> tuple[str, ...]:
+        """The engine has read a request's prompts, known or not; returns the ids of requests that may run now."""
+        request = self._requests.get(request_id)
+        if request:
+            self._unread.remove(request)
+        if request is None or not self.waiting:
+            return ()
+        self._tick(now)
+        self._slots.pass_time(now)
         return self._advance(now)
 
     def leave(
@@ -144,37 +162,16 @@ class Admission:
 
     def snapshot(self, now: float) -> QueueSnapshot:
         """Tenants and versions with a request that waits or runs."""
-        return QueueSnapshot(
-            tenants=tuple(
-                TenantState(tenant.name, tenant.weight, tenant.running, tenant.waiting, tenant.counter)
-                for tenant in self._counters.busy()
-            ),
-            versions=tuple(
-                VersionState(
-                    version_id=version.version_id,
-                    running=version.running,
-                    waiting=len(version.waiting),
-                    oldest_wait_s=now - version.first.arrived if version.waiting else 0.0,
-                    holds_slot=version.holds_slot,
-                    draining=version.drains_since is not None,
-                )
-                for version in self._slots.versions()
-            ),
-        )
-
-    def _validate(self, ticket: Ticket) -> None:
-        if ticket.request_id in self._requests:
-            raise ValueError(f"request {ticket.request_id!r} has entered already")
-        if not 0 < ticket.weight < inf:
-            raise ValueError(f"weight: found {ticket.weight}, allowed above 0")
-        if ticket.prompt_tokens < 0 or ticket.output_tokens < 0 or ticket.sequences < 0:
-            raise ValueError(f"tokens and sequences: found a negative number in {ticket}")
-        if ticket.version_id is not None and ticket.version_id < 0:
-            raise ValueError(f"version_id: found {ticket.version_id}, allowed 0 or more")
+        return snapshot.taken(self._counters.busy(), self._slots.versions(), now)
 
     def _runs_at_once(self, ticket: Ticket) -> bool:
         place, free = self._slots.place(_version_id(ticket)), self._slots.free
         if place is not Place.OPEN and not (place is Place.READY and free):
+            return False
+        tenant = self._counters.find(ticket.tenant)
+        if not self._unread.has_room(ticket.prompt_tokens) or (
+            tenant and place is Place.OPEN and self._unread.fills_part(tenant, ticket.prompt_tokens)
+        ):
             return False
         if not ticket.sequences or not self._in_flight:
             return True
@@ -258,12 +255,14 @@ class Admission:
         if room <= 0:
             return None
         request = self._slots.pick(self._keeps_back)
-        return request if request and (request.ticket.sequences <= room or not self._in_flight) else None
+        if request is None or not self._unread.has_room(request.ticket.prompt_tokens):
+            return None
+        return request if request.ticket.sequences <= room or not self._in_flight else None
 
     def _keeps_back(self, request: Request) -> bool:
-        """Whether a waiting request would take a place that is kept free for others."""
+        """Whether a waiting request would take what is kept free for others: a place, or the engine's next steps."""
         tenant, room = request.tenant, self._window - self._in_flight
-        return (
+        return self._unread.fills_part(tenant, request.ticket.prompt_tokens) or (
             request.ticket.sequences + self._reserve.places > room
             and self._reserve.is_late(request.arrived)
             and not self._counters.has_credit(tenant)
@@ -281,6 +280,7 @@ class Admission:
         request.version.service += request.cost
         self._running += 1
         self._in_flight += request.ticket.sequences
+        self._unread.add(request)
         if request.reserved:
             self._reserve.take(request.ticket.sequences)
 
@@ -289,6 +289,7 @@ class Admission:
         request.version.service += cost - request.cost
         self._running -= 1
         self._in_flight -= request.ticket.sequences
+        self._unread.remove(request)
         if request.reserved:
             self._reserve.give(request.ticket.sequences)
         self._served.add(cost, now)

@@ -103,8 +103,7 @@ class Counters:
     def in_order(self, *, slot_free: bool) -> Iterator[Tenant]:
         """The tenants whose lines are to be looked at, by counter; one may come twice."""
         rankings = [self._open, self._ready] if slot_free else [self._open]
-        orders = [[(ranking[name], name) for name in ranking.ordered()] for ranking in rankings]
-        return (self._tenants[name] for _, name in merge(*orders))
+        return (self._tenants[name] for _, name in merge(*map(_entries, rankings)))
 
     def has_credit(self, tenant: Tenant) -> bool:
         """Whether a tenant that competes was served less than those who always wait."""
@@ -257,6 +256,11 @@ class Counters:
     def _expected(self, tenant: Tenant, output_tokens: int, sequences: int) -> float:
         average = self._average if tenant.average is None else tenant.average
         return output_tokens if average is None else min(output_tokens, average * sequences)
+
+
+def _entries(ranking: Ranking[str, float]) -> Iterator[tuple[float, str]]:
+    """Its keys and items by key, no further than they are asked for."""
+    return ((ranking[name], name) for name in ranking.ordered())
 
 
 def _averaged(average: float | None, newest: float) -> float:

@@ -28,6 +28,7 @@ class Tenant:
         counter: weighted tokens charged, over the weight at the time.
         outstanding: the part of ``counter`` that is an estimate, of requests that run.
         in_flight: sequences that run.
+        unread: tokens of prompts that were given to the engine and are not read.
         prompt_tokens, output_tokens, sequences: sums over the tickets that wait.
         average: of the true output tokens per sequence lately, or None before the first.
         claims: lines in any place but COLD.
@@ -41,6 +42,7 @@ class Tenant:
     running: int = 0
     waiting: int = 0
     in_flight: int = 0
+    unread: float = 0.0
     prompt_tokens: int = 0
     output_tokens: int = 0
     sequences: int = 0
@@ -117,6 +119,7 @@ class Request:
         cost: weighted tokens that were charged for it when it was admitted.
         share: what that added to its tenant's counter.
         reserved: its tenant had credit when it was admitted.
+        unread: tokens that its prompts count as while the engine has not read them.
     """
 
     ticket: Ticket
@@ -129,3 +132,4 @@ class Request:
     cost: float = 0.0
     share: float = 0.0
     reserved: bool = False
+    unread: float = 0.0

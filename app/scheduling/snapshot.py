@@ -1,6 +1,9 @@
 """What can be seen of the queue at one moment."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from app.scheduling.queues import Tenant, Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +40,24 @@ class QueueSnapshot:
 
     tenants: tuple[TenantState, ...]
     versions: tuple[VersionState, ...]
+
+
+def taken(tenants: Iterable[Tenant], versions: Iterable[Version], now: float) -> QueueSnapshot:
+    """What is seen of these tenants and versions."""
+    return QueueSnapshot(
+        tenants=tuple(
+            TenantState(tenant.name, tenant.weight, tenant.running, tenant.waiting, tenant.counter)
+            for tenant in tenants
+        ),
+        versions=tuple(
+            VersionState(
+                version_id=version.version_id,
+                running=version.running,
+                waiting=len(version.waiting),
+                oldest_wait_s=now - version.first.arrived if version.waiting else 0.0,
+                holds_slot=version.holds_slot,
+                draining=version.drains_since is not None,
+            )
+            for version in versions
+        ),
+    )

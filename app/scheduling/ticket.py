@@ -1,6 +1,7 @@
 """What the scheduler knows of a request, and what it says when it refuses one."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 
@@ -27,6 +28,17 @@ class Ticket:
     output_tokens: int
     sequences: int = 1
     deadline: float | None = None
+
+    def validate(self) -> None:
+        """Raises:
+        ValueError: the weight is not above 0, or a number is negative.
+        """
+        if not 0 < self.weight < inf:
+            raise ValueError(f"weight: found {self.weight}, allowed above 0")
+        if self.prompt_tokens < 0 or self.output_tokens < 0 or self.sequences < 0:
+            raise ValueError(f"tokens and sequences: found a negative number in {self}")
+        if self.version_id is not None and self.version_id < 0:
+            raise ValueError(f"version_id: found {self.version_id}, allowed 0 or more")
 
 
 @dataclass(frozen=True, slots=True)

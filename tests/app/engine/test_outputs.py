@@ -129,6 +129,27 @@ def test_outputs_of_a_request_that_was_given_up_leave_nothing() -> None:
     assert log.take("gone") is None
 
 
+async def test_prompts_are_read_once_each_has_a_token() -> None:
+    processor, log = Processor("cmpl-two-0", "cmpl-two-1", "chatcmpl-gone"), OutputLog()
+    # Two sequences of one prompt.
+    processor.request_states["cmpl-two-0-5e6f"] = processor.request_states["cmpl-two-0-1a2b"]
+    log.watch(processor)
+    told: list[str] = []
+    log.when_read("two", 2, lambda: told.append("two"))
+    log.when_read("gone", 1, lambda: told.append("gone"))
+    again = SimpleNamespace(**vars(output("", 0)) | {"request_id": "cmpl-two-0-5e6f"})
+    processor.process_outputs([output("cmpl-two-0", 0), again], 1.0)
+    await asyncio.sleep(0)
+    assert told == []
+    log.take("gone")
+    both = [output("cmpl-two-0", 0), output("cmpl-two-1", 0), output("chatcmpl-gone", 0)]
+    processor.process_outputs(both, 2.0)
+    assert told == [], "not within vLLM's own loop"
+    processor.process_outputs(both, 3.0)
+    await asyncio.sleep(0)
+    assert told == ["two"]
+
+
 async def test_the_end_of_every_sequence_is_told_once_whoever_reads() -> None:
     processor, log = Processor("cmpl-two-0", "cmpl-two-1", "chatcmpl-other"), OutputLog()
     log.watch(processor)

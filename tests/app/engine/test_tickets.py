@@ -4,10 +4,17 @@ import time
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from adapters.identity import VersionKey
 from app.engine.base import Endpoint, EngineRequest
+from app.engine.rendering import Rendered
 from app.engine.tickets import ticket
+
+
+class Body(BaseModel):
+    """Whatever vLLM made of a request."""
+
 
 KEY = VersionKey(7, "0" * 64, "1" * 64, 1, 1)
 
@@ -25,6 +32,9 @@ def request(body: dict[str, Any], **fields: Any) -> EngineRequest:
         ({"prompt": "four letters a token", "max_tokens": 0}, 6, 0, 1),
         ({"prompt": ["", "abcd"], "max_tokens": 1}, 3, 2, 2),
         ({"messages": [{"role": "user", "content": "abcdefgh"}], "max_completion_tokens": 3}, 3, 3, 1),
+        ({"prompt": "\u6c49" * 8 + "\U0001f34b\ud800", "max_tokens": 1}, 8, 1, 1),
+        ({"messages": [{"role": "user", "content": "x"}], "tools": [{"function": {"name": "f" * 388}}]}, 101, 256, 1),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "y" * 76}}]}]}, 22, 256, 1),
         ({"messages": [{"content": [{"type": "text", "text": "abcdefgh"}]}, {"role": "assistant"}]}, 3, 256, 1),
     ],
 )
@@ -39,6 +49,18 @@ def test_tokens_are_counted_or_guessed(
 def test_a_rendered_prompt_is_what_counts() -> None:
     made = ticket(request({"messages": [{"role": "user", "content": "x"}]}, prompt="y" * 400))
     assert made.prompt_tokens == 101
+
+
+def test_what_was_counted_for_limits_is_not_guessed() -> None:
+    rendered = Rendered(Body(), [{"prompt_token_ids": [1] * 30}, {"prompt_token_ids": [1] * 3}])
+    assert ticket(request({"prompt": ["a", "b"]}, rendered=rendered)).prompt_tokens == 33
+
+
+def test_nothing_is_too_deep_to_be_counted() -> None:
+    tools: list[Any] = []
+    for _ in range(100_000):
+        tools = [tools]
+    assert ticket(request({"messages": [], "tools": tools})).prompt_tokens == 0
 
 
 def test_whose_it_is_and_until_when() -> None:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from math import ceil, floor, inf
 
+from app.scheduling import unread
 from app.scheduling.ages import DRAIN_KEPT, DRAINS_SEEN
 from app.scheduling.ticket import Ticket
 from tests.app.scheduling.records import Request, Version
@@ -60,6 +61,13 @@ class Model(Shares):
         if version_id in self.holders - self.pinned and not self.running(version_id):
             self.release(version_id, now)
         self.forget(request.ticket.tenant)
+        return self.advance(now)
+
+    def read(self, request_id: str, now: float) -> list[str]:
+        self.requests[request_id].read = True
+        if all(request.running for request in self.requests.values()):
+            return []
+        self.tick(now)
         return self.advance(now)
 
     def staged(self, version_id: int, now: float) -> list[str]:
@@ -176,7 +184,10 @@ class Model(Shares):
             return None
         while able:
             chosen, tenant = self.choose(able)
-            if self.place(chosen) == "ready" or not self.keeps_back(chosen, room):
+            if self.place(chosen) == "ready" or not (self.keeps_back(chosen, room) or self.fills_part(chosen)):
+                most = unread.PART * unread.STEPS * self.step_tokens
+                if self.unread() + self.counted(chosen.ticket.prompt_tokens) > most:
+                    return None
                 return chosen if chosen.ticket.sequences <= room or not self.in_flight() else None
             able = [request for request in able if request.ticket.tenant != tenant]
         return None

@@ -1,9 +1,11 @@
 """Admission and the model side by side: asked the same, they must answer and show the same."""
 
 import copy
+from math import inf
 
 import pytest
 
+from app.scheduling import unread
 from app.scheduling.admission import Admission
 from app.scheduling.ticket import Bounds, Refused, Ticket
 from tests.app.scheduling.model import Model
@@ -20,13 +22,21 @@ class Pair:
         bound: requests that may wait; of one tenant one less.
     """
 
-    def __init__(self, *, slots: int, window: int, max_age_s: float, credit_s: float, bound: int = 10**6) -> None:
+    def __init__(
+        self,
+        *,
+        slots: int,
+        window: int,
+        max_age_s: float,
+        credit_s: float,
+        step_tokens: float = inf,
+        bound: int = 10**6,
+    ) -> None:
         self.slots, self.window, self.now, self.count = slots, window, 0.0, 0
         self.bounds = Bounds(requests=bound, tenant_requests=bound - 1, seconds=1e15)
-        self.admission = Admission(
-            slots=slots, window=window, max_age_s=max_age_s, credit_s=credit_s, bounds=self.bounds
-        )
-        self.model = Model(slots=slots, window=window, max_age_s=max_age_s, credit_s=credit_s)
+        rules = {"max_age_s": max_age_s, "credit_s": credit_s, "step_tokens": step_tokens}
+        self.admission = Admission(slots=slots, window=window, bounds=self.bounds, **rules)
+        self.model = Model(slots=slots, window=window, **rules)
         #: Pinned versions and the requests that keep their slots.
         self.keepers: dict[int, str] = {}
 
@@ -65,6 +75,10 @@ class Pair:
     def leave(self, name: str, prompt: int | None = None, output: int | None = None) -> None:
         expected = self.model.leave(name, self.now, prompt, output)
         assert list(self.admission.leave(name, self.now, prompt_tokens=prompt, output_tokens=output)) == expected
+        self.check()
+
+    def read(self, name: str) -> None:
+        assert list(self.admission.read(name, self.now)) == self.model.read(name, self.now)
         self.check()
 
     def stage(self, version: int) -> None:
@@ -114,6 +128,7 @@ class Pair:
         assert len({ticket.version_id for ticket in running} - {None}) <= len(self.model.holders) <= self.slots
         sequences = [ticket.sequences for ticket in running if ticket.sequences]
         assert sum(sequences) <= self.window or len(sequences) == 1
+        assert self.model.unread() <= unread.PART * unread.STEPS * self.model.step_tokens
 
     def finish(self) -> None:
         """Whoever waits is admitted once those before them end and all is staged; nothing stays."""

@@ -16,6 +16,7 @@ class Request:
     started: float = 0.0
     cost: float = 0.0
     reserved: bool = False
+    read: bool = False
 
 
 @dataclass(eq=False)

@@ -2,17 +2,22 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from math import inf
 
-from app.scheduling import reserve
+from app.scheduling import reserve, unread
 from tests.app.scheduling.records import Account, Peaks, Request
 
 
 @dataclass(eq=False, kw_only=True)
 class Shares:
-    """Tenants' accounts and the window; see :mod:`app.scheduling.counters` and :mod:`app.scheduling.reserve`."""
+    """Tenants' accounts, the window, and what the engine reads.
+
+    See :mod:`app.scheduling.counters`, :mod:`app.scheduling.reserve` and :mod:`app.scheduling.unread`.
+    """
 
     window: int
     credit_s: float
+    step_tokens: float = inf
     requests: dict[str, Request] = field(default_factory=dict)
     accounts: defaultdict[str, Account] = field(default_factory=lambda: defaultdict(Account))
     claimants: set[str] = field(default_factory=set)
@@ -52,6 +57,20 @@ class Shares:
         weights = sum(self.accounts[name].weight for name in names)
         share = self.window * self.accounts[ticket.tenant].weight / weights
         return self.in_flight(ticket.tenant) >= min(reserve.TIMES * share, self.window - most)
+
+    def unread(self, tenant: str | None = None) -> float:
+        """Tokens that the engine has not read, of a tenant or of all."""
+        tickets = [request.ticket for request in self.requests.values() if request.running and not request.read]
+        return sum(self.counted(ticket.prompt_tokens) for ticket in tickets if tenant in (None, ticket.tenant))
+
+    def counted(self, tokens: int) -> float:
+        """What a prompt counts as: no more than a tenant's part."""
+        return min(tokens, unread.STEPS * self.step_tokens)
+
+    def fills_part(self, request: Request) -> bool:
+        """Whether its tenant would have more than its part, and has some of it."""
+        own = self.unread(request.ticket.tenant)
+        return own > 0 and own + self.counted(request.ticket.prompt_tokens) > unread.STEPS * self.step_tokens
 
     def has_credit(self, tenant: str) -> bool:
         return self.accounts[tenant].counter < self.floor

@@ -1,6 +1,8 @@
 """Admission against the model: the same answers, whatever happens in whatever order."""
 
 import random
+from math import inf
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -19,11 +21,12 @@ class AdmissionMachine(RuleBasedStateMachine):
         window=st.integers(1, 5) | st.sampled_from([8, 16]),
         max_age_s=st.sampled_from([0.0, 1.0, 2.0]),
         credit_s=st.sampled_from([0.0, 0.7, 100.0]),
+        step_tokens=st.sampled_from([inf, 10, 30]),
         bound=st.sampled_from([10**6, 4]),
         staged=st.sets(st.sampled_from(VERSIONS)),
     )
-    def start(self, slots: int, window: int, max_age_s: float, credit_s: float, bound: int, staged: set[int]) -> None:
-        self.pair = Pair(slots=slots, window=window, max_age_s=max_age_s, credit_s=credit_s, bound=bound)
+    def start(self, staged: set[int], **bounds: Any) -> None:
+        self.pair = Pair(**bounds)
         for version in staged:
             self.pair.stage(version)
 
@@ -46,6 +49,11 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule(data=st.data(), prompt=st.none() | TOKENS, output=st.none() | TOKENS)
     def finish(self, data: st.DataObject, prompt: int | None, output: int | None) -> None:
         self.pair.leave(data.draw(st.sampled_from(self.pair.running())), prompt, output)
+
+    @precondition(lambda self: bool(self.pair.running()))
+    @rule(data=st.data())
+    def read(self, data: st.DataObject) -> None:
+        self.pair.read(data.draw(st.sampled_from(self.pair.running())))
 
     @precondition(lambda self: bool(self.pair.waiting()))
     @rule(data=st.data())
@@ -98,6 +106,8 @@ def step(pair: Pair, chance: random.Random) -> None:
         pair.enter(wanted, chance.choice("abc"), chance.choice([1.0, 2.0]), chance.randint(0, 50), 20, sequences)
     elif event < 0.42:
         pair.enter(version, "", 1.0, 0, 0, sequences=0)
+    elif event < 0.52 and running:
+        pair.read(chance.choice(running))
     elif event < 0.67 and running:
         pair.leave(chance.choice(running), None, chance.choice([None, chance.randint(0, 50)]))
     elif event < 0.72 and waiting:
@@ -123,6 +133,7 @@ def test_long_walks_agree_with_the_model(seed: int) -> None:
         window=chance.choice([*range(1, 7), 8, 16, 24]),
         max_age_s=chance.choice([0.0, 1.0, 2.0]),
         credit_s=chance.choice([0.0, 0.7, 100.0]),
+        step_tokens=chance.choice([inf, 10, 30]),
     )
     for _ in range(300):
         step(pair, chance)
