@@ -188,7 +188,12 @@ class Traffic:
 
 
 async def _events(answer: httpx.Response) -> AsyncGenerator[str, None]:
-    """The data of each event."""
-    async for line in answer.aiter_lines():
-        if line:
+    """The data of each event.
+
+    (httpx's lines also end at characters that JSON may have in the middle of a text, such as U+0085.)
+    """
+    rest = ""
+    async for text in answer.aiter_text():
+        *lines, rest = (rest + text).split("\n")
+        for line in filter(None, lines):
             yield line.removeprefix("data: ")
