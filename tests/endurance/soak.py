@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -108,8 +109,8 @@ def run(
     at_rest: list[dict[str, float]] = []
     began = time.monotonic()
     for end in (warm_up, minutes):
-        with _arriving(traffic, _SHARE * capacity):
-            _sample(server, churn, began, began + 60 * end, samples)
+        with _arriving(traffic, _SHARE * capacity) as asking:
+            _sample(server, churn, began, began + 60 * end, samples, asking)
         time.sleep(_REST_S)
         at_rest.append(measure(server))
         tell(json.dumps(at_rest[-1]))
@@ -125,20 +126,25 @@ def run(
 
 
 @contextmanager
-def _arriving(traffic: Traffic, rate: float) -> Iterator[None]:
+def _arriving(traffic: Traffic, rate: float) -> Iterator["Future[None]"]:
     """Clients that come at this rate for as long as the context lasts, and then are waited for."""
-    asking = threading.Thread(target=asyncio.run, args=(traffic.arrive(rate),))
-    asking.start()
-    try:
-        yield
-    finally:
-        traffic.stop()
-        asking.join()
+    with ThreadPoolExecutor(1) as thread:
+        asking = thread.submit(lambda: asyncio.run(traffic.arrive(rate)))
+        try:
+            yield asking
+        finally:
+            traffic.stop()
+    asking.result()
 
 
-def _sample(server: Server, churn: Churn, began: float, end: float, samples: list[dict[str, float]]) -> None:
+def _sample(
+    server: Server, churn: Churn, began: float, end: float, samples: list[dict[str, float]], asking: "Future[None]"
+) -> None:
     churned = time.monotonic()
     while (now := time.monotonic()) < end:
+        # Nothing grows where nobody asks.
+        if asking.done():
+            asking.result()
         samples.append({"minute": (now - began) / 60, **measure(server)})
         if now > churned + _CHURN_S:
             churned = now
