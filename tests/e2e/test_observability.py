@@ -67,7 +67,7 @@ def watched(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 def ask(client: httpx.Client, *adapters: str) -> dict[str, httpx.Response]:
     """A few requests of each kind; of more adapters than slots some are cold, and the last of them is warm then."""
-    body = {"prompt": f"What is {SECRET}?", "max_tokens": 4, "temperature": 0}
+    body = {"prompt": f"What is {SECRET}?", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
     chat = {"messages": [{"role": "user", "content": SECRET}], "max_tokens": 4}
     first = [client.post("/v1/completions", json={**body, "model": adapter}) for adapter in adapters * 2]
     hurry = {"x-request-timeout": "0.000000001"}
