@@ -206,7 +206,7 @@ def test_what_is_seen_of_a_steady_machine_is_what_it_costs(step_s: float, token_
         costs.learn(streams, 0, step_s + token_s * streams)
         costs.learn(streams, 100, step_s + token_s * (streams + 100))
     alone = step_s + token_s * streams
-    most = max(0.05, 2.5 * alone if streams else 4 * step_s)
+    most = max(0.05, 1.75 * alone if streams else 4 * step_s)
     allowed = costs.tokens_of_prompt(streams)
     assert allowed is not None
     assert allowed == pytest.approx((most - alone) / token_s, rel=0.05, abs=1)
