@@ -16,7 +16,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 #: A step with one prompt takes at most the first of these, or so many times what it takes with its streams alone; where
 #: it has none, so many times what an empty one takes.
-_SECONDS, _OF_STREAMS, _OF_EMPTY = 0.04, 1.6, 4.0
+_SECONDS, _OF_STREAMS, _OF_EMPTY = 0.05, 1.75, 4.0
 #: So many prompts may each have that in a step. With one, a server that is full of short ones served 5 % less.
 _PROMPTS = 4
 #: More than a prompt has.

@@ -108,7 +108,7 @@ def test_a_fresh_engine_takes_prompts_as_vllm_does(tmp_path: Path) -> None:
     assert fresh.steps == [{"0": PROMPT}]
 
 
-def test_a_stream_gets_a_token_every_40_ms_while_a_long_prompt_is_read(machine: Machine) -> None:
+def test_a_stream_gets_a_token_every_50_ms_while_a_long_prompt_is_read(machine: Machine) -> None:
     stream = machine.send(3)
     machine.step(3)
     machine.steps.clear()
@@ -117,8 +117,8 @@ def test_a_stream_gets_a_token_every_40_ms_while_a_long_prompt_is_read(machine: 
     reading = [step for step in machine.steps if step.get(long, 0) > 1]
     assert all(step[stream] == 1 for step in machine.steps)
     assert sum(step[long] for step in reading) == PROMPT
-    assert max(map(seconds, reading)) <= 0.04
-    assert max(map(seconds, reading)) > 0.036, "no more steps than it needs"
+    assert max(map(seconds, reading)) <= 0.05
+    assert max(map(seconds, reading)) > 0.045, "no more steps than it needs"
 
 
 def test_several_long_prompts_take_four_times_as_long_and_each_goes_on(machine: Machine) -> None:
@@ -130,7 +130,7 @@ def test_several_long_prompts_take_four_times_as_long_and_each_goes_on(machine: 
     (step,) = machine.steps
     assert step[stream] == 1
     assert sum(name in step for name in long) == 4
-    assert seconds(step) <= 0.04 + 3 * (0.04 - STEP_S)
+    assert seconds(step) <= 0.05 + 3 * (0.05 - STEP_S)
     machine.step(500)
     assert all(sum(step.get(name, 0) for step in machine.steps) >= PROMPT for name in long)
     assert all(step[stream] == 1 for step in machine.steps)
@@ -206,7 +206,7 @@ def test_what_is_seen_of_a_steady_machine_is_what_it_costs(step_s: float, token_
         costs.learn(streams, 0, step_s + token_s * streams)
         costs.learn(streams, 100, step_s + token_s * (streams + 100))
     alone = step_s + token_s * streams
-    most = max(0.04, 1.6 * alone if streams else 4 * step_s)
+    most = max(0.05, 1.75 * alone if streams else 4 * step_s)
     allowed = costs.tokens_of_prompt(streams)
     assert allowed is not None
     assert allowed == pytest.approx((most - alone) / token_s, rel=0.05, abs=1)
