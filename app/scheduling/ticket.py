@@ -30,8 +30,10 @@ class Ticket:
     deadline: float | None = None
 
     def validate(self) -> None:
-        """Raises:
-        ValueError: the weight is not above 0, or a number is negative.
+        """Check its numbers.
+
+        Raises:
+            ValueError: the weight is not above 0, or a number is negative.
         """
         if not 0 < self.weight < inf:
             raise ValueError(f"weight: found {self.weight}, allowed above 0")
