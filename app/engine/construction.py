@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from vllm import envs
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
@@ -35,6 +36,7 @@ def construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
     Raises:
         Exception: whatever vLLM raises when it cannot start.
     """
+    envs.disable_envs_cache()  # of the life before, see below
     os.environ.update(ENVIRONMENT)
     # Its processes would trace their own steps there, by another protocol and unasked. Ours has read it by now.
     os.environ.pop("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", None)
@@ -49,7 +51,10 @@ def construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
     if not config.parallel_config.numa_bind:
         engine_utils.get_mp_context = EngineContext
     # "Disabled" are vLLM's own loggers; one that is named is asked all the same.
-    return AsyncLLM.from_vllm_config(config, stat_loggers=[EngineStatistics], disable_log_stats=True), args
+    llm = AsyncLLM.from_vllm_config(config, stat_loggers=[EngineStatistics], disable_log_stats=True)
+    # Its processes do it by themselves: every request asks the environment for the same things, some dozens of times.
+    envs.enable_envs_cache()
+    return llm, args
 
 
 def _scheduler(config: VllmConfig) -> str:

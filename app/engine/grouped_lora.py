@@ -1,13 +1,20 @@
 """LoRA matrices applied adapter by adapter on a CPU.
 
 vLLM's CPU path copies an adapter's matrices once for every token of a step (``lora_weights[token_indices]``) and pads
-every adapter to ``max_lora_rank``. Here tokens are ordered by slot once per batch, and each slot's tokens meet its
-matrices in place, cut to its rank: the segmented product of Punica (Chen et al., 2023). Where these are small, copies
-for every token are quicker still, cut to the largest rank of the batch. Tokens without an adapter are left out; vLLM
-gives them whatever the last slot holds (vllm#48421).
+every adapter to ``max_lora_rank``. Here each token meets its slot's matrices in place, cut to its rank, in one of three
+ways, of which the shapes say which is quickest:
+
+- All together: the matrices of several slots, side by side, are one matrix each. Every token is multiplied by all of
+  them, and what is not its own slot's is cleared in between. That is more arithmetic in fewer calls, for small ones.
+- Group by group: tokens are ordered by slot once per batch, and each slot's meet its matrices: the segmented product of
+  Punica (Chen et al., 2023).
+- Token by token, as vLLM does, for many groups of few tokens with small matrices.
+
+Tokens without an adapter stay as they are; vLLM gives them whatever the last slot holds (vllm#48421).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -19,27 +26,67 @@ from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 #: to 4096 and ranks 8 to 64. At twice the first both ways take the same time; beyond the second the system is asked for
 #: fresh memory each time.
 _GROUP_BYTES, _ALL_BYTES = 2**18, 2**25
+#: Up to so many bytes of matrices, of so many columns, one product for all slots is the quickest way for up to so many
+#: tokens: measured as above, for ranks 8 and 16.
+_TOGETHER_BYTES, _TOGETHER_COLUMNS, _TOGETHER_TOKENS = 2**17, 256, 128
+#: All slots are taken as they lie if they have up to so many times the columns of those in use; else these are copied.
+_AS_THEY_LIE = 4
+
+
+def lay_out(stacked: torch.Tensor) -> torch.Tensor:
+    """The same LoRA B, [slots, 1, outputs, rank], with the outputs of each rank side by side, in the same memory.
+
+    So the matrices of several slots are one without a copy. What was in it is scattered: for slots that nobody uses.
+    """
+    slots, _, outputs, rank = stacked.shape
+    return stacked.view(slots, 1, rank, outputs).transpose(2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """The slots whose matrices are multiplied as one.
+
+    Attributes:
+        slots: one, or several to be copied; None: all as they lie.
+        columns: of all of them.
+        others: [tokens, columns or 1], true where a column is not of the token's slot; None where there is no such.
+    """
+
+    slots: int | torch.Tensor | None
+    rank: int
+    columns: int
+    others: torch.Tensor | None
 
 
 class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ships no types
     """vLLM's CPU wrapper with the products of linear layers grouped by slot.
 
     Args:
+        max_rank: that slots have room for.
         rank_of: the largest rank of the adapter with this id among all its modules.
+        is_finite: whether no slot's LoRA B, used or not, holds anything else than finite numbers: 0 times infinity is
+            not 0, and what is cleared would still reach another adapter's tokens.
     """
 
     def __init__(
-        self, max_num_batched_tokens: int, max_batches: int, device: Any, *, rank_of: Callable[[int], int]
+        self,
+        max_num_batched_tokens: int,
+        max_batches: int,
+        device: Any,
+        *,
+        max_rank: int,
+        rank_of: Callable[[int], int],
+        is_finite: Callable[[], bool],
     ) -> None:
         super().__init__(max_num_batched_tokens, max_batches, device)
-        self._rank_of = rank_of
+        self._max_rank, self._rank_of, self._is_finite = max_rank, rank_of, is_finite
         #: Tokens with an adapter, by slot, and where each of these is among them; whether all tokens have one; slots of
         #: the tokens, as they come or, if some have none, by slot.
         self._rows = self._back = self._slots = torch.empty(0, dtype=torch.long)
         self._all = False
         self._groups: list[tuple[int, int, int, int]] = []
         self._rank = 0
-        self._one_slot: int | None = None
+        self._together: _Together | None = None
 
     def update_metadata(self, mapping: Any, lora_index_to_id: list[int | None], *args: Any, **kwargs: Any) -> None:
         """Order this batch's tokens by slot; called when the batch or the slots changed."""
@@ -58,7 +105,7 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
         self._rows = order[without:]
         self._slots = indices if self._all else indices[self._rows]
         self._back = torch.argsort(order) if self._all else order
-        self._one_slot = used[0] if self._all and len(used) == 1 else None
+        self._together = self._taken_together(indices, used, len(lora_index_to_id))
 
     def add_lora_linear(
         self,
@@ -76,7 +123,7 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
             y: [tokens, sum of output_slices], or with an outer dimension of 1.
             x: [tokens, input size].
             lora_a_stacked: one per slice, [slots, 1, max rank, input size].
-            lora_b_stacked: one per slice, [slots, 1, slice, max rank].
+            lora_b_stacked: one per slice, [slots, 1, slice, max rank], as :func:`lay_out` has them.
             scale: 1; adapters are scaled when they are loaded.
         """
         if not self._groups:
@@ -84,13 +131,20 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
         y, x = y.view(-1, y.shape[-1]), x.view(-1, x.shape[-1])
         start = 0
         for a, b, width in zip(lora_a_stacked, lora_b_stacked, output_slices, strict=True):
-            self._add(y[:, start : start + width], x, a[:, 0, : self._rank], b[:, 0, :, : self._rank], scale)
+            self._add(y[:, start : start + width], x, a[:, 0], b[:, 0].transpose(1, 2), scale)
             start += width
 
     def _add(self, y: torch.Tensor, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, scale: float) -> None:
-        if self._one_slot is not None:
-            y.addmm_(x @ a[self._one_slot].t(), b[self._one_slot].t(), alpha=scale)
+        """Of one slice; ``a`` is [slots, max rank, input size], ``b`` [slots, max rank, slice]."""
+        together = self._together
+        if together is not None and self._together_is_cheaper(together, a, b):
+            a, b = _matrices(together, a), _matrices(together, b)
+            low = x @ a.t()
+            if together.others is not None:
+                low.masked_fill_(together.others, 0)
+            y.addmm_(low, b, alpha=scale)
             return
+        a, b = a[:, : self._rank], b[:, : self._rank]
         product = self._token_by_token if self._copying_is_cheaper(a, b) else self._group_by_group
         added = product(x, a, b)
         if self._all:
@@ -102,15 +156,45 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
         """A copy of its matrices for every token; the small factor goes first in a product, or it is slow."""
         x = x if self._all else x.index_select(0, self._rows)
         low = torch.bmm(x.unsqueeze(1), a.index_select(0, self._slots).transpose(1, 2))
-        return torch.bmm(low, b.index_select(0, self._slots).transpose(1, 2)).squeeze(1)
+        return torch.bmm(low, b.index_select(0, self._slots)).squeeze(1)
 
     def _group_by_group(self, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         x = x.index_select(0, self._rows)
         added = torch.cat(
-            [x[begin:end] @ a[slot, :rank].t() @ b[slot, :, :rank].t() for slot, begin, end, rank in self._groups]
+            [x[begin:end] @ a[slot, :rank].t() @ b[slot, :rank] for slot, begin, end, rank in self._groups]
         )
         return added.index_select(0, self._back) if self._all else added
 
+    def _taken_together(self, indices: torch.Tensor, used: Sequence[int], slots: int) -> _Together | None:
+        """What of this batch's slots could be one matrix, and which of its columns are not a token's own."""
+        of_tokens, rank = indices.unsqueeze(1), self._rank
+        if len(used) == 1:
+            return _Together(used[0], rank, rank, None if self._all else of_tokens != used[0])
+        as_they_lie = slots * self._max_rank <= _AS_THEY_LIE * len(used) * rank
+        if as_they_lie:
+            used, rank = range(slots), self._max_rank
+        columns = len(used) * rank
+        if not columns or columns > _TOGETHER_COLUMNS or len(indices) > _TOGETHER_TOKENS:
+            return None
+        taken = torch.tensor(used)
+        others = taken.repeat_interleave(rank) != of_tokens
+        return _Together(None if as_they_lie else taken, rank, columns, others)
+
+    def _together_is_cheaper(self, together: _Together, a: torch.Tensor, b: torch.Tensor) -> bool:
+        if together.others is None:
+            return True
+        read = together.columns * (a.shape[2] + b.shape[2]) * a.element_size()
+        return (isinstance(together.slots, int) or read <= _TOGETHER_BYTES) and self._is_finite()
+
     def _copying_is_cheaper(self, a: torch.Tensor, b: torch.Tensor) -> bool:
-        copied = len(self._rows) * self._rank * (a.shape[2] + b.shape[1]) * a.element_size()
+        copied = len(self._rows) * self._rank * (a.shape[2] + b.shape[2]) * a.element_size()
         return copied <= min(len(self._groups) * _GROUP_BYTES, _ALL_BYTES)
+
+
+def _matrices(together: _Together, stacked: torch.Tensor) -> torch.Tensor:
+    """[columns, size] of [slots, max rank, size]."""
+    if isinstance(together.slots, int):
+        return stacked[together.slots, : together.rank]
+    if together.slots is None:
+        return stacked.reshape(together.columns, -1)
+    return stacked[:, : together.rank].index_select(0, together.slots).view(together.columns, -1)

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +36,9 @@ _REST_BYTES, _REST_S = 2**18, 2e-4
 #: A file is read in pieces of so many bytes before that, with the same rests.
 _PIECE_BYTES = 2**20
 
+#: In the names of what PEFT writes.
+_LORA_B = ".lora_B."
+
 
 class Stager:
     """The adapters of one worker.
@@ -59,6 +62,8 @@ class Stager:
         self._unreported: set[int] = set()
         self._copies: dict[int, Iterator[None]] = {}
         self._ranks: dict[int, int] = {}
+        #: Slots whose LoRA B may hold more than finite numbers.
+        self._not_finite: set[int] = set()
         self._freed = Freed()
 
     def stage(self, version_id: int, name: str, path: str, evict: list[int]) -> None:
@@ -124,6 +129,10 @@ class Stager:
         """The largest rank among the modules of a version that has a slot; 0 for none."""
         return self._ranks[version_id] if version_id else 0
 
+    def is_finite(self) -> bool:
+        """Whether every slot's LoRA B, used or not, is known to hold finite numbers."""
+        return not self._not_finite
+
     def _apply_adapters(self, requests: set[LoRARequest | None]) -> None:
         """vLLM's, called for every step, which copies its table of all adapters once for each that the step uses."""
         active = self._manager._active_adapters
@@ -154,6 +163,7 @@ class Stager:
         _read_through(Path(request.lora_path) / WEIGHTS_FILE)
         lora = self._workers._load_adapter(request)
         self._manager._create_merged_loras_inplace(lora)
+        lora.is_finite = not PIN_MEMORY and _is_finite(lora)  # only a CPU asks
         self._freed.give_back()
         return lora
 
@@ -161,12 +171,17 @@ class Stager:
         """vLLM's ``activate_adapter`` module by module."""
         index = self._manager.lora_index_to_id.index(None)
         self._manager.lora_index_to_id[index] = lora.id
+        if not lora.is_finite:
+            self._not_finite.add(index)
         for name, module in self._manager.modules.items():
             if layer := self._manager._get_lora_layer_weights(lora, name):
                 module.set_lora(index, layer.lora_a, layer.lora_b)
             else:
                 module.reset_lora(index)
             yield
+        if lora.is_finite:
+            # Only now, as a copy may be given up half-way.
+            self._not_finite.discard(index)
         self._ranks[lora.id] = max(_rank(layer.lora_a) for layer in lora.loras.values())
         self._manager._registered_adapters[lora.id] = Placed(lora.id, lora.rank, {})
         self._manager._active_adapters[lora.id] = None
@@ -177,7 +192,12 @@ class Copied(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
 
     vLLM's has views of the file, which is read, and copied page by page, when a tensor is first used or scaled. Where
     it pins what it reads, it copies by itself.
+
+    Attributes:
+        is_finite: whether its LoRA B is known to hold finite numbers; an upload does, which a dtype may not reach.
     """
+
+    is_finite = False
 
     @classmethod
     def from_lora_tensors(
@@ -188,13 +208,8 @@ class Copied(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
         dtype: torch.dtype | None = None,
         **kwargs: Any,
     ) -> LoRAModel:
-        own, unrested = dict[str, torch.Tensor](), 0
-        for name, tensor in tensors.items():
-            own[name] = tensor.to(dtype=dtype, copy=not PIN_MEMORY)
-            unrested += tensor.nbytes
-            if unrested >= _REST_BYTES:
-                time.sleep(_REST_S)
-                unrested = 0
+        rested = zip(tensors, _rested(tensors.values()), strict=True)
+        own = {name: tensor.to(dtype=dtype) if PIN_MEMORY else _copied(name, tensor, dtype) for name, tensor in rested}
         return super().from_lora_tensors(lora_model_id, own, *args, dtype=dtype, **kwargs)
 
 
@@ -242,6 +257,30 @@ def _read_through(file: Path) -> None:
             time.sleep(_REST_S)
 
 
+def _copied(name: str, tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """A copy that lies in memory as a CPU's slots do: a LoRA B by rank, see :func:`app.engine.grouped_lora.lay_out`."""
+    if _LORA_B not in name:
+        return tensor.to(dtype=dtype, copy=True)
+    return tensor.t().to(dtype=dtype, copy=True, memory_format=torch.contiguous_format).t()
+
+
+def _is_finite(lora: LoRAModel) -> bool:
+    """Whether the sums of all that its LoRA B hold are finite, and so each of these."""
+    parts = (part for layer in lora.loras.values() for part in _parts(layer.lora_b) if part is not None)
+    return all(bool(part.sum().isfinite()) for part in _rested(parts))
+
+
+def _rested(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Each of them, with a rest after every so many bytes."""
+    unrested = 0
+    for tensor in tensors:
+        yield tensor
+        unrested += tensor.nbytes
+        if unrested >= _REST_BYTES:
+            time.sleep(_REST_S)
+            unrested = 0
+
+
 def _rank(lora_a: Any) -> int:
     if isinstance(lora_a, list):
         return max((one.shape[0] for one in lora_a if one is not None), default=0)
@@ -249,9 +288,10 @@ def _rank(lora_a: Any) -> int:
 
 
 def _bytes(lora: LoRAModel) -> int:
-    total = 0
-    for layer in lora.loras.values():
-        for weights in (layer.lora_a, layer.lora_b):
-            parts = weights if isinstance(weights, list) else [weights]
-            total += sum(part.nbytes for part in parts if part is not None)
-    return total
+    weights = [part for layer in lora.loras.values() for part in (*_parts(layer.lora_a), *_parts(layer.lora_b))]
+    return sum(part.nbytes for part in weights if part is not None)
+
+
+def _parts(weights: Any) -> list[torch.Tensor | None]:
+    """Of a merged layer one for each slice."""
+    return weights if isinstance(weights, list) else [weights]

@@ -11,7 +11,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
-from app.engine.grouped_lora import GroupedPunicaWrapper
+from app.engine.grouped_lora import GroupedPunicaWrapper, lay_out
 from app.engine.orphans import end_with_server
 from app.engine.staging import Stager
 from app.engine.steps import BoundedSteps
@@ -65,11 +65,14 @@ class WorkerExtension:
             manager.max_num_batched_tokens,
             manager.max_num_seqs,
             manager.device,
+            max_rank=manager.lora_config.max_lora_rank,
             rank_of=self._tenora_stager.rank_of,
+            is_finite=self._tenora_stager.is_finite,
         )
         for key in manager.punica_wrapper_mapping:
             manager.punica_wrapper_mapping[key] = wrapper
         for module in manager.modules.values():
+            module.lora_b_stacked = tuple(map(lay_out, module.lora_b_stacked))
             module.set_mapping(wrapper)
 
 

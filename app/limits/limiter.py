@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from app.limits.account import Account, Sums
-from app.limits.limits import Limits
+from app.limits.limits import UNLIMITED, Limits
 from app.limits.periods import day_left_s, day_of, month_left_s, month_of
 from app.limits.window import Window
 
@@ -105,12 +105,13 @@ class Limiter:
         self._check({subject: limit.of_requests for subject, limit in limits.items()}, 0, now, at, 0)
 
     def _check(self, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime, cost: int) -> None:
+        limited = {subject: limit for subject, limit in limits.items() if limit != UNLIMITED}
         breaches = [
             breach
-            for subject, limit in limits.items()
+            for subject, limit in limited.items()
             for breach in _breaches(subject, self._account(subject, now, at), limit, tokens, cost, now, at)
         ]
-        self._forget_idle(limits)
+        self._forget_idle(limited)
         if breaches:
             raise max(breaches, key=_wait)
 
@@ -143,13 +144,14 @@ class Limiter:
     def standing(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> Standing:
         """Where a request's subjects stand now."""
         requests, tokens = list[Rate](), list[Rate]()
-        for subject, limit in limits.items():
+        rated = {subject: limit for subject, limit in limits.items() if limit.of_minutes}
+        for subject, limit in rated.items():
             account = self._account(subject, now, at)
             if limit.requests_per_minute is not None:
                 requests.append(_rate(account.requests, limit.requests_per_minute, now))
             if limit.tokens_per_minute is not None:
                 tokens.append(_rate(account.tokens, limit.tokens_per_minute, now))
-        self._forget_idle(limits)
+        self._forget_idle(rated)
         return Standing(min(requests, key=_left, default=None), min(tokens, key=_left, default=None))
 
     def restore(self, subject: Subject, used: Sums, now: float, at: datetime) -> None:

@@ -58,6 +58,11 @@ class Limits:
         )
 
     @property
+    def of_minutes(self) -> bool:
+        """Whether what comes within a minute is limited."""
+        return self.requests_per_minute is not None or self.tokens_per_minute is not None
+
+    @property
     def of_requests(self) -> "Limits":
         """Those that ask nothing of a request but that it comes."""
         return Limits(requests_per_minute=self.requests_per_minute, concurrent_requests=self.concurrent_requests)

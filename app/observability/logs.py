@@ -19,6 +19,8 @@ from app.settings import LogSettings
 #: One line for each answered request.
 ACCESS = "app.access"
 
+#: uvicorn's own, which knows neither whose a request is nor what may not be told.
+_UVICORN_ACCESS = "uvicorn.access"
 _PACKAGES = ("app", "adapters", "uvicorn")
 _encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
@@ -57,6 +59,8 @@ def log_config(settings: LogSettings, vllm_level: str) -> dict[str, Any]:
         name: {"handlers": ["stderr"], "level": level, "propagate": False} for name, level in levels.items()
     }
     loggers[ACCESS] = {"level": settings.level if settings.access else "WARNING"}
+    # Off, by name: when vLLM configures its log anew, it would pass lines of its own on to ``uvicorn`` again.
+    loggers[_UVICORN_ACCESS] = {"handlers": [], "level": settings.level, "propagate": False}
     return {
         "version": 1,
         "disable_existing_loggers": False,

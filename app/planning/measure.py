@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from app.engine.grouped_lora import GroupedPunicaWrapper
+from app.engine.grouped_lora import GroupedPunicaWrapper, lay_out
 
 SLOTS = (16, 64, 256, 1024, 4096)
 #: Tokens of the step, and adapters that they use.
@@ -58,7 +58,14 @@ class Step:
         used = [index * slots // adapters for index in range(adapters)]
         wanted = tuple(used[token % adapters] + 1 for token in range(tokens))
         self._mapping = SimpleNamespace(index_mapping=wanted, prompt_mapping=wanted, is_prefill=True)
-        self._wrapper = GroupedPunicaWrapper(tokens, tokens, torch.device("cpu"), rank_of=lambda _: _RANK)
+        self._wrapper = GroupedPunicaWrapper(
+            tokens,
+            tokens,
+            torch.device("cpu"),
+            max_rank=_SLOT_RANK,
+            rank_of=lambda _: _RANK,
+            is_finite=lambda: True,
+        )
         self._layers = [
             [(_matrices(slots, used, inputs, outputs), inputs, outputs) for inputs, outputs in _MODULES]
             for _ in range(_LAYERS)
@@ -87,9 +94,9 @@ def measure(tokens: int, adapters: int, *, slots: Sequence[int] = SLOTS, rounds:
 
 
 def _matrices(slots: int, used: list[int], inputs: int, outputs: tuple[int, ...]) -> Any:
-    """LoRA A and B as vLLM stacks them; pages of slots that are not used are never touched."""
+    """LoRA A and B as the worker has them; pages of slots that are not used are never touched."""
     a = tuple(torch.zeros(slots, 1, _SLOT_RANK, inputs, dtype=torch.bfloat16) for _ in outputs)
-    b = tuple(torch.zeros(slots, 1, width, _SLOT_RANK, dtype=torch.bfloat16) for width in outputs)
+    b = tuple(lay_out(torch.zeros(slots, 1, width, _SLOT_RANK, dtype=torch.bfloat16)) for width in outputs)
     for slot in used:
         for matrix in a:
             matrix[slot, 0, :_RANK].normal_()

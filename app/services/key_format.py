@@ -5,7 +5,6 @@ The key id (16 characters) is public and finds the row; the secret (43) holds at
 scanners, and a mistyped one is refused without a look into the database.
 """
 
-import hashlib
 import hmac
 import re
 import secrets
@@ -70,7 +69,7 @@ class KeyHasher:
 
 
 def _hmac(pepper: bytes, text: str) -> str:
-    return hmac.new(pepper, text.encode(), hashlib.sha256).hexdigest()
+    return hmac.digest(pepper, text.encode(), "sha256").hex()
 
 
 def _random_text(length: int) -> str:

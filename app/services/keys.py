@@ -71,13 +71,13 @@ class KeyService:
                 is disabled or deleted; the message is the same.
             RegistryUnavailable
         """
-        key_id = parse_key(text or "")
-        if text is None or key_id is None:
-            raise Unauthenticated(_REFUSED)
-        hash_ = self._hasher.hash(text)
+        hash_ = self._hasher.hash(text or "")
         cached = self._cache.get(hash_, self._clock())
         if cached is not None:
             return cached
+        key_id = parse_key(text or "")
+        if text is None or key_id is None:
+            raise Unauthenticated(_REFUSED)
         # Whoever comes after a change here looks anew.
         generation, _ = self._cache.begin()
         return await self._look_ups.run((generation, hash_), lambda: self._look_up(key_id, text))

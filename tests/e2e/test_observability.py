@@ -200,5 +200,7 @@ def test_each_answer_has_its_line(watched: Watched) -> None:
         (line,) = [line for line in access if line["request_id"] == answer.headers["x-request-id"]]
         assert (line["tenant"], line["status"]) == ("pricing", answer.status_code), name
         assert line["trace_id"] == next(iter(watched.trace(name).values())).trace_id
+    # Nor a second one, which vLLM let uvicorn write when it configured its own log.
+    assert '"uvicorn.access"' not in text
     assert SECRET not in text
     assert SECRET.encode() not in b"".join(watched.collector.raw)

@@ -123,6 +123,7 @@ def test_levels() -> None:
         "uvicorn": "ERROR",
         "vllm": "DEBUG",
         ACCESS: "ERROR",
+        "uvicorn.access": "ERROR",
     }
     assert log_config(LogSettings(access=False), "INFO")["loggers"][ACCESS]["level"] == "WARNING"
 
