@@ -33,6 +33,20 @@ def require_cold(server: Server, adapters: Iterable[str]) -> None:
     """
     if not server.admin_headers:
         return
+    tiers = _tiers(server)
+    wrong = {name: tiers[name] for name in adapters if tiers.get(name, "disk") != "disk"}
+    if wrong:
+        raise NotMeasured(f"adapters that are to be on the disk only: found {wrong}")
+
+
+def in_slots(server: Server, adapters: Iterable[str]) -> list[str]:
+    """Those of these adapters that Tenora has in a slot; of other servers all, as they are not asked."""
+    tiers = _tiers(server) if server.admin_headers else dict.fromkeys(adapters, "slot")
+    return [name for name in adapters if tiers.get(name) == "slot"]
+
+
+def _tiers(server: Server) -> dict[str, str]:
+    """Where Tenora has each adapter, by its name."""
     answer = httpx.get(
         f"{server.url}/admin/engine",
         params={"limit": _SHOWN},
@@ -40,13 +54,10 @@ def require_cold(server: Server, adapters: Iterable[str]) -> None:
         timeout=_TIMEOUT_S,
         trust_env=False,
     )
-    places = {
+    return {
         row["name"].partition("/")[2].partition("@")[0]: row["tier"]
         for row in answer.raise_for_status().json()["versions"]["data"]
     }
-    wrong = {name: places[name] for name in adapters if places.get(name, "disk") != "disk"}
-    if wrong:
-        raise NotMeasured(f"adapters that are to be on the disk only: found {wrong}")
 
 
 def load_totals(server: Server) -> dict[str, tuple[float, float]]:

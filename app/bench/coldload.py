@@ -188,7 +188,8 @@ class Measurement:
         names, size = self._names, self._size
         parts = [(ONE, names.one, 1), (SOME, names.some, size.at_once)]
         found = [self._part(server, number, folder, *part) for part in parts]
-        last = names.some[-min(SLOTS, size.at_once) :]
+        # The last ones of all, but for those that Tenora would rather do without than others.
+        last = cold.in_slots(server, names.some[-min(SLOTS, size.at_once) :])
         return [*found, self._part(server, number, folder, WARM, last, 1)]
 
     def _prepare(self, server: Server) -> None:

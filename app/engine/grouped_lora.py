@@ -33,13 +33,22 @@ _TOGETHER_BYTES, _TOGETHER_COLUMNS, _TOGETHER_TOKENS = 2**17, 256, 128
 _AS_THEY_LIE = 4
 
 
-def lay_out(stacked: torch.Tensor) -> torch.Tensor:
-    """The same LoRA B, [slots, 1, outputs, rank], with the outputs of each rank side by side, in the same memory.
+def lies_by_rank(matrix: torch.Tensor) -> bool:
+    """Whether one adapter's LoRA B of this size is kept with the outputs of each rank side by side.
 
-    So the matrices of several slots are one without a copy. What was in it is scattered: for slots that nobody uses.
+    So the matrices of several slots are one without a copy. Larger ones are not taken together, and to turn them takes
+    longer than to read them.
+    """
+    return matrix.nbytes <= _TOGETHER_BYTES
+
+
+def lay_out(stacked: torch.Tensor) -> torch.Tensor:
+    """The same LoRA B of all slots, [slots, 1, outputs, rank], in the same memory, in the order that is kept.
+
+    What was in it is scattered: for slots that nobody uses.
     """
     slots, _, outputs, rank = stacked.shape
-    return stacked.view(slots, 1, rank, outputs).transpose(2, 3)
+    return stacked.view(slots, 1, rank, outputs).transpose(2, 3) if lies_by_rank(stacked[0]) else stacked
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +23,7 @@ from vllm.utils.torch_utils import PIN_MEMORY
 
 from adapters.weights import WEIGHTS_FILE
 from app.engine.freed import Freed
+from app.engine.grouped_lora import lies_by_rank
 
 logger = logging.getLogger(__name__)
 
@@ -208,8 +209,13 @@ class Copied(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
         dtype: torch.dtype | None = None,
         **kwargs: Any,
     ) -> LoRAModel:
-        rested = zip(tensors, _rested(tensors.values()), strict=True)
-        own = {name: tensor.to(dtype=dtype) if PIN_MEMORY else _copied(name, tensor, dtype) for name, tensor in rested}
+        own, unrested = dict[str, torch.Tensor](), 0
+        for name, tensor in tensors.items():
+            own[name] = tensor.to(dtype=dtype) if PIN_MEMORY else _copied(name, tensor, dtype)
+            unrested += tensor.nbytes
+            if unrested >= _REST_BYTES:
+                time.sleep(_REST_S)
+                unrested = 0
         return super().from_lora_tensors(lora_model_id, own, *args, dtype=dtype, **kwargs)
 
 
@@ -258,27 +264,15 @@ def _read_through(file: Path) -> None:
 
 
 def _copied(name: str, tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
-    """A copy that lies in memory as a CPU's slots do: a LoRA B by rank, see :func:`app.engine.grouped_lora.lay_out`."""
-    if _LORA_B not in name:
-        return tensor.to(dtype=dtype, copy=True)
-    return tensor.t().to(dtype=dtype, copy=True, memory_format=torch.contiguous_format).t()
+    """A copy that lies in memory as a CPU's slots do."""
+    copy = tensor.to(dtype=dtype, copy=True)
+    return copy.t().contiguous().t() if _LORA_B in name and lies_by_rank(copy) else copy
 
 
 def _is_finite(lora: LoRAModel) -> bool:
     """Whether the sums of all that its LoRA B hold are finite, and so each of these."""
     parts = (part for layer in lora.loras.values() for part in _parts(layer.lora_b) if part is not None)
-    return all(bool(part.sum().isfinite()) for part in _rested(parts))
-
-
-def _rested(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Each of them, with a rest after every so many bytes."""
-    unrested = 0
-    for tensor in tensors:
-        yield tensor
-        unrested += tensor.nbytes
-        if unrested >= _REST_BYTES:
-            time.sleep(_REST_S)
-            unrested = 0
+    return all(bool(part.sum().isfinite()) for part in parts)
 
 
 def _rank(lora_a: Any) -> int:

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from vllm.entrypoints.serve.engine.protocol import ErrorInfo
 from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError, VLLMValidationError
 from vllm.lora.layers.base import BaseLayerWithLoRA
 from vllm.lora.layers.base_linear import BaseLinearLayerWithLoRA
+from vllm.lora.layers.column_parallel_linear import MergedColumnParallelLinearWithLoRA
 from vllm.lora.lora_model import LoRAModel
 from vllm.lora.model_manager import LoRAModelManager
 from vllm.lora.peft_helper import PEFTHelper
@@ -241,6 +243,11 @@ def test_the_cpu_wrapper_is_what_is_replaced() -> None:
     assert parameters(PunicaWrapperCPU.add_lora_linear)[: len(own) - 1] == own[:-1]
     assert "self.punica_wrapper.add_lora_linear(" in inspect.getsource(BaseLinearLayerWithLoRA._apply_lora_to_output)
     assert parameters(BaseLayerWithLoRA.set_mapping) == ["self", "punica_wrapper"]
+    # LoRA B is written by its shape alone, so that it may lie in memory otherwise.
+    for layer in (BaseLinearLayerWithLoRA, MergedColumnParallelLinearWithLoRA):
+        written = " ".join(inspect.getsource(layer.set_lora).split())
+        assert re.search(r"self\.lora_b_stacked\[\w+\]\[ ?index, 0, : ?\S+, : ?\S+ ?\]\.copy_\(", written)
+    assert "self.lora_b_stacked[s_index][index] = 0" in inspect.getsource(BaseLinearLayerWithLoRA.reset_lora)
 
 
 def test_nan_counts_reach_the_output_processor() -> None:
@@ -250,6 +257,7 @@ def test_nan_counts_reach_the_output_processor() -> None:
     assert "self.request_states: dict[str, RequestState] = {}" in inspect.getsource(OutputProcessor.__init__)
     assert "self.external_req_id = external_req_id" in inspect.getsource(RequestState.__init__)
     assert set(ENVIRONMENT) <= set(envs.environment_variables)
+    assert parameters(envs.enable_envs_cache) == parameters(envs.disable_envs_cache) == []
     # What ends the requests of an engine that is shut down, as of one that died.
     assert parameters(OutputProcessor.propagate_error) == ["self", "e"]
     assert "output_processor.propagate_error(e)" in inspect.getsource(AsyncLLM._run_output_handler)
