@@ -22,7 +22,7 @@ METRICS = 'tenora_load_seconds_sum{phase="stage"} 1.5\ntenora_load_seconds_count
 
 @dataclass
 class Seen:
-    """What the server was asked, in order: models, loaded adapters, changed tenants; and what it is to say."""
+    """What the server was asked, in order: models, loaded adapters, changed tenants; and what it is to say of tiers."""
 
     models: list[str] = field(default_factory=list)
     loaded: list[dict[str, Any]] = field(default_factory=list)
@@ -50,7 +50,9 @@ def paced_app(seen: Seen) -> FastAPI:
 
     @app.get("/admin/engine")
     async def engine() -> Response:
-        rows = [{"name": f"bench/{name}@1", "tier": tier} for name, tier in seen.tiers.items()]
+        # What was asked for twice has a slot.
+        tiers = {name: "slot" if seen.models.count(name) > 1 else tier for name, tier in seen.tiers.items()}
+        rows = [{"name": f"bench/{name}@1", "tier": tier} for name, tier in tiers.items()]
         return JSONResponse({"versions": {"data": rows}})
 
     @app.patch("/admin/tenants/{tenant}")

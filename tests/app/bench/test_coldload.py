@@ -119,6 +119,12 @@ def test_tenora_is_asked_for_everything_first_and_told_to_load_nothing(server, s
     assert [name for name in seen.models if name != "base"][: len(names.all())] == names.all()
 
 
+def test_in_slots_is_what_tenora_says_is(server, seen):
+    seen.tiers.update({"a": "slot", "b": "host", "c": "slot"})
+    assert cold.in_slots(replace(server, name="tenora", admin_headers={"authorization": "key"}), ["a", "b"]) == ["a"]
+    assert cold.in_slots(server, ["a", "b"]) == ["a", "b"]
+
+
 def test_an_adapter_that_is_still_in_memory_is_not_cold(server, seen, tmp_path):
     tenora = replace(server, name="tenora", admin_headers={"authorization": "Bearer key"})
     seen.tiers.update({"a": "disk", "b": "host", "c": "slot"})
