@@ -13,9 +13,10 @@ from vllm.config import VllmConfig
 from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import Request
 
 #: A step with one prompt takes at most the first of these, or so many times what it takes with its streams alone; where
-#: it has none, so many times what an empty one takes.
+#: it has none, so many times what an empty one takes. Adapters, which it reads whatever is cut, come on top.
 _SECONDS, _OF_STREAMS, _OF_EMPTY = 0.05, 1.75, 4.0
 #: So many prompts may each have that in a step. With one, a server that is full of short ones served 5 % less.
 _PROMPTS = 4
@@ -36,18 +37,28 @@ def can_bound_steps(config: VllmConfig) -> bool:
 
 
 class StepCosts:
-    """What steps cost, learned from steps as they are: so much each, and so much for each of its tokens."""
+    """What steps cost, learned from steps as they are: so much each, for each of their tokens, and for each adapter.
+
+    An adapter's matrices are read whole for a single token. Were that taken for the price of a prompt's tokens, fewer
+    of them would be let in, and each would seem to cost more.
+    """
 
     def __init__(self) -> None:
         self._step_s: float | None = None
         self._token_s: float | None = None
+        self._adapter_s: float | None = None
 
-    def learn(self, streams: int, prompt_tokens: int, seconds: float) -> None:
+    def learn(self, streams: int, prompt_tokens: int, adapters: int, seconds: float) -> None:
         """What a step took that gave each of its streams a token and took so many tokens of prompts."""
         if prompt_tokens:
-            self._token_s = _follow(self._token_s, (seconds - self._alone_s(streams)) / prompt_tokens)
+            others = self._alone_s(streams) + adapters * (self._adapter_s or 0.0)
+            self._token_s = _follow(self._token_s, (seconds - others) / prompt_tokens)
+            return
+        alone = seconds - streams * (self._token_s or 0.0)
+        if adapters and self._step_s is not None and alone > self._step_s:
+            self._adapter_s = _follow(self._adapter_s, (alone - self._step_s) / adapters)
         else:
-            self._step_s = _follow(self._step_s, seconds - streams * (self._token_s or 0.0))
+            self._step_s = _follow(self._step_s, alone)
 
     def tokens_of_prompt(self, streams: int) -> int | None:
         """Most tokens of one prompt in a step beside so many streams, at least one; None: any, as nothing is known."""
@@ -58,7 +69,7 @@ class StepCosts:
         return max(1, int(min(_ANY, (most - alone) / self._token_s)))
 
     def _alone_s(self, streams: int) -> float:
-        """Seconds of a step that has so many streams and nothing else."""
+        """Seconds of a step that has so many streams of the base and nothing else."""
         return (self._step_s or 0.0) + streams * (self._token_s or 0.0)
 
 
@@ -71,6 +82,7 @@ class BoundedSteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
     """vLLM's scheduler, with no more of prompts in a step than its streams can wait for."""
 
     max_num_scheduled_tokens: int
+    requests: dict[str, Request]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -94,5 +106,8 @@ class BoundedSteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         # A stream that was put off, as the cache had no room, takes no token.
         tokens = scheduler_output.total_num_scheduled_tokens
         if tokens:
-            self._costs.learn(min(self._streams, tokens), max(0, tokens - self._streams), monotonic() - self._began)
+            requests = map(self.requests.get, scheduler_output.num_scheduled_tokens)
+            adapters = {found.lora_request.lora_int_id for found in requests if found and found.lora_request}
+            streams, of_prompts = min(self._streams, tokens), max(0, tokens - self._streams)
+            self._costs.learn(streams, of_prompts, len(adapters), monotonic() - self._began)
         return super().update_from_output(scheduler_output, *args, **kwargs)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
@@ -23,8 +24,8 @@ from app.engine.construction import BOUNDED_SCHEDULER, SCHEDULER, _scheduler
 from app.engine.steps import BoundedSteps, StepCosts
 from tests.app.planning.configs import TOY
 
-#: Of the machine below: seconds of a step, and of each token in it.
-STEP_S, TOKEN_S = 0.01, 0.001
+#: Of the machine below: seconds of a step, of each token in it, and of each adapter.
+STEP_S, TOKEN_S, ADAPTER_S = 0.01, 0.001, 0.008
 BLOCK, MOST_TOKENS, PROMPT = 16, 2048, 1500
 
 
@@ -62,17 +63,20 @@ class Machine:
         self.slow = 1.0
         self._clock, self._names = clock, itertools.count()
 
-    def send(self, prompt_tokens: int, output_tokens: int = 10_000) -> str:
+    def send(self, prompt_tokens: int, output_tokens: int = 10_000, adapter: int | None = None) -> str:
         name = str(next(self._names))
         sampling = SamplingParams(max_tokens=output_tokens, ignore_eos=True)
-        self.scheduler.add_request(Request(name, list(range(prompt_tokens)), sampling, None))
+        lora = None if adapter is None else LoRARequest(str(adapter), adapter, "somewhere")
+        self.scheduler.add_request(Request(name, list(range(prompt_tokens)), sampling, None, lora_request=lora))
         return name
 
     def step(self, times: int = 1) -> None:
         for _ in range(times):
             wanted = self.scheduler.schedule()
             self.steps.append(dict(wanted.num_scheduled_tokens))
-            self._clock[0] += self.slow * (STEP_S + TOKEN_S * wanted.total_num_scheduled_tokens)
+            used = {self.scheduler.requests[name].lora_request for name in wanted.num_scheduled_tokens} - {None}
+            cost = STEP_S + TOKEN_S * wanted.total_num_scheduled_tokens + ADAPTER_S * len(used)
+            self._clock[0] += self.slow * cost
             self.scheduler.update_from_output(wanted, self._output(wanted))
 
     def _output(self, wanted: SchedulerOutput) -> ModelRunnerOutput:
@@ -119,6 +123,22 @@ def test_a_stream_gets_a_token_every_50_ms_while_a_long_prompt_is_read(machine: 
     assert sum(step[long] for step in reading) == PROMPT
     assert max(map(seconds, reading)) <= 0.05
     assert max(map(seconds, reading)) > 0.045, "no more steps than it needs"
+
+
+def test_an_adapter_that_a_step_reads_costs_its_prompt_nothing(machine: Machine) -> None:
+    """Were it the price of the first tokens that are seen, every later prompt would be cut to a few."""
+    machine.send(3)
+    machine.step(3)
+    for _ in range(20):
+        short = machine.send(3, output_tokens=4, adapter=7)
+        machine.step(6)
+        assert short not in machine.scheduler.requests
+    machine.steps.clear()
+    long = machine.send(PROMPT, adapter=7)
+    machine.step(20)
+    reading = [step[long] for step in machine.steps]
+    # Eleven, if those seen cost what their adapter does.
+    assert min(reading) >= 0.85 * (0.05 - STEP_S - TOKEN_S) / TOKEN_S
 
 
 def test_several_long_prompts_take_four_times_as_long_and_each_goes_on(machine: Machine) -> None:
@@ -177,11 +197,11 @@ def test_prompts_are_read_to_their_end_on_a_machine_that_grew_slow(machine: Mach
     assert machine.steps[-1] == {stream: 1, long: 1}
 
 
-seen = st.tuples(st.integers(0, 256), st.integers(0, 4096), st.floats(0, 100))
+seen = st.tuples(st.integers(0, 256), st.integers(0, 4096), st.integers(0, 64), st.floats(0, 100))
 
 
 @given(st.lists(seen, max_size=30), st.integers(0, 256))
-def test_whatever_steps_cost_a_prompt_goes_on(found: list[tuple[int, int, float]], streams: int) -> None:
+def test_whatever_steps_cost_a_prompt_goes_on(found: list[tuple[int, int, int, float]], streams: int) -> None:
     costs = StepCosts()
     for one in found:
         costs.learn(*one)
@@ -191,20 +211,24 @@ def test_whatever_steps_cost_a_prompt_goes_on(found: list[tuple[int, int, float]
 
 def test_prompts_that_cost_nothing_have_no_bound() -> None:
     costs = StepCosts()
-    costs.learn(1, 0, 0.01)
-    costs.learn(1, 100, 0.02)
+    costs.learn(1, 0, 0, 0.01)
+    costs.learn(1, 100, 0, 0.02)
     for _ in range(5000):
-        costs.learn(1, 100, 0.0)
+        costs.learn(1, 100, 0, 0.0)
     allowed = costs.tokens_of_prompt(1)
     assert allowed is None or allowed > 2**20
 
 
-@given(st.floats(1e-4, 1), st.floats(1e-6, 0.1), st.integers(0, 256))
-def test_what_is_seen_of_a_steady_machine_is_what_it_costs(step_s: float, token_s: float, streams: int) -> None:
+@given(st.floats(1e-4, 1), st.floats(1e-6, 0.1), st.floats(0, 0.1), st.integers(0, 256))
+def test_what_is_seen_of_a_steady_machine_is_what_it_costs(
+    step_s: float, token_s: float, adapter_s: float, streams: int
+) -> None:
     costs = StepCosts()
-    for _ in range(300):
-        costs.learn(streams, 0, step_s + token_s * streams)
-        costs.learn(streams, 100, step_s + token_s * (streams + 100))
+    for turn in range(900):
+        adapters = turn % 3
+        for prompt_tokens in (0, 100):
+            seconds = step_s + token_s * (streams + prompt_tokens) + adapter_s * adapters
+            costs.learn(streams, prompt_tokens, adapters, seconds)
     alone = step_s + token_s * streams
     most = max(0.05, 1.75 * alone if streams else 4 * step_s)
     allowed = costs.tokens_of_prompt(streams)
