@@ -60,7 +60,7 @@ class CanaryRunner:
         await self.flush()
         async with self._database.read() as connection:
             running = await stored.running_canaries(connection)
-            figures = await stored.running_figures(connection)
+            figures = await stored.running_figures(connection) if running else {}
         present = {(each.canary.id, each.canary.revision) for each in running}
         self._seen = {key: seen for key, seen in self._seen.items() if key in present}
         for each in running:
