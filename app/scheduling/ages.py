@@ -69,7 +69,7 @@ class Ages:
     def put(self, version: Version, now: float) -> None:
         """A version waits, has ceased to drain, or its oldest request is another one now."""
         version_id = version.version_id
-        number = max(version.first.number, version.closed)
+        number = max(version.waiting.first.number, version.closed)
         if number in (self._old.get(version_id), self._leaving.get(version_id)):
             if version.place is Place.READY and self._leaving.pop(version_id, None) is not None:
                 self._old.set(version_id, number)
@@ -108,7 +108,7 @@ class Ages:
             self._ripen(version, number)
 
     def _old_at(self, version: Version) -> float:
-        return max(version.first.arrived, version.closed_at) + self._max_age_s
+        return max(version.waiting.first.arrived, version.closed_at) + self._max_age_s
 
     def _ripen(self, version: Version, number: int) -> None:
         version_id = version.version_id

@@ -165,10 +165,10 @@ class Counters:
                 if not tenant.ready:
                     self._ready.discard(tenant.name)
         if place is Place.OPEN:
-            tenant.open.set(version_id, line.first.number)
+            tenant.open.set(version_id, line.requests.first.number)
             self._open.set(tenant.name, tenant.counter)
         elif place is Place.READY:
-            tenant.ready.set(version_id, line.first.number)
+            tenant.ready.set(version_id, line.requests.first.number)
             self._ready.set(tenant.name, tenant.counter)
         elif place is Place.COLD and shown is not Place.COLD:
             self._disclaim(tenant)

@@ -27,17 +27,16 @@ class Order:
         version, name = request.version, request.tenant.name
         line = version.lines.get(name)
         if line is not None:
-            line.requests[request.ticket.request_id] = request
+            line.requests.add(request)
             return
         line = version.lines[name] = Line(request.tenant, version)
-        line.requests[request.ticket.request_id] = request
+        line.requests.add(request)
         self._counters.show(line, version.shown)
 
     def remove(self, request: Request) -> None:
         """A request leaves its line."""
         line = request.version.lines[request.tenant.name]
-        oldest = len(line.requests) == 1 or line.first is request
-        del line.requests[request.ticket.request_id]
+        oldest = line.requests.remove(request)
         if not line.requests:
             del line.version.lines[line.tenant.name]
             self._counters.show(line, Place.COLD)
@@ -88,7 +87,7 @@ class Order:
         line = self._versions[first[1]].lines[tenant.name]
         place = line.version.place
         if place is Place.OPEN or (place is Place.READY and slot_free):
-            return line.first
+            return line.requests.first
         line.version.scattered = True
         self._counters.show(line, place)
         return None

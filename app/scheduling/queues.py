@@ -20,6 +20,31 @@ class Place(Enum):
     COLD = "cold"  # the version cannot be copied into a slot yet
 
 
+class Waiting(OrderedDict[str, "Request"]):
+    """Requests by id, the oldest first.
+
+    Attributes:
+        first: the oldest; the last that was, where none is left.
+    """
+
+    first: "Request"
+
+    def add(self, request: "Request") -> None:
+        """Put a request behind the others."""
+        if not self:
+            self.first = request
+        self[request.ticket.request_id] = request
+
+    def remove(self, request: "Request") -> bool:
+        """Take one out; returns whether it was the oldest."""
+        del self[request.ticket.request_id]
+        if request is not self.first:
+            return False
+        if self:
+            self.first = next(iter(self.values()))
+        return True
+
+
 @dataclass(slots=True, eq=False)
 class Tenant:
     """One tenant's counter and its requests.
@@ -59,7 +84,7 @@ class Version:
     Attributes:
         place: where those that wait for it stand.
         shown: where its lines are shown, unless it is ``scattered`` and each may be elsewhere.
-        waiting: requests by id, the oldest first.
+        waiting: its requests.
         lines: those of them that take places in the window, by tenant.
         holds_slot: it has one; then a request of it runs, or it is pinned.
         drains_since: when it began to drain, or None.
@@ -74,7 +99,7 @@ class Version:
     shown: Place
     scattered: bool = False
     running: int = 0
-    waiting: OrderedDict[str, "Request"] = field(default_factory=OrderedDict)
+    waiting: Waiting = field(default_factory=Waiting)
     lines: dict[str, "Line"] = field(default_factory=dict)
     holds_slot: bool = False
     pinned: bool = False
@@ -84,15 +109,10 @@ class Version:
     ahead: int = 0
     service: float = 0.0
 
-    @property
-    def first(self) -> "Request":
-        """The request that has waited longest; there must be one."""
-        return next(iter(self.waiting.values()))
-
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """Requests of one tenant that wait for one version and will take places in the window, the oldest first.
+    """Requests of one tenant that wait for one version and will take places in the window; there is one at least.
 
     ``shown`` is the place under which its tenant's order has it. It follows the version's place late, and not at all
     to DRAINING: a slot's coming and going would else cost each time as much as the version has lines.
@@ -101,12 +121,7 @@ class Line:
     tenant: Tenant
     version: Version
     shown: Place = Place.COLD
-    requests: OrderedDict[str, "Request"] = field(default_factory=OrderedDict)
-
-    @property
-    def first(self) -> "Request":
-        """The request that has waited longest; a line is never empty."""
-        return next(iter(self.requests.values()))
+    requests: Waiting = field(default_factory=Waiting)
 
 
 @dataclass(slots=True, eq=False)

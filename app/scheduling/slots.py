@@ -24,25 +24,21 @@ class Slots:
     """
 
     def __init__(self, slots: int, max_age_s: float, counters: Counters, numbers: Iterator[int]) -> None:
-        self._slots, self._numbers, self._now = slots, numbers, 0.0
+        self._numbers, self._now = numbers, 0.0
+        #: Slots that no version holds.
+        self.free = slots
         self.ages = Ages(slots, max_age_s)
         self._base = Version(BASE, Place.OPEN, Place.OPEN)
         self._versions = {BASE: self._base}
         self._order = Order(counters, self._versions)
         self._staged: set[int] = set()
-        self._holders: dict[int, Version] = {}
-        #: Of the holders, those that nobody pinned: who may be joined, and who drains.
+        #: Holders that nobody pinned: who may be joined, and who drains.
         self._joinable: dict[int, Version] = {}
         self._draining: dict[int, Version] = {}
         #: Versions that wait to be staged, by the number of their oldest request.
         self._cold: Ranking[int, int] = Ranking()
         #: Waiting requests that take no place in the window, the oldest first: pins and preloads, the server's own.
         self._weightless: dict[str, Request] = {}
-
-    @property
-    def free(self) -> int:
-        """Slots that no version holds."""
-        return self._slots - len(self._holders)
 
     def versions(self) -> list[Version]:
         """Versions with a request that waits or runs, or a slot."""
@@ -69,12 +65,12 @@ class Slots:
 
     def join(self, request: Request, now: float) -> None:
         """A request begins to wait."""
-        version, request_id = request.version, request.ticket.request_id
+        version = request.version
         if not version.waiting and version.place is not Place.OPEN:
             version.ahead = self._waiting
-        version.waiting[request_id] = request
+        version.waiting.add(request)
         if not request.ticket.sequences:
-            self._weightless[request_id] = request
+            self._weightless[request.ticket.request_id] = request
         else:
             self._order.add(request)
         if len(version.waiting) == 1:
@@ -87,7 +83,8 @@ class Slots:
             if self.free == 1:
                 self.ages.note_turn(version)
             self.ages.remove(version.version_id)
-            self._holders[version.version_id] = self._joinable[version.version_id] = version
+            self.free -= 1
+            self._joinable[version.version_id] = version
             version.holds_slot, version.service = True, 0.0
             self._order.move(version, Place.OPEN)
         self.quit(request, now)
@@ -96,15 +93,12 @@ class Slots:
 
     def quit(self, request: Request, now: float) -> None:
         """A request waits no longer."""
-        version, request_id = request.version, request.ticket.request_id
-        oldest = len(version.waiting) == 1 or version.first is request
-        del version.waiting[request_id]
         if request.ticket.sequences:
             self._order.remove(request)
         else:
-            del self._weightless[request_id]
-        if oldest:
-            self._track(version, now)
+            del self._weightless[request.ticket.request_id]
+        if request.version.waiting.remove(request):
+            self._track(request.version, now)
 
     def next_weightless(self) -> Request | None:
         """The oldest waiting request that takes no place in the window, and needs no slot or has one free."""
@@ -142,7 +136,7 @@ class Slots:
         oldest = self.ages.oldest
         if oldest is None:
             return request
-        hurried = oldest.first
+        hurried = oldest.waiting.first
         if hurried.tenant is request.tenant:
             return hurried
         takes_last = self.free == 1 and request.version.place is Place.READY
@@ -180,9 +174,10 @@ class Slots:
         Returns: whether one that drained may be joined again.
         """
         draining, joinable, reopened = self._draining, self._joinable, False
-        while len(draining) > max(0, need := self.ages.needs - self.free):
+        need = max(0, self.ages.needs - self.free)
+        while len(draining) > need:
             self._reopen(min(draining.values(), key=_service))
-            reopened = True
+            reopened, need = True, max(0, self.ages.needs - self.free)
         while joinable and len(draining) < need:
             version = max(joinable.values(), key=_service)
             version.drains_since = now
@@ -232,14 +227,14 @@ class Slots:
         if version is not None and version.place is Place.READY:
             self._order.move(version, Place.COLD)
             self.ages.remove(version_id)
-            self._cold.set(version_id, version.first.number)
+            self._cold.set(version_id, version.waiting.first.number)
 
     @property
     def _waiting(self) -> int:
         return len(self.ages) + len(self._cold)
 
     def _release(self, version: Version, now: float) -> None:
-        del self._holders[version.version_id]
+        self.free += 1
         version.holds_slot = False
         if version.drains_since is None:
             self._close(version, now)
@@ -263,7 +258,7 @@ class Slots:
         """Note since when a version waits, by its oldest request, if it waits for a slot or to be staged."""
         version_id = version.version_id
         if version.place is Place.COLD and version.waiting:
-            self._cold.set(version_id, version.first.number)
+            self._cold.set(version_id, version.waiting.first.number)
         elif version_id in self._cold:
             self._cold.discard(version_id)
         if version.place in _QUEUED and version.waiting:

@@ -54,7 +54,7 @@ def taken(tenants: Iterable[Tenant], versions: Iterable[Version], now: float) ->
                 version_id=version.version_id,
                 running=version.running,
                 waiting=len(version.waiting),
-                oldest_wait_s=now - version.first.arrived if version.waiting else 0.0,
+                oldest_wait_s=now - version.waiting.first.arrived if version.waiting else 0.0,
                 holds_slot=version.holds_slot,
                 draining=version.drains_since is not None,
             )
