@@ -241,7 +241,7 @@ class Admission:
                 admitted.append(request.ticket.request_id)
             reopened = len(admitted) > known and self._slots.balance(now)
         self._forecast.change()
-        if not self._counters.competitors and self._in_flight < self._window:
+        if self._in_flight < self._window and not self._counters.competitors:
             self._served.pause()
         if not self._slots.ages:
             self._turns.pause()

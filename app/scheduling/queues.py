@@ -27,6 +27,7 @@ class Waiting(OrderedDict[str, "Request"]):
         first: the oldest; the last that was, where none is left.
     """
 
+    __slots__ = ("first",)
     first: "Request"
 
     def add(self, request: "Request") -> None:

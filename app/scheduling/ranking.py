@@ -7,7 +7,7 @@ from typing import TypeVar
 Key = TypeVar("Key", int, float)
 Item = TypeVar("Item", int, str)
 
-#: A heap may have this many times as many entries as there are items, and some more.
+#: A heap may grow by this many times as many entries as there are items, and some more.
 _ENTRIES, _SLACK = 4, 32
 
 
@@ -15,15 +15,17 @@ class Ranking(dict[Item, Key]):
     """A priority queue with one key per item, smallest first; equal keys go by item.
 
     It reads as a dict of items to keys, in no order, and is changed by ``set`` and ``discard`` only. These take
-    logarithmic time, ``first`` the same in the mean; memory stays proportional to the number of items, however
-    often their keys change.
+    logarithmic time, ``first`` the same in the mean; memory stays proportional to the most items that it had lately,
+    however often their keys change.
     """
 
-    __slots__ = ("_heap",)
+    __slots__ = ("_heap", "_room")
 
     def __init__(self) -> None:
         super().__init__()
         self._heap: list[tuple[Key, Item]] = []
+        #: Entries that may be added before the outdated ones are thrown out.
+        self._room = _SLACK
 
     def set(self, item: Item, key: Key) -> None:
         """Add an item, or change its key."""
@@ -36,14 +38,17 @@ class Ranking(dict[Item, Key]):
             heapreplace(heap, (key, item))
             return
         heappush(heap, (key, item))
-        if len(heap) > _ENTRIES * len(self) + _SLACK:
+        self._room -= 1
+        if not self._room:
             heap[:] = [(key, item) for item, key in self.items()]
             heapify(heap)
+            self._room = _ENTRIES * len(heap) + _SLACK
 
     def discard(self, item: Item) -> None:
         """Remove an item if it is there."""
         if self.pop(item, None) is not None and not self:
             self._heap.clear()
+            self._room = _SLACK
 
     def first(self) -> tuple[Key, Item] | None:
         """The smallest key and its item, or None if there is none."""
@@ -53,6 +58,7 @@ class Ranking(dict[Item, Key]):
             if self.get(entry[1]) == entry[0]:
                 return entry
             heappop(heap)
+            self._room += 1
         return None
 
     def ordered(self) -> Iterator[Item]:

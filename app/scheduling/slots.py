@@ -174,10 +174,10 @@ class Slots:
         Returns: whether one that drained may be joined again.
         """
         draining, joinable, reopened = self._draining, self._joinable, False
-        need = max(0, self.ages.needs - self.free)
-        while len(draining) > need:
+        need = self.ages.needs - self.free
+        while draining and len(draining) > need:
             self._reopen(min(draining.values(), key=_service))
-            reopened, need = True, max(0, self.ages.needs - self.free)
+            reopened, need = True, self.ages.needs - self.free
         while joinable and len(draining) < need:
             version = max(joinable.values(), key=_service)
             version.drains_since = now
@@ -256,6 +256,8 @@ class Slots:
 
     def _track(self, version: Version, now: float) -> None:
         """Note since when a version waits, by its oldest request, if it waits for a slot or to be staged."""
+        if version.place is Place.OPEN:
+            return  # it waits for neither, and was taken out when it came to be so
         version_id = version.version_id
         if version.place is Place.COLD and version.waiting:
             self._cold.set(version_id, version.waiting.first.number)

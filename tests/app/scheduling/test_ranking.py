@@ -42,3 +42,14 @@ def test_memory_stays_in_proportion_to_the_items() -> None:
         ranking.set(100, key)
         ranking.discard(100)
     assert len(pickle.dumps(ranking)) < 2_000
+
+
+def test_memory_follows_when_most_items_go() -> None:
+    ranking: Ranking[int, int] = Ranking()
+    for item in range(1_000):
+        ranking.set(item, item)
+    for item in range(3, 1_000):
+        ranking.discard(item)
+    for key in range(1_000, 10_000):
+        ranking.set(key % 3, key)
+    assert len(pickle.dumps(ranking)) < 2_000
