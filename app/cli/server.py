@@ -6,7 +6,6 @@ finish; it ends what still runs with an error that says so.
 """
 
 import asyncio
-import gc
 import logging
 import signal
 import socket
@@ -16,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.cli.connections import BoundedProtocol
+from app.garbage import collect_rarely
 from app.process import Process
 
 logger = logging.getLogger(__name__)
@@ -25,8 +25,6 @@ _LAST_WORDS_S = 10
 _POLL_S = 0.05
 #: Uvicorn's tenths of a second between two looks at all connections.
 _TICKS = 20
-#: Objects that come, beyond those that go, until Python looks for those that only refer to each other.
-_NEW_OBJECTS = 10_000
 
 
 class Server(uvicorn.Server):
@@ -49,13 +47,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # torch, vLLM and the rest are a million objects for life: a full collection that walks them stops every
-        # stream for most of a second.
-        gc.collect()
-        gc.freeze()
-        # What comes and goes with requests is freed without it: by default it looked at them every five requests, in
-        # vain, for a twentieth of this process's time.
-        gc.set_threshold(_NEW_OBJECTS)
+        collect_rarely()
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS == 0:
