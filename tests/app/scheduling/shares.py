@@ -47,7 +47,7 @@ class Shares:
     def keeps_back(self, request: Request, room: int) -> bool:
         """Whether a tenant that queues, has no credit and more than its share would take a place that is kept."""
         ticket = request.ticket
-        most = self.window // reserve.PART
+        most = reserve.most_kept(self.window)
         kept = min(most, max(self.peaks.now, self.peaks.before) - self.reserved())
         if ticket.sequences + kept <= room or self.now - request.arrived <= reserve.LATE_S:
             return False

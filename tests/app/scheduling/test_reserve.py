@@ -1,12 +1,15 @@
 """Places that are kept free: for whom, how many, and when there are none."""
 
+import random
+from functools import partial
+
 from app.scheduling.admission import Admission
-from app.scheduling.reserve import LATE_S, MEMORY_S, PART
+from app.scheduling.reserve import LATE_S, MEMORY_S, most_kept
 from app.scheduling.ticket import Bounds
 from tests.app.scheduling.engine import Engine
 
 WINDOW = 16
-KEPT = WINDOW // PART
+KEPT = most_kept(WINDOW)
 BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)
 
 
@@ -78,3 +81,19 @@ def test_a_weight_that_rounding_swallows_does_no_harm() -> None:
     engine.enter("heavy", weight=1e12)
     engine.run()
     assert len(engine.order) == 6 * WINDOW + 1
+
+
+def test_chance_makes_few_of_the_others_wait() -> None:
+    """Seven tenants with a share each of the window, who come at random, beside one that fills all they leave."""
+    chance = random.Random(7)
+    engine = Engine(Admission(slots=1, window=32, bounds=BOUNDS), seconds=lambda _: chance.uniform(0.1, 0.7))
+    for _ in range(10_000):
+        engine.enter("flood")
+    for tenant in range(7):
+        at = 10.0
+        while (at := at + chance.expovariate(6.0)) < 100.0:
+            engine.at(at, partial(engine.enter, f"tenant {tenant}"))
+    engine.run(100.0)
+    waits = sorted(wait for tenant in range(7) for wait in engine.waits(f"tenant {tenant}"))
+    assert waits[len(waits) * 95 // 100] == 0.0
+    assert waits[len(waits) * 98 // 100] < 0.02
