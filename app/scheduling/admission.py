@@ -8,7 +8,7 @@ from app.scheduling import snapshot
 from app.scheduling.counters import CREDIT_S, Counters
 from app.scheduling.estimates import Forecast, Rate
 from app.scheduling.queues import BASE, Place, Request
-from app.scheduling.reserve import TIMES, Reserve
+from app.scheduling.reserve import LATE_S, TIMES, Reserve
 from app.scheduling.slots import Slots
 from app.scheduling.snapshot import QueueSnapshot
 from app.scheduling.ticket import Bounds, Refused, Ticket
@@ -60,6 +60,7 @@ class Admission:
         self._requests: dict[str, Request] = {}
         self._numbers = itertools.count()
         self._in_flight = self._running = 0
+        self._now = 0.0
         self._counters = Counters(credit_s)
         self._slots = Slots(slots, max_age_s, self._counters, self._numbers)
         self._reserve, self._unread = Reserve(window), Unread(step_tokens)
@@ -89,10 +90,11 @@ class Admission:
         ticket.validate()
         self._tick(now)
         self._slots.pass_time(now)
-        if ticket.tenant and not self._runs_at_once(ticket):
-            self._refuse(ticket, now)
-        tenant = self._counters.tenant(ticket)
-        version = self._slots.version(_version_id(ticket))
+        version_id = BASE if ticket.version_id is None else ticket.version_id
+        place = self._slots.place(version_id)
+        if ticket.tenant and not self._runs_at_once(ticket, place):
+            self._refuse(ticket, place, now)
+        tenant, version = self._counters.tenant(ticket), self._slots.version(version_id)
         request = Request(ticket, next(self._numbers), now, tenant, version)
         self._requests[ticket.request_id] = request
         self._counters.queue(ticket, tenant)
@@ -164,9 +166,8 @@ class Admission:
         """Tenants and versions with a request that waits or runs."""
         return snapshot.taken(self._counters.busy(), self._slots.versions(), now)
 
-    def _runs_at_once(self, ticket: Ticket) -> bool:
-        place, free = self._slots.place(_version_id(ticket)), self._slots.free
-        if place is not Place.OPEN and not (place is Place.READY and free):
+    def _runs_at_once(self, ticket: Ticket, place: Place) -> bool:
+        if place is not Place.OPEN and not (place is Place.READY and self._slots.free):
             return False
         tenant = self._counters.find(ticket.tenant)
         if not self._unread.has_room(ticket.prompt_tokens) or (
@@ -183,18 +184,18 @@ class Admission:
             return True
         return (self._counters.lifted(ticket.tenant), ticket.tenant) < (first.tenant.counter, first.tenant.name)
 
-    def _refuse(self, ticket: Ticket, now: float) -> None:
+    def _refuse(self, ticket: Ticket, place: Place, now: float) -> None:
         bounds, tenant = self._bounds, self._counters.find(ticket.tenant)
         own = tenant.waiting if tenant else 0
         if own >= bounds.tenant_requests or self.waiting >= bounds.requests:
             # By then a tenth of what waits before it has gone.
-            retry_after_s = max(1.0, self._wait(ticket) / 10)
+            retry_after_s = max(1.0, self._wait(ticket, place) / 10)
             if own >= bounds.tenant_requests:
                 raise Refused("tenant", found=own, allowed=bounds.tenant_requests, retry_after_s=retry_after_s)
             raise Refused("server", found=self.waiting, allowed=bounds.requests, retry_after_s=retry_after_s)
         if ticket.deadline is None and self._is_short(bounds.seconds):
             return
-        wait_s = self._wait(ticket)
+        wait_s = self._wait(ticket, place)
         if ticket.deadline is not None and now + wait_s > ticket.deadline:
             allowed = max(0.0, ticket.deadline - now)
             raise Refused("deadline", found=wait_s, allowed=allowed, retry_after_s=max(1.0, wait_s - allowed))
@@ -206,9 +207,9 @@ class Admission:
         """Whether all that waits would be done by then, so that nothing finer need be asked."""
         speed, turn_speed = self._served.per_second, self._turns.per_second
         all_s = self._counters.backlog() / speed if speed else 0.0
-        return all_s <= seconds and (len(self._slots.ages) + 1) / (turn_speed or inf) <= seconds
+        return all_s <= seconds and (len(self._slots.ages.waiting) + 1) / (turn_speed or inf) <= seconds
 
-    def _wait(self, ticket: Ticket) -> float:
+    def _wait(self, ticket: Ticket, place: Place) -> float:
         """Seconds that a request which cannot run at once is expected to wait; 0 where nothing was measured."""
         tenant = self._counters.find(ticket.tenant)
         window_s = slot_s = 0.0
@@ -216,10 +217,9 @@ class Admission:
             counter = self._counters.lifted(ticket.tenant)
             work = self._forecast.work_before(tenant, counter, ticket.weight)
             window_s = (work + self._served.mean) / speed
-        place = self._slots.place(_version_id(ticket))
         needs_slot = place is Place.DRAINING or (place is Place.READY and not self._slots.free)
         if needs_slot and (speed := self._turns.per_second) is not None:
-            turns = len(self._slots.ages)
+            turns = len(self._slots.ages.waiting)
             if self._slots.ages.passable:
                 # In fair order every tenant gets as many turns as this one needs.
                 turns = min(turns, self._counters.ready * (1 + (len(tenant.ready) if tenant else 0)))
@@ -227,8 +227,11 @@ class Admission:
         return max(window_s, slot_s)
 
     def _tick(self, now: float) -> None:
-        self._counters.pass_time(now)
-        self._reserve.pass_time(now)
+        self._now = now
+        if now >= self._counters.due:
+            self._counters.note_floor(now)
+        if now >= self._reserve.due:
+            self._reserve.forget(now)
 
     def _advance(self, now: float) -> tuple[str, ...]:
         """Admit whom there is room for, in order."""
@@ -240,16 +243,15 @@ class Admission:
                 self._admit(request, now)
                 admitted.append(request.ticket.request_id)
             reopened = len(admitted) > known and self._slots.balance(now)
-        self._forecast.change()
+        self._forecast.changes_left -= 1
         if self._in_flight < self._window and not self._counters.competitors:
             self._served.pause()
-        if not self._slots.ages:
+        if not self._slots.ages.waiting:
             self._turns.pause()
         return tuple(admitted)
 
     def _next(self) -> Request | None:
-        request = self._slots.next_weightless()
-        if request is not None:
+        if self._slots.weightless and (request := self._slots.next_weightless()) is not None:
             return request
         room = self._window - self._in_flight
         if room <= 0:
@@ -264,7 +266,7 @@ class Admission:
         tenant, room = request.tenant, self._window - self._in_flight
         return self._unread.fills_part(tenant, request.ticket.prompt_tokens) or (
             request.ticket.sequences + self._reserve.places > room
-            and self._reserve.is_late(request.arrived)
+            and self._now - request.arrived > LATE_S
             and not self._counters.has_credit(tenant)
             and tenant.in_flight
             >= min(TIMES * self._window * self._counters.share(tenant), self._window - self._reserve.most)
@@ -293,7 +295,3 @@ class Admission:
         if request.reserved:
             self._reserve.give(request.ticket.sequences)
         self._served.add(cost, now)
-
-
-def _version_id(ticket: Ticket) -> int:
-    return BASE if ticket.version_id is None else ticket.version_id

@@ -22,27 +22,26 @@ class Ages:
     It is too old after ``max_age_s``, and its own turn and those of the versions before it take ``rounds`` drains.
     So in the (rounds - 1) x ``max_age_s`` that are left, turns of others may pass it: as many rounds of them as
     whole drains fit in.
+
+    Attributes:
+        waiting: the versions, by id.
     """
 
     def __init__(self, slots: int, max_age_s: float) -> None:
         self._slots, self._max_age_s = slots, max_age_s
-        self._versions: dict[int, Version] = {}
-        #: By the number of the event with which their wait began; the old ones that drain are ``_leaving``.
-        self._young: Ranking[int, int] = Ranking()
+        self.waiting: dict[int, Version] = {}
+        #: By the moment at which they become old.
+        self._young: Ranking[int, float] = Ranking()
+        #: By the number of the event with which their wait began; those that drain are ``_leaving``.
         self._old: Ranking[int, int] = Ranking()
         self._leaving: dict[int, int] = {}
         #: The old ones by the value of ``_passed`` that they bear.
         self._limits: Ranking[int, float] = Ranking()
         #: Rounds of turns so far in which an old version was passed.
         self._passed = 0.0
-        #: No young version becomes old before.
-        self._next = inf
         #: The longest that a drain can take, from what ended visits lately, and how many ended.
         self._longest_s = 0.0
         self._visits = 0
-
-    def __len__(self) -> int:
-        return len(self._versions)
 
     @property
     def needs(self) -> int:
@@ -53,7 +52,7 @@ class Ages:
     def oldest(self) -> Version | None:
         """Of those without a slot, the one that has waited longest, if too long."""
         entry = self._old.first()
-        return self._versions[entry[1]] if entry else None
+        return self.waiting[entry[1]] if entry else None
 
     @property
     def passable(self) -> bool:
@@ -69,22 +68,23 @@ class Ages:
     def put(self, version: Version, now: float) -> None:
         """A version waits, has ceased to drain, or its oldest request is another one now."""
         version_id = version.version_id
-        number = max(version.waiting.first.number, version.closed)
+        number = _began(version)
         if number in (self._old.get(version_id), self._leaving.get(version_id)):
             if version.place is Place.READY and self._leaving.pop(version_id, None) is not None:
                 self._old.set(version_id, number)
             return
-        self.remove(version_id)
-        self._versions[version_id] = version
-        if now > (old_at := self._old_at(version)):
+        if version_id in self.waiting:
+            self.remove(version_id)
+        self.waiting[version_id] = version
+        old_at = max(version.waiting.first.arrived, version.closed_at) + self._max_age_s
+        if now > old_at:
             self._ripen(version, number)
         else:
-            self._young.set(version_id, number)
-            self._next = min(self._next, old_at)
+            self._young.set(version_id, old_at)
 
     def remove(self, version_id: int) -> None:
         """The version waits no longer, if it did."""
-        if self._versions.pop(version_id, None) is None:
+        if self.waiting.pop(version_id, None) is None:
             return
         if version_id in self._young:
             self._young.discard(version_id)
@@ -95,20 +95,10 @@ class Ages:
 
     def pass_time(self, now: float) -> None:
         """Note who has become too old."""
-        if now <= self._next:
-            return
-        self._next = inf
-        while (entry := self._young.first()) is not None:
-            number, version_id = entry
-            version = self._versions[version_id]
-            if now <= (old_at := self._old_at(version)):
-                self._next = old_at
-                break
-            self._young.discard(version_id)
-            self._ripen(version, number)
-
-    def _old_at(self, version: Version) -> float:
-        return max(version.waiting.first.arrived, version.closed_at) + self._max_age_s
+        while (entry := self._young.first()) is not None and now > entry[0]:
+            version = self.waiting[entry[1]]
+            self._young.discard(entry[1])
+            self._ripen(version, _began(version))
 
     def _ripen(self, version: Version, number: int) -> None:
         version_id = version.version_id
@@ -134,3 +124,8 @@ class Ages:
         """A slot is given up; the request that held it to the end ran that long. No drain takes longer."""
         self._visits += 1
         self._longest_s = max(ran_s, DRAIN_KEPT * self._longest_s)
+
+
+def _began(version: Version) -> int:
+    """The number of the event with which a version's wait began."""
+    return max(version.waiting.first.number, version.closed)

@@ -40,7 +40,11 @@ def cost_of(prompt_tokens: float, output_tokens: float) -> float:
 
 
 class Counters:
-    """Every tenant's counter, and the order among those that have a request that could go."""
+    """Every tenant's counter, and the order among those that have a request that could go.
+
+    Attributes:
+        due: when :meth:`note_floor` is to be called.
+    """
 
     def __init__(self, credit_s: float = CREDIT_S) -> None:
         self._credit_s = credit_s
@@ -57,7 +61,7 @@ class Counters:
         self._floor = 0.0
         #: What a tenant is lifted to: the floor ``credit_s`` or more before ``_since``; and the floor then.
         self._lift = self._mark = 0.0
-        self._since = 0.0
+        self._since, self.due = 0.0, credit_s
         #: Of the tenants that wait or run, but for the server's own work.
         self._weights = 0.0
         self._last: Tenant | None = None
@@ -132,13 +136,11 @@ class Counters:
             return self._lift
         return tenant.counter if tenant.claims else max(tenant.counter, self._lift)
 
-    def pass_time(self, now: float) -> None:
+    def note_floor(self, now: float) -> None:
         """Note what the floor is, for those that come later."""
-        passed = now - self._since
-        if passed >= self._credit_s:
-            floor = self._lowest()
-            self._lift = self._mark if passed < 2 * self._credit_s else floor
-            self._mark, self._since = floor, now
+        floor = self._lowest()
+        self._lift = self._mark if now - self._since < 2 * self._credit_s else floor
+        self._mark, self._since, self.due = floor, now, now + self._credit_s
 
     def queue(self, ticket: Ticket, tenant: Tenant, sign: int = 1) -> None:
         """Count a ticket among those that wait; with sign -1, no longer."""

@@ -62,23 +62,22 @@ class Forecast:
 
     That is piecewise linear in t. Its pieces are kept and made again after as many changes as there are tenants, so
     that a request costs the logarithm of their number.
+
+    Attributes:
+        changes_left: how many more may come, requests that come, are admitted or leave; the caller counts them.
     """
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self._changes = 0
+        self.changes_left = 0
         self._points: list[float] = []
         #: work(t) = slope x t - offset right of each point.
         self._slopes: list[float] = []
         self._offsets: list[float] = []
 
-    def change(self) -> None:
-        """A request came, was admitted or left."""
-        self._changes -= 1
-
     def work_before(self, tenant: Tenant | None, counter: float, weight: float) -> float:
         """Weighted tokens served before the next request of a tenant whose counter is ``counter``."""
-        if self._changes <= 0:
+        if self.changes_left <= 0:
             self._build()
         own = self._counters.backlog(tenant) if tenant else 0.0
         target = counter + own / weight
@@ -94,4 +93,4 @@ class Forecast:
         self._points = [point for point, _ in bends]
         self._slopes = list(accumulate(slope for _, slope in bends))
         self._offsets = list(accumulate(point * slope for point, slope in bends))
-        self._changes = len(bends)
+        self.changes_left = len(bends)

@@ -29,6 +29,7 @@ class Reserve:
 
     Attributes:
         most: places that are kept free at most.
+        due: when :meth:`forget` is to be called.
     """
 
     def __init__(self, window: int) -> None:
@@ -36,16 +37,12 @@ class Reserve:
         self._taken = 0
         #: The most that were taken since ``_since``, and in the ``MEMORY_S`` before it.
         self._peak = self._earlier = 0
-        self._now = self._since = 0.0
+        self._since, self.due = 0.0, MEMORY_S
 
     @property
     def places(self) -> int:
         """How many are kept free."""
         return min(self.most, max(self._peak, self._earlier) - self._taken)
-
-    def is_late(self, arrived: float) -> bool:
-        """Whether a request that came then and still waits has to leave them free."""
-        return self._now - arrived > LATE_S
 
     def take(self, places: int) -> None:
         """A request is admitted whose tenant has credit."""
@@ -56,13 +53,10 @@ class Reserve:
         """It has ended."""
         self._taken -= places
 
-    def pass_time(self, now: float) -> None:
+    def forget(self, now: float) -> None:
         """Forget what was long ago."""
-        self._now = now
-        passed = now - self._since
-        if passed >= MEMORY_S:
-            self._earlier = self._peak if passed < 2 * MEMORY_S else self._taken
-            self._peak, self._since = self._taken, now
+        self._earlier = self._peak if now - self._since < 2 * MEMORY_S else self._taken
+        self._peak, self._since, self.due = self._taken, now, now + MEMORY_S
 
 
 def most_kept(window: int) -> int:

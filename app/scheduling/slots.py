@@ -38,7 +38,7 @@ class Slots:
         #: Versions that wait to be staged, by the number of their oldest request.
         self._cold: Ranking[int, int] = Ranking()
         #: Waiting requests that take no place in the window, the oldest first: pins and preloads, the server's own.
-        self._weightless: dict[str, Request] = {}
+        self.weightless: dict[str, Request] = {}
 
     def versions(self) -> list[Version]:
         """Versions with a request that waits or runs, or a slot."""
@@ -70,7 +70,7 @@ class Slots:
             version.ahead = self._waiting
         version.waiting.add(request)
         if not request.ticket.sequences:
-            self._weightless[request.ticket.request_id] = request
+            self.weightless[request.ticket.request_id] = request
         else:
             self._order.add(request)
         if len(version.waiting) == 1:
@@ -96,13 +96,13 @@ class Slots:
         if request.ticket.sequences:
             self._order.remove(request)
         else:
-            del self._weightless[request.ticket.request_id]
+            del self.weightless[request.ticket.request_id]
         if request.version.waiting.remove(request):
             self._track(request.version, now)
 
     def next_weightless(self) -> Request | None:
         """The oldest waiting request that takes no place in the window, and needs no slot or has one free."""
-        for request in self._weightless.values():
+        for request in self.weightless.values():
             place = request.version.place
             if place is Place.OPEN or (place is Place.READY and self.free):
                 return request
@@ -216,7 +216,7 @@ class Slots:
         version = self._versions.get(version_id)
         if version is not None and version.place is Place.COLD:
             # Those that came before it and have no copy yet wait for that, not for a slot.
-            version.ahead = min(version.ahead, len(self.ages))
+            version.ahead = min(version.ahead, len(self.ages.waiting))
             self._order.move(version, Place.READY)
             self._track(version, now)
 
@@ -231,7 +231,7 @@ class Slots:
 
     @property
     def _waiting(self) -> int:
-        return len(self.ages) + len(self._cold)
+        return len(self.ages.waiting) + len(self._cold)
 
     def _release(self, version: Version, now: float) -> None:
         self.free += 1

@@ -38,14 +38,12 @@ class Unread:
 
     def add(self, request: Request) -> None:
         """A request is admitted."""
-        request.unread = min(request.ticket.prompt_tokens, self._part)
-        self._count(request.tenant, request.unread)
+        tokens = request.unread = min(request.ticket.prompt_tokens, self._part)
+        request.tenant.unread += tokens
+        self._tokens += tokens
 
     def remove(self, request: Request) -> None:
         """Its prompts are read, or it has ended; a second call changes nothing."""
-        self._count(request.tenant, -request.unread)
-        request.unread = 0
-
-    def _count(self, tenant: Tenant, tokens: float) -> None:
-        tenant.unread += tokens
-        self._tokens += tokens
+        tokens, request.unread = request.unread, 0
+        request.tenant.unread -= tokens
+        self._tokens -= tokens

@@ -46,7 +46,7 @@ class Peaks:
     before: int = 0
 
     def note(self, taken: int, now: float) -> None:
-        if now - self.since >= reserve.MEMORY_S:
+        if now >= self.since + reserve.MEMORY_S:
             self.before = taken if now - self.since >= 2 * reserve.MEMORY_S else self.now
             self.now, self.since = taken, now
         self.now = max(self.now, taken)

@@ -31,10 +31,10 @@ class Shares:
     def tick(self, now: float) -> None:
         """Note the time; two marks of the floor are at least the credit's seconds apart, the older lifts."""
         self.now = now
-        passed = now - self.marks[1][0]
-        if passed >= self.credit_s:
+        since = self.marks[1][0]
+        if now >= since + self.credit_s:
             mark = (now, self.lowest())
-            self.marks = [self.marks[1] if passed < 2 * self.credit_s else mark, mark]
+            self.marks = [self.marks[1] if now - since < 2 * self.credit_s else mark, mark]
         self.peaks.note(self.reserved(), now)
 
     def in_flight(self, tenant: str | None = None) -> int:
