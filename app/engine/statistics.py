@@ -6,6 +6,9 @@ histogram of requests and tokens ends up the same.
 """
 
 import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from vllm.v1.metrics.loggers import PrometheusStatLogger
@@ -13,7 +16,7 @@ from vllm.v1.metrics.stats import IterationStats, MultiModalCacheStats, Schedule
 
 _PERIOD_S = 1.0
 #: Observations of tokens that are written at once: a third of a millisecond.
-_TOKENS = 256
+_TOKENS = 1024
 
 #: Statistics of parts that are off unless an operator turns them on, which are not added up.
 _SELDOM = (
@@ -69,6 +72,9 @@ class EngineStatistics(PrometheusStatLogger):  # type: ignore[misc]  # vLLM has 
         scheduler, self._scheduler = self._scheduler, None
         iterations, self._iterations = self._iterations, None
         self._written = time.monotonic()
+        if iterations is not None:
+            latencies, iterations.inter_token_latencies_iter = iterations.inter_token_latencies_iter, []
+            _observe(self.histogram_inter_token_latency[0], latencies)
         super().record(scheduler, iterations)
 
 
@@ -87,3 +93,10 @@ def _add(to: object, more: object) -> None:
             setattr(to, name, getattr(to, name) + found)
         elif found and isinstance(found, list):
             getattr(to, name).extend(found)
+
+
+def _observe(histogram: Any, values: Sequence[float]) -> None:
+    """What ``observe`` does for each value, in a sixth of the time: prometheus_client has no word for many at once."""
+    histogram._sum.inc(sum(values))
+    for bucket, count in Counter(bisect_left(histogram._upper_bounds, value) for value in values).items():
+        histogram._buckets[bucket].inc(count)
