@@ -2,8 +2,11 @@
 
 import gc
 
-#: Objects that come, beyond those that go, until Python looks for those that only refer to each other.
-_NEW_OBJECTS = 10_000
+#: After so many new objects, less those that went, Python looks among them for some that only refer to each other;
+#: after so many such looks, among those that were there at one; after so many of these, everywhere. A thousand objects
+#: take a millisecond, in which every stream stands still, and a long queue has a hundred thousand. (Python's own 700
+#: come with five requests, its 10 and 10 are soon there.)
+_YOUNG, _MIDDLE, _ALL = 2_000, 5, 100
 
 
 def collect_rarely() -> None:
@@ -12,6 +15,5 @@ def collect_rarely() -> None:
     # for most of a second.
     gc.collect()
     gc.freeze()
-    # What comes and goes with requests is freed without it: by default it looked at them every five requests, in
-    # vain, for a twentieth of the API process's time.
-    gc.set_threshold(_NEW_OBJECTS)
+    # What comes and goes with requests is freed without it.
+    gc.set_threshold(_YOUNG, _MIDDLE, _ALL)

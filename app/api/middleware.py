@@ -83,6 +83,8 @@ class RequestFrame:
             await exchange.answer(error)
         finally:
             exchange.ended(perf_counter() - started)
+            # Uvicorn keeps the scope for this very function: a ring that only the garbage collector would take apart.
+            del scope["state"][SEND_BODY]
 
 
 class _Exchange:

@@ -24,7 +24,7 @@ class Waiting(OrderedDict[str, "Request"]):
     """Requests by id, the oldest first.
 
     Attributes:
-        first: the oldest; the last that was, where none is left.
+        first: the oldest; there is none where none is left.
     """
 
     __slots__ = ("first",)
@@ -43,6 +43,8 @@ class Waiting(OrderedDict[str, "Request"]):
             return False
         if self:
             self.first = next(iter(self.values()))
+        else:
+            del self.first  # a request knows its version, and with it this
         return True
 
 

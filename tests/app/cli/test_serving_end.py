@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.cli.server import Server
 from app.main import create_app
@@ -52,6 +53,21 @@ def test_what_a_server_loaded_is_not_walked_by_every_collection(tmp_path: Path) 
         frozen, walked = gc.get_freeze_count(), len(gc.get_objects())
     gc.unfreeze()
     assert frozen > 10 * walked
+
+
+def test_requests_leave_nothing_to_the_garbage_collector(tmp_path: Path) -> None:
+    """What waits for a collection is memory, and each collection stops every stream."""
+    with running(tmp_path) as (server, _, key), httpx.Client(base_url=url_of(server), trust_env=False) as client:
+        gc.disable()
+        try:
+            for _ in range(50):
+                for path in ("/health/live", "/admin/tenants", "/v1/nowhere"):
+                    client.get(path, headers={"authorization": f"Bearer {key}"})
+            left = sum(isinstance(found, RequestResponseCycle) for found in gc.get_objects())
+        finally:
+            gc.enable()
+    # A connection keeps its last one.
+    assert left <= 2
 
 
 def test_an_open_feed_does_not_hold_up_the_end_of_the_server(tmp_path: Path) -> None:
