@@ -62,12 +62,16 @@ class LocalStaging:
 
     def parts(self, staged: Staged) -> dict[int, int] | None:
         with disk_errors("list the parts"):
+            try:
+                found = {int(path.name): path.stat().st_size for path in self._parts(staged).iterdir()}
+            except FileNotFoundError:
+                found = None
+            # Asked last: once it is there the parts go, and whoever lists them meanwhile misses some.
             if self._whole(staged).exists():
                 return None
-            try:
-                return {int(path.name): path.stat().st_size for path in self._parts(staged).iterdir()}
-            except FileNotFoundError:
-                raise _gone() from None
+        if found is None:
+            raise _gone()
+        return found
 
     def complete(self, staged: Staged, sizes: Sequence[int]) -> tuple[int, ...]:
         found = self.parts(staged)

@@ -166,6 +166,25 @@ def test_a_file_completed_and_adopted_by_several_at_once(area: Area, tmp_path: P
     assert (tmp_path / "blob").read_bytes() == area.data
 
 
+def test_a_file_that_another_completes_while_its_parts_are_listed_is_complete(
+    area: Area, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = area.begin()
+    for number in (1, 2, 3):
+        area.put(staged, number)
+    iterdir = Path.iterdir
+
+    def meanwhile(folder: Path) -> Iterator[Path]:
+        monkeypatch.undo()
+        names = iterdir(folder)
+        yield next(names)
+        assert area.staging.complete(staged, area.sizes) == ()
+        yield from names
+
+    monkeypatch.setattr(Path, "iterdir", meanwhile)
+    assert area.staging.complete(staged, area.sizes) == ()
+
+
 def test_a_file_that_another_completes_is_waited_for_where_its_upload_ends_first(
     area: Area, monkeypatch: pytest.MonkeyPatch
 ) -> None:
