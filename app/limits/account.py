@@ -56,10 +56,10 @@ class Account:
         """Begin new minutes, days and months."""
         self.requests.advance(now)
         self.tokens.advance(now)
-        if self.day != day_of(at):
-            self.day, self.tokens_of_day, self.cost_of_day = day_of(at), 0, 0
-        if self.month != month_of(at):
-            self.month, self.tokens_of_month, self.cost_of_month = month_of(at), 0, 0
+        if self.day != (day := day_of(at)):
+            self.day, self.tokens_of_day, self.cost_of_day = day, 0, 0
+        if self.month != (month := month_of(at)):
+            self.month, self.tokens_of_month, self.cost_of_month = month, 0, 0
 
     def add_sums(self, tokens: int, cost: int, *, day: int, month: int) -> None:
         """Change what was used of a day and a month, if they are still those."""
