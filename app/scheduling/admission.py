@@ -7,7 +7,7 @@ from math import inf
 from app.scheduling import snapshot
 from app.scheduling.counters import CREDIT_S, Counters
 from app.scheduling.estimates import Forecast, Rate
-from app.scheduling.queues import BASE, Place, Request
+from app.scheduling.queues import BASE, DRAINING, OPEN, READY, Place, Request
 from app.scheduling.reserve import LATE_S, TIMES, Reserve
 from app.scheduling.slots import Slots
 from app.scheduling.snapshot import QueueSnapshot
@@ -167,11 +167,11 @@ class Admission:
         return snapshot.taken(self._counters.busy(), self._slots.versions(), now)
 
     def _runs_at_once(self, ticket: Ticket, place: Place) -> bool:
-        if place is not Place.OPEN and not (place is Place.READY and self._slots.free):
+        if place is not OPEN and not (place is READY and self._slots.free):
             return False
         tenant = self._counters.find(ticket.tenant)
         if not self._unread.has_room(ticket.prompt_tokens) or (
-            tenant and place is Place.OPEN and self._unread.fills_part(tenant, ticket.prompt_tokens)
+            tenant and place is OPEN and self._unread.fills_part(tenant, ticket.prompt_tokens)
         ):
             return False
         if not ticket.sequences or not self._in_flight:
@@ -217,7 +217,7 @@ class Admission:
             counter = self._counters.lifted(ticket.tenant)
             work = self._forecast.work_before(tenant, counter, ticket.weight)
             window_s = (work + self._served.mean) / speed
-        needs_slot = place is Place.DRAINING or (place is Place.READY and not self._slots.free)
+        needs_slot = place is DRAINING or (place is READY and not self._slots.free)
         if needs_slot and (speed := self._turns.per_second) is not None:
             turns = len(self._slots.ages.waiting)
             if self._slots.ages.passable:
@@ -274,7 +274,7 @@ class Admission:
 
     def _admit(self, request: Request, now: float) -> None:
         request.reserved = self._counters.has_credit(request.tenant)
-        if request.version.place is Place.READY:
+        if request.version.place is READY:
             self._turns.add(1.0, now)
         self._slots.admit(request, now)
         self._counters.queue(request.ticket, request.tenant, -1)

@@ -2,7 +2,7 @@
 
 from math import ceil, floor, inf
 
-from app.scheduling.queues import Place, Version
+from app.scheduling.queues import READY, Version
 from app.scheduling.ranking import Ranking
 
 #: How much of the longest visit's end is remembered at the next one, and after how many it says anything: turns that
@@ -70,7 +70,7 @@ class Ages:
         version_id = version.version_id
         number = _began(version)
         if number in (self._old.get(version_id), self._leaving.get(version_id)):
-            if version.place is Place.READY and self._leaving.pop(version_id, None) is not None:
+            if version.place is READY and self._leaving.pop(version_id, None) is not None:
                 self._old.set(version_id, number)
             return
         if version_id in self.waiting:
@@ -102,7 +102,7 @@ class Ages:
 
     def _ripen(self, version: Version, number: int) -> None:
         version_id = version.version_id
-        if version.place is Place.READY:
+        if version.place is READY:
             self._old.set(version_id, number)
         else:
             self._leaving[version_id] = number

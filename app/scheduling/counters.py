@@ -17,7 +17,7 @@ admitted and settled when it ends. Three choices are ours:
 from collections.abc import Iterator
 from heapq import merge
 
-from app.scheduling.queues import Line, Place, Request, Tenant
+from app.scheduling.queues import COLD, OPEN, READY, Line, Place, Request, Tenant
 from app.scheduling.ranking import Ranking
 from app.scheduling.ticket import Ticket
 
@@ -156,23 +156,23 @@ class Counters:
         tenant, version_id, shown = line.tenant, line.version.version_id, line.shown
         if place is not shown:
             line.shown = place
-            if shown is Place.COLD:
+            if shown is COLD:
                 self._claim(tenant)
-            elif shown is Place.OPEN:
+            elif shown is OPEN:
                 tenant.open.discard(version_id)
                 if not tenant.open:
                     self._open.discard(tenant.name)
-            elif shown is Place.READY:
+            elif shown is READY:
                 tenant.ready.discard(version_id)
                 if not tenant.ready:
                     self._ready.discard(tenant.name)
-        if place is Place.OPEN:
-            tenant.open.set(version_id, line.requests.first.number)
+        if place is OPEN:
+            tenant.open.set(version_id, line.first.number)
             self._open.set(tenant.name, tenant.counter)
-        elif place is Place.READY:
-            tenant.ready.set(version_id, line.requests.first.number)
+        elif place is READY:
+            tenant.ready.set(version_id, line.first.number)
             self._ready.set(tenant.name, tenant.counter)
-        elif place is Place.COLD and shown is not Place.COLD:
+        elif place is COLD and shown is not COLD:
             self._disclaim(tenant)
 
     def _claim(self, tenant: Tenant) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from app.scheduling.counters import Counters
-from app.scheduling.queues import Line, Place, Request, Tenant, Version
+from app.scheduling.queues import COLD, DRAINING, OPEN, READY, Line, Place, Request, Tenant, Version
 
 
 class Order:
@@ -27,19 +27,19 @@ class Order:
         version, name = request.version, request.tenant.name
         line = version.lines.get(name)
         if line is not None:
-            line.requests.add(request)
+            line.add(request)
             return
         line = version.lines[name] = Line(request.tenant, version)
-        line.requests.add(request)
+        line.add(request)
         self._counters.show(line, version.shown)
 
     def remove(self, request: Request) -> None:
         """A request leaves its line."""
         line = request.version.lines[request.tenant.name]
-        oldest = line.requests.remove(request)
-        if not line.requests:
+        oldest = line.remove(request)
+        if not line.count:
             del line.version.lines[line.tenant.name]
-            self._counters.show(line, Place.COLD)
+            self._counters.show(line, COLD)
         elif oldest:
             self._counters.show(line, line.shown)
 
@@ -48,11 +48,11 @@ class Order:
         version.place = place
         version_id = version.version_id
         self._late.pop(version_id, None)
-        if Place.COLD in (place, version.shown):
+        if COLD in (place, version.shown):
             self._show(version)
         elif version.scattered:
             self._hidden[version_id] = version
-        elif place is Place.OPEN and version.shown is Place.READY:
+        elif place is OPEN and version.shown is READY:
             self._late[version_id] = version
 
     def forget(self, version_id: int) -> None:
@@ -86,8 +86,8 @@ class Order:
             return None
         line = self._versions[first[1]].lines[tenant.name]
         place = line.version.place
-        if place is Place.OPEN or (place is Place.READY and slot_free):
-            return line.requests.first
+        if place is OPEN or (place is READY and slot_free):
+            return line.first
         line.version.scattered = True
         self._counters.show(line, place)
         return None
@@ -95,7 +95,7 @@ class Order:
     def _show_all(self, *, slot_free: bool) -> None:
         if self._hidden:
             for version in self._hidden.values():
-                if version.place is not Place.DRAINING:
+                if version.place is not DRAINING:
                     self._show(version)
             self._hidden.clear()
         if self._late and not slot_free:

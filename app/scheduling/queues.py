@@ -20,29 +20,47 @@ class Place(Enum):
     COLD = "cold"  # the version cannot be copied into a slot yet
 
 
-class Waiting(OrderedDict[str, "Request"]):
-    """Requests by id, the oldest first.
+#: By names of their own: a decision asks for two dozen, and each as an attribute would take five times as long.
+OPEN, READY, DRAINING, COLD = Place
+
+
+class Waiting:
+    """Requests, the oldest first.
 
     Attributes:
+        count: how many.
         first: the oldest; there is none where none is left.
     """
 
-    __slots__ = ("first",)
+    __slots__ = ("_later", "count", "first")
     first: "Request"
+
+    def __init__(self) -> None:
+        self.count = 0
+        #: The others by id. Most queues are of one request: a dictionary of each would be most of what is kept, and a
+        #: decision takes as long as it waits for memory.
+        self._later: OrderedDict[str, Request] | None = None
 
     def add(self, request: "Request") -> None:
         """Put a request behind the others."""
-        if not self:
+        if not self.count:
             self.first = request
-        self[request.ticket.request_id] = request
+        else:
+            if self._later is None:
+                self._later = OrderedDict()
+            self._later[request.ticket.request_id] = request
+        self.count += 1
 
     def remove(self, request: "Request") -> bool:
-        """Take one out; returns whether it was the oldest."""
-        del self[request.ticket.request_id]
+        """Take one out that is there; returns whether it was the oldest."""
+        self.count -= 1
+        later = self._later
         if request is not self.first:
+            if later:
+                del later[request.ticket.request_id]
             return False
-        if self:
-            self.first = next(iter(self.values()))
+        if later:
+            self.first = later.popitem(last=False)[1]
         else:
             del self.first  # a request knows its version, and with it this
         return True
@@ -113,18 +131,18 @@ class Version:
     service: float = 0.0
 
 
-@dataclass(slots=True, eq=False)
-class Line:
+class Line(Waiting):
     """Requests of one tenant that wait for one version and will take places in the window; there is one at least.
 
     ``shown`` is the place under which its tenant's order has it. It follows the version's place late, and not at all
     to DRAINING: a slot's coming and going would else cost each time as much as the version has lines.
     """
 
-    tenant: Tenant
-    version: Version
-    shown: Place = Place.COLD
-    requests: Waiting = field(default_factory=Waiting)
+    __slots__ = ("shown", "tenant", "version")
+
+    def __init__(self, tenant: Tenant, version: Version) -> None:
+        super().__init__()
+        self.tenant, self.version, self.shown = tenant, version, COLD
 
 
 @dataclass(slots=True, eq=False)

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from app.scheduling.ages import Ages
 from app.scheduling.counters import Counters
 from app.scheduling.order import Order
-from app.scheduling.queues import BASE, Place, Request, Version
+from app.scheduling.queues import BASE, COLD, DRAINING, OPEN, READY, Place, Request, Version
 from app.scheduling.ranking import Ranking
 
 #: Where a version's requests stand while it waits for a slot.
-_QUEUED = (Place.READY, Place.DRAINING)
+_QUEUED = (READY, DRAINING)
 
 
 class Slots:
@@ -28,7 +28,7 @@ class Slots:
         #: Slots that no version holds.
         self.free = slots
         self.ages = Ages(slots, max_age_s)
-        self._base = Version(BASE, Place.OPEN, Place.OPEN)
+        self._base = Version(BASE, OPEN, OPEN)
         self._versions = {BASE: self._base}
         self._order = Order(counters, self._versions)
         self._staged: set[int] = set()
@@ -57,7 +57,7 @@ class Slots:
         version = self._versions.get(version_id)
         if version is not None:
             return version.place
-        return Place.READY if version_id in self._staged else Place.COLD
+        return READY if version_id in self._staged else COLD
 
     def cold(self) -> Iterator[int]:
         """Versions that wait to be staged, the longest waiting first."""
@@ -66,27 +66,27 @@ class Slots:
     def join(self, request: Request, now: float) -> None:
         """A request begins to wait."""
         version = request.version
-        if not version.waiting and version.place is not Place.OPEN:
+        if not version.waiting.count and version.place is not OPEN:
             version.ahead = self._waiting
         version.waiting.add(request)
         if not request.ticket.sequences:
             self.weightless[request.ticket.request_id] = request
         else:
             self._order.add(request)
-        if len(version.waiting) == 1:
+        if version.waiting.count == 1:
             self._track(version, now)
 
     def admit(self, request: Request, now: float) -> None:
         """A request waits no longer, as it runs; its version takes a free slot if it needs one."""
         version = request.version
-        if version.place is Place.READY:
+        if version.place is READY:
             if self.free == 1:
                 self.ages.note_turn(version)
             self.ages.remove(version.version_id)
             self.free -= 1
             self._joinable[version.version_id] = version
             version.holds_slot, version.service = True, 0.0
-            self._order.move(version, Place.OPEN)
+            self._order.move(version, OPEN)
         self.quit(request, now)
         version.running += 1
         request.running, request.started = True, now
@@ -104,7 +104,7 @@ class Slots:
         """The oldest waiting request that takes no place in the window, and needs no slot or has one free."""
         for request in self.weightless.values():
             place = request.version.place
-            if place is Place.OPEN or (place is Place.READY and self.free):
+            if place is OPEN or (place is READY and self.free):
                 return request
         return None
 
@@ -122,11 +122,11 @@ class Slots:
         if request is None:
             return None
         request = self._hurry(request)
-        if request.version.place is Place.READY or not keeps_back(request):
+        if request.version.place is READY or not keeps_back(request):
             return request
         for other in self._order.in_order(slot_free=slot_free):
             request = self._hurry(other)
-            if request.version.place is Place.READY or not keeps_back(request):
+            if request.version.place is READY or not keeps_back(request):
                 return request
         return None
 
@@ -139,7 +139,7 @@ class Slots:
         hurried = oldest.waiting.first
         if hurried.tenant is request.tenant:
             return hurried
-        takes_last = self.free == 1 and request.version.place is Place.READY
+        takes_last = self.free == 1 and request.version.place is READY
         return hurried if takes_last and not self.ages.passable else request
 
     def leave(self, request: Request, now: float) -> None:
@@ -158,7 +158,7 @@ class Slots:
             return
         if version.holds_slot:
             self._release(version, now)
-        if not version.waiting:
+        if not version.waiting.count:
             del self._versions[version.version_id]
             self._order.forget(version.version_id)
 
@@ -183,7 +183,7 @@ class Slots:
             version.drains_since = now
             self._close(version, now)
             draining[version.version_id] = joinable.pop(version.version_id)
-            self._order.move(version, Place.DRAINING)
+            self._order.move(version, DRAINING)
             self._track(version, now)
         return reopened
 
@@ -214,18 +214,18 @@ class Slots:
         """The version can be copied into a slot."""
         self._staged.add(version_id)
         version = self._versions.get(version_id)
-        if version is not None and version.place is Place.COLD:
+        if version is not None and version.place is COLD:
             # Those that came before it and have no copy yet wait for that, not for a slot.
             version.ahead = min(version.ahead, len(self.ages.waiting))
-            self._order.move(version, Place.READY)
+            self._order.move(version, READY)
             self._track(version, now)
 
     def unstage(self, version_id: int) -> None:
         """It can no longer; a slot that it holds is its own until its last request ends."""
         self._staged.discard(version_id)
         version = self._versions.get(version_id)
-        if version is not None and version.place is Place.READY:
-            self._order.move(version, Place.COLD)
+        if version is not None and version.place is READY:
+            self._order.move(version, COLD)
             self.ages.remove(version_id)
             self._cold.set(version_id, version.waiting.first.number)
 
@@ -242,7 +242,7 @@ class Slots:
         else:
             version.drains_since = None
             del self._draining[version.version_id]
-        self._order.move(version, Place.READY if version.version_id in self._staged else Place.COLD)
+        self._order.move(version, READY if version.version_id in self._staged else COLD)
         self._track(version, now)
 
     def _close(self, version: Version, now: float) -> None:
@@ -252,18 +252,18 @@ class Slots:
         version.drains_since = None
         self._joinable[version.version_id] = self._draining.pop(version.version_id)
         self.ages.remove(version.version_id)
-        self._order.move(version, Place.OPEN)
+        self._order.move(version, OPEN)
 
     def _track(self, version: Version, now: float) -> None:
         """Note since when a version waits, by its oldest request, if it waits for a slot or to be staged."""
-        if version.place is Place.OPEN:
+        if version.place is OPEN:
             return  # it waits for neither, and was taken out when it came to be so
         version_id = version.version_id
-        if version.place is Place.COLD and version.waiting:
+        if version.place is COLD and version.waiting.count:
             self._cold.set(version_id, version.waiting.first.number)
         elif version_id in self._cold:
             self._cold.discard(version_id)
-        if version.place in _QUEUED and version.waiting:
+        if version.place in _QUEUED and version.waiting.count:
             self.ages.put(version, now)
         else:
             self.ages.remove(version_id)
