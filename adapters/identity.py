@@ -11,7 +11,6 @@ The grammar of a model name, as callers use it in ``adapter_id`` and ``model``::
 import hashlib
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
 from adapters.errors import InvalidName
 
@@ -79,8 +78,6 @@ class VersionKey:
         return self.config_bytes + self.weights_bytes
 
 
-# Every request asks for that of the version that it names.
-@lru_cache(maxsize=10_000)
 def content_digest(config_digest: str, weights_digest: str) -> str:
     """The digest of a version: SHA-256 (hex) over its two files' digests, in that order."""
     return hashlib.sha256(f"tenora-adapter\n{config_digest}\n{weights_digest}\n".encode()).hexdigest()

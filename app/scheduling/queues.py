@@ -52,18 +52,23 @@ class Waiting:
         self.count += 1
 
     def remove(self, request: "Request") -> bool:
-        """Take one out that is there; returns whether it was the oldest."""
-        self.count -= 1
+        """Take one out; returns whether it was the oldest.
+
+        Raises:
+            KeyError: it is not there.
+        """
         later = self._later
-        if request is not self.first:
-            if later:
-                del later[request.ticket.request_id]
-            return False
-        if later:
+        oldest = self.count > 0 and request is self.first
+        if not oldest:
+            if later is None:
+                raise KeyError(request.ticket.request_id)
+            del later[request.ticket.request_id]
+        elif later:
             self.first = later.popitem(last=False)[1]
         else:
             del self.first  # a request knows its version, and with it this
-        return True
+        self.count -= 1
+        return oldest
 
 
 @dataclass(slots=True, eq=False)

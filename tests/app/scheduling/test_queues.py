@@ -1,0 +1,43 @@
+"""A queue of requests against a plain list, with requests that leave from anywhere in it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.scheduling.queues import OPEN, Request, Tenant, Version, Waiting
+from app.scheduling.ticket import Ticket
+
+
+def request(number: int) -> Request:
+    ticket = Ticket(str(number), "tenant", 1.0, 1, 1, 1)
+    return Request(ticket, number, 0.0, Tenant("tenant", 1.0), Version(1, OPEN, OPEN))
+
+
+def state(queue: Waiting) -> tuple[int, Request | None]:
+    return queue.count, queue.first if queue.count else None
+
+
+@given(st.lists(st.integers(-1, 30), max_size=60))
+def test_the_oldest_is_first_whoever_leaves(steps):
+    queue, there = Waiting(), list[Request]()
+    for number, step in enumerate(steps):
+        if step < 0 or not there:
+            there.append(request(number))
+            queue.add(there[-1])
+        else:
+            gone = there[step % len(there)]
+            assert queue.remove(gone) is (gone is there[0])
+            there.remove(gone)
+        assert state(queue) == (len(there), there[0] if there else None)
+        assert hasattr(queue, "first") is bool(there)
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_who_is_not_there_cannot_leave(others):
+    queue = Waiting()
+    for number in range(others):
+        queue.add(request(number))
+    before = state(queue)
+    with pytest.raises(KeyError, match="7"):
+        queue.remove(request(7))
+    assert state(queue) == before
