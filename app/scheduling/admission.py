@@ -180,6 +180,8 @@ class Admission:
             return False
         # There is room, so whoever could go waits behind one that is too wide; only a smaller counter passes it.
         first = self._slots.pick(self._keeps_back)
+        if tenant and (tenant.open or (self._slots.free and tenant.ready)):
+            return False  # its own that came before is too wide, or kept back
         if first is None:
             return True
         return (self._counters.lifted(ticket.tenant), ticket.tenant) < (first.tenant.counter, first.tenant.name)

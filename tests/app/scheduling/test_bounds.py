@@ -1,5 +1,6 @@
 """Who is refused, and what it is told."""
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -69,6 +70,16 @@ def test_one_whose_version_waits_for_a_slot_does_not_keep_it_from_running_at_onc
         asked = ticket(version=version)
         assert admission.enter(asked, 0.0) == (asked.request_id,)
     assert refusal(admission, ticket(version=2), 0.0).scope == "server"
+
+
+def test_a_short_prompt_behind_an_own_long_one_waits_as_the_long_one_does() -> None:
+    admission = Admission(slots=1, window=8, step_tokens=100, bounds=Bounds(tenant_requests=1))
+    for prompt_tokens in (150, 100):
+        admission.enter(replace(ticket(), prompt_tokens=prompt_tokens), 0.0)
+    assert (admission.running, admission.waiting) == (1, 1)
+    assert refusal(admission, replace(ticket(), prompt_tokens=50), 0.0).scope == "tenant"
+    asked = replace(ticket("other"), prompt_tokens=50)
+    assert admission.enter(asked, 0.0) == (asked.request_id,)
 
 
 def test_nobody_is_refused_on_a_guess() -> None:
