@@ -67,9 +67,8 @@ class Ages:
 
     def put(self, version: Version, now: float) -> None:
         """A version waits, has ceased to drain, or its oldest request is another one now."""
-        version_id = version.version_id
-        number = _began(version)
-        if number in (self._old.get(version_id), self._leaving.get(version_id)):
+        version_id, number = version.version_id, _began(version)
+        if number == self._old.get(version_id) or number == self._leaving.get(version_id):
             if version.place is READY and self._leaving.pop(version_id, None) is not None:
                 self._old.set(version_id, number)
             return

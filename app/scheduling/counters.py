@@ -144,12 +144,14 @@ class Counters:
 
     def queue(self, ticket: Ticket, tenant: Tenant, sign: int = 1) -> None:
         """Count a ticket among those that wait; with sign -1, no longer."""
+        everybody, prompt, output = self._all, sign * ticket.prompt_tokens, sign * ticket.output_tokens
         tenant.waiting += sign
-        prompt, output, sequences = sign * ticket.prompt_tokens, sign * ticket.output_tokens, sign * ticket.sequences
-        for total in (tenant, self._all):
-            total.prompt_tokens += prompt
-            total.output_tokens += output
-            total.sequences += sequences
+        tenant.prompt_tokens += prompt
+        tenant.output_tokens += output
+        tenant.sequences += sign * ticket.sequences
+        everybody.prompt_tokens += prompt
+        everybody.output_tokens += output
+        everybody.sequences += sign * ticket.sequences
 
     def show(self, line: Line, place: Place) -> None:
         """Show a line in a place, or its new oldest request in the same; one that is new or empty belongs in COLD."""
@@ -158,22 +160,28 @@ class Counters:
             line.shown = place
             if shown is COLD:
                 self._claim(tenant)
-            elif shown is OPEN:
-                tenant.open.discard(version_id)
-                if not tenant.open:
-                    self._open.discard(tenant.name)
-            elif shown is READY:
-                tenant.ready.discard(version_id)
-                if not tenant.ready:
-                    self._ready.discard(tenant.name)
+            else:
+                self._hide(tenant, version_id, shown)
         if place is OPEN:
+            if not tenant.open:
+                self._open.set(tenant.name, tenant.counter)
             tenant.open.set(version_id, line.first.number)
-            self._open.set(tenant.name, tenant.counter)
         elif place is READY:
+            if not tenant.ready:
+                self._ready.set(tenant.name, tenant.counter)
             tenant.ready.set(version_id, line.first.number)
-            self._ready.set(tenant.name, tenant.counter)
         elif place is COLD and shown is not COLD:
             self._disclaim(tenant)
+
+    def _hide(self, tenant: Tenant, version_id: int, shown: Place) -> None:
+        if shown is OPEN:
+            tenant.open.discard(version_id)
+            if not tenant.open:
+                self._open.discard(tenant.name)
+        elif shown is READY:
+            tenant.ready.discard(version_id)
+            if not tenant.ready:
+                self._ready.discard(tenant.name)
 
     def _claim(self, tenant: Tenant) -> None:
         if not tenant.claims:
@@ -216,8 +224,9 @@ class Counters:
         self._grow(tenant, cost / ticket.weight - request.share)
         if output_tokens is not None and ticket.sequences:
             newest = output_tokens / ticket.sequences
-            tenant.average = _averaged(tenant.average, newest)
-            self._average = _averaged(self._average, newest)
+            own, all_ = tenant.average, self._average
+            tenant.average = newest if own is None else own + _NEWEST * (newest - own)
+            self._average = newest if all_ is None else all_ + _NEWEST * (newest - all_)
         return cost
 
     def backlog(self, tenant: Tenant | None = None) -> float:
@@ -263,7 +272,3 @@ class Counters:
 def _entries(ranking: Ranking[str, float]) -> Iterator[tuple[float, str]]:
     """Its keys and items by key, no further than they are asked for."""
     return ((ranking[name], name) for name in ranking.ordered())
-
-
-def _averaged(average: float | None, newest: float) -> float:
-    return newest if average is None else average + _NEWEST * (newest - average)

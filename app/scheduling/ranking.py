@@ -7,7 +7,7 @@ from typing import TypeVar
 Key = TypeVar("Key", int, float)
 Item = TypeVar("Item", int, str)
 
-#: A heap may grow by this many times as many entries as there are items, and some more.
+#: A heap may have so many times as many entries as there are items, and some more.
 _ENTRIES, _SLACK = 4, 32
 
 
@@ -19,13 +19,13 @@ class Ranking(dict[Item, Key]):
     however often their keys change.
     """
 
-    __slots__ = ("_heap", "_room")
+    __slots__ = ("_heap", "_most")
 
     def __init__(self) -> None:
         super().__init__()
         self._heap: list[tuple[Key, Item]] = []
-        #: Entries that may be added before the outdated ones are thrown out.
-        self._room = _SLACK
+        #: With more entries the outdated ones are thrown out.
+        self._most = _SLACK
 
     def set(self, item: Item, key: Key) -> None:
         """Add an item, or change its key."""
@@ -34,21 +34,20 @@ class Ranking(dict[Item, Key]):
             return
         self[item] = key
         heap = self._heap
-        if known is not None and heap[0] == (known, item):
+        if known is not None and heap[0][0] == known and heap[0][1] == item:
             heapreplace(heap, (key, item))
             return
         heappush(heap, (key, item))
-        self._room -= 1
-        if not self._room:
+        if len(heap) > self._most:
             heap[:] = [(key, item) for item, key in self.items()]
             heapify(heap)
-            self._room = _ENTRIES * len(heap) + _SLACK
+            self._most = (1 + _ENTRIES) * len(heap) + _SLACK
 
     def discard(self, item: Item) -> None:
         """Remove an item if it is there."""
         if self.pop(item, None) is not None and not self:
             self._heap.clear()
-            self._room = _SLACK
+            self._most = _SLACK
 
     def first(self) -> tuple[Key, Item] | None:
         """The smallest key and its item, or None if there is none."""
@@ -58,7 +57,6 @@ class Ranking(dict[Item, Key]):
             if self.get(entry[1]) == entry[0]:
                 return entry
             heappop(heap)
-            self._room += 1
         return None
 
     def ordered(self) -> Iterator[Item]:
