@@ -9,12 +9,13 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.engine import async_llm
 from vllm.v1.engine import utils as engine_utils
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from app.engine.executor import CoreExecutor, fits_in_core
 from app.engine.forking import EngineContext
-from app.engine.statistics import EngineStatistics
+from app.engine.statistics import EngineStatistics, TokenStatistics
 from app.engine.steps import can_bound_steps
 
 #: vLLM's own processes inherit these.
@@ -50,6 +51,9 @@ def construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
     # To bind memory, vLLM starts a program that starts the process.
     if not config.parallel_config.numa_bind:
         engine_utils.get_mp_context = EngineContext
+    # Of several tokens of a speculation vLLM means to count the step, once.
+    if not config.speculative_config:
+        async_llm.IterationStats = TokenStatistics
     # "Disabled" are vLLM's own loggers; one that is named is asked all the same.
     llm = AsyncLLM.from_vllm_config(config, stat_loggers=[EngineStatistics], disable_log_stats=True)
     # Its processes do it by themselves: every request asks the environment for the same things, some dozens of times.

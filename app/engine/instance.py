@@ -181,7 +181,7 @@ class EngineInstance:
         return Asked.of(request, request.adapter.lora_name if request.adapter else self._base_name)
 
     async def abort(self, request: EngineRequest) -> None:
-        """Abort whatever of the request still runs; what has ended is no error."""
+        """Abort whatever of the request still runs, and count what it had made; what has ended is no error."""
         if self.dead.is_set():
             return
         prefix = f"{self._endpoints[request.endpoint][2]}-{request.request_id}"
@@ -189,6 +189,17 @@ class EngineInstance:
         ids = [prefix] if request.endpoint is Endpoint.CHAT else [f"{prefix}-{index}" for index in range(many)]
         with contextlib.suppress(EngineDeadError):
             await self._llm.abort(ids)
+        sequences = [] if request.body.get("stream") else self._log.unended(request.request_id)
+        if sequences:
+            self._log.add(request.request_id, await self._untold(sequences))
+
+    async def _untold(self, sequences: list[str]) -> int:
+        """Tokens of sequences that were aborted, of which the engine had not told yet."""
+        try:
+            return int(await self._until_dead(self._llm.engine_core.call_utility_async("tenora_untold", sequences)))
+        except Exception as error:  # noqa: BLE001 - vLLM's bare one; the engine dies, or is being shut down
+            logger.warning("the last tokens of an abandoned answer are not known: %s", error)
+            return 0
 
     async def call_workers(self, method: str, *args: Any) -> list[Any]:
         """Call a method of every worker between two steps; see :mod:`app.engine.worker`.

@@ -51,6 +51,16 @@ class OutputLog:
     def was_finite(self, request_id: str) -> bool:
         return request_id not in self._not_finite
 
+    def unended(self, request_id: str) -> list[str]:
+        """The engine's names of the request's sequences that have had a token and have not ended."""
+        usage = self._usages.get(request_id)
+        return [sequence for sequence in usage.sequences if sequence in self._sequences] if usage else []
+
+    def add(self, request_id: str, tokens: int) -> None:
+        """Count tokens that the engine has made and never told of."""
+        if usage := self._usages.get(request_id):
+            usage.output_tokens += tokens
+
     def take(self, request_id: str) -> Usage | None:
         """The tokens of a request that has ended or is given up, if it had any; nothing of it is kept."""
         self._awaited.pop(request_id, None)
@@ -70,10 +80,13 @@ class OutputLog:
         def noting(outputs: list[Any], *args: Any, **kwargs: Any) -> Any:
             counted = []
             for output in outputs:
-                # Of a sequence that has ended or was given up the engine may still report a step.
+                usage = sequences.get(output.request_id)
                 if (state := states.get(output.request_id)) is None:
+                    # Given up while this was on its way, if it has not ended.
+                    if usage:
+                        usage.output_tokens += len(output.new_token_ids)
                     continue
-                usage = sequences.get(output.request_id) or self._begin(state, output)
+                usage = usage or self._begin(state, output)
                 counted.append((usage, output))
                 if output.num_nans_in_logits:
                     self._note(state.external_req_id)
@@ -82,7 +95,7 @@ class OutputLog:
             for usage, output in counted:
                 usage.output_tokens += len(output.new_token_ids)
                 if output.request_id not in states:
-                    self._end(usage)
+                    self._end(usage, output.request_id)
             return processed
 
         processor.process_outputs = noting
@@ -103,8 +116,10 @@ class OutputLog:
             self._call_after(self._unread, request_id, len(usage.prompts))
         return usage
 
-    def _end(self, usage: Usage) -> None:
+    def _end(self, usage: Usage, sequence: str) -> None:
         usage.ended += 1
+        # What comes of it from here on is behind a stop string.
+        self._sequences.pop(sequence, None)
         self._call_after(self._awaited, own_id(next(iter(usage.prompts))), usage.ended)
 
     def _call_after(self, awaited: dict[str, tuple[int, Callable[[], None]]], request_id: str, count: int) -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.metrics.loggers import PrometheusStatLogger
 from vllm.v1.metrics.stats import IterationStats, MultiModalCacheStats, SchedulerStats
 
@@ -27,6 +28,23 @@ _SELDOM = (
     "ec_connector_stats",
     "perf_stats",
 )
+
+
+class TokenStatistics(IterationStats):  # type: ignore[misc]  # vLLM has no stubs
+    """What a message of the engine says of tokens; of several of one sequence, each took its share of the time.
+
+    vLLM would count them as one that took all of it. See :mod:`app.engine.coalescing`.
+    """
+
+    inter_token_latencies_iter: list[float]
+
+    def update_from_output(self, output: EngineCoreOutput, *args: Any, **kwargs: Any) -> None:
+        latencies = self.inter_token_latencies_iter
+        before = len(latencies)
+        super().update_from_output(output, *args, **kwargs)
+        tokens = len(output.new_token_ids)
+        if tokens > 1 and len(latencies) > before:
+            latencies[-1:] = [latencies[-1] / tokens] * tokens
 
 
 class EngineStatistics(PrometheusStatLogger):  # type: ignore[misc]  # vLLM has no stubs

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from vllm.platforms import current_platform
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine.core import EngineCore
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
+from app.engine.coalescing import CoalescedOutputs
 from app.engine.grouped_lora import GroupedPunicaWrapper, lay_out
 from app.engine.orphans import end_with_server
 from app.engine.staging import Stager
@@ -90,9 +91,15 @@ def _in_core() -> None:
     """What the engine's own process needs besides; of what is ours, only the scheduler is made there."""
     end_with_server()
     take_wakeups()
+    # Its server calls what the core has.
+    EngineCore.tenora_untold = _untold
 
 
-class ClearingScheduler(Scheduler):  # type: ignore[misc]
+def _untold(core: EngineCore, names: list[str]) -> int:
+    return int(core.scheduler.take_untold(names))
+
+
+class ClearingScheduler(CoalescedOutputs):
     """vLLM's scheduler, with blocks of the KV cache zeroed before a request gets them.
 
     An adapter whose hidden states are NaN leaves NaN in its blocks, and the next request, any tenant's, gets those
@@ -109,7 +116,7 @@ class BoundedScheduler(BoundedSteps, ClearingScheduler):
     """:class:`ClearingScheduler` whose steps are bounded."""
 
 
-class ClearingAsyncScheduler(AsyncScheduler):  # type: ignore[misc]
+class ClearingAsyncScheduler(CoalescedOutputs, AsyncScheduler):  # type: ignore[misc]
     """:class:`ClearingScheduler` for asynchronous scheduling."""
 
     def __init__(self, *args: Any, kv_cache_config: KVCacheConfig, **kwargs: Any) -> None:

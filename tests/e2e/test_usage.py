@@ -9,8 +9,10 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from app.demo.train import Demo
+from app.engine.coalescing import MOST_UNTOLD
 from tests.e2e.server import Server
 from tests.endurance.accounting import Options, run
 from tests.postgres import running_postgres
@@ -129,6 +131,39 @@ async def test_who_goes_away_pays_for_what_was_produced_and_no_more(server: Serv
     requests, failed, prompt, output = difference(before, await asyncio.to_thread(used, server, key))
     assert (requests, failed, prompt) == (1, 1, 3)
     assert 10 <= output < 500
+
+
+async def test_who_goes_away_from_a_whole_answer_pays_for_every_token_too(server: Server, key: str) -> None:
+    body = {"model": "prices", "prompt": [1, 2, 3], "max_tokens": 1000, "ignore_eos": True}
+    headers = {"authorization": f"Bearer {key}"}
+    counts = set()
+    async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=headers) as client:
+        for number in range(4):
+            before = await asyncio.to_thread(used, server, key)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.post("/v1/completions", json=body), 0.4 + 0.05 * number)
+            requests, failed, prompt, output = difference(before, await asyncio.to_thread(used, server, key))
+            assert (requests, failed, prompt) == (1, 1, 3)
+            assert 1 <= output < 1000
+            counts.add((output - 1) % MOST_UNTOLD)
+    assert counts != {0}, "these are the tokens that the server was told of while the request ran"
+
+
+def test_every_token_of_a_whole_answer_is_in_vllms_metrics(server: Server, sdk: openai.OpenAI) -> None:
+    names = ("generation_tokens_total", "inter_token_latency_seconds_count", "inter_token_latency_seconds_sum")
+
+    def counts() -> list[float]:
+        with server.client() as client:
+            families = list(text_string_to_metric_families(client.get("/metrics").text))
+        found = {sample.name: sample.value for family in families for sample in family.samples}
+        return [found[f"vllm:{name}"] for name in names]
+
+    before, began = counts(), time.monotonic()
+    sdk.completions.create(model="prices", prompt=PROMPT, max_tokens=40, extra_body={"ignore_eos": True})
+    lasted = time.monotonic() - began
+    made, gaps, seconds = (after - earlier for after, earlier in zip(counts(), before, strict=True))
+    assert (made, gaps) == (40, 39)
+    assert 0 < seconds < lasted
 
 
 def test_refused_requests_used_nothing(server: Server, key: str) -> None:

@@ -111,12 +111,29 @@ def test_tokens_behind_a_stop_string_and_after_the_end_are_nobodys() -> None:
     process = processor.process_outputs
     processor.cut = cut
     process([output("cmpl-stop-0", 0)], 1.0)
+    processor.ending = {cut.request_id}
     process([cut], 2.0)
-    processor.request_states.clear()
     process([output("cmpl-stop-0", 0, tokens=5)], 3.0)
     usage = log.take("stop")
     assert usage is not None
     assert usage.output_tokens == 1 + 1
+
+
+def test_what_was_on_its_way_or_never_told_when_a_request_was_given_up_is_its_own() -> None:
+    processor, log = Processor("cmpl-gone-0", "cmpl-gone-1"), OutputLog()
+    log.watch(processor)
+    processor.ending = {"cmpl-gone-1-1a2b"}
+    processor.process_outputs([output("cmpl-gone-0", 0), output("cmpl-gone-1", 0)], 1.0)
+    processor.request_states.clear()
+    processor.process_outputs([output("cmpl-gone-0", 0, tokens=8)], 2.0)
+    assert log.unended("gone") == ["cmpl-gone-0-1a2b"]
+    assert log.unended("unknown") == []
+    log.add("gone", 3)
+    log.add("unknown", 3)
+    usage = log.take("gone")
+    assert usage is not None
+    assert usage.output_tokens == 2 + 8 + 3
+    assert log.take("unknown") is None
 
 
 def test_outputs_of_a_request_that_was_given_up_leave_nothing() -> None:

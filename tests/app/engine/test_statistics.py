@@ -7,11 +7,18 @@ import pytest
 from prometheus_client import REGISTRY
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
-from vllm.v1.engine import FinishReason
+from vllm.v1.engine import EngineCoreOutput, FinishReason
 from vllm.v1.metrics.loggers import PrometheusStatLogger
-from vllm.v1.metrics.stats import FinishedRequestStats, IterationStats, PrefixCacheStats, SchedulerStats
+from vllm.v1.metrics.stats import (
+    FinishedRequestStats,
+    IterationStats,
+    LoRARequestStates,
+    PrefixCacheStats,
+    RequestStateStats,
+    SchedulerStats,
+)
 
-from app.engine.statistics import EngineStatistics
+from app.engine.statistics import EngineStatistics, TokenStatistics
 from tests.app.planning.configs import TOY
 
 #: Neither is shown; see app/metrics.py.
@@ -92,3 +99,16 @@ def test_adapters_that_run_leave_no_label_behind(config: VllmConfig) -> None:
     told(EngineStatistics(config), 200)
     named = [metric for metric in REGISTRY.collect() if metric.name == "vllm:lora_requests_info"]
     assert [metric.samples for metric in named] == [[]]
+
+
+@pytest.mark.parametrize("kind", [IterationStats, TokenStatistics])
+def test_tokens_that_come_together_are_counted_as_if_they_came_one_by_one(kind: type[IterationStats]) -> None:
+    def counted(stats: IterationStats, *messages: tuple[int, float]) -> tuple[int, list[float]]:
+        request, adapters = RequestStateStats(), LoRARequestStates()
+        for number, (tokens, came) in enumerate(messages):
+            output = EngineCoreOutput("r", [7] * tokens)
+            stats.update_from_output(output, 100 + came, number == 0, request, adapters, None)
+        return stats.num_generation_tokens, stats.inter_token_latencies_iter
+
+    together = counted(TokenStatistics(), (1, 0.0), (4, 4.0), (3, 7.0))
+    assert together == counted(kind(), *((1, float(number)) for number in range(8))) == (8, [1.0] * 7)

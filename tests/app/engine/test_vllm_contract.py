@@ -41,12 +41,14 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.engine.core_client import BackgroundResources, MPClient
+from vllm.v1.engine.core import EngineCoreProc
+from vllm.v1.engine.core_client import AsyncMPClient, BackgroundResources, MPClient
 from vllm.v1.engine.output_processor import OutputProcessor, RequestState
 from vllm.v1.engine.utils import CoreEngineProcManager
 from vllm.v1.executor.abstract import Executor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.kv_cache_interface import KVCacheConfig
+from vllm.v1.metrics.stats import IterationStats
 from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 from vllm.v1.worker.gpu.model_runner import GPUModelRunner
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner as FirstGPUModelRunner
@@ -267,7 +269,8 @@ def test_the_scheduler_has_new_blocks_cleared() -> None:
     config = KVCacheConfig(num_blocks=3, kv_cache_tensors=[], kv_cache_groups=[])
     assert (config.needs_kv_cache_zeroing, _cleared(config).needs_kv_cache_zeroing) == (False, True)
     assert _cleared(config).num_blocks == 3
-    assert (ClearingScheduler.__mro__[1], ClearingAsyncScheduler.__mro__[1]) == (Scheduler, AsyncScheduler)
+    assert issubclass(ClearingScheduler, Scheduler)
+    assert issubclass(ClearingAsyncScheduler, AsyncScheduler)
     assert "kv_cache_config" in parameters(Scheduler.__init__)
     assert issubclass(BoundedScheduler, ClearingScheduler)
     for path, own in (
@@ -276,6 +279,28 @@ def test_the_scheduler_has_new_blocks_cleared() -> None:
         (ASYNC_SCHEDULER, ClearingAsyncScheduler),
     ):
         assert path == f"{own.__module__}.{own.__qualname__}"
+
+
+def test_what_a_step_says_is_known() -> None:
+    # Whatever is new may be something that cannot wait: see app/engine/coalescing.py.
+    assert set(EngineCoreOutput.__struct_fields__) == {
+        *("request_id", "new_token_ids"),
+        *("new_logprobs", "events", "prefill_stats", "routed_experts", "num_nans_in_logits", "new_sampling_mask"),
+        # With a sequence's first token, or its last one.
+        *("new_prompt_logprobs_tensors", "prompt_token_id_logprobs", "finish_reason", "stop_reason"),
+        *("kv_transfer_params", "ec_transfer_params", "spec_decode_metrics"),
+        # With every one; of nothing that is generated; of images.
+        *("trace_headers", "pooling_output", "mm_cache_miss_hashes"),
+    }
+    assert parameters(Scheduler.update_from_output) == ["self", "scheduler_output", "model_runner_output"]
+    assert parameters(Scheduler.finish_requests) == ["self", "request_ids", "finished_status"]
+    assert parameters(AsyncMPClient.call_utility_async) == ["self", "method", "args"]
+    assert "getattr(self, method_name)" in inspect.getsource(EngineCoreProc._handle_client_request)
+    assert "client_index: EngineCoreOutputs(outputs=outs)" in inspect.getsource(Scheduler.update_from_output)
+    assert parameters(IterationStats.update_from_output)[:2] == ["self", "output"]
+    assert "IterationStats() if (log_stats and num_outputs) else None" in inspect.getsource(AsyncLLM)
+    handler: Any = AsyncLLM._run_output_handler
+    assert handler.__globals__["IterationStats"].__name__ in {"IterationStats", "TokenStatistics"}
 
 
 def test_a_step_takes_as_much_as_it_is_told_before_each() -> None:
