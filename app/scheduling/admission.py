@@ -209,7 +209,7 @@ class Admission:
         """Whether all that waits would be done by then, so that nothing finer need be asked."""
         speed, turn_speed = self._served.per_second, self._turns.per_second
         all_s = self._counters.backlog() / speed if speed else 0.0
-        return all_s <= seconds and (len(self._slots.ages.waiting) + 1) / (turn_speed or inf) <= seconds
+        return all_s <= seconds and (self._slots.ages.waiting + 1) / (turn_speed or inf) <= seconds
 
     def _wait(self, ticket: Ticket, place: Place) -> float:
         """Seconds that a request which cannot run at once is expected to wait; 0 where nothing was measured."""
@@ -221,7 +221,7 @@ class Admission:
             window_s = (work + self._served.mean) / speed
         needs_slot = place is DRAINING or (place is READY and not self._slots.free)
         if needs_slot and (speed := self._turns.per_second) is not None:
-            turns = len(self._slots.ages.waiting)
+            turns = self._slots.ages.waiting
             if self._slots.ages.passable:
                 # In fair order every tenant gets as many turns as this one needs.
                 turns = min(turns, self._counters.ready * (1 + (len(tenant.ready) if tenant else 0)))

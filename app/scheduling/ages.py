@@ -2,7 +2,7 @@
 
 from math import ceil, floor, inf
 
-from app.scheduling.queues import READY, Version
+from app.scheduling.queues import LEAVING, NONE, OLD, READY, YOUNG, Version
 from app.scheduling.ranking import Ranking
 
 #: How much of the longest visit's end is remembered at the next one, and after how many it says anything: turns that
@@ -23,19 +23,25 @@ class Ages:
     So in the (rounds - 1) x ``max_age_s`` that are left, turns of others may pass it: as many rounds of them as
     whole drains fit in.
 
+    What is known of one version is kept in it: among thousands a look at another place for each would be most of what
+    a decision takes.
+
+    Args:
+        versions: those that wait or run, by id; kept by the caller.
+
     Attributes:
-        waiting: the versions, by id.
+        waiting: how many versions wait.
     """
 
-    def __init__(self, slots: int, max_age_s: float) -> None:
-        self._slots, self._max_age_s = slots, max_age_s
-        self.waiting: dict[int, Version] = {}
+    def __init__(self, slots: int, max_age_s: float, versions: dict[int, Version]) -> None:
+        self._slots, self._max_age_s, self._versions = slots, max_age_s, versions
+        self.waiting = 0
         #: By the moment at which they become old.
         self._young: Ranking[int, float] = Ranking()
-        #: By the number of the event with which their wait began; those that drain are ``_leaving``.
+        #: By the number of the event with which their wait began; of those that drain only the number.
         self._old: Ranking[int, int] = Ranking()
-        self._leaving: dict[int, int] = {}
-        #: The old ones by the value of ``_passed`` that they bear.
+        self._leaving = 0
+        #: Both by the value of ``_passed`` that they bear.
         self._limits: Ranking[int, float] = Ranking()
         #: Rounds of turns so far in which an old version was passed.
         self._passed = 0.0
@@ -46,13 +52,13 @@ class Ages:
     @property
     def needs(self) -> int:
         """Slots that old versions need: one that drains will need another, but only if its own is needed."""
-        return len(self._old) + len(self._leaving) if self._old else 0
+        return len(self._old) + self._leaving if self._old else 0
 
     @property
     def oldest(self) -> Version | None:
         """Of those without a slot, the one that has waited longest, if too long."""
         entry = self._old.first()
-        return self.waiting[entry[1]] if entry else None
+        return self._versions[entry[1]] if entry else None
 
     @property
     def passable(self) -> bool:
@@ -67,46 +73,58 @@ class Ages:
 
     def put(self, version: Version, now: float) -> None:
         """A version waits, has ceased to drain, or its oldest request is another one now."""
-        version_id, number = version.version_id, _began(version)
-        if number == self._old.get(version_id) or number == self._leaving.get(version_id):
-            if version.place is READY and self._leaving.pop(version_id, None) is not None:
-                self._old.set(version_id, number)
-            return
-        if version_id in self.waiting:
-            self.remove(version_id)
-        self.waiting[version_id] = version
-        old_at = max(version.waiting.first.arrived, version.closed_at) + self._max_age_s
+        oldest = version.waiting.first
+        number = max(oldest.number, version.closed)
+        if version.wait is not NONE:
+            if number == version.began:
+                if version.wait is LEAVING and version.place is READY:
+                    self._leaving -= 1
+                    self._stand(version)
+                return
+            self.remove(version)
+        version.began = number
+        self.waiting += 1
+        old_at = max(oldest.arrived, version.closed_at) + self._max_age_s
         if now > old_at:
-            self._ripen(version, number)
+            self._ripen(version)
         else:
-            self._young.set(version_id, old_at)
+            version.wait = YOUNG
+            self._young.set(version.version_id, old_at)
 
-    def remove(self, version_id: int) -> None:
+    def remove(self, version: Version) -> None:
         """The version waits no longer, if it did."""
-        if self.waiting.pop(version_id, None) is None:
+        wait, version_id = version.wait, version.version_id
+        if wait is NONE:
             return
-        if version_id in self._young:
+        version.wait = NONE
+        self.waiting -= 1
+        if wait is YOUNG:
             self._young.discard(version_id)
-        else:
+            return
+        self._limits.discard(version_id)
+        if wait is OLD:
             self._old.discard(version_id)
-            self._leaving.pop(version_id, None)
-            self._limits.discard(version_id)
+        else:
+            self._leaving -= 1
 
     def pass_time(self, now: float) -> None:
         """Note who has become too old."""
         while (entry := self._young.first()) is not None and now > entry[0]:
-            version = self.waiting[entry[1]]
             self._young.discard(entry[1])
-            self._ripen(version, _began(version))
+            self._ripen(self._versions[entry[1]])
 
-    def _ripen(self, version: Version, number: int) -> None:
-        version_id = version.version_id
+    def _ripen(self, version: Version) -> None:
         if version.place is READY:
-            self._old.set(version_id, number)
+            self._stand(version)
         else:
-            self._leaving[version_id] = number
+            version.wait = LEAVING
+            self._leaving += 1
         rounds = ceil((version.ahead + 1) / self._slots)
-        self._limits.set(version_id, self._passed + floor((rounds - 1) * self._max_age_s / self._drain_s))
+        self._limits.set(version.version_id, self._passed + floor((rounds - 1) * self._max_age_s / self._drain_s))
+
+    def _stand(self, version: Version) -> None:
+        version.wait = OLD
+        self._old.set(version.version_id, version.began)
 
     @property
     def _drain_s(self) -> float:
@@ -123,8 +141,3 @@ class Ages:
         """A slot is given up; the request that held it to the end ran that long. No drain takes longer."""
         self._visits += 1
         self._longest_s = max(ran_s, DRAIN_KEPT * self._longest_s)
-
-
-def _began(version: Version) -> int:
-    """The number of the event with which a version's wait began."""
-    return max(version.waiting.first.number, version.closed)

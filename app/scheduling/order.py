@@ -27,15 +27,16 @@ class Order:
         version, name = request.version, request.tenant.name
         line = version.lines.get(name)
         if line is not None:
+            request.line = line
             line.add(request)
             return
-        line = version.lines[name] = Line(request.tenant, version)
+        request.line = line = version.lines[name] = Line(request.tenant, version)
         line.add(request)
         self._counters.show(line, version.shown)
 
     def remove(self, request: Request) -> None:
         """A request leaves its line."""
-        line = request.version.lines[request.tenant.name]
+        line = request.line
         oldest = line.remove(request)
         if not line.count:
             del line.version.lines[line.tenant.name]

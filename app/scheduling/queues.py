@@ -20,8 +20,18 @@ class Place(Enum):
     COLD = "cold"  # the version cannot be copied into a slot yet
 
 
+class Wait(Enum):
+    """What a version's wait for a slot has come to; see :mod:`app.scheduling.ages`."""
+
+    NONE = "none"
+    YOUNG = "young"
+    OLD = "old"
+    LEAVING = "leaving"  # old too, and it drains: it has a slot still
+
+
 #: By names of their own: a decision asks for two dozen, and each as an attribute would take five times as long.
 OPEN, READY, DRAINING, COLD = Place
+NONE, YOUNG, OLD, LEAVING = Wait
 
 
 class Waiting:
@@ -116,7 +126,8 @@ class Version:
         drains_since: when it began to drain, or None.
         closed_at: when it last ceased to be open for joining, and ``closed`` the number of that among all events; its
             wait for a slot begins no earlier.
-        ahead: versions that waited when its wait began.
+        wait: what its wait for a slot has come to, and ``began`` the number of the event that it began with.
+        ahead: versions that waited then.
         service: weighted tokens charged since it got its slot.
     """
 
@@ -132,6 +143,8 @@ class Version:
     drains_since: float | None = None
     closed_at: float = float("-inf")
     closed: int = -1
+    wait: Wait = NONE
+    began: int = -1
     ahead: int = 0
     service: float = 0.0
 
@@ -157,6 +170,7 @@ class Request:
     Attributes:
         number: of its entering among all events; later ones have greater numbers.
         arrived: when it entered; ``started``: when it was admitted.
+        line: where it waits, if it takes places in the window.
         cost: weighted tokens that were charged for it when it was admitted.
         share: what that added to its tenant's counter.
         reserved: its tenant had credit when it was admitted.
@@ -168,6 +182,7 @@ class Request:
     arrived: float
     tenant: Tenant
     version: Version
+    line: Line = field(init=False)
     running: bool = False
     started: float = 0.0
     cost: float = 0.0

@@ -7,8 +7,9 @@ from typing import TypeVar
 Key = TypeVar("Key", int, float)
 Item = TypeVar("Item", int, str)
 
-#: A heap may have so many times as many entries as there are items, and some more.
-_ENTRIES, _SLACK = 4, 32
+#: So many times as many outdated entries as there are items, and some more, may be in a heap. More of them would be
+#: thrown out less often, and fill the processor's cache.
+_OUTDATED, _SLACK = 1, 32
 
 
 class Ranking(dict[Item, Key]):
@@ -41,7 +42,7 @@ class Ranking(dict[Item, Key]):
         if len(heap) > self._most:
             heap[:] = [(key, item) for item, key in self.items()]
             heapify(heap)
-            self._most = (1 + _ENTRIES) * len(heap) + _SLACK
+            self._most = (1 + _OUTDATED) * len(heap) + _SLACK
 
     def discard(self, item: Item) -> None:
         """Remove an item if it is there."""

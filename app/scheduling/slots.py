@@ -27,9 +27,9 @@ class Slots:
         self._numbers, self._now = numbers, 0.0
         #: Slots that no version holds.
         self.free = slots
-        self.ages = Ages(slots, max_age_s)
         self._base = Version(BASE, OPEN, OPEN)
         self._versions = {BASE: self._base}
+        self.ages = Ages(slots, max_age_s, self._versions)
         self._order = Order(counters, self._versions)
         self._staged: set[int] = set()
         #: Holders that nobody pinned: who may be joined, and who drains.
@@ -82,7 +82,7 @@ class Slots:
         if version.place is READY:
             if self.free == 1:
                 self.ages.note_turn(version)
-            self.ages.remove(version.version_id)
+            self.ages.remove(version)
             self.free -= 1
             self._joinable[version.version_id] = version
             version.holds_slot, version.service = True, 0.0
@@ -216,7 +216,7 @@ class Slots:
         version = self._versions.get(version_id)
         if version is not None and version.place is COLD:
             # Those that came before it and have no copy yet wait for that, not for a slot.
-            version.ahead = min(version.ahead, len(self.ages.waiting))
+            version.ahead = min(version.ahead, self.ages.waiting)
             self._order.move(version, READY)
             self._track(version, now)
 
@@ -226,12 +226,12 @@ class Slots:
         version = self._versions.get(version_id)
         if version is not None and version.place is READY:
             self._order.move(version, COLD)
-            self.ages.remove(version_id)
+            self.ages.remove(version)
             self._cold.set(version_id, version.waiting.first.number)
 
     @property
     def _waiting(self) -> int:
-        return len(self.ages.waiting) + len(self._cold)
+        return self.ages.waiting + len(self._cold)
 
     def _release(self, version: Version, now: float) -> None:
         self.free += 1
@@ -251,7 +251,7 @@ class Slots:
     def _reopen(self, version: Version) -> None:
         version.drains_since = None
         self._joinable[version.version_id] = self._draining.pop(version.version_id)
-        self.ages.remove(version.version_id)
+        self.ages.remove(version)
         self._order.move(version, OPEN)
 
     def _track(self, version: Version, now: float) -> None:
@@ -266,7 +266,7 @@ class Slots:
         if version.place in _QUEUED and version.waiting.count:
             self.ages.put(version, now)
         else:
-            self.ages.remove(version_id)
+            self.ages.remove(version)
 
 
 def _service(version: Version) -> tuple[float, int]:
