@@ -3,7 +3,7 @@
 from math import ceil, floor, inf
 
 from app.scheduling.queues import LEAVING, NONE, OLD, READY, YOUNG, Version
-from app.scheduling.ranking import Ranking
+from app.scheduling.ranking import Numbered, Ranking
 
 #: How much of the longest visit's end is remembered at the next one, and after how many it says anything: turns that
 #: were passed on because drains seemed short cannot be taken back.
@@ -39,7 +39,7 @@ class Ages:
         #: By the moment at which they become old.
         self._young: Ranking[int, float] = Ranking()
         #: By the number of the event with which their wait began; of those that drain only the number.
-        self._old: Ranking[int, int] = Ranking()
+        self._old: Numbered[Version] = Numbered()
         self._leaving = 0
         #: Both by the value of ``_passed`` that they bear.
         self._limits: Ranking[int, float] = Ranking()
@@ -57,8 +57,8 @@ class Ages:
     @property
     def oldest(self) -> Version | None:
         """Of those without a slot, the one that has waited longest, if too long."""
-        entry = self._old.first()
-        return self._versions[entry[1]] if entry else None
+        first = self._old.first()
+        return None if first is None else self._old[first]
 
     @property
     def passable(self) -> bool:
@@ -103,7 +103,7 @@ class Ages:
             return
         self._limits.discard(version_id)
         if wait is OLD:
-            self._old.discard(version_id)
+            self._old.discard(version.began)
         else:
             self._leaving -= 1
 
@@ -124,7 +124,7 @@ class Ages:
 
     def _stand(self, version: Version) -> None:
         version.wait = OLD
-        self._old.set(version.version_id, version.began)
+        self._old.add(version.began, version)
 
     @property
     def _drain_s(self) -> float:

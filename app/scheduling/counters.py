@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from heapq import merge
 
 from app.scheduling.queues import COLD, OPEN, READY, Line, Place, Request, Tenant
-from app.scheduling.ranking import Ranking
+from app.scheduling.ranking import Numbered, Ranking
 from app.scheduling.ticket import Ticket
 
 PROMPT_WEIGHT = 1.0
@@ -155,33 +155,26 @@ class Counters:
 
     def show(self, line: Line, place: Place) -> None:
         """Show a line in a place, or its new oldest request in the same; one that is new or empty belongs in COLD."""
-        tenant, version_id, shown = line.tenant, line.version.version_id, line.shown
-        if place is not shown:
-            line.shown = place
-            if shown is COLD:
-                self._claim(tenant)
-            else:
-                self._hide(tenant, version_id, shown)
-        if place is OPEN:
-            if not tenant.open:
-                self._open.set(tenant.name, tenant.counter)
-            tenant.open.set(version_id, line.first.number)
-        elif place is READY:
-            if not tenant.ready:
-                self._ready.set(tenant.name, tenant.counter)
-            tenant.ready.set(version_id, line.first.number)
-        elif place is COLD and shown is not COLD:
-            self._disclaim(tenant)
-
-    def _hide(self, tenant: Tenant, version_id: int, shown: Place) -> None:
-        if shown is OPEN:
-            tenant.open.discard(version_id)
-            if not tenant.open:
-                self._open.discard(tenant.name)
+        tenant, shown = line.tenant, line.shown
+        if place is shown:
+            if place is OPEN:
+                _renumber(line, tenant.open)
+            elif place is READY:
+                _renumber(line, tenant.ready)
+            return
+        if shown is COLD:
+            self._claim(tenant)
+        elif shown is OPEN:
+            _take_out(line, tenant.open, self._open)
         elif shown is READY:
-            tenant.ready.discard(version_id)
-            if not tenant.ready:
-                self._ready.discard(tenant.name)
+            _take_out(line, tenant.ready, self._ready)
+        line.shown = place
+        if place is OPEN:
+            _put_in(line, tenant.open, self._open)
+        elif place is READY:
+            _put_in(line, tenant.ready, self._ready)
+        elif place is COLD:
+            self._disclaim(tenant)
 
     def _claim(self, tenant: Tenant) -> None:
         if not tenant.claims:
@@ -267,6 +260,25 @@ class Counters:
     def _expected(self, tenant: Tenant, output_tokens: int, sequences: int) -> float:
         average = self._average if tenant.average is None else tenant.average
         return output_tokens if average is None else min(output_tokens, average * sequences)
+
+
+def _put_in(line: Line, lines: Numbered[Line], tenants: Ranking[str, float]) -> None:
+    if not lines:
+        tenants.set(line.tenant.name, line.tenant.counter)
+    line.number = line.first.number
+    lines.add(line.number, line)
+
+
+def _renumber(line: Line, lines: Numbered[Line]) -> None:
+    lines.discard(line.number)
+    line.number = line.first.number
+    lines.add(line.number, line)
+
+
+def _take_out(line: Line, lines: Numbered[Line], tenants: Ranking[str, float]) -> None:
+    lines.discard(line.number)
+    if not lines:
+        tenants.discard(line.tenant.name)
 
 
 def _entries(ranking: Ranking[str, float]) -> Iterator[tuple[float, str]]:

@@ -11,13 +11,10 @@ class Order:
 
     A version may have a line of every tenant, and gets and gives up slots often. So its lines are not moved each time:
     one that is found where it no longer stands is moved then, and all are only if one would otherwise not be found.
-
-    Args:
-        versions: those that wait or run, by id; kept by the caller.
     """
 
-    def __init__(self, counters: Counters, versions: dict[int, Version]) -> None:
-        self._counters, self._versions = counters, versions
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
         #: Versions with lines that :meth:`first` would not find; then those with lines it finds if a slot is free.
         self._hidden: dict[int, Version] = {}
         self._late: dict[int, Version] = {}
@@ -80,12 +77,12 @@ class Order:
 
     def _first_of(self, tenant: Tenant, *, slot_free: bool) -> Request | None:
         """A tenant's oldest request in OPEN or READY; None if there is none, or a line was moved as it is elsewhere."""
-        first = tenant.open.first()
+        first, lines = tenant.open.first(), tenant.open
         if slot_free and (other := tenant.ready.first()) is not None and (first is None or other < first):
-            first = other
+            first, lines = other, tenant.ready
         if first is None:
             return None
-        line = self._versions[first[1]].lines[tenant.name]
+        line = lines[first]
         place = line.version.place
         if place is OPEN or (place is READY and slot_free):
             return line.first

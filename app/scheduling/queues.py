@@ -4,7 +4,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
 
-from app.scheduling.ranking import Ranking
+from app.scheduling.ranking import Numbered
 from app.scheduling.ticket import Ticket
 
 #: The base model where a version is asked for; versions' ids are positive.
@@ -93,7 +93,7 @@ class Tenant:
         prompt_tokens, output_tokens, sequences: sums over the tickets that wait.
         average: of the true output tokens per sequence lately, or None before the first.
         claims: lines in any place but COLD.
-        open, ready: versions of its lines that are shown in these places, by the number of the line's oldest request.
+        open, ready: its lines that are shown in these places, by the number of each line's oldest request.
     """
 
     name: str
@@ -109,8 +109,8 @@ class Tenant:
     sequences: int = 0
     average: float | None = None
     claims: int = 0
-    open: Ranking[int, int] = field(default_factory=Ranking)
-    ready: Ranking[int, int] = field(default_factory=Ranking)
+    open: "Numbered[Line]" = field(default_factory=Numbered)
+    ready: "Numbered[Line]" = field(default_factory=Numbered)
 
 
 @dataclass(slots=True, eq=False)
@@ -152,15 +152,16 @@ class Version:
 class Line(Waiting):
     """Requests of one tenant that wait for one version and will take places in the window; there is one at least.
 
-    ``shown`` is the place under which its tenant's order has it. It follows the version's place late, and not at all
-    to DRAINING: a slot's coming and going would else cost each time as much as the version has lines.
+    ``shown`` is the place under which its tenant's order has it, ``number`` its number there. The place follows the
+    version's late, and not at all to DRAINING: a slot's coming and going would else cost each time as much as the
+    version has lines.
     """
 
-    __slots__ = ("shown", "tenant", "version")
+    __slots__ = ("number", "shown", "tenant", "version")
 
     def __init__(self, tenant: Tenant, version: Version) -> None:
         super().__init__()
-        self.tenant, self.version, self.shown = tenant, version, COLD
+        self.tenant, self.version, self.shown, self.number = tenant, version, COLD, -1
 
 
 @dataclass(slots=True, eq=False)

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 Key = TypeVar("Key", int, float)
 Item = TypeVar("Item", int, str)
+Thing = TypeVar("Thing")
 
 #: So many times as many outdated entries as there are items, and some more, may be in a heap. More of them would be
 #: thrown out less often, and fill the processor's cache.
@@ -69,3 +70,43 @@ class Ranking(dict[Item, Key]):
             if entry != previous and self.get(entry[1]) == entry[0]:
                 yield entry[1]
             previous = entry
+
+
+class Numbered(dict[int, Thing]):
+    """A priority queue of things by numbers that nothing else has, smallest first.
+
+    A :class:`Ranking` for less time: what a comparison looks at is a number, and not a pair of things elsewhere. It is
+    changed by ``add`` and ``discard`` only.
+    """
+
+    __slots__ = ("_heap", "_most")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heap: list[int] = []
+        self._most = _SLACK
+
+    def add(self, number: int, thing: Thing) -> None:
+        """Add a thing under a number that is not there."""
+        self[number] = thing
+        heap = self._heap
+        heappush(heap, number)
+        if len(heap) > self._most:
+            heap[:] = self
+            heapify(heap)
+            self._most = (1 + _OUTDATED) * len(heap) + _SLACK
+
+    def discard(self, number: int) -> None:
+        """Remove what is there under a number, if anything is."""
+        if self.pop(number, None) is not None and not self:
+            self._heap.clear()
+            self._most = _SLACK
+
+    def first(self) -> int | None:
+        """The smallest number, or None if there is none."""
+        heap = self._heap
+        while heap:
+            if heap[0] in self:
+                return heap[0]
+            heappop(heap)
+        return None

@@ -30,7 +30,7 @@ class Slots:
         self._base = Version(BASE, OPEN, OPEN)
         self._versions = {BASE: self._base}
         self.ages = Ages(slots, max_age_s, self._versions)
-        self._order = Order(counters, self._versions)
+        self._order = Order(counters)
         self._staged: set[int] = set()
         #: Holders that nobody pinned: who may be joined, and who drains.
         self._joinable: dict[int, Version] = {}

@@ -3,7 +3,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.scheduling.ranking import Ranking
+from app.scheduling.ranking import Numbered, Ranking
 
 CHANGES = st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers(0, 5)), max_size=200)
 
@@ -53,3 +53,27 @@ def test_memory_follows_when_most_items_go() -> None:
     for key in range(1_000, 10_000):
         ranking.set(key % 3, key)
     assert len(pickle.dumps(ranking)) < 2_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=300))
+def test_the_smallest_number_is_first_whatever_comes_and_goes(changes: list[tuple[int, bool]]) -> None:
+    numbered: Numbered[str] = Numbered()
+    things: dict[int, str] = {}
+    for number, comes in changes:
+        if not comes:
+            numbered.discard(number)
+            things.pop(number, None)
+        elif number not in things:
+            numbered.add(number, f"thing {number}")
+            things[number] = f"thing {number}"
+        assert numbered == things
+        assert numbered.first() == min(things, default=None)
+
+
+def test_numbers_that_are_gone_are_not_kept() -> None:
+    numbered: Numbered[None] = Numbered()
+    numbered.add(0, None)
+    for number in range(1, 10_000):
+        numbered.add(number, None)
+        numbered.discard(number)
+    assert len(pickle.dumps(numbered)) < 2000
