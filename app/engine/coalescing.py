@@ -23,7 +23,15 @@ MOST_UNTOLD = 32
 #: would keep the streams beside them waiting.
 ALONG, ENOUGH = 8, 8
 _REMEMBERED = 10_000
-_SELDOM = ("spec_decoding_stats", "kv_cache_eviction_events", "kv_connector_stats", "ec_connector_stats", "perf_stats")
+#: Statistics of a step that are of that step alone, of parts that are off unless an operator turns them on.
+SELDOM = (
+    "connector_prefix_cache_stats",
+    "kv_cache_eviction_events",
+    "spec_decoding_stats",
+    "kv_connector_stats",
+    "ec_connector_stats",
+    "perf_stats",
+)
 
 
 class CoalescedOutputs(Scheduler):  # type: ignore[misc]  # vLLM ships no types
@@ -112,4 +120,4 @@ def _says_more(step: EngineCoreOutputs) -> bool:
     stats = step.scheduler_stats
     if step.finished_requests or stats is None:
         return bool(step.finished_requests)
-    return stats.prefix_cache_stats != PrefixCacheStats() or any(getattr(stats, name) for name in _SELDOM)
+    return stats.prefix_cache_stats != PrefixCacheStats() or any(getattr(stats, name) for name in SELDOM)

@@ -45,6 +45,7 @@ _WARM_UP: dict[str, Any] = {"prompt": [1] * 8, "max_tokens": 2, "temperature": 0
 _NO_TEMPLATE = "messages: this model's base has no chat template; an operator sets TENORA_PROMPT_FORMAT, or defaults"
 _DEATH_POLL_S = 0.1
 _RETRY_AFTER_S = 5
+_UNTOLD_S = 10
 
 
 def on_cpu() -> bool:
@@ -196,9 +197,10 @@ class EngineInstance:
     async def _untold(self, sequences: list[str]) -> int:
         """Tokens of sequences that were aborted, of which the engine had not told yet."""
         try:
-            return int(await self._until_dead(self._llm.engine_core.call_utility_async("tenora_untold", sequences)))
-        except Exception as error:  # noqa: BLE001 - vLLM's bare one; the engine dies, or is being shut down
-            logger.warning("the last tokens of an abandoned answer are not known: %s", error)
+            async with asyncio.timeout(_UNTOLD_S):
+                return int(await self._until_dead(self._llm.engine_core.call_utility_async("tenora_untold", sequences)))
+        except Exception as error:  # noqa: BLE001 - vLLM's bare one; the engine hangs, dies or is being shut down
+            logger.warning("the last tokens of an abandoned answer are not known: %r", error)
             return 0
 
     async def call_workers(self, method: str, *args: Any) -> list[Any]:

@@ -15,19 +15,11 @@ from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.metrics.loggers import PrometheusStatLogger
 from vllm.v1.metrics.stats import IterationStats, MultiModalCacheStats, SchedulerStats
 
+from app.engine.coalescing import SELDOM
+
 _PERIOD_S = 1.0
 #: Observations of tokens that are written at once: a third of a millisecond.
 _TOKENS = 1024
-
-#: Statistics of parts that are off unless an operator turns them on, which are not added up.
-_SELDOM = (
-    "connector_prefix_cache_stats",
-    "kv_cache_eviction_events",
-    "spec_decoding_stats",
-    "kv_connector_stats",
-    "ec_connector_stats",
-    "perf_stats",
-)
 
 
 class TokenStatistics(IterationStats):  # type: ignore[misc]  # vLLM has no stubs
@@ -83,7 +75,7 @@ class EngineStatistics(PrometheusStatLogger):  # type: ignore[misc]  # vLLM has 
             return True
         if self._iterations is not None and len(self._iterations.inter_token_latencies_iter) >= _TOKENS:
             return True
-        return any(getattr(self._scheduler, name, None) for name in _SELDOM)
+        return any(getattr(self._scheduler, name, None) for name in SELDOM)
 
     def write(self) -> None:
         """Write down what has been added up."""

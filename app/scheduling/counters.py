@@ -217,9 +217,9 @@ class Counters:
         self._grow(tenant, cost / ticket.weight - request.share)
         if output_tokens is not None and ticket.sequences:
             newest = output_tokens / ticket.sequences
-            own, all_ = tenant.average, self._average
+            own, common = tenant.average, self._average
             tenant.average = newest if own is None else own + _NEWEST * (newest - own)
-            self._average = newest if all_ is None else all_ + _NEWEST * (newest - all_)
+            self._average = newest if common is None else common + _NEWEST * (newest - common)
         return cost
 
     def backlog(self, tenant: Tenant | None = None) -> float:
