@@ -56,6 +56,7 @@ from vllm.v1.worker.worker_base import WorkerBase, WorkerWrapperBase
 
 from adapters.geometry import LINEAR_MODULES
 from app.engine.arguments import InvalidEngineArgument, engine_arguments
+from app.engine.coalescing import CoalescedOutputs
 from app.engine.construction import ASYNC_SCHEDULER, BOUNDED_SCHEDULER, ENVIRONMENT, SCHEDULER
 from app.engine.grouped_lora import GroupedPunicaWrapper
 from app.engine.staging import Copied, Placed
@@ -269,8 +270,8 @@ def test_the_scheduler_has_new_blocks_cleared() -> None:
     config = KVCacheConfig(num_blocks=3, kv_cache_tensors=[], kv_cache_groups=[])
     assert (config.needs_kv_cache_zeroing, _cleared(config).needs_kv_cache_zeroing) == (False, True)
     assert _cleared(config).num_blocks == 3
-    assert issubclass(ClearingScheduler, Scheduler)
-    assert issubclass(ClearingAsyncScheduler, AsyncScheduler)
+    assert ClearingScheduler.__mro__[1:3] == (CoalescedOutputs, Scheduler)
+    assert ClearingAsyncScheduler.__mro__[1:4] == (CoalescedOutputs, AsyncScheduler, Scheduler)
     assert "kv_cache_config" in parameters(Scheduler.__init__)
     assert issubclass(BoundedScheduler, ClearingScheduler)
     for path, own in (
