@@ -23,10 +23,10 @@ class Admission:
       the window only as far as that leaves places free for others (:mod:`app.scheduling.reserve`), unless it is for a
       version that waits for a slot. What the engine has not read of prompts is bounded in the same way, of all and of
       each tenant (:mod:`app.scheduling.unread`).
-    - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.counters`), and of it the request
-      that came first, among those whose version holds a slot, could have a free one, or needs none.
-    - Versions with requests in flight never exceed the slots; see :class:`app.scheduling.slots.Slots`. A version has
-      its slot from the admission of its first request to the end of its last.
+    - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.counters`), and of it the request that
+      came first, among those whose version holds a slot or needs none; or, if a slot is free and the first needs it,
+      that of the version for which most wait (:mod:`app.scheduling.crowds`).
+    - Versions with requests in flight never exceed the slots (:mod:`app.scheduling.slots`).
     - Whom the queue has no room for, or who would wait too long, is refused when it enters, and never later.
 
     Times are seconds of one clock that does not go backwards.

@@ -21,7 +21,8 @@ class Ages:
 
     It is too old after ``max_age_s``, and its own turn and those of the versions before it take ``rounds`` drains.
     So in the (rounds - 1) x ``max_age_s`` that are left, turns of others may pass it: as many rounds of them as
-    whole drains fit in.
+    whole drains fit in. A holder that is given time to let in all that wait for it takes as much of that as a turn:
+    the more a visit serves, the fewer are needed.
 
     What is known of one version is kept in it: among thousands a look at another place for each would be most of what
     a decision takes.
@@ -65,6 +66,13 @@ class Ages:
         """Whether one more turn may pass every old version."""
         limit = self._limits.first()
         return limit is None or self._passed + self._turn <= limit[0]
+
+    def fill_s(self) -> float:
+        """How long a holder that lets in those that wait for it may keep old versions waiting; it counts as a turn."""
+        if not self.passable:
+            return 0.0
+        self._passed += self._turn
+        return min(self._max_age_s, self._longest_s)
 
     @property
     def _turn(self) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from app.scheduling import crowds
 from app.scheduling.counters import Counters
 from app.scheduling.queues import COLD, DRAINING, OPEN, READY, Line, Place, Request, Tenant, Version
 
@@ -26,6 +27,7 @@ class Order:
         if line is not None:
             request.line = line
             line.add(request)
+            crowds.note(line)
             return
         request.line = line = version.lines[name] = Line(request.tenant, version)
         line.add(request)
@@ -35,6 +37,8 @@ class Order:
         """A request leaves its line."""
         line = request.line
         oldest = line.remove(request)
+        if line.rank:
+            crowds.note(line)
         if not line.count:
             del line.version.lines[line.tenant.name]
             self._counters.show(line, COLD)
@@ -44,6 +48,8 @@ class Order:
     def move(self, version: Version, place: Place) -> None:
         """Those that wait for a version stand elsewhere now."""
         version.place = place
+        if version.parked and place is READY:
+            crowds.unpark(version)
         version_id = version.version_id
         self._late.pop(version_id, None)
         if COLD in (place, version.shown):
@@ -59,7 +65,10 @@ class Order:
         self._hidden.pop(version_id, None)
 
     def first(self, *, slot_free: bool) -> Request | None:
-        """The oldest request of the tenant with the smallest counter, of those in OPEN and, with a slot free, READY."""
+        """The next request of the tenant with the smallest counter, of those in OPEN and, with a slot free, READY.
+
+        It is the tenant's oldest; but if that needs the slot, the oldest of the line in which most wait for one.
+        """
         self._show_all(slot_free=slot_free)
         while (least := self._counters.least(slot_free=slot_free)) is not None:
             if (request := self._first_of(self._counters[least[1]], slot_free=slot_free)) is not None:
@@ -76,7 +85,7 @@ class Order:
                     break
 
     def _first_of(self, tenant: Tenant, *, slot_free: bool) -> Request | None:
-        """A tenant's oldest request in OPEN or READY; None if there is none, or a line was moved as it is elsewhere."""
+        """A tenant's next request in OPEN or READY; None if there is none, or a line was moved as it is elsewhere."""
         first, lines = tenant.open.first(), tenant.open
         if slot_free and (other := tenant.ready.first()) is not None and (first is None or other < first):
             first, lines = other, tenant.ready
@@ -84,8 +93,10 @@ class Order:
             return None
         line = lines[first]
         place = line.version.place
-        if place is OPEN or (place is READY and slot_free):
+        if place is OPEN:
             return line.first
+        if place is READY and slot_free:
+            return crowds.fullest(tenant, line).first if tenant.crowded else line.first
         line.version.scattered = True
         self._counters.show(line, place)
         return None

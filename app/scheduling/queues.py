@@ -94,6 +94,7 @@ class Tenant:
         average: of the true output tokens per sequence lately, or None before the first.
         claims: lines in any place but COLD.
         open, ready: its lines that are shown in these places, by the number of each line's oldest request.
+        crowded: its lines by rank; see :mod:`app.scheduling.crowds`.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Tenant:
     claims: int = 0
     open: "Numbered[Line]" = field(default_factory=Numbered)
     ready: "Numbered[Line]" = field(default_factory=Numbered)
+    crowded: "Numbered[Line]" = field(default_factory=Numbered)
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +124,9 @@ class Version:
         shown: where its lines are shown, unless it is ``scattered`` and each may be elsewhere.
         waiting: its requests.
         lines: those of them that take places in the window, by tenant.
+        parked: see :mod:`app.scheduling.crowds`; None for none.
         holds_slot: it has one; then a request of it runs, or it is pinned.
+        filling: it has not let in yet all that waited for it when it got its slot.
         drains_since: when it began to drain, or None.
         closed_at: when it last ceased to be open for joining, and ``closed`` the number of that among all events; its
             wait for a slot begins no earlier.
@@ -138,8 +142,10 @@ class Version:
     running: int = 0
     waiting: Waiting = field(default_factory=Waiting)
     lines: dict[str, "Line"] = field(default_factory=dict)
+    parked: "set[Line] | None" = None
     holds_slot: bool = False
     pinned: bool = False
+    filling: bool = False
     drains_since: float | None = None
     closed_at: float = float("-inf")
     closed: int = -1
@@ -154,14 +160,14 @@ class Line(Waiting):
 
     ``shown`` is the place under which its tenant's order has it, ``number`` its number there. The place follows the
     version's late, and not at all to DRAINING: a slot's coming and going would else cost each time as much as the
-    version has lines.
+    version has lines. ``rank`` is that of a crowd, 0 if it is none.
     """
 
-    __slots__ = ("number", "shown", "tenant", "version")
+    __slots__ = ("number", "rank", "shown", "tenant", "version")
 
     def __init__(self, tenant: Tenant, version: Version) -> None:
         super().__init__()
-        self.tenant, self.version, self.shown, self.number = tenant, version, COLD, -1
+        self.tenant, self.version, self.shown, self.number, self.rank = tenant, version, COLD, -1, 0
 
 
 @dataclass(slots=True, eq=False)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from app.scheduling.ages import Ages
 from app.scheduling.counters import Counters
+from app.scheduling.holders import Holders
 from app.scheduling.order import Order
 from app.scheduling.queues import BASE, COLD, DRAINING, OPEN, READY, Place, Request, Version
 from app.scheduling.ranking import Ranking
@@ -16,8 +17,9 @@ class Slots:
     """Versions, and the requests that wait for them.
 
     While staged versions that have waited longer than ``max_age_s`` find no slot free, as many holders drain: those
-    with the most service first, pinned ones never. Nobody joins a version that drains; what waits for it begins its
-    wait for the next slot there, behind all those that it made room for.
+    with the most service first, pinned ones never. One that got its slot and has not let in yet all that waited for it
+    is given time for that, where those that are too old can bear it. Nobody joins a version that drains; what waits
+    for it begins its wait for the next slot there, behind all those that it made room for.
 
     Args:
         numbers: of events, requests' entering among them.
@@ -32,9 +34,7 @@ class Slots:
         self.ages = Ages(slots, max_age_s, self._versions)
         self._order = Order(counters)
         self._staged: set[int] = set()
-        #: Holders that nobody pinned: who may be joined, and who drains.
-        self._joinable: dict[int, Version] = {}
-        self._draining: dict[int, Version] = {}
+        self._holders = Holders(self.ages, self._versions)
         #: Versions that wait to be staged, by the number of their oldest request.
         self._cold: Ranking[int, int] = Ranking()
         #: Waiting requests that take no place in the window, the oldest first: pins and preloads, the server's own.
@@ -79,15 +79,17 @@ class Slots:
     def admit(self, request: Request, now: float) -> None:
         """A request waits no longer, as it runs; its version takes a free slot if it needs one."""
         version = request.version
-        if version.place is READY:
+        takes_slot = version.place is READY
+        if takes_slot:
             if self.free == 1:
                 self.ages.note_turn(version)
             self.ages.remove(version)
             self.free -= 1
-            self._joinable[version.version_id] = version
             version.holds_slot, version.service = True, 0.0
             self._order.move(version, OPEN)
         self.quit(request, now)
+        if takes_slot:
+            self._holders.add(version, filling=version.waiting.count > 0)
         version.running += 1
         request.running, request.started = True, now
 
@@ -97,8 +99,11 @@ class Slots:
             self._order.remove(request)
         else:
             del self.weightless[request.ticket.request_id]
-        if request.version.waiting.remove(request):
-            self._track(request.version, now)
+        version = request.version
+        if version.waiting.remove(request):
+            self._track(version, now)
+        if version.filling and not version.waiting.count:
+            self._holders.filled(version)
 
     def next_weightless(self) -> Request | None:
         """The oldest waiting request that takes no place in the window, and needs no slot or has one free."""
@@ -111,8 +116,8 @@ class Slots:
     def pick(self, keeps_back: Callable[[Request], bool]) -> Request | None:
         """The next request in fair order, of those that need no slot or, if one is free, no more than that.
 
-        In its stead the oldest of the version that has waited longest, and too long, for a slot: if that is the same
-        tenant's, or if the other would take the last free slot and nobody may pass the version any more.
+        In its stead the oldest of the version that has waited longest, and too long, for a slot, where nobody may pass
+        such versions any more: if that is the same tenant's, or if the other would take the last free slot.
 
         Args:
             keeps_back: whether a request has to let others pass; one whose version waits for a slot never has.
@@ -131,16 +136,12 @@ class Slots:
         return None
 
     def _hurry(self, request: Request) -> Request:
-        if not self.free:
-            return request
-        oldest = self.ages.oldest
-        if oldest is None:
+        if not self.free or (oldest := self.ages.oldest) is None:
             return request
         hurried = oldest.waiting.first
-        if hurried.tenant is request.tenant:
-            return hurried
         takes_last = self.free == 1 and request.version.place is READY
-        return hurried if takes_last and not self.ages.passable else request
+        hurries = (takes_last or hurried.tenant is request.tenant) and not self.ages.passable
+        return hurried if hurries else request
 
     def leave(self, request: Request, now: float) -> None:
         """A request ends, or gives up waiting: its version's slot is free if it was the last."""
@@ -173,16 +174,14 @@ class Slots:
 
         Returns: whether one that drained may be joined again.
         """
-        draining, joinable, reopened = self._draining, self._joinable, False
-        need = self.ages.needs - self.free
-        while draining and len(draining) > need:
-            self._reopen(min(draining.values(), key=_service))
-            reopened, need = True, self.ages.needs - self.free
-        while joinable and len(draining) < need:
-            version = max(joinable.values(), key=_service)
-            version.drains_since = now
+        holders, reopened = self._holders, False
+        need = self.ages.needs - self.free - len(holders.draining)
+        while holders.draining and need < 0:
+            self._reopen(holders.reopen())
+            reopened, need = True, self.ages.needs - self.free - len(holders.draining)
+        while holders.staying and need > 0 and (version := holders.drain(now)) is not None:
+            need -= 1
             self._close(version, now)
-            draining[version.version_id] = joinable.pop(version.version_id)
             self._order.move(version, DRAINING)
             self._track(version, now)
         return reopened
@@ -197,16 +196,17 @@ class Slots:
         if version is None or not version.holds_slot:
             raise ValueError(f"version {version_id} has no slot to keep")
         if version.drains_since is not None:
-            self._reopen(version)
+            self._reopen(self._holders.reopen(version))
+        if not version.pinned:
+            self._holders.remove(version)
         version.pinned = True
-        self._joinable.pop(version_id, None)
 
     def unpin(self, version_id: int) -> None:
         """Make a version one like all others."""
         version = self._versions.get(version_id)
         if version is not None and version.pinned:
             version.pinned = False
-            self._joinable[version_id] = version
+            self._holders.add(version, filling=False)
             # Whatever kept the slot may be gone already.
             self._end(version, self._now)
 
@@ -236,12 +236,10 @@ class Slots:
     def _release(self, version: Version, now: float) -> None:
         self.free += 1
         version.holds_slot = False
+        self._holders.remove(version)
         if version.drains_since is None:
             self._close(version, now)
-            del self._joinable[version.version_id]
-        else:
-            version.drains_since = None
-            del self._draining[version.version_id]
+        version.drains_since = None
         self._order.move(version, READY if version.version_id in self._staged else COLD)
         self._track(version, now)
 
@@ -249,8 +247,6 @@ class Slots:
         version.closed_at, version.closed, version.ahead = now, next(self._numbers), self._waiting
 
     def _reopen(self, version: Version) -> None:
-        version.drains_since = None
-        self._joinable[version.version_id] = self._draining.pop(version.version_id)
         self.ages.remove(version)
         self._order.move(version, OPEN)
 
@@ -267,7 +263,3 @@ class Slots:
             self.ages.put(version, now)
         else:
             self.ages.remove(version)
-
-
-def _service(version: Version) -> tuple[float, int]:
-    return version.service, version.version_id

@@ -1,6 +1,6 @@
 """The scheduler's rules written down plainly: every decision looks at everything. Slow."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from math import ceil, floor, inf
 
@@ -22,6 +22,7 @@ class Model(Shares):
     pinned: set[int] = field(default_factory=set)
     staged_ids: set[int] = field(default_factory=set)
     numbers: int = 0
+    turns: int = 0
     passed: float = 0.0
     visits: list[float] = field(default_factory=list)
 
@@ -57,6 +58,7 @@ class Model(Shares):
             oldest, closed = self.waiting(version_id), self.versions[version_id].closed
             if not oldest or max(request.number, closed) < max(oldest[0].number, closed):
                 self.versions[version_id].limit = None
+            self.versions[version_id].filling &= bool(oldest)
         self.claim()
         if version_id in self.holders - self.pinned and not self.running(version_id):
             self.release(version_id, now)
@@ -86,6 +88,7 @@ class Model(Shares):
     def pin(self, version_id: int, now: float) -> list[str]:
         self.tick(now)
         self.pinned.add(version_id)
+        self.versions[version_id].filling = False
         self.reopen(version_id)
         return self.advance(now)
 
@@ -195,14 +198,22 @@ class Model(Shares):
     def choose(self, able: list[Request]) -> tuple[Request, str]:
         """Who is next, and whose turn it is."""
         tenant = min((self.accounts[r.ticket.tenant].counter, r.ticket.tenant) for r in able)[1]
-        chosen = next(request for request in able if request.ticket.tenant == tenant)
+        own = [request for request in able if request.ticket.tenant == tenant]
+        chosen = own[0]
+        if self.place(chosen) == "ready":
+            ready = [request for request in own if self.place(request) == "ready"]
+            wanted = Counter(request.ticket.version_id for request in ready)
+            chosen = max(ready, key=lambda request: wanted[request.ticket.version_id].bit_length())
         if self.free() and (old := self.old()):
             oldest = self.waiting(old[0])[0]
-            passes = self.free() == 1 and self.place(chosen) == "ready"
-            limits = [self.versions[v].limit or 0.0 for v in old + self.leaving()]
-            if oldest.ticket.tenant == tenant or (passes and self.passed + self.turn() > min(limits)):
+            takes_last = self.free() == 1 and self.place(chosen) == "ready"
+            if not self.passable() and (oldest.ticket.tenant == tenant or takes_last):
                 chosen = oldest
         return chosen, tenant
+
+    def passable(self) -> bool:
+        limits = [self.versions[version_id].limit or 0.0 for version_id in self.old() + self.leaving()]
+        return not limits or self.passed + self.turn() <= min(limits)
 
     def turn(self) -> float:
         return 1 / max(1, min(len(self.old()), self.slots))
@@ -214,8 +225,10 @@ class Model(Shares):
             if self.free() == 1 and self.old() and self.old()[0] != ticket.version_id:
                 self.passed += self.turn()
             self.holders.add(ticket.version_id)
+            before = self.versions[ticket.version_id]
+            self.turns += 1
             self.versions[ticket.version_id] = Version(
-                closed_at=self.versions[ticket.version_id].closed_at, closed=self.versions[ticket.version_id].closed
+                closed_at=before.closed_at, closed=before.closed, opened=self.turns, filling=True
             )
         request.reserved = self.has_credit(ticket.tenant)
         request.running, request.started = True, now
@@ -224,6 +237,7 @@ class Model(Shares):
         self.charge(request)
         if ticket.version_id is not None:
             self.versions[ticket.version_id].service += request.cost
+            self.versions[ticket.version_id].filling &= bool(self.waiting(ticket.version_id))
 
     def drain_s(self) -> float:
         """The longest visit, each a little less with every one after it."""
@@ -248,12 +262,29 @@ class Model(Shares):
         while len(self.draining()) > max(0, need := self.needs() - self.free()):
             self.reopen(min(self.draining(), key=self.by_service))
             reopened = True
-        while len(self.draining()) < need and (able := self.holders - self.pinned - set(self.draining())):
+        while len(self.draining()) < need and (able := self.able_to_drain() or self.end_filling(now)):
             version, ahead = self.versions[max(able, key=self.by_service)], len(self.queue())
             self.numbers += 1
             version.drains_since = version.closed_at = now
             version.closed, version.ahead = self.numbers, ahead
         return reopened
+
+    def able_to_drain(self) -> set[int]:
+        open_ones = self.holders - self.pinned - set(self.draining())
+        return {version_id for version_id in open_ones if not self.versions[version_id].filling}
+
+    def end_filling(self, now: float) -> set[int]:
+        """Those that had their time, and new ones that get none; a new one's time is as long as a turn at most."""
+        for version_id in sorted(self.holders - self.pinned, key=lambda held: self.versions[held].opened):
+            version = self.versions[version_id]
+            if version.filling and version.fills_until is None:
+                fill_s = 0.0
+                if self.passable():
+                    self.passed += self.turn()
+                    fill_s = min(self.max_age_s, self.drain_s())
+                version.fills_until = now + fill_s
+            version.filling &= version.fills_until is None or now < version.fills_until
+        return self.able_to_drain()
 
     def needs(self) -> int:
         return len(self.old()) + len(self.leaving()) if self.old() else 0

@@ -3,6 +3,7 @@
 import pytest
 
 from app.scheduling.admission import Admission
+from app.scheduling.ages import DRAINS_SEEN
 from app.scheduling.snapshot import VersionState
 from app.scheduling.ticket import Ticket
 from tests.app.scheduling.engine import staged
@@ -79,6 +80,59 @@ def test_a_slot_brings_in_all_who_wait_for_its_version() -> None:
     for name in ("b1", "b2", "b3"):
         gate.enter(name, 2)
     assert gate.leave("a", 1.0) == ("b1", "b2", "b3")
+
+
+def filled(*, max_age_s: float = 1.0) -> Gate:
+    """At 11.0 version 2 gets the only slot, for four that wait; the window has room for two of them.
+
+    Version 3 waits since 10.2 and was promised a slot in two rounds. Visits took a second so far.
+    """
+    gate = Gate(1, window=2, max_age_s=max_age_s)
+    for number in range(DRAINS_SEEN):
+        gate.enter(f"before {number}", 4, float(number))
+        gate.leave(f"before {number}", number + 1.0)
+    gate.enter("a", 1, 10.0, sequences=2)
+    for name in ("b1", "b2", "b3", "b4"):
+        gate.enter(name, 2, 10.1)
+    gate.enter("c", 3, 10.2)
+    assert gate.leave("a", 11.0) == ("b1", "b2")
+    return gate
+
+
+def test_a_version_that_got_its_slot_lets_in_all_that_waited_before_it_drains() -> None:
+    gate = filled()
+    assert gate.leave("b1", 11.3) == ("b3",)
+    assert not gate.state(2).draining
+    assert gate.leave("b2", 11.5) == ("b4",)
+    assert gate.state(2).draining
+    gate.leave("b3", 11.6)
+    assert gate.leave("b4", 11.7) == ("c",)
+
+
+def test_it_takes_no_longer_for_that_than_a_turn_would() -> None:
+    gate = filled()
+    assert gate.leave("b1", 11.3) == ("b3",)
+    assert gate.leave("b2", 12.31) == ()
+    assert gate.state(2).draining
+    assert gate.leave("b3", 12.4) == ("c",)
+    assert gate.leave("c", 12.5) == ("b4",)
+
+
+def test_it_is_given_no_time_where_those_that_wait_cannot_bear_it() -> None:
+    gate = filled(max_age_s=0.5)
+    assert gate.leave("b1", 11.3) == ()
+    assert gate.state(2).draining
+    assert gate.leave("b2", 11.5) == ("c",)
+
+
+def test_who_comes_once_all_are_in_does_not_keep_a_version_from_draining() -> None:
+    gate = filled()
+    gate.leave("b3", 11.1)
+    gate.leave("b4", 11.1)
+    assert not gate.enter("b5", 2, 11.3)
+    assert gate.state(2).draining
+    gate.leave("b1", 11.4)
+    assert gate.leave("b2", 11.5) == ("c",)
 
 
 def test_a_drained_version_does_not_jump_back_in_front() -> None:
