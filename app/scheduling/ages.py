@@ -21,8 +21,8 @@ class Ages:
 
     It is too old after ``max_age_s``, and its own turn and those of the versions before it take ``rounds`` drains.
     So in the (rounds - 1) x ``max_age_s`` that are left, turns of others may pass it: as many rounds of them as
-    whole drains fit in. A holder that is given time to let in all that wait for it takes as much of that as a turn:
-    the more a visit serves, the fewer are needed.
+    whole drains fit in. A holder that is given time to let in all that wait for it, no longer than a turn, takes as
+    much of that as a turn: the more a visit serves, the fewer are needed.
 
     What is known of one version is kept in it: among thousands a look at another place for each would be most of what
     a decision takes.
@@ -46,6 +46,8 @@ class Ages:
         self._limits: Ranking[int, float] = Ranking()
         #: Rounds of turns so far in which an old version was passed.
         self._passed = 0.0
+        #: Holders that have been given time and have some left.
+        self._filling = 0
         #: The longest that a drain can take, from what ended visits lately, and how many ended.
         self._longest_s = 0.0
         self._visits = 0
@@ -67,12 +69,24 @@ class Ages:
         limit = self._limits.first()
         return limit is None or self._passed + self._turn <= limit[0]
 
-    def fill_s(self) -> float:
-        """How long a holder that lets in those that wait for it may keep old versions waiting; it counts as a turn."""
-        if not self.passable:
+    @property
+    def overdrawn(self) -> bool:
+        """Whether a version has become old that cannot bear what holders were given time for."""
+        limit = self._limits.first()
+        return limit is not None and self._passed > limit[0]
+
+    def begin_filling(self) -> float:
+        """Give a holder seconds to let in those that wait for it, 0 if old versions cannot bear that."""
+        seconds = min(self._max_age_s, self._longest_s)
+        if not seconds or not self.passable:
             return 0.0
         self._passed += self._turn
-        return min(self._max_age_s, self._longest_s)
+        self._filling += 1
+        return seconds
+
+    def end_filling(self) -> None:
+        """A holder needs its time no more, or it is up."""
+        self._filling -= 1
 
     @property
     def _turn(self) -> float:
@@ -128,7 +142,8 @@ class Ages:
             version.wait = LEAVING
             self._leaving += 1
         rounds = ceil((version.ahead + 1) / self._slots)
-        self._limits.set(version.version_id, self._passed + floor((rounds - 1) * self._max_age_s / self._drain_s))
+        passes = floor((rounds - 1) * self._max_age_s / self._drain_s) - self._filling / self._slots
+        self._limits.set(version.version_id, self._passed + passes)
 
     def _stand(self, version: Version) -> None:
         version.wait = OLD

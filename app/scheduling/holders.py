@@ -38,6 +38,7 @@ class Holders:
         """All that waited for one that fills are in, or had their time."""
         if self._new.pop(version.version_id, None) is None:
             self._filling.discard(version.version_id)
+            self._ages.end_filling()
         version.filling = False
         self._joinable[version.version_id] = version
 
@@ -74,13 +75,14 @@ class Holders:
 
     def _end_filling(self, now: float) -> None:
         """Time is up for some, and new ones are given theirs."""
-        while (entry := self._filling.first()) is not None and now >= entry[0]:
+        overdrawn = self._ages.overdrawn
+        while (entry := self._filling.first()) is not None and (overdrawn or now >= entry[0]):
             self.filled(self._versions[entry[1]])
         while self._new:
             version = next(iter(self._new.values()))
-            if fill_s := self._ages.fill_s():
+            if seconds := self._ages.begin_filling():
                 del self._new[version.version_id]
-                self._filling.set(version.version_id, now + fill_s)
+                self._filling.set(version.version_id, now + seconds)
             else:
                 self.filled(version)
 

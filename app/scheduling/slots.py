@@ -116,8 +116,9 @@ class Slots:
     def pick(self, keeps_back: Callable[[Request], bool]) -> Request | None:
         """The next request in fair order, of those that need no slot or, if one is free, no more than that.
 
-        In its stead the oldest of the version that has waited longest, and too long, for a slot, where nobody may pass
-        such versions any more: if that is the same tenant's, or if the other would take the last free slot.
+        In its stead the oldest of the version that has waited longest, and too long, for a slot: if that is the same
+        tenant's and the other needs no slot; and where nobody may pass such versions any more also if it is the same
+        tenant's at all, or if the other would take the last free slot.
 
         Args:
             keeps_back: whether a request has to let others pass; one whose version waits for a slot never has.
@@ -138,10 +139,10 @@ class Slots:
     def _hurry(self, request: Request) -> Request:
         if not self.free or (oldest := self.ages.oldest) is None:
             return request
-        hurried = oldest.waiting.first
-        takes_last = self.free == 1 and request.version.place is READY
-        hurries = (takes_last or hurried.tenant is request.tenant) and not self.ages.passable
-        return hurried if hurries else request
+        hurried, needs_slot = oldest.waiting.first, request.version.place is READY
+        if hurried.tenant is request.tenant:
+            return request if needs_slot and self.ages.passable else hurried
+        return hurried if needs_slot and self.free == 1 and not self.ages.passable else request
 
     def leave(self, request: Request, now: float) -> None:
         """A request ends, or gives up waiting: its version's slot is free if it was the last."""

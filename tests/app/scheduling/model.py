@@ -176,7 +176,9 @@ class Model(Shares):
                 version.limit = None
             elif version.limit is None and now > self.since(version_id) + self.max_age_s:
                 rounds = ceil((version.ahead + 1) / self.slots)
-                version.limit = self.passed + floor((rounds - 1) * self.max_age_s / self.drain_s())
+                filling = [other for other in self.versions.values() if other.filling and other.fills_until is not None]
+                passes = floor((rounds - 1) * self.max_age_s / self.drain_s()) - len(filling) / self.slots
+                version.limit = self.passed + passes
 
     def pick(self) -> Request | None:
         able = [request for request in self.requests.values() if self.can_go(request)]
@@ -206,8 +208,8 @@ class Model(Shares):
             chosen = max(ready, key=lambda request: wanted[request.ticket.version_id].bit_length())
         if self.free() and (old := self.old()):
             oldest = self.waiting(old[0])[0]
-            takes_last = self.free() == 1 and self.place(chosen) == "ready"
-            if not self.passable() and (oldest.ticket.tenant == tenant or takes_last):
+            needs_slot, same = self.place(chosen) == "ready", oldest.ticket.tenant == tenant
+            if (same and not needs_slot) or (not self.passable() and (same or (needs_slot and self.free() == 1))):
                 chosen = oldest
         return chosen, tenant
 
@@ -275,15 +277,18 @@ class Model(Shares):
 
     def end_filling(self, now: float) -> set[int]:
         """Those that had their time, and new ones that get none; a new one's time is as long as a turn at most."""
+        limits = [version.limit for version in self.versions.values() if version.limit is not None]
+        overdrawn = self.passed > min(limits)
         for version_id in sorted(self.holders - self.pinned, key=lambda held: self.versions[held].opened):
             version = self.versions[version_id]
+            version.filling &= version.fills_until is None or not (overdrawn or now >= version.fills_until)
             if version.filling and version.fills_until is None:
                 fill_s = 0.0
                 if self.passable():
                     self.passed += self.turn()
                     fill_s = min(self.max_age_s, self.drain_s())
                 version.fills_until = now + fill_s
-            version.filling &= version.fills_until is None or now < version.fills_until
+                version.filling = fill_s > 0
         return self.able_to_drain()
 
     def needs(self) -> int:

@@ -128,3 +128,19 @@ def test_the_window_does_not_starve_a_version_that_has_waited_long_enough() -> N
     late = [ticket for ticket in engine.order if ticket.version_id == 2]
     assert late
     assert engine.started[late[0].request_id] - 10.0 <= MAX_AGE_S + 2.0
+
+
+def test_a_tenants_crowd_behind_a_full_window_keeps_none_of_its_adapters_from_a_free_slot() -> None:
+    """Turns may pass those that wait: two rounds were promised, and drains are short. But a free slot is no turn."""
+    admission = staged(Admission(slots=4, window=8, max_age_s=MAX_AGE_S), range(1, 9))
+    engine = Engine(admission, seconds=lambda ticket: 0.2)
+    for number in range(8):
+        engine.enter("t", 2 + number % 7)
+        engine.run(engine.now + 0.5)
+    for _ in range(1000):
+        engine.enter("t", 1)
+    lone = []
+    for version in range(2, 9):
+        engine.at(10.0, lambda version=version: lone.append(engine.enter("t", version)))
+    engine.run(60.0)
+    assert max(engine.started[ticket.request_id] - 10.0 for ticket in lone) <= 2 * (MAX_AGE_S + 0.2)
