@@ -12,7 +12,7 @@ and go often, and to rank a version's lines anew each time would cost as much as
 from app.scheduling.queues import READY, Line, Tenant, Version
 
 #: ``Line.rank`` of a parked one; ranks are below 0.
-PARKED = 1
+_PARKED = 1
 
 #: Requests have numbers of no more bits.
 _NUMBER_BITS = 48
@@ -52,10 +52,10 @@ def fullest(tenant: Tenant, oldest: Line) -> Line:
 
 
 def _park(line: Line) -> None:
-    if line.rank == PARKED:
+    if line.rank == _PARKED:
         return
     _forget(line)
-    line.rank, version = PARKED, line.version
+    line.rank, version = _PARKED, line.version
     if version.parked is None:
         version.parked = set()
     version.parked.add(line)
@@ -63,7 +63,7 @@ def _park(line: Line) -> None:
 
 def _forget(line: Line) -> None:
     parked = line.version.parked
-    if parked and line.rank == PARKED:
+    if parked and line.rank == _PARKED:
         parked.discard(line)
     elif line.rank:
         line.tenant.crowded.discard(line.rank)

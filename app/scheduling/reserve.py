@@ -11,9 +11,6 @@ from math import sqrt
 #: No more than one place in so many is kept free.
 PART = 4
 
-#: So many times the square root of the window is as much as is kept free of a large one.
-DEVIATIONS = 1.5
-
 #: A tenant may run so many times its share of the window before it leaves places free.
 TIMES = 1.25
 
@@ -63,9 +60,8 @@ class Reserve:
 
 
 def most_kept(window: int) -> int:
-    """Places that are kept free at most, 8 of 32 and 17 of 128.
+    """Places that are kept free at most, 6 of 32 and 11 of 128.
 
-    What runs of those who come at random swings by the square root of its number, here as if all of it were theirs;
-    half as much again is seldom exceeded, and more than that was measured to help nobody.
+    What runs of those who come at random swings by the square root of its number, here as if all of it were theirs.
     """
-    return min(window // PART, round(DEVIATIONS * sqrt(window)))
+    return min(window // PART, round(sqrt(window)))

@@ -70,7 +70,7 @@ def test_a_crowd_takes_no_turn_of_another_tenant() -> None:
 
 
 def test_a_crowd_that_always_comes_back_keeps_no_version_waiting_beyond_its_bound() -> None:
-    """One slot, so nothing may pass a version that is too old: it waits for its age and one drain."""
+    """One slot, and one version waits before it: it was promised two rounds of its age and one drain."""
     gate = admission(versions=3)
     engine = Engine(gate)
     engine.ended = lambda ticket: engine.enter("t", ticket.version_id) if ticket.version_id != 3 else None
@@ -84,7 +84,7 @@ def test_a_crowd_that_always_comes_back_keeps_no_version_waiting_beyond_its_boun
 
 
 def test_a_tenant_with_many_adapters_waits_less_than_in_the_order_in_which_it_asks() -> None:
-    """200 adapters of one tenant on 4 slots, more asked for than can be served, against one line for each request.
+    """200 adapters of one tenant on 4 slots, more asked for than can be served.
 
     The same requests from 200 tenants, one for each adapter, are served in the order of tenants alone.
     """

@@ -101,7 +101,7 @@ def poisson(rates: dict[str, float], seed: int, *, hostile_weight: float = 1.0) 
 def test_who_sends_ten_times_its_share_makes_few_others_wait() -> None:
     """Eight tenants at 80% of what the engine can do, one of them tenfold: the window is full, and few others see it.
 
-    Without places that are kept free all would wait. To come last always would not halve what the others wait.
+    Without places that are kept free all would wait. To come last always would change little for the others.
     """
     others = [f"tenant {number}" for number in range(7)]
     waits: dict[float, list[float]] = {1.0: [], 1e-9: []}
@@ -111,8 +111,8 @@ def test_who_sends_ten_times_its_share_makes_few_others_wait() -> None:
             assert len(engine.waits("hostile")) > 1.5 * len(engine.waits("tenant 1"))
             found += [wait for name in others for wait in engine.waits(name)]
     fair, strict = (sorted(found) for found in waits.values())
-    assert sum(wait > 0 for wait in fair) / len(fair) <= 0.2
-    assert fair[int(0.99 * len(fair))] <= 2 * strict[int(0.99 * len(strict))]
+    assert sum(wait > 0 for wait in fair) / len(fair) <= 0.25
+    assert fair[int(0.99 * len(fair))] <= 1.1 * strict[int(0.99 * len(strict))]
 
 
 @given(seed=st.integers(0, 1000), flood=st.integers(1, 200))

@@ -141,6 +141,22 @@ def test_many_adapters_get_no_more_turns_than_the_bound_promises_them() -> None:
     assert min(turns[f"tenant {version}"] for version in (1, 2, 3)) / turns.total() >= 0.2
 
 
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_crowds_that_fill_the_window_keep_nobody_elses_adapter_waiting_beyond_its_bound(slots: int) -> None:
+    """Each of a tenant's adapters always has more waiting than the window has room for, so all of them fill."""
+    admission = staged(Admission(slots=slots, window=8, max_age_s=2.0, bounds=BOUNDS), range(1, 10))
+    engine = Engine(admission, seconds=lambda _: 0.4)
+    engine.ended = lambda ticket: engine.enter("hostile", ticket.version_id) if ticket.tenant == "hostile" else None
+    for number in range(8 * 30):
+        engine.enter("hostile", 1 + number % 8)
+    for number in range(20):
+        engine.at(10.0 + 7.3 * number, lambda: engine.enter("modest", 9))
+    engine.run(170.0)
+    rounds = -(-9 // slots)  # at most all of the others wait before it
+    assert len(engine.waits("modest")) == 20
+    assert max(engine.waits("modest")) <= rounds * (2.0 + 0.4)
+
+
 def test_a_full_queue_of_one_tenant_refuses_only_that_tenant() -> None:
     admission = Admission(slots=1, window=1, bounds=Bounds(requests=100, tenant_requests=10))
     enter: Callable[[str, int], tuple[str, ...]] = lambda tenant, number: admission.enter(  # noqa: E731

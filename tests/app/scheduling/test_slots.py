@@ -109,6 +109,12 @@ def test_a_version_that_got_its_slot_lets_in_all_that_waited_before_it_drains() 
     assert gate.leave("b4", 11.7) == ("c",)
 
 
+def test_it_is_given_as_long_as_a_turn_takes() -> None:
+    gate = filled()
+    assert gate.leave("b1", 11.3) == ("b3",)
+    assert gate.leave("b2", 12.29) == ("b4",)
+
+
 def test_it_takes_no_longer_for_that_than_a_turn_would() -> None:
     gate = filled()
     assert gate.leave("b1", 11.3) == ("b3",)
