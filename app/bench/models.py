@@ -107,25 +107,30 @@ def _base(home: Path, shape: Shape) -> Path:
 
 
 def _template(home: Path, base: Path, rank: int) -> Path:
-    """An adapter as PEFT makes and writes it."""
+    """An adapter as PEFT names and shapes it for a base; its weights are zeros.
+
+    PEFT sees the base's shapes alone: of 8 billion parameters in float32 a machine may not have the 32 GB.
+    """
     folder = home / "models" / f"{base.name}-peft-r{rank}"
     if folder.exists():
         return folder
     import torch
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
+    from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    torch.manual_seed(_SEED)
-    _hide_progress_bars()
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base), dtype=torch.float32)
     # The name in adapter_config.json is to be the same wherever the base lies.
     model.name_or_path = f"tenora-{base.name}-base"
-    config = LoraConfig(task_type="CAUSAL_LM", r=rank, lora_alpha=2 * rank, target_modules=list(LINEAR_MODULES))
-    peft_model = get_peft_model(model, config)
-    peft_model.peft_config["default"].target_modules = list(LINEAR_MODULES)
-    partial = _partial(folder)
+    modules = list(LINEAR_MODULES)
+    config = LoraConfig(task_type="CAUSAL_LM", r=rank, lora_alpha=2 * rank, target_modules=modules, inference_mode=True)
     # PEFT would ask a model hub whether the vocabulary grew; it did not.
-    peft_model.save_pretrained(partial, save_embedding_layers=False)
+    weights = get_peft_model_state_dict(get_peft_model(model, config), save_embedding_layers=False)
+    config.target_modules = modules
+    partial = _partial(folder)
+    config.save_pretrained(partial)
+    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+    save_file({name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, partial / WEIGHTS_NAME)
     partial.rename(folder)
     return folder
 
