@@ -11,11 +11,13 @@ from app.settings import EngineSettings, Settings
 #: so a hostile schema costs no compile time up front.
 _STRUCTURED_OUTPUTS = {"backend": "guidance", "disable_any_whitespace": True}
 
+#: What vLLM's LoRA kernels on a GPU do not take. "auto" never becomes it there.
+_NOT_ON_GPU = frozenset({"float", "float32"})
 WORKER_EXTENSION = "app.engine.worker.WorkerExtension"
 
 
 class InvalidEngineArgument(ValueError):
-    """TENORA_ENGINE__EXTRA_ARGS names an argument that Tenora sets itself."""
+    """A setting of the engine that it cannot have: an argument that Tenora sets itself, or a dtype not for a GPU."""
 
 
 def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: bool, slots: int) -> list[str]:
@@ -28,6 +30,11 @@ def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: b
         InvalidEngineArgument
     """
     engine = settings.engine
+    if not cpu and engine.dtype in _NOT_ON_GPU:
+        # vLLM would load the base, compile it, and die of an assertion without a word.
+        raise InvalidEngineArgument(
+            f"TENORA_ENGINE__DTYPE: found {engine.dtype}, allowed auto, bfloat16 or float16 with adapters on a GPU"
+        )
     values: dict[str, object] = {
         "model": str(base),
         "served_model_name": served_name,

@@ -27,6 +27,7 @@ from vllm.lora.layers.base_linear import BaseLinearLayerWithLoRA
 from vllm.lora.layers.column_parallel_linear import MergedColumnParallelLinearWithLoRA
 from vllm.lora.lora_model import LoRAModel
 from vllm.lora.model_manager import LoRAModelManager
+from vllm.lora.ops.triton_ops import lora_shrink_op
 from vllm.lora.peft_helper import PEFTHelper
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 from vllm.lora.request import LoRARequest
@@ -323,6 +324,17 @@ def test_the_scheduler_is_nobodys_choice(tmp_path: Path) -> None:
     settings = Settings(engine=EngineSettings(extra_args={"scheduler_cls": "vllm.v1.core.sched.scheduler.Scheduler"}))
     with pytest.raises(InvalidEngineArgument, match="scheduler_cls"):
         engine_arguments(settings, tmp_path, served_name="base", cpu=True, slots=4)
+
+
+@pytest.mark.parametrize("dtype", ["float", "float32"])
+def test_a_dtype_that_a_gpu_has_no_lora_kernels_for_is_refused_before_the_base_is_loaded(
+    tmp_path: Path, dtype: str
+) -> None:
+    settings = Settings(engine=EngineSettings(dtype=dtype))
+    with pytest.raises(InvalidEngineArgument, match=f"DTYPE: found {dtype}, allowed auto, bfloat16 or float16"):
+        engine_arguments(settings, tmp_path, served_name="base", cpu=False, slots=4)
+    assert dtype in engine_arguments(settings, tmp_path, served_name="base", cpu=True, slots=4)
+    assert "assert inputs.dtype in [torch.float16, torch.bfloat16]" in inspect.getsource(lora_shrink_op)
 
 
 def test_the_extension_clashes_with_no_name_of_the_worker() -> None:
