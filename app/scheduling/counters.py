@@ -17,7 +17,7 @@ admitted and settled when it ends. Three choices are ours:
 from collections.abc import Iterator
 from heapq import merge
 
-from app.scheduling.queues import COLD, OPEN, READY, Line, Place, Request, Tenant
+from app.scheduling.queues import COLD, DRAINING, OPEN, READY, Line, Place, Request, Tenant
 from app.scheduling.ranking import Numbered, Ranking
 from app.scheduling.ticket import Ticket
 
@@ -43,18 +43,18 @@ class Counters:
     """Every tenant's counter, and the order among those that have a request that could go.
 
     Attributes:
+        competitors: how many tenants have a request that waits for no more than a slot and the window.
         due: when :meth:`note_floor` is to be called.
     """
 
     def __init__(self, credit_s: float = CREDIT_S) -> None:
         self._credit_s = credit_s
         self._tenants: dict[str, Tenant] = {}
-        #: Tenants that compete, by counter, but for those whose counters have changed since the last lift.
-        self._claims: Ranking[str, float] = Ranking()
-        self._changed: set[str] = set()
-        #: Those with a line that is shown in that place, by counter.
+        #: Tenants that compete, by counter: those with a line that is shown in that place.
         self._open: Ranking[str, float] = Ranking()
         self._ready: Ranking[str, float] = Ranking()
+        self._draining: Ranking[str, float] = Ranking()
+        self.competitors = 0
         #: Those with nothing that waits or runs, by counter: kept because they owe more than a lift would give them.
         self._idle: Ranking[str, float] = Ranking()
         #: What the settled counter of everybody who competes was at least, when one last began to.
@@ -81,13 +81,8 @@ class Counters:
         return [tenant for tenant in self._tenants.values() if tenant.waiting or tenant.running]
 
     def competing(self) -> list[Tenant]:
-        """Tenants with a request that waits for no more than a slot and the window."""
-        return [self._tenants[name] for name in self._claims]
-
-    @property
-    def competitors(self) -> int:
-        """How many these are."""
-        return len(self._claims)
+        """The competitors."""
+        return [self._tenants[name] for name in {**self._open, **self._ready, **self._draining}]
 
     @property
     def ready(self) -> int:
@@ -134,7 +129,7 @@ class Counters:
         tenant = self._tenants.get(name)
         if tenant is None:
             return self._lift
-        return tenant.counter if tenant.claims else max(tenant.counter, self._lift)
+        return tenant.counter if _competes(tenant) else max(tenant.counter, self._lift)
 
     def note_floor(self, now: float) -> None:
         """Note what the floor is, for those that come later."""
@@ -162,33 +157,42 @@ class Counters:
             elif place is READY:
                 _renumber(line, tenant.ready)
             return
-        if shown is COLD:
-            self._claim(tenant)
-        elif shown is OPEN:
-            _take_out(line, tenant.open, self._open)
-        elif shown is READY:
-            _take_out(line, tenant.ready, self._ready)
-        line.shown = place
-        if place is OPEN:
-            _put_in(line, tenant.open, self._open)
-        elif place is READY:
-            _put_in(line, tenant.ready, self._ready)
-        elif place is COLD:
-            self._disclaim(tenant)
-
-    def _claim(self, tenant: Tenant) -> None:
-        if not tenant.claims:
+        if shown is not COLD:
+            self._take_out(line)
+        elif not _competes(tenant):
+            self.competitors += 1
             self._floor = self._lowest()
             tenant.counter = max(tenant.counter, self._lift)
-            self._claims.set(tenant.name, tenant.counter)
-        tenant.claims += 1
-
-    def _disclaim(self, tenant: Tenant) -> None:
-        tenant.claims -= 1
-        if not tenant.claims:
-            self._claims.discard(tenant.name)
-            self._changed.discard(tenant.name)
+        line.shown = place
+        if place is not COLD:
+            self._put_in(line)
+        elif not _competes(tenant):
+            self.competitors -= 1
             self._last = tenant
+
+    def _take_out(self, line: Line) -> None:
+        tenant = line.tenant
+        if line.shown is DRAINING:
+            tenant.draining -= 1
+            if not tenant.draining:
+                self._draining.discard(tenant.name)
+            return
+        lines, tenants = (tenant.open, self._open) if line.shown is OPEN else (tenant.ready, self._ready)
+        lines.discard(line.number)
+        if not lines:
+            tenants.discard(tenant.name)
+
+    def _put_in(self, line: Line) -> None:
+        tenant = line.tenant
+        if line.shown is DRAINING:
+            tenant.draining += 1
+            self._draining.set(tenant.name, tenant.counter)
+            return
+        lines, tenants = (tenant.open, self._open) if line.shown is OPEN else (tenant.ready, self._ready)
+        if not lines:
+            tenants.set(tenant.name, tenant.counter)
+        line.number = line.first.number
+        lines.add(line.number, line)
 
     def charge(self, request: Request) -> None:
         """Charge the expected cost of a request that is admitted."""
@@ -241,19 +245,17 @@ class Counters:
 
     def _grow(self, tenant: Tenant, share: float) -> None:
         tenant.counter += share
-        if tenant.claims:
-            self._changed.add(tenant.name)
         if tenant.open:
             self._open.set(tenant.name, tenant.counter)
         if tenant.ready:
             self._ready.set(tenant.name, tenant.counter)
+        if tenant.draining:
+            self._draining.set(tenant.name, tenant.counter)
 
     def _lowest(self) -> float:
         """The settled counter of the tenant with the smallest one, or of the last that competed; it never falls."""
-        for name in self._changed:
-            self._claims.set(name, self._tenants[name].counter)
-        self._changed.clear()
-        least = self._claims.first()
+        firsts = self._open.first(), self._ready.first(), self._draining.first()
+        least = min(filter(None, firsts), default=None)
         tenant = self._last if least is None else self._tenants[least[1]]
         return self._floor if tenant is None else max(self._floor, tenant.counter - tenant.outstanding)
 
@@ -262,23 +264,14 @@ class Counters:
         return output_tokens if average is None else min(output_tokens, average * sequences)
 
 
-def _put_in(line: Line, lines: Numbered[Line], tenants: Ranking[str, float]) -> None:
-    if not lines:
-        tenants.set(line.tenant.name, line.tenant.counter)
-    line.number = line.first.number
-    lines.add(line.number, line)
+def _competes(tenant: Tenant) -> bool:
+    return bool(tenant.ready or tenant.open or tenant.draining)
 
 
 def _renumber(line: Line, lines: Numbered[Line]) -> None:
     lines.discard(line.number)
     line.number = line.first.number
     lines.add(line.number, line)
-
-
-def _take_out(line: Line, lines: Numbered[Line], tenants: Ranking[str, float]) -> None:
-    lines.discard(line.number)
-    if not lines:
-        tenants.discard(line.tenant.name)
 
 
 def _entries(ranking: Ranking[str, float]) -> Iterator[tuple[float, str]]:

@@ -92,8 +92,8 @@ class Tenant:
         unread: tokens of prompts that were given to the engine and are not read.
         prompt_tokens, output_tokens, sequences: sums over the tickets that wait.
         average: of the true output tokens per sequence lately, or None before the first.
-        claims: lines in any place but COLD.
         open, ready: its lines that are shown in these places, by the number of each line's oldest request.
+        draining: how many are shown in DRAINING.
         crowded: its lines by rank; see :mod:`app.scheduling.crowds`.
     """
 
@@ -109,9 +109,9 @@ class Tenant:
     output_tokens: int = 0
     sequences: int = 0
     average: float | None = None
-    claims: int = 0
     open: "Numbered[Line]" = field(default_factory=Numbered)
     ready: "Numbered[Line]" = field(default_factory=Numbered)
+    draining: int = 0
     crowded: "Numbered[Line]" = field(default_factory=Numbered)
 
 
