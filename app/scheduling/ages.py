@@ -3,7 +3,7 @@
 from math import ceil, floor, inf
 
 from app.scheduling.queues import LEAVING, NONE, OLD, READY, YOUNG, Version
-from app.scheduling.ranking import Numbered, Ranking
+from app.scheduling.ranking import Multiset, Numbered
 
 #: How much of the longest visit's end is remembered at the next one, and after how many it says anything: turns that
 #: were passed on because drains seemed short cannot be taken back.
@@ -27,23 +27,20 @@ class Ages:
     What is known of one version is kept in it: among thousands a look at another place for each would be most of what
     a decision takes.
 
-    Args:
-        versions: those that wait or run, by id; kept by the caller.
-
     Attributes:
         waiting: how many versions wait.
     """
 
-    def __init__(self, slots: int, max_age_s: float, versions: dict[int, Version]) -> None:
-        self._slots, self._max_age_s, self._versions = slots, max_age_s, versions
+    def __init__(self, slots: int, max_age_s: float) -> None:
+        self._slots, self._max_age_s = slots, max_age_s
         self.waiting = 0
-        #: By the moment at which they become old.
-        self._young: Ranking[int, float] = Ranking()
-        #: By the number of the event with which their wait began; of those that drain only the number.
+        #: Both by the number of the event with which their wait began, which is the order in which they become old.
+        self._young: Numbered[Version] = Numbered()
         self._old: Numbered[Version] = Numbered()
+        #: How many drain, of those that are old.
         self._leaving = 0
-        #: Both by the value of ``_passed`` that they bear.
-        self._limits: Ranking[int, float] = Ranking()
+        #: The values of ``_passed`` that old versions bear, those that drain too.
+        self._limits = Multiset()
         #: Rounds of turns so far in which an old version was passed.
         self._passed = 0.0
         #: Holders that have been given time and have some left.
@@ -67,13 +64,13 @@ class Ages:
     def passable(self) -> bool:
         """Whether one more turn may pass every old version."""
         limit = self._limits.first()
-        return limit is None or self._passed + self._turn <= limit[0]
+        return limit is None or self._passed + self._turn <= limit
 
     @property
     def overdrawn(self) -> bool:
         """Whether a version has become old that cannot bear what holders were given time for."""
         limit = self._limits.first()
-        return limit is not None and self._passed > limit[0]
+        return limit is not None and self._passed > limit
 
     def begin_filling(self) -> float:
         """Give a holder seconds to let in those that wait for it, 0 if old versions cannot bear that."""
@@ -104,26 +101,25 @@ class Ages:
                     self._stand(version)
                 return
             self.remove(version)
-        version.began = number
+        version.began, version.since = number, max(oldest.arrived, version.closed_at)
         self.waiting += 1
-        old_at = max(oldest.arrived, version.closed_at) + self._max_age_s
-        if now > old_at:
+        if now > version.since + self._max_age_s:
             self._ripen(version)
         else:
             version.wait = YOUNG
-            self._young.set(version.version_id, old_at)
+            self._young.add(number, version)
 
     def remove(self, version: Version) -> None:
         """The version waits no longer, if it did."""
-        wait, version_id = version.wait, version.version_id
+        wait = version.wait
         if wait is NONE:
             return
         version.wait = NONE
         self.waiting -= 1
         if wait is YOUNG:
-            self._young.discard(version_id)
+            self._young.discard(version.began)
             return
-        self._limits.discard(version_id)
+        self._limits.take(version.limit)
         if wait is OLD:
             self._old.discard(version.began)
         else:
@@ -131,9 +127,11 @@ class Ages:
 
     def pass_time(self, now: float) -> None:
         """Note who has become too old."""
-        while (entry := self._young.first()) is not None and now > entry[0]:
-            self._young.discard(entry[1])
-            self._ripen(self._versions[entry[1]])
+        young = self._young
+        while (number := young.first()) is not None and now > young[number].since + self._max_age_s:
+            version = young[number]
+            young.discard(number)
+            self._ripen(version)
 
     def _ripen(self, version: Version) -> None:
         if version.place is READY:
@@ -143,7 +141,8 @@ class Ages:
             self._leaving += 1
         rounds = ceil((version.ahead + 1) / self._slots)
         passes = floor((rounds - 1) * self._max_age_s / self._drain_s) - self._filling / self._slots
-        self._limits.set(version.version_id, self._passed + passes)
+        version.limit = self._passed + passes
+        self._limits.add(version.limit)
 
     def _stand(self, version: Version) -> None:
         version.wait = OLD

@@ -130,8 +130,10 @@ class Version:
         drains_since: when it began to drain, or None.
         closed_at: when it last ceased to be open for joining, and ``closed`` the number of that among all events; its
             wait for a slot begins no earlier.
-        wait: what its wait for a slot has come to, and ``began`` the number of the event that it began with.
+        wait: what its wait for a slot has come to; ``began`` is the number of the event that it began with, ``since``
+            the time of that.
         ahead: versions that waited then.
+        limit: see :mod:`app.scheduling.ages`; of those that have waited too long.
         service: weighted tokens charged since it got its slot.
     """
 
@@ -151,7 +153,9 @@ class Version:
     closed: int = -1
     wait: Wait = NONE
     began: int = -1
+    since: float = 0.0
     ahead: int = 0
+    limit: float = 0.0
     service: float = 0.0
 
 

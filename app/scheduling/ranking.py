@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 Key = TypeVar("Key", int, float)
 Item = TypeVar("Item", int, str)
+Number = TypeVar("Number", int, float)
 Thing = TypeVar("Thing")
 
 #: So many times as many outdated entries as there are items, and some more, may be in a heap. More of them would be
@@ -17,17 +18,15 @@ class Ranking(dict[Item, Key]):
     """A priority queue with one key per item, smallest first; equal keys go by item.
 
     It reads as a dict of items to keys, in no order, and is changed by ``set`` and ``discard`` only. These take
-    logarithmic time, ``first`` the same in the mean; memory stays proportional to the most items that it had lately,
-    however often their keys change.
+    logarithmic time, ``first`` the same in the mean; memory stays proportional to the items, however often their keys
+    change.
     """
 
-    __slots__ = ("_heap", "_most")
+    __slots__ = ("_heap",)
 
     def __init__(self) -> None:
         super().__init__()
         self._heap: list[tuple[Key, Item]] = []
-        #: With more entries the outdated ones are thrown out.
-        self._most = _SLACK
 
     def set(self, item: Item, key: Key) -> None:
         """Add an item, or change its key."""
@@ -40,16 +39,14 @@ class Ranking(dict[Item, Key]):
             heapreplace(heap, (key, item))
             return
         heappush(heap, (key, item))
-        if len(heap) > self._most:
-            heap[:] = [(key, item) for item, key in self.items()]
+        if len(heap) > (1 + _OUTDATED) * len(self) + _SLACK:
+            heap[:] = zip(self.values(), self, strict=True)
             heapify(heap)
-            self._most = (1 + _OUTDATED) * len(heap) + _SLACK
 
     def discard(self, item: Item) -> None:
         """Remove an item if it is there."""
         if self.pop(item, None) is not None and not self:
             self._heap.clear()
-            self._most = _SLACK
 
     def first(self) -> tuple[Key, Item] | None:
         """The smallest key and its item, or None if there is none."""
@@ -72,37 +69,16 @@ class Ranking(dict[Item, Key]):
             previous = entry
 
 
-class Numbered(dict[int, Thing]):
-    """A priority queue of things by numbers that nothing else has, smallest first.
+class _ByNumber(dict[Number, Thing], Generic[Number, Thing]):
+    """A :class:`Ranking` for less time: what a comparison looks at is a number, not a pair of things elsewhere."""
 
-    A :class:`Ranking` for less time: what a comparison looks at is a number, and not a pair of things elsewhere. It is
-    changed by ``add`` and ``discard`` only.
-    """
-
-    __slots__ = ("_heap", "_most")
+    __slots__ = ("_heap",)
 
     def __init__(self) -> None:
         super().__init__()
-        self._heap: list[int] = []
-        self._most = _SLACK
+        self._heap: list[Number] = []
 
-    def add(self, number: int, thing: Thing) -> None:
-        """Add a thing under a number that is not there."""
-        self[number] = thing
-        heap = self._heap
-        heappush(heap, number)
-        if len(heap) > self._most:
-            heap[:] = self
-            heapify(heap)
-            self._most = (1 + _OUTDATED) * len(heap) + _SLACK
-
-    def discard(self, number: int) -> None:
-        """Remove what is there under a number, if anything is."""
-        if self.pop(number, None) is not None and not self:
-            self._heap.clear()
-            self._most = _SLACK
-
-    def first(self) -> int | None:
+    def first(self) -> Number | None:
         """The smallest number, or None if there is none."""
         heap = self._heap
         while heap:
@@ -110,3 +86,51 @@ class Numbered(dict[int, Thing]):
                 return heap[0]
             heappop(heap)
         return None
+
+    def _add(self, number: Number, thing: Thing) -> None:
+        self[number] = thing
+        heap = self._heap
+        heappush(heap, number)
+        if len(heap) > (1 + _OUTDATED) * len(self) + _SLACK:
+            heap[:] = self
+            heapify(heap)
+
+    def discard(self, number: Number) -> None:
+        """Remove what is there under a number, if anything is."""
+        if self.pop(number, None) is not None and not self:
+            self._heap.clear()
+
+
+class Numbered(_ByNumber[int, Thing]):
+    """A priority queue of things by numbers that nothing else has, smallest first.
+
+    It is changed by ``add`` and ``discard`` only.
+    """
+
+    __slots__ = ()
+
+    def add(self, number: int, thing: Thing) -> None:
+        """Add a thing under a number that is not there."""
+        self._add(number, thing)
+
+
+class Multiset(_ByNumber[float, int]):
+    """Numbers, each with how many there are of it, smallest first: where many are equal this takes the least time."""
+
+    __slots__ = ()
+
+    def add(self, number: float) -> None:
+        """Add a number, there or not."""
+        times = self.get(number)
+        if times is None:
+            self._add(number, 1)
+        else:
+            self[number] = times + 1
+
+    def take(self, number: float) -> None:
+        """Take a number that is there out once."""
+        times = self[number]
+        if times > 1:
+            self[number] = times - 1
+        else:
+            self.discard(number)

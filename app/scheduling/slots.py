@@ -31,7 +31,7 @@ class Slots:
         self.free = slots
         self._base = Version(BASE, OPEN, OPEN)
         self._versions = {BASE: self._base}
-        self.ages = Ages(slots, max_age_s, self._versions)
+        self.ages = Ages(slots, max_age_s)
         self._order = Order(counters)
         self._staged: set[int] = set()
         self._holders = Holders(self.ages, self._versions)
