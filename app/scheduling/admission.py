@@ -222,7 +222,7 @@ class Admission:
         needs_slot = place is DRAINING or (place is READY and not self._slots.free)
         if needs_slot and (speed := self._turns.per_second) is not None:
             turns = self._slots.ages.waiting
-            if self._slots.ages.passable:
+            if self._slots.ages.passable():
                 # In fair order every tenant gets as many turns as this one needs.
                 turns = min(turns, self._counters.ready * (1 + (len(tenant.ready) if tenant else 0)))
             slot_s = (turns + 1) / speed

@@ -1,6 +1,6 @@
 """Versions that wait for a slot: since when, who has waited too long, and who may still pass them."""
 
-from math import ceil, floor, inf
+from math import floor, inf
 
 from app.scheduling.queues import LEAVING, NONE, OLD, READY, YOUNG, Version
 from app.scheduling.ranking import Multiset, Numbered
@@ -49,24 +49,20 @@ class Ages:
         self._longest_s = 0.0
         self._visits = 0
 
-    @property
     def needs(self) -> int:
         """Slots that old versions need: one that drains will need another, but only if its own is needed."""
         return len(self._old) + self._leaving if self._old else 0
 
-    @property
     def oldest(self) -> Version | None:
         """Of those without a slot, the one that has waited longest, if too long."""
         first = self._old.first()
         return None if first is None else self._old[first]
 
-    @property
     def passable(self) -> bool:
         """Whether one more turn may pass every old version."""
         limit = self._limits.first()
-        return limit is None or self._passed + self._turn <= limit
+        return limit is None or self._passed + self._turn() <= limit
 
-    @property
     def overdrawn(self) -> bool:
         """Whether a version has become old that cannot bear what holders were given time for."""
         limit = self._limits.first()
@@ -75,9 +71,9 @@ class Ages:
     def begin_filling(self) -> float:
         """Give a holder seconds to let in those that wait for it, 0 if old versions cannot bear that."""
         seconds = min(self._max_age_s, self._longest_s)
-        if not seconds or not self.passable:
+        if not seconds or not self.passable():
             return 0.0
-        self._passed += self._turn
+        self._passed += self._turn()
         self._filling += 1
         return seconds
 
@@ -85,7 +81,6 @@ class Ages:
         """A holder needs its time no more, or it is up."""
         self._filling -= 1
 
-    @property
     def _turn(self) -> float:
         """The part of a round that one turn is: as many holders drain at a time as old versions wait."""
         return 1 / max(1, min(len(self._old), self._slots))
@@ -93,7 +88,9 @@ class Ages:
     def put(self, version: Version, now: float) -> None:
         """A version waits, has ceased to drain, or its oldest request is another one now."""
         oldest = version.waiting.first
-        number = max(oldest.number, version.closed)
+        number, since = oldest.number, oldest.arrived
+        if version.closed > number:
+            number, since = version.closed, version.closed_at
         if version.wait is not NONE:
             if number == version.began:
                 if version.wait is LEAVING and version.place is READY:
@@ -101,9 +98,9 @@ class Ages:
                     self._stand(version)
                 return
             self.remove(version)
-        version.began, version.since = number, max(oldest.arrived, version.closed_at)
+        version.began, version.since = number, since
         self.waiting += 1
-        if now > version.since + self._max_age_s:
+        if now > since + self._max_age_s:
             self._ripen(version)
         else:
             version.wait = YOUNG
@@ -139,8 +136,8 @@ class Ages:
         else:
             version.wait = LEAVING
             self._leaving += 1
-        rounds = ceil((version.ahead + 1) / self._slots)
-        passes = floor((rounds - 1) * self._max_age_s / self._drain_s) - self._filling / self._slots
+        rounds_before = version.ahead // self._slots
+        passes = floor(rounds_before * self._max_age_s / self._drain_s()) - self._filling / self._slots
         version.limit = self._passed + passes
         self._limits.add(version.limit)
 
@@ -148,16 +145,15 @@ class Ages:
         version.wait = OLD
         self._old.add(version.began, version)
 
-    @property
     def _drain_s(self) -> float:
         """What is not known yet is endless."""
         return self._longest_s if self._longest_s and self._visits >= DRAINS_SEEN else inf
 
     def note_turn(self, version: Version) -> None:
         """The last free slot goes to a version."""
-        oldest = self.oldest
+        oldest = self.oldest()
         if oldest is not None and oldest is not version:
-            self._passed += self._turn
+            self._passed += self._turn()
 
     def note_visit(self, ran_s: float) -> None:
         """A slot is given up; the request that held it to the end ran that long. No drain takes longer."""

@@ -75,8 +75,7 @@ class Holders:
 
     def _end_filling(self, now: float) -> None:
         """Time is up for some, and new ones are given theirs."""
-        overdrawn = self._ages.overdrawn
-        while (entry := self._filling.first()) is not None and (overdrawn or now >= entry[0]):
+        while (entry := self._filling.first()) is not None and (now >= entry[0] or self._ages.overdrawn()):
             self.filled(self._versions[entry[1]])
         while self._new:
             version = next(iter(self._new.values()))

@@ -9,9 +9,6 @@ from app.scheduling.order import Order
 from app.scheduling.queues import BASE, COLD, DRAINING, OPEN, READY, Place, Request, Version
 from app.scheduling.ranking import Ranking
 
-#: Where a version's requests stand while it waits for a slot.
-_QUEUED = (READY, DRAINING)
-
 
 class Slots:
     """Versions, and the requests that wait for them.
@@ -137,12 +134,12 @@ class Slots:
         return None
 
     def _hurry(self, request: Request) -> Request:
-        if not self.free or (oldest := self.ages.oldest) is None:
+        if not self.free or (oldest := self.ages.oldest()) is None:
             return request
         hurried, needs_slot = oldest.waiting.first, request.version.place is READY
         if hurried.tenant is request.tenant:
-            return request if needs_slot and self.ages.passable else hurried
-        return hurried if needs_slot and self.free == 1 and not self.ages.passable else request
+            return request if needs_slot and self.ages.passable() else hurried
+        return hurried if needs_slot and self.free == 1 and not self.ages.passable() else request
 
     def leave(self, request: Request, now: float) -> None:
         """A request ends, or gives up waiting: its version's slot is free if it was the last."""
@@ -176,10 +173,10 @@ class Slots:
         Returns: whether one that drained may be joined again.
         """
         holders, reopened = self._holders, False
-        need = self.ages.needs - self.free - len(holders.draining)
+        need = self.ages.needs() - self.free - len(holders.draining)
         while holders.draining and need < 0:
             self._reopen(holders.reopen())
-            reopened, need = True, self.ages.needs - self.free - len(holders.draining)
+            reopened, need = True, self.ages.needs() - self.free - len(holders.draining)
         while holders.staying and need > 0 and (version := holders.drain(now)) is not None:
             need -= 1
             self._close(version, now)
@@ -260,7 +257,7 @@ class Slots:
             self._cold.set(version_id, version.waiting.first.number)
         elif version_id in self._cold:
             self._cold.discard(version_id)
-        if version.place in _QUEUED and version.waiting.count:
+        if version.place is not COLD and version.waiting.count:
             self.ages.put(version, now)
         else:
             self.ages.remove(version)
