@@ -118,9 +118,11 @@ class Counters:
         tenant = self._tenants.get(ticket.tenant)
         if tenant is None:
             tenant = self._tenants[ticket.tenant] = Tenant(ticket.tenant, ticket.weight)
-        self._idle.discard(ticket.tenant)
+        busy = tenant.waiting or tenant.running
+        if not busy:
+            self._idle.discard(ticket.tenant)
         if ticket.tenant:
-            self._weights += ticket.weight - (tenant.weight if tenant.waiting or tenant.running else 0.0)
+            self._weights += ticket.weight - (tenant.weight if busy else 0.0)
         tenant.weight = ticket.weight
         return tenant
 

@@ -52,7 +52,7 @@ class Order:
             crowds.unpark(version)
         version_id = version.version_id
         self._late.pop(version_id, None)
-        if COLD in (place, version.shown):
+        if place is COLD or version.shown is COLD:
             self._show(version)
         elif version.scattered:
             self._hidden[version_id] = version

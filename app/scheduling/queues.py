@@ -170,7 +170,8 @@ class Line(Waiting):
     __slots__ = ("number", "rank", "shown", "tenant", "version")
 
     def __init__(self, tenant: Tenant, version: Version) -> None:
-        super().__init__()
+        # Not by Waiting's own: most requests have a line made for them.
+        self.count, self._later = 0, None
         self.tenant, self.version, self.shown, self.number, self.rank = tenant, version, COLD, -1, 0
 
 
