@@ -9,9 +9,9 @@ Item = TypeVar("Item", int, str)
 Number = TypeVar("Number", int, float)
 Thing = TypeVar("Thing")
 
-#: So many times as many outdated entries as there are items, and some more, may be in a heap. More of them would be
-#: thrown out less often, and fill the processor's cache.
-_OUTDATED, _SLACK = 1, 32
+#: So many entries for each item, and some more, may be in a heap: the others are outdated. More of them would be thrown
+#: out less often, and fill the processor's cache.
+_ENTRIES, _SLACK = 2, 32
 
 
 class Ranking(dict[Item, Key]):
@@ -39,7 +39,7 @@ class Ranking(dict[Item, Key]):
             heapreplace(heap, (key, item))
             return
         heappush(heap, (key, item))
-        if len(heap) > (1 + _OUTDATED) * len(self) + _SLACK:
+        if len(heap) > _ENTRIES * len(self) + _SLACK:
             heap[:] = zip(self.values(), self, strict=True)
             heapify(heap)
 
@@ -91,7 +91,7 @@ class _ByNumber(dict[Number, Thing], Generic[Number, Thing]):
         self[number] = thing
         heap = self._heap
         heappush(heap, number)
-        if len(heap) > (1 + _OUTDATED) * len(self) + _SLACK:
+        if len(heap) > _ENTRIES * len(self) + _SLACK:
             heap[:] = self
             heapify(heap)
 

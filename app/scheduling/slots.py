@@ -64,7 +64,7 @@ class Slots:
         """A request begins to wait."""
         version = request.version
         if not version.waiting.count and version.place is not OPEN:
-            version.ahead = self._waiting
+            version.ahead = self._waiting()
         version.waiting.add(request)
         if not request.ticket.sequences:
             self.weightless[request.ticket.request_id] = request
@@ -227,7 +227,6 @@ class Slots:
             self.ages.remove(version)
             self._cold.set(version_id, version.waiting.first.number)
 
-    @property
     def _waiting(self) -> int:
         return self.ages.waiting + len(self._cold)
 
@@ -242,7 +241,7 @@ class Slots:
         self._track(version, now)
 
     def _close(self, version: Version, now: float) -> None:
-        version.closed_at, version.closed, version.ahead = now, next(self._numbers), self._waiting
+        version.closed_at, version.closed, version.ahead = now, next(self._numbers), self._waiting()
 
     def _reopen(self, version: Version) -> None:
         self.ages.remove(version)
