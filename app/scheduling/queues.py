@@ -81,6 +81,54 @@ class Waiting:
         return oldest
 
 
+class Queue:
+    """A version's requests, the oldest first: a list that is linked both ways.
+
+    It reads as :class:`Waiting` does. Most versions have a few requests, and a dictionary of them would be most of what
+    a decision touches in memory; a request's links lie with the rest of it.
+    """
+
+    __slots__ = ("_last", "count", "first")
+    first: "Request"
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last: Request | None = None
+
+    def add(self, request: "Request") -> None:
+        """Put a request behind the others."""
+        last = self._last
+        if last is None:
+            self.first = request
+        else:
+            last.newer, request.older = request, last
+        self._last = request
+        self.count += 1
+
+    def remove(self, request: "Request") -> bool:
+        """Take one out; returns whether it was the oldest.
+
+        Raises:
+            KeyError: it is not there.
+        """
+        older, newer = request.older, request.newer
+        if older is not None:
+            older.newer = newer
+        elif not self.count or request is not self.first:
+            raise KeyError(request.ticket.request_id)
+        elif newer is not None:
+            self.first = newer
+        else:
+            del self.first  # a request knows its version, and with it this
+        if newer is not None:
+            newer.older = older
+        else:
+            self._last = older
+        request.older = request.newer = None
+        self.count -= 1
+        return older is None
+
+
 @dataclass(slots=True, eq=False)
 class Tenant:
     """One tenant's counter and its requests.
@@ -142,7 +190,7 @@ class Version:
     shown: Place
     scattered: bool = False
     running: int = 0
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: Queue = field(default_factory=Queue)
     lines: dict[str, "Line"] = field(default_factory=dict)
     parked: "set[Line] | None" = None
     holds_slot: bool = False
@@ -187,6 +235,7 @@ class Request:
         share: what that added to its tenant's counter.
         reserved: its tenant had credit when it was admitted.
         unread: tokens that its prompts count as while the engine has not read them.
+        older, newer: those beside it in its version's queue.
     """
 
     ticket: Ticket
@@ -201,3 +250,5 @@ class Request:
     share: float = 0.0
     reserved: bool = False
     unread: float = 0.0
+    older: "Request | None" = None
+    newer: "Request | None" = None

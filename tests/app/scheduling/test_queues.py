@@ -1,10 +1,10 @@
-"""A queue of requests against a plain list, with requests that leave from anywhere in it."""
+"""Both kinds of queues of requests against a plain list, with requests that leave from anywhere in it."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.scheduling.queues import OPEN, Request, Tenant, Version, Waiting
+from app.scheduling.queues import OPEN, Queue, Request, Tenant, Version, Waiting
 from app.scheduling.ticket import Ticket
 
 
@@ -13,13 +13,14 @@ def request(number: int) -> Request:
     return Request(ticket, number, 0.0, Tenant("tenant", 1.0), Version(1, OPEN, OPEN))
 
 
-def state(queue: Waiting) -> tuple[int, Request | None]:
+def state(queue: Queue | Waiting) -> tuple[int, Request | None]:
     return queue.count, queue.first if queue.count else None
 
 
-@given(st.lists(st.integers(-1, 30), max_size=60))
-def test_the_oldest_is_first_whoever_leaves(steps):
-    queue, there = Waiting(), list[Request]()
+@pytest.mark.parametrize("kind", [Queue, Waiting])
+@given(steps=st.lists(st.integers(-1, 30), max_size=60))
+def test_the_oldest_is_first_whoever_leaves(kind, steps):
+    queue, there = kind(), list[Request]()
     for number, step in enumerate(steps):
         if step < 0 or not there:
             there.append(request(number))
@@ -32,9 +33,10 @@ def test_the_oldest_is_first_whoever_leaves(steps):
         assert hasattr(queue, "first") is bool(there)
 
 
+@pytest.mark.parametrize("kind", [Queue, Waiting])
 @pytest.mark.parametrize("others", [0, 1, 2])
-def test_who_is_not_there_cannot_leave(others):
-    queue = Waiting()
+def test_who_is_not_there_cannot_leave(kind, others):
+    queue = kind()
     for number in range(others):
         queue.add(request(number))
     before = state(queue)
