@@ -44,7 +44,7 @@ def run(home: Path, options: Options, *, out: Path | None, console: Console, bas
     """
     home = home.resolve()  # the servers run in another folder
     if base is None:
-        options = replace(options, settings={"TENORA_ENGINE__DTYPE": "float32"} | dict(options.settings))
+        options = replace(options, settings={"TENORA_ENGINE__DTYPE": models.served_dtype()} | dict(options.settings))
     base = base.resolve() if base else models.toy_base(home)
     count = max(options.adapters)
     found = models.adapters(home, base, count, options.ranks, options.seed)

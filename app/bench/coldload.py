@@ -268,7 +268,7 @@ def run(
         SLOTS,
         HOST_ADAPTERS,
         max_rank=rank,
-        dtype="auto" if base else pairs.OWN_DTYPE,
+        dtype="auto" if base else models.served_dtype(),
         register=False,
     )
     rounds = pairs.alternate(setup, size.rounds, sides, Measurement(setup, names, size), console)

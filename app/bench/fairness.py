@@ -280,7 +280,7 @@ def run(
         slots=size.slots,
         host_adapters=len(TENANTS),
         max_rank=rank,
-        dtype="auto" if base else pairs.OWN_DTYPE,
+        dtype="auto" if base else models.served_dtype(),
         sequences=size.sequences,
         tenants={tenant: tenant for tenant in TENANTS},
     )

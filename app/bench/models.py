@@ -1,6 +1,6 @@
 """Base models and adapters of the benchmarks: random weights, made once and kept below a folder by their shapes.
 
-Both bases are float32, as are the adapters that PEFT makes for them, so that a CPU computes in the dtype it is fast in.
+Both bases are float32, as are the adapters that PEFT makes for them.
 """
 
 import shutil
@@ -48,6 +48,13 @@ def toy_base(home: Path) -> Path:
 def wide_base(home: Path) -> Path:
     """A Llama of hidden size 1024 and 8 layers (0.37 GB); an adapter of rank 64 has 37 MB."""
     return _base(home, WIDE)
+
+
+def served_dtype() -> str:
+    """What a base of this project is served in: of float32 ``auto`` makes bfloat16, in which a CPU is slow."""
+    from app.engine.instance import on_cpu  # imports vLLM
+
+    return "float32" if on_cpu() else "auto"
 
 
 def vocabulary(base: Path) -> int:

@@ -109,7 +109,7 @@ def prepare(home: Path, base: Path | None, console: Console) -> tuple[Path, Path
 def _demo(home: Path, console: Console) -> tuple[Path, Path, Mapping[str, str]]:
     with Progress(console=console, transient=True) as progress:
         demo = ensure_demo(home, progress)
-    return demo.base, demo.adapters[ADAPTER], _SETTINGS | {"TENORA_ENGINE__DTYPE": "float32"}
+    return demo.base, demo.adapters[ADAPTER], _SETTINGS | {"TENORA_ENGINE__DTYPE": models.served_dtype()}
 
 
 def _given(home: Path, base: Path) -> tuple[Path, Path, Mapping[str, str]]:

@@ -17,9 +17,6 @@ from app.bench.timeline import Served
 
 SIDES = ("tenora", "vllm")
 
-#: The dtype of the benchmarks' own bases. ``auto`` would make bfloat16 of it, in which a CPU is slow.
-OWN_DTYPE = "float32"
-
 #: So many of the largest adapter's bytes are room for one, with something over.
 _ROOM = 1.1
 

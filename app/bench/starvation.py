@@ -165,7 +165,7 @@ def _setup(home: Path, base: Path | None, rank: int) -> Setup:
         slots=1,
         host_adapters=HOST_ADAPTERS,
         max_rank=rank,
-        dtype="auto" if base else pairs.OWN_DTYPE,
+        dtype="auto" if base else models.served_dtype(),
     )
 
 

@@ -34,6 +34,12 @@ def test_the_base_has_a_tokenizer_and_the_vocabulary_of_its_configuration(base):
     assert (config["hidden_size"], config["num_hidden_layers"], config["dtype"]) == (128, 4, "float32")
 
 
+@pytest.mark.parametrize(("cpu", "dtype"), [(True, "float32"), (False, "auto")])
+def test_a_base_is_served_in_what_its_machine_has_adapters_in(monkeypatch, cpu, dtype):
+    monkeypatch.setattr("app.engine.instance.on_cpu", lambda: cpu)
+    assert models.served_dtype() == dtype
+
+
 def test_every_adapter_passes_the_gate_with_its_rank(base, made):
     geometry = read_geometry(json.loads((base / "config.json").read_text()))
     found = [validate(path / CONFIG_NAME, path / WEIGHTS_NAME, geometry, 64).accepted() for path in made]
