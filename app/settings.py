@@ -24,7 +24,7 @@ class EngineSettings(BaseModel):
     max_model_len: int | None = Field(
         None, ge=16, description="context length in tokens; default: the base model's own"
     )
-    dtype: str = Field("auto", description="dtype of the base's weights, as vLLM names it")
+    dtype: str = Field("auto", description="dtype of the base's weights, as vLLM names it; no float32 on a GPU")
     quantization: str | None = Field(None, description="vLLM's quantization method for the base, e.g. awq, gptq, fp8")
     kv_cache_bytes: int | None = Field(
         None, ge=2**20, description="KV cache in bytes; default: 1 GiB on a CPU, what vLLM finds free on a GPU"

@@ -51,7 +51,7 @@ def wide_base(home: Path) -> Path:
 
 
 def served_dtype() -> str:
-    """What a base of this project is served in: of float32 ``auto`` makes bfloat16, in which a CPU is slow."""
+    """What a base of this project is served in: bfloat16, which ``auto`` makes of float32, but on a CPU, slow in it."""
     from app.engine.instance import on_cpu  # imports vLLM
 
     return "float32" if on_cpu() else "auto"
