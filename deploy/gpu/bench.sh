@@ -7,10 +7,11 @@
 # weights where none is given, and adapters in PEFT's format; it measures each workload with Tenora and with vLLM's own
 # server, and leaves tables (.txt), raw samples with machine, versions and commit (.json), and plots (.png) in FOLDER.
 #
-# NOT TRIED YET as a whole: by hand, on an H100, the base, its adapters and Tenora's side of `coldload --quick` were, in
-# an environment put together otherwise (deploy/benchmarks/RESULTS.md, "On a GPU"). Each workload is the same command that runs on a CPU; what is left to see is whether memory and the times
-# below fit a given card. By arithmetic: 150 GB of disk (the base 16 GB, an adapter 0.17 GB at rank 16 and 0.67 GB at
-# rank 64, kept as it is, in the store and in the server's disk cache).
+# NOT TRIED YET as a whole: by hand, on an H100, the base, its adapters and a short round of `coldload` were, in an
+# environment put together otherwise (deploy/benchmarks/RESULTS.md, "On a GPU"). Each workload is the same command that
+# runs on a CPU; what is left to see is whether memory and the times below fit a given card. By arithmetic: 150 GB of
+# disk (the base 16 GB, an adapter 0.17 GB at rank 16 and 0.67 GB at rank 64, kept as it is, in the store and in the
+# server's disk cache).
 #
 # Settings, by environment:
 #   PYTHON    python3.11
