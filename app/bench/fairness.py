@@ -2,8 +2,9 @@
 
 Eight tenants with an adapter each. Capacity is measured first, on each server for itself. Then an open loop: all
 tenants send an equal share of 80 % of it, and then the same with one of them sending ten times its share; the other
-seven's TTFT is compared. Then closed loops with more clients than the engine takes at a time, so that every tenant has
-requests waiting always, with lengths of its own: first with equal weights, then with weights 1, 2 and 4.
+seven's TTFT is compared. A machine may have a fifth less to give a minute later, so this is done in turns, each with
+its capacity, in either order. Then closed loops with more clients than the engine takes at a time, so that every tenant
+has requests waiting always, with lengths of its own: first with equal weights, then with weights 1, 2 and 4.
 
 Served tokens are weighted as in Sheng et al., "Fairness in Serving Large Language Models" (OSDI 2024): a prompt token
 is 1, an output token 2; output tokens alone are told beside that. vLLM's own server knows no tenants.
@@ -77,8 +78,9 @@ class Size:
 
     Attributes:
         rounds: per side, each with a fresh server.
-        seconds: of each part, but for capacity's.
-        capacity_s: seconds in which capacity is measured.
+        seconds: of each part, but for capacity's; all turns of an open loop together.
+        turns: of the open loops.
+        capacity_s: seconds in which capacity is measured before each turn.
         clients: of each tenant in the closed loops.
         sequences: that the engine runs at a time; fewer than all clients, or none of them would ever wait.
         slots: LoRA slots.
@@ -86,7 +88,8 @@ class Size:
 
     rounds: int
     seconds: float
-    capacity_s: float = 15.0
+    turns: int = 3
+    capacity_s: float = 10.0
     clients: int = 12
     sequences: int = 32
     slots: int = len(TENANTS)
@@ -98,7 +101,7 @@ class Size:
 
 
 FULL = Size(rounds=5, seconds=60.0)
-QUICK = Size(rounds=1, seconds=12.0, capacity_s=8.0)
+QUICK = Size(rounds=1, seconds=12.0, turns=1, capacity_s=8.0)
 
 
 def open_figures(served: Sequence[Served], seconds: float) -> dict[str, float]:
@@ -176,32 +179,37 @@ class Measurement:
 
     def __call__(self, server: Server, number: int, _folder: Path) -> list[Round]:
         size, even = self._size, dict.fromkeys(TENANTS, 1.0)
-        capacity = self._closed(server, number, CAPACITY, even, size.capacity_s, _MOST_PER_S)
-        most = _MARGIN * capacity.figures["requests_per_s"]
-        share = LOAD * capacity.figures["requests_per_s"] / len(TENANTS)
-        equal = self._open(server, number, EQUAL, dict.fromkeys(TENANTS, share))
-        tenfold = self._open(
-            server, number, TENFOLD, dict.fromkeys(TENANTS, share) | {HOSTILE: HOSTILE_TIMES * share}, before=equal
-        )
+        capacities: list[Round] = []
+        found: dict[str, list[Served]] = {part: [] for part in OPEN}
+        for turn in range(size.turns):
+            capacities.append(self._closed(server, number, CAPACITY, even, size.capacity_s, _MOST_PER_S, turn=turn))
+            share = LOAD * capacities[-1].figures["requests_per_s"] / len(TENANTS)
+            for part in OPEN if turn % 2 == 0 else reversed(OPEN):
+                hostile = HOSTILE_TIMES * share if part == TENFOLD else share
+                rates = dict.fromkeys(TENANTS, share) | {HOSTILE: hostile}
+                found[part] += self._open(server, part, [SEED, number, turn], rates)
+        most = _MARGIN * max(one.figures["requests_per_s"] for one in capacities)
         backlogged = self._closed(server, number, BACKLOGGED, even, size.seconds, most, own_lengths=True)
         weights = dict(zip(TENANTS, map(float, WEIGHTS), strict=True))
         _set_weights(server, weights)
         weighted = self._closed(server, number, WEIGHTED, weights, size.seconds, most, own_lengths=True)
-        return [capacity, equal, tenfold, backlogged, weighted]
+        return [*capacities, *self._compared(server, number, found), backlogged, weighted]
 
-    def _open(
-        self, server: Server, number: int, part: str, rates: Mapping[str, float], before: Round | None = None
-    ) -> Round:
-        script, seconds = Script(), self._size.seconds
+    def _open(self, server: Server, part: str, seed: Sequence[int], rates: Mapping[str, float]) -> list[Served]:
+        script, seconds = Script(), self._size.seconds / self._size.turns
         for position, (tenant, rate) in enumerate(rates.items()):
             load = Load(rate, seconds, adapters=1, longest=LENGTHS[1])
-            for one in arrivals(load, vocabulary=self._vocabulary, seed=[SEED, number, position]):
+            gaps_seed = [*seed, position]  # the others come at the same times in both parts, with prompts of their own
+            part_seed = [*gaps_seed, OPEN.index(part)]
+            for one in arrivals(load, vocabulary=self._vocabulary, seed=part_seed, gaps_seed=gaps_seed):
                 script.add(tenant, _request(server, tenant, one.prompt, one.output_tokens, one.at))
-        served = script.served(drive(Plan(server.port, script.requests, _DRAIN_S)).samples)
-        found = open_figures(served, seconds)
-        if before is not None:
-            found["p99_ratio"] = found["others_p99_ttft_s"] / before.figures["others_p99_ttft_s"]
-        return Round(server.name, number, part, found, outcome.without_gaps(served))
+        return outcome.without_gaps(script.served(drive(Plan(server.port, script.requests, _DRAIN_S)).samples))
+
+    def _compared(self, server: Server, number: int, served: Mapping[str, Sequence[Served]]) -> list[Round]:
+        equal, tenfold = (open_figures(served[part], self._size.seconds) for part in OPEN)
+        tenfold["p99_ratio"] = tenfold["others_p99_ttft_s"] / equal["others_p99_ttft_s"]
+        parts = zip(OPEN, (equal, tenfold), strict=True)
+        return [Round(server.name, number, part, figures, served[part]) for part, figures in parts]
 
     def _closed(
         self,
@@ -212,9 +220,10 @@ class Measurement:
         seconds: float,
         most_per_s: float,
         *,
+        turn: int = 0,
         own_lengths: bool = False,
     ) -> Round:
-        script, size, prompts = Script(), self._size, Prompts(self._vocabulary, SEED + number)
+        script, size, prompts = Script(), self._size, Prompts(self._vocabulary, SEED + number + 1000 * turn)
         count = 1 + int(most_per_s * seconds / (size.clients * len(TENANTS)))
         for position, tenant in enumerate(TENANTS):
             prompt, output = _lengths(position) if own_lengths else (LENGTHS, LENGTHS)

@@ -2,27 +2,21 @@
 
 from app.scheduling.ages import Ages
 from app.scheduling.queues import Version
-from app.scheduling.ranking import Ranking
 
 
 class Holders:
     """One place for each version that may have to give its slot up.
 
-    One that got its slot fills until all that waited for it have been let in. Once others need its slot, it is given
-    time for that, where these can bear it; see :class:`app.scheduling.ages.Ages`.
-
-    Args:
-        versions: those that wait or run, by id; kept by the caller.
+    One that got its slot fills until all that waited for it have been let in, or those that need its slot can bear no
+    more; see :class:`app.scheduling.ages.Ages`.
 
     Attributes:
         draining: those that nobody joins; ``staying`` is how many others there are.
     """
 
-    def __init__(self, ages: Ages, versions: dict[int, Version]) -> None:
-        self._ages, self._versions = ages, versions
-        #: Those that fill: whom nobody has asked for their slot, and by when it is to be done.
-        self._new: dict[int, Version] = {}
-        self._filling: Ranking[int, float] = Ranking()
+    def __init__(self, ages: Ages) -> None:
+        self._ages = ages
+        self._filling: dict[int, Version] = {}
         #: All that hold slots and neither fill nor drain.
         self._joinable: dict[int, Version] = {}
         self.draining: dict[int, Version] = {}
@@ -32,13 +26,11 @@ class Holders:
         """It has got its slot, and the first that waited for it is in; or it is pinned no longer."""
         version.filling = filling
         self.staying += 1
-        (self._new if filling else self._joinable)[version.version_id] = version
+        (self._filling if filling else self._joinable)[version.version_id] = version
 
     def filled(self, version: Version) -> None:
-        """All that waited for one that fills are in, or had their time."""
-        if self._new.pop(version.version_id, None) is None:
-            self._filling.discard(version.version_id)
-            self._ages.end_filling()
+        """All that waited for one that fills are in, or time is up."""
+        del self._filling[version.version_id]
         version.filling = False
         self._joinable[version.version_id] = version
 
@@ -53,10 +45,11 @@ class Holders:
         self.staying -= 1
 
     def drain(self, now: float) -> Version | None:
-        """Let the one with the most service drain; None if all that do not drain fill and have time for it."""
+        """Let the one with the most service drain; None if all that do not drain fill, and others can bear that."""
         joinable = self._joinable
-        if not joinable and (self._new or self._filling):
-            self._end_filling(now)
+        if not joinable and self._filling and not self._ages.can_bear():
+            for version in list(self._filling.values()):
+                self.filled(version)
         if not joinable:
             return None
         version = max(joinable.values(), key=_service)
@@ -72,18 +65,6 @@ class Holders:
         self.staying += 1
         self._joinable[version.version_id] = self.draining.pop(version.version_id)
         return version
-
-    def _end_filling(self, now: float) -> None:
-        """Time is up for some, and new ones are given theirs."""
-        while (entry := self._filling.first()) is not None and (now >= entry[0] or self._ages.overdrawn()):
-            self.filled(self._versions[entry[1]])
-        while self._new:
-            version = next(iter(self._new.values()))
-            if seconds := self._ages.begin_filling():
-                del self._new[version.version_id]
-                self._filling.set(version.version_id, now + seconds)
-            else:
-                self.filled(version)
 
 
 def _service(version: Version) -> tuple[float, int]:

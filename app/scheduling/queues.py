@@ -181,7 +181,7 @@ class Version:
         wait: what its wait for a slot has come to; ``began`` is the number of the event that it began with, ``since``
             the time of that.
         ahead: versions that waited then.
-        limit: see :mod:`app.scheduling.ages`; of those that have waited too long.
+        limit: see :mod:`app.scheduling.ages`; of those that have waited too long. ``until`` is of all that wait.
         service: weighted tokens charged since it got its slot.
     """
 
@@ -204,6 +204,7 @@ class Version:
     since: float = 0.0
     ahead: int = 0
     limit: float = 0.0
+    until: float = 0.0
     service: float = 0.0
 
 

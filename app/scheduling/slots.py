@@ -13,10 +13,10 @@ from app.scheduling.ranking import Ranking
 class Slots:
     """Versions, and the requests that wait for them.
 
-    While staged versions that have waited longer than ``max_age_s`` find no slot free, as many holders drain: those
-    with the most service first, pinned ones never. One that got its slot and has not let in yet all that waited for it
-    is given time for that, where those that are too old can bear it. Nobody joins a version that drains; what waits
-    for it begins its wait for the next slot there, behind all those that it made room for.
+    While staged versions that have waited longer than ``max_age_s`` find no slot free, as many holders drain, as late
+    as all those can bear: those with the most service first, pinned ones never, and last of all those that have not
+    let in yet all that waited for them. Nobody joins a version that drains; what waits for it begins its wait for the
+    next slot there, behind all those that it made room for.
 
     Args:
         numbers: of events, requests' entering among them.
@@ -31,7 +31,7 @@ class Slots:
         self.ages = Ages(slots, max_age_s)
         self._order = Order(counters)
         self._staged: set[int] = set()
-        self._holders = Holders(self.ages, self._versions)
+        self._holders = Holders(self.ages)
         #: Versions that wait to be staged, by the number of their oldest request.
         self._cold: Ranking[int, int] = Ranking()
         #: Waiting requests that take no place in the window, the oldest first: pins and preloads, the server's own.
@@ -177,6 +177,8 @@ class Slots:
         while holders.draining and need < 0:
             self._reopen(holders.reopen())
             reopened, need = True, self.ages.needs() - self.free - len(holders.draining)
+        if need > 0 and self.ages.can_wait():
+            return reopened
         while holders.staying and need > 0 and (version := holders.drain(now)) is not None:
             need -= 1
             self._close(version, now)
@@ -224,7 +226,7 @@ class Slots:
         version = self._versions.get(version_id)
         if version is not None and version.place is READY:
             self._order.move(version, COLD)
-            self.ages.remove(version)
+            self.ages.remove(version, done=False)
             self._cold.set(version_id, version.waiting.first.number)
 
     def _waiting(self) -> int:
@@ -259,4 +261,4 @@ class Slots:
         if version.place is not COLD and version.waiting.count:
             self.ages.put(version, now)
         else:
-            self.ages.remove(version)
+            self.ages.remove(version, done=not version.waiting.count)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from app.bench import outcome, shares
 from app.bench.fairness import (
+    CAPACITY,
     CLOSED,
     CLOSED_METRICS,
     EQUAL,
@@ -112,13 +113,13 @@ def test_nothing_is_said_of_others_where_there_is_one_tenant(group):
 def test_a_round_has_its_parts_and_the_hostile_tenant_its_tenfold_load(tmp_path):
     seen = Seen()
     # Long enough that a machine which stands still for a second leaves something to count.
-    size = Size(rounds=1, seconds=3.0, capacity_s=1.0, clients=2)
+    size = Size(rounds=1, seconds=6.0, turns=2, capacity_s=1.0, clients=2)
     with live_server(paced_app(seen)) as url:
         port = int(url.rpartition(":")[2])
         tenora = Server("tenora", port, os.getpid(), admin_headers={"authorization": "Bearer key"})
         setup = setup_in(tmp_path, list(TENANTS), slots=8)
         rounds = Measurement(setup, size)(tenora, 1, tmp_path)
-    assert sorted(one.part for one in rounds) == sorted([*OPEN, *CLOSED])
+    assert sorted(one.part for one in rounds) == sorted([*OPEN, *CLOSED, CAPACITY])
     assert seen.tenants == {tenant: {"weight": weight} for tenant, weight in zip(TENANTS, WEIGHTS, strict=True)}
     by_part = {one.part: one for one in rounds}
     equal, tenfold = (Counter(one.group for one in by_part[part].served) for part in (EQUAL, TENFOLD))

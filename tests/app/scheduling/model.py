@@ -22,8 +22,11 @@ class Model(Shares):
     pinned: set[int] = field(default_factory=set)
     staged_ids: set[int] = field(default_factory=set)
     numbers: int = 0
-    turns: int = 0
     passed: float = 0.0
+    #: Versions that wait for a slot: the number of the event with which that began, and until when they can bear it.
+    begun: dict[int, tuple[int, float]] = field(default_factory=dict)
+    gained_s: float = 0.0
+    looked: float = 0.0
     visits: list[float] = field(default_factory=list)
 
     # What is asked from outside.
@@ -39,6 +42,7 @@ class Model(Shares):
             self.versions[version_id].ahead = len(self.queue())
         self.numbers += 1
         self.requests[ticket.request_id] = Request(ticket, self.numbers, now)
+        self.note_waits()
         return self.advance(now)
 
     def leave(self, request_id: str, now: float, prompt: int | None = None, output: int | None = None) -> list[str]:
@@ -62,6 +66,7 @@ class Model(Shares):
         self.claim()
         if version_id in self.holders - self.pinned and not self.running(version_id):
             self.release(version_id, now)
+        self.note_waits()
         self.forget(request.ticket.tenant)
         return self.advance(now)
 
@@ -78,11 +83,13 @@ class Model(Shares):
             before = [other for other in self.queue() if other in self.staged_ids | self.holders]
             self.versions[version_id].ahead = min(self.versions[version_id].ahead, len(before))
         self.staged_ids.add(version_id)
+        self.note_waits()
         return self.advance(now)
 
     def unstaged(self, version_id: int) -> None:
         self.staged_ids.discard(version_id)
         self.versions[version_id].limit = None
+        self.note_waits()
         self.claim()
 
     def pin(self, version_id: int, now: float) -> list[str]:
@@ -96,6 +103,7 @@ class Model(Shares):
         self.pinned.discard(version_id)
         if version_id in self.holders and not self.running(version_id):
             self.release(version_id, self.now)
+        self.note_waits()
 
     # What there is.
 
@@ -165,6 +173,7 @@ class Model(Shares):
                 return admitted
 
     def pass_time(self, now: float) -> None:
+        self.looked = now
         self.claim()
         self.ripen(now)
         self.balance(now)
@@ -176,9 +185,28 @@ class Model(Shares):
                 version.limit = None
             elif version.limit is None and now > self.since(version_id) + self.max_age_s:
                 rounds = ceil((version.ahead + 1) / self.slots)
-                filling = [other for other in self.versions.values() if other.filling and other.fills_until is not None]
-                passes = floor((rounds - 1) * self.max_age_s / self.drain_s()) - len(filling) / self.slots
-                version.limit = self.passed + passes
+                version.limit = self.passed + floor((rounds - 1) * self.max_age_s / self.drain_s())
+
+    def note_waits(self) -> None:
+        """Note who waits for a slot, and what others gain by those who do no longer; call it whenever that changes."""
+        waiting = {version_id for version_id in self.queue() if version_id in self.staged_ids | self.holders}
+        for version_id in self.begun.keys() - waiting:
+            number, _ = self.begun[version_id]
+            # One that has to be staged again comes back to where it waited.
+            done = version_id in self.holders or not self.waiting(version_id)
+            if done and len(self.visits) >= DRAINS_SEEN and number == min(self.begun.values())[0]:
+                self.gained_s += self.longest_s() / self.slots
+            del self.begun[version_id]
+        for version_id in waiting:
+            number, ahead = self.turn_number(version_id), self.versions[version_id].ahead
+            if version_id not in self.begun or number != self.begun[version_id][0]:
+                bears_s = (ahead // self.slots + 1) * self.max_age_s - (1 - 1 / self.slots) * self.longest_s()
+                self.begun[version_id] = (number, self.since(version_id) + bears_s - self.gained_s)
+
+    def can_bear(self, seconds: float = 0.0) -> bool:
+        """Whether all that have waited too long can bear that for so long no holder drains."""
+        untils = [self.begun[version_id][1] for version_id in self.old() + self.leaving()]
+        return not untils or self.looked + seconds <= min(untils) + self.gained_s
 
     def pick(self) -> Request | None:
         able = [request for request in self.requests.values() if self.can_go(request)]
@@ -215,7 +243,7 @@ class Model(Shares):
 
     def passable(self) -> bool:
         limits = [self.versions[version_id].limit or 0.0 for version_id in self.old() + self.leaving()]
-        return not limits or self.passed + self.turn() <= min(limits)
+        return (not limits or self.passed + self.turn() <= min(limits)) and self.can_bear(self.drain_s())
 
     def turn(self) -> float:
         return 1 / max(1, min(len(self.old()), self.slots))
@@ -228,10 +256,8 @@ class Model(Shares):
                 self.passed += self.turn()
             self.holders.add(ticket.version_id)
             before = self.versions[ticket.version_id]
-            self.turns += 1
-            self.versions[ticket.version_id] = Version(
-                closed_at=before.closed_at, closed=before.closed, opened=self.turns, filling=True
-            )
+            self.versions[ticket.version_id] = Version(closed_at=before.closed_at, closed=before.closed, filling=True)
+            self.note_waits()
         request.reserved = self.has_credit(ticket.tenant)
         request.running, request.started = True, now
         self.peaks.note(self.reserved(), now)
@@ -241,12 +267,15 @@ class Model(Shares):
             self.versions[ticket.version_id].service += request.cost
             self.versions[ticket.version_id].filling &= bool(self.waiting(ticket.version_id))
 
-    def drain_s(self) -> float:
+    def longest_s(self) -> float:
         """The longest visit, each a little less with every one after it."""
         longest = 0.0
         for seconds in self.visits:
             longest = max(seconds, DRAIN_KEPT * longest)
-        return longest or inf if len(self.visits) >= DRAINS_SEEN else inf
+        return longest
+
+    def drain_s(self) -> float:
+        return self.longest_s() or inf if len(self.visits) >= DRAINS_SEEN else inf
 
     def release(self, version_id: int, now: float) -> None:
         version = self.versions[version_id]
@@ -264,31 +293,26 @@ class Model(Shares):
         while len(self.draining()) > max(0, need := self.needs() - self.free()):
             self.reopen(min(self.draining(), key=self.by_service))
             reopened = True
-        while len(self.draining()) < need and (able := self.able_to_drain() or self.end_filling(now)):
+        if len(self.draining()) < need and self.can_bear(self.max_age_s):
+            return reopened
+        while len(self.draining()) < need and (able := self.able_to_drain() or self.end_filling()):
             version, ahead = self.versions[max(able, key=self.by_service)], len(self.queue())
             self.numbers += 1
             version.drains_since = version.closed_at = now
             version.closed, version.ahead = self.numbers, ahead
+            self.note_waits()
         return reopened
 
     def able_to_drain(self) -> set[int]:
         open_ones = self.holders - self.pinned - set(self.draining())
         return {version_id for version_id in open_ones if not self.versions[version_id].filling}
 
-    def end_filling(self, now: float) -> set[int]:
-        """Those that had their time, and new ones that get none; a new one's time is as long as a turn at most."""
-        limits = [version.limit for version in self.versions.values() if version.limit is not None]
-        overdrawn = self.passed > min(limits)
-        for version_id in sorted(self.holders - self.pinned, key=lambda held: self.versions[held].opened):
-            version = self.versions[version_id]
-            version.filling &= version.fills_until is None or not (overdrawn or now >= version.fills_until)
-            if version.filling and version.fills_until is None:
-                fill_s = 0.0
-                if self.passable():
-                    self.passed += self.turn()
-                    fill_s = min(self.max_age_s, self.drain_s())
-                version.fills_until = now + fill_s
-                version.filling = fill_s > 0
+    def end_filling(self) -> set[int]:
+        """Those that have not let in yet all that waited for them drain only if the others can bear no more."""
+        if self.can_bear():
+            return set()
+        for version_id in self.holders:
+            self.versions[version_id].filling = False
         return self.able_to_drain()
 
     def needs(self) -> int:
@@ -296,6 +320,7 @@ class Model(Shares):
 
     def reopen(self, version_id: int) -> None:
         self.versions[version_id].drains_since = self.versions[version_id].limit = None
+        self.note_waits()
 
     def by_service(self, version_id: int) -> tuple[float, int]:
         return self.versions[version_id].service, version_id

@@ -35,9 +35,7 @@ class Version:
     closed: int = 0
     ahead: int = 0
     limit: float | None = None  # of one that has waited too long
-    opened: int = 0  # the number of its turn
     filling: bool = False  # some that wait for it have waited since before it had its slot
-    fills_until: float | None = None  # where it was given time for them
 
 
 @dataclass(eq=False)

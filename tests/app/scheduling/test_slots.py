@@ -85,7 +85,8 @@ def test_a_slot_brings_in_all_who_wait_for_its_version() -> None:
 def filled(*, max_age_s: float = 1.0) -> Gate:
     """At 11.0 version 2 gets the only slot, for four that wait; the window has room for two of them.
 
-    Version 3 waits since 10.2 and was promised a slot in two rounds. Visits took a second so far.
+    Version 3 waits since 10.2 and was promised a slot in two rounds, of which one is over. Visits took a second so far,
+    so that version 2 must begin to drain at 11.2 + 2 x ``max_age_s`` at the latest.
     """
     gate = Gate(1, window=2, max_age_s=max_age_s)
     for number in range(DRAINS_SEEN):
@@ -103,42 +104,45 @@ def test_a_version_that_got_its_slot_lets_in_all_that_waited_before_it_drains() 
     gate = filled()
     assert gate.leave("b1", 11.3) == ("b3",)
     assert not gate.state(2).draining
-    assert gate.leave("b2", 11.5) == ("b4",)
+    assert gate.leave("b2", 12.3) == ("b4",)
     assert gate.state(2).draining
-    gate.leave("b3", 11.6)
-    assert gate.leave("b4", 11.7) == ("c",)
+    gate.leave("b3", 12.4)
+    assert gate.leave("b4", 12.5) == ("c",)
 
 
-def test_it_is_given_as_long_as_a_turn_takes() -> None:
+def test_it_is_given_as_long_as_those_that_wait_can_bear() -> None:
     gate = filled()
     assert gate.leave("b1", 11.3) == ("b3",)
-    assert gate.leave("b2", 12.29) == ("b4",)
+    assert gate.leave("b2", 13.19) == ("b4",)
 
 
-def test_it_takes_no_longer_for_that_than_a_turn_would() -> None:
-    gate = filled()
+@pytest.mark.parametrize("max_age_s", [1.0, 0.25])
+def test_it_is_given_no_longer_than_those_that_wait_can_bear(max_age_s: float) -> None:
+    gate = filled(max_age_s=max_age_s)
     assert gate.leave("b1", 11.3) == ("b3",)
-    assert gate.leave("b2", 12.31) == ()
+    assert gate.leave("b2", 10.2 + 2 * max_age_s + 1.01) == ()
     assert gate.state(2).draining
-    assert gate.leave("b3", 12.4) == ("c",)
-    assert gate.leave("c", 12.5) == ("b4",)
+    assert gate.leave("b3", 13.4) == ("c",)
+    assert gate.leave("c", 13.5) == ("b4",)
 
 
-def test_it_is_given_no_time_where_those_that_wait_cannot_bear_it() -> None:
-    gate = filled(max_age_s=0.5)
-    assert gate.leave("b1", 11.3) == ()
-    assert gate.state(2).draining
-    assert gate.leave("b2", 11.5) == ("c",)
-
-
-def test_who_comes_once_all_are_in_does_not_keep_a_version_from_draining() -> None:
+def test_once_all_are_in_a_version_may_be_joined_until_the_others_have_to_be_thought_of() -> None:
     gate = filled()
     gate.leave("b3", 11.1)
     gate.leave("b4", 11.1)
-    assert not gate.enter("b5", 2, 11.3)
+    gate.enter("b5", 2, 11.3)
+    assert gate.leave("b1", 12.19) == ("b5",)
+    assert not gate.state(2).draining
+
+
+def test_who_comes_later_does_not_keep_a_version_from_draining() -> None:
+    gate = filled()
+    gate.leave("b3", 11.1)
+    gate.leave("b4", 11.1)
+    assert not gate.enter("b5", 2, 12.21)
     assert gate.state(2).draining
-    gate.leave("b1", 11.4)
-    assert gate.leave("b2", 11.5) == ("c",)
+    gate.leave("b1", 12.3)
+    assert gate.leave("b2", 12.4) == ("c",)
 
 
 def test_a_drained_version_does_not_jump_back_in_front() -> None:
