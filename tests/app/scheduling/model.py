@@ -1,33 +1,20 @@
 """The scheduler's rules written down plainly: every decision looks at everything. Slow."""
 
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from math import ceil, floor, inf
+from collections import Counter
+from dataclasses import dataclass
+from math import ceil, floor
 
 from app.scheduling import unread
-from app.scheduling.ages import DRAIN_KEPT, DRAINS_SEEN
 from app.scheduling.ticket import Ticket
+from tests.app.scheduling.places import Places
 from tests.app.scheduling.records import Request, Version
-from tests.app.scheduling.shares import Shares
 
 
 @dataclass(eq=False, kw_only=True)
-class Model(Shares):
+class Model(Places):
     """See :class:`app.scheduling.admission.Admission` for the rules."""
 
-    slots: int
-    max_age_s: float
-    versions: defaultdict[int, Version] = field(default_factory=lambda: defaultdict(Version))
-    holders: set[int] = field(default_factory=set)
-    pinned: set[int] = field(default_factory=set)
-    staged_ids: set[int] = field(default_factory=set)
-    numbers: int = 0
     passed: float = 0.0
-    #: Versions that wait for a slot: the number of the event with which that began, and until when they can bear it.
-    begun: dict[int, tuple[int, float]] = field(default_factory=dict)
-    gained_s: float = 0.0
-    looked: float = 0.0
-    visits: list[float] = field(default_factory=list)
 
     # What is asked from outside.
 
@@ -105,61 +92,6 @@ class Model(Shares):
             self.release(version_id, self.now)
         self.note_waits()
 
-    # What there is.
-
-    def waiting(self, version_id: int | None) -> list[Request]:
-        """The oldest first."""
-        return [r for r in self.requests.values() if not r.running and r.ticket.version_id == version_id]
-
-    def running(self, version_id: int) -> list[Request]:
-        return [r for r in self.requests.values() if r.running and r.ticket.version_id == version_id]
-
-    def waiting_versions(self) -> dict[int, Request]:
-        """Versions without a slot and their oldest requests."""
-        oldest: dict[int, Request] = {}
-        for request in self.requests.values():
-            version_id = request.ticket.version_id
-            if not request.running and version_id is not None and version_id not in self.holders:
-                oldest.setdefault(version_id, request)
-        return oldest
-
-    def queue(self) -> list[int]:
-        """Versions that wait for a slot or to be staged, those included that drain."""
-        return [*self.waiting_versions(), *(version_id for version_id in self.draining() if self.waiting(version_id))]
-
-    def free(self) -> int:
-        return self.slots - len(self.holders)
-
-    def draining(self) -> list[int]:
-        return [version_id for version_id in self.holders if self.versions[version_id].drains_since is not None]
-
-    def place(self, request: Request) -> str:
-        version_id = request.ticket.version_id
-        if version_id is None:
-            return "open"
-        if version_id in self.holders:
-            return "open" if self.versions[version_id].drains_since is None else "draining"
-        return "ready" if version_id in self.staged_ids else "cold"
-
-    def can_go(self, request: Request) -> bool:
-        return not request.running and (
-            self.place(request) == "open" or (self.place(request) == "ready" and self.free() > 0)
-        )
-
-    def since(self, version_id: int) -> float:
-        return max(self.waiting(version_id)[0].arrived, self.versions[version_id].closed_at)
-
-    def turn_number(self, version_id: int) -> int:
-        return max(self.waiting(version_id)[0].number, self.versions[version_id].closed)
-
-    def old(self) -> list[int]:
-        """Those without a slot that have waited too long for one, the oldest first."""
-        return sorted((v for v in self.waiting_versions() if self.versions[v].limit is not None), key=self.turn_number)
-
-    def leaving(self) -> list[int]:
-        """Those that have waited too long and still drain."""
-        return [version_id for version_id in self.draining() if self.versions[version_id].limit is not None]
-
     # Decisions.
 
     def advance(self, now: float) -> list[str]:
@@ -186,27 +118,6 @@ class Model(Shares):
             elif version.limit is None and now > self.since(version_id) + self.max_age_s:
                 rounds = ceil((version.ahead + 1) / self.slots)
                 version.limit = self.passed + floor((rounds - 1) * self.max_age_s / self.drain_s())
-
-    def note_waits(self) -> None:
-        """Note who waits for a slot, and what others gain by those who do no longer; call it whenever that changes."""
-        waiting = {version_id for version_id in self.queue() if version_id in self.staged_ids | self.holders}
-        for version_id in self.begun.keys() - waiting:
-            number, _ = self.begun[version_id]
-            # One that has to be staged again comes back to where it waited.
-            done = version_id in self.holders or not self.waiting(version_id)
-            if done and len(self.visits) >= DRAINS_SEEN and number == min(self.begun.values())[0]:
-                self.gained_s += self.longest_s() / self.slots
-            del self.begun[version_id]
-        for version_id in waiting:
-            number, ahead = self.turn_number(version_id), self.versions[version_id].ahead
-            if version_id not in self.begun or number != self.begun[version_id][0]:
-                bears_s = (ahead // self.slots + 1) * self.max_age_s - (1 - 1 / self.slots) * self.longest_s()
-                self.begun[version_id] = (number, self.since(version_id) + bears_s - self.gained_s)
-
-    def can_bear(self, seconds: float = 0.0) -> bool:
-        """Whether all that have waited too long can bear that for so long no holder drains."""
-        untils = [self.begun[version_id][1] for version_id in self.old() + self.leaving()]
-        return not untils or self.looked + seconds <= min(untils) + self.gained_s
 
     def pick(self) -> Request | None:
         able = [request for request in self.requests.values() if self.can_go(request)]
@@ -266,16 +177,6 @@ class Model(Shares):
         if ticket.version_id is not None:
             self.versions[ticket.version_id].service += request.cost
             self.versions[ticket.version_id].filling &= bool(self.waiting(ticket.version_id))
-
-    def longest_s(self) -> float:
-        """The longest visit, each a little less with every one after it."""
-        longest = 0.0
-        for seconds in self.visits:
-            longest = max(seconds, DRAIN_KEPT * longest)
-        return longest
-
-    def drain_s(self) -> float:
-        return self.longest_s() or inf if len(self.visits) >= DRAINS_SEEN else inf
 
     def release(self, version_id: int, now: float) -> None:
         version = self.versions[version_id]
