@@ -110,20 +110,21 @@ def test_nothing_is_said_of_others_where_there_is_one_tenant(group):
         open_figures([served(group, 0.0, [1.0])], 10.0)
 
 
-def test_a_round_has_its_parts_and_the_hostile_tenant_its_tenfold_load(tmp_path):
+@pytest.mark.parametrize("turns", [1, 2])
+def test_a_round_has_its_parts_and_the_hostile_tenant_its_tenfold_load(tmp_path, turns):
     seen = Seen()
     # Long enough that a machine which stands still for a second leaves something to count.
-    size = Size(rounds=1, seconds=6.0, turns=2, capacity_s=1.0, clients=2)
+    size = Size(rounds=1, seconds=3.0 * turns, turns=turns, capacity_s=1.0, clients=2)
     with live_server(paced_app(seen)) as url:
         port = int(url.rpartition(":")[2])
         tenora = Server("tenora", port, os.getpid(), admin_headers={"authorization": "Bearer key"})
         setup = setup_in(tmp_path, list(TENANTS), slots=8)
         rounds = Measurement(setup, size)(tenora, 1, tmp_path)
-    assert sorted(one.part for one in rounds) == sorted([*OPEN, *CLOSED, CAPACITY])
+    assert sorted(one.part for one in rounds) == sorted([*OPEN, *CLOSED, *[CAPACITY] * (turns - 1)])
     assert seen.tenants == {tenant: {"weight": weight} for tenant, weight in zip(TENANTS, WEIGHTS, strict=True)}
     by_part = {one.part: one for one in rounds}
     equal, tenfold = (Counter(one.group for one in by_part[part].served) for part in (EQUAL, TENFOLD))
-    assert tenfold[HOSTILE] == pytest.approx(10 * equal[HOSTILE], abs=10)
+    assert tenfold[HOSTILE] == pytest.approx(10 * equal[HOSTILE], abs=10 * turns)
     assert all(tenfold[tenant] == equal[tenant] for tenant in TENANTS[1:])
     assert set(by_part[TENFOLD].figures) == set(OPEN_METRICS)
     assert all(set(by_part[part].figures) == set(CLOSED_METRICS) for part in CLOSED)
