@@ -25,7 +25,7 @@ VLLM_MODULE = "vllm.entrypoints.openai.api_server"
 #: Tenora writes no access log here either.
 _VLLM_ARGUMENTS = ("--host", "127.0.0.1", "--disable-uvicorn-access-log")
 #: The base is named by whoever starts the server; the rest is Tenora's own code, and the rival is vLLM as it comes.
-_NOT_PASSED = frozenset({"--model", "--worker-extension-cls", "--scheduler-cls"})
+_NOT_PASSED = frozenset({"--model", "--worker-extension-cls", "--scheduler-cls", "--scheduling-policy"})
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 

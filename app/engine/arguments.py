@@ -51,6 +51,7 @@ def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: b
         "tensor_parallel_size": engine.tensor_parallel_size,
         "worker_extension_cls": WORKER_EXTENSION,
         "scheduler_cls": None,  # Tenora's own, chosen at the start; see app/engine/worker.py
+        "scheduling_policy": "priority",  # see app/engine/priorities.py
         "enable_auto_tool_choice": True,
         # Clients cannot send one: it would not pass the allow-list of fields. The server sends prompts it rendered.
         "trust_request_chat_template": True,

@@ -14,6 +14,7 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 from app.engine.coalescing import CoalescedOutputs
 from app.engine.grouped_lora import GroupedPunicaWrapper, lay_out
 from app.engine.orphans import end_with_server
+from app.engine.priorities import PrioritySteps
 from app.engine.staging import Stager
 from app.engine.steps import BoundedSteps
 from app.engine.wakeups import take_wakeups
@@ -99,7 +100,7 @@ def _untold(core: EngineCore, names: list[str]) -> int:
     return int(core.scheduler.take_untold(names))
 
 
-class ClearingScheduler(CoalescedOutputs):
+class ClearingScheduler(PrioritySteps, CoalescedOutputs):
     """vLLM's scheduler, with blocks of the KV cache zeroed before a request gets them.
 
     An adapter whose hidden states are NaN leaves NaN in its blocks, and the next request, any tenant's, gets those
@@ -116,7 +117,7 @@ class BoundedScheduler(BoundedSteps, ClearingScheduler):
     """:class:`ClearingScheduler` whose steps are bounded."""
 
 
-class ClearingAsyncScheduler(CoalescedOutputs, AsyncScheduler):  # type: ignore[misc]
+class ClearingAsyncScheduler(PrioritySteps, CoalescedOutputs, AsyncScheduler):  # type: ignore[misc]
     """:class:`ClearingScheduler` for asynchronous scheduling."""
 
     def __init__(self, *args: Any, kv_cache_config: KVCacheConfig, **kwargs: Any) -> None:

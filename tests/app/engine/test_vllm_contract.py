@@ -50,6 +50,7 @@ from vllm.v1.executor.abstract import Executor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.metrics.stats import IterationStats
+from vllm.v1.request import Request
 from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 from vllm.v1.worker.gpu.model_runner import GPUModelRunner
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner as FirstGPUModelRunner
@@ -60,6 +61,7 @@ from app.engine.arguments import InvalidEngineArgument, engine_arguments
 from app.engine.coalescing import CoalescedOutputs
 from app.engine.construction import ASYNC_SCHEDULER, BOUNDED_SCHEDULER, ENVIRONMENT, SCHEDULER
 from app.engine.grouped_lora import GroupedPunicaWrapper
+from app.engine.priorities import PrioritySteps
 from app.engine.staging import Copied, Placed
 from app.engine.translation import GENERATION_FAILED
 from app.engine.worker import (
@@ -160,7 +162,7 @@ def test_the_engines_inputs_say_when_they_came() -> None:
 
 @pytest.mark.parametrize("body", [CompletionRequest, ChatCompletionRequest])
 def test_requests_have_the_fields_that_the_server_sets(body: type[CompletionRequest]) -> None:
-    assert {"model", "request_id", "cache_salt", "stream"} <= set(body.model_fields)
+    assert {"model", "request_id", "cache_salt", "stream", "priority"} <= set(body.model_fields)
 
 
 def test_errors_carry_a_status_and_a_message() -> None:
@@ -271,8 +273,8 @@ def test_the_scheduler_has_new_blocks_cleared() -> None:
     config = KVCacheConfig(num_blocks=3, kv_cache_tensors=[], kv_cache_groups=[])
     assert (config.needs_kv_cache_zeroing, _cleared(config).needs_kv_cache_zeroing) == (False, True)
     assert _cleared(config).num_blocks == 3
-    assert ClearingScheduler.__mro__[1:3] == (CoalescedOutputs, Scheduler)
-    assert ClearingAsyncScheduler.__mro__[1:4] == (CoalescedOutputs, AsyncScheduler, Scheduler)
+    assert ClearingScheduler.__mro__[1:4] == (PrioritySteps, CoalescedOutputs, Scheduler)
+    assert ClearingAsyncScheduler.__mro__[1:5] == (PrioritySteps, CoalescedOutputs, AsyncScheduler, Scheduler)
     assert "kv_cache_config" in parameters(Scheduler.__init__)
     assert issubclass(BoundedScheduler, ClearingScheduler)
     for path, own in (
@@ -303,6 +305,22 @@ def test_what_a_step_says_is_known() -> None:
     assert "IterationStats() if (log_stats and num_outputs) else None" in inspect.getsource(AsyncLLM)
     handler: Any = AsyncLLM._run_output_handler
     assert handler.__globals__["IterationStats"].__name__ in {"IterationStats", "TokenStatistics"}
+
+
+def test_a_request_can_leave_the_steps_and_come_back() -> None:
+    schedule, finish = inspect.getsource(Scheduler.schedule), inspect.getsource(Scheduler.finish_requests)
+    assert "num_running >= self.max_num_active_reqs" in schedule
+    assert "self.running = remove_all(self.running" in finish
+    assert parameters(Scheduler._preempt_request) == ["self", "request", "timestamp", "drop_stale_output"]
+    assert parameters(Scheduler._request_blocks_can_be_freed) == ["self", "request"]
+    # A worker on a CPU keeps what it knows of those that a step leaves out, and takes them in again.
+    update = inspect.getsource(FirstGPUModelRunner._update_states)
+    assert "unscheduled_req_ids = cached_req_ids - (scheduled_req_ids - resumed_req_ids)" in update
+    assert "if req_id not in self.prev_step_scheduled_req_ids:" in inspect.getsource(Scheduler)
+    assert issubclass(CPUModelRunner, FirstGPUModelRunner)
+    # The smaller number goes first, and who has the larger one is preempted first where the cache is full.
+    assert "return self.priority < other.priority" in inspect.getsource(Request.__lt__)
+    assert "key=lambda r: (r.priority, r.arrival_time)" in schedule
 
 
 def test_a_step_takes_as_much_as_it_is_told_before_each() -> None:
