@@ -32,6 +32,10 @@ class AdmissionQueue:
         if self._closed:
             raise _restarting()
 
+    def tag(self, request_id: str) -> float:
+        """Of a request that may run: those with the least go first while there are too many."""
+        return self._admission.tag(request_id)
+
     async def enter(self, ticket: Ticket) -> None:
         """Return when the request may run; end it with :meth:`leave`, also after an error here.
 

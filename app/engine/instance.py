@@ -30,6 +30,7 @@ from app.engine import answers, translation
 from app.engine.base import Endpoint, EngineRequest, MostTokens
 from app.engine.construction import construct
 from app.engine.outputs import OutputLog
+from app.engine.priorities import priority
 from app.engine.rendering import Rendered, RenderedOnce
 from app.engine.statistics import EngineStatistics
 from app.engine.translation import Asked
@@ -133,12 +134,14 @@ class EngineInstance:
         """
         return frozenset(await self._until_dead(self._llm.list_loras()))
 
-    async def answer(self, request: EngineRequest) -> dict[str, Any] | answers.Events:
+    async def answer(self, request: EngineRequest, *, tag: float = 0.0) -> dict[str, Any] | answers.Events:
         """Run one request on the engine; its adapter is loaded already.
 
         A version that makes NaN logits gets a 200 from vLLM: every token has id 0, and every logprob is NaN, which
         JSON has no word for. Clients see the text of token 0 (empty where that is a special token) and null for
         the logprobs. ``was_finite`` of the log then says so, before the answer ends.
+
+        Where there are more than places, requests with smaller tags go first (:mod:`app.engine.priorities`).
 
         Raises:
             InvalidRequest, EngineUnavailable
@@ -146,7 +149,9 @@ class EngineInstance:
         body_type, handler, _ = self._endpoints[request.endpoint]
         asked, rendered = self._asked(request), request.rendered
         with self._translated(asked), self._renderer.knowing(rendered):
-            answer = await handler(rendered.body if rendered else body_type.model_validate(asked.body(request)))
+            body: Any = rendered.body if rendered else body_type.model_validate(asked.body(request))
+            body.priority = priority(tag)
+            answer = await handler(body)
             answers.raise_if_cancelled()
             if isinstance(answer, AsyncGenerator):
                 return await answers.Events.begin(answer, asked)

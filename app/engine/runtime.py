@@ -169,7 +169,7 @@ class VllmEngine:
         # A client that reads slowly holds no slot.
         self._log.when_ended(request.request_id, sequence_count(request.body), held.release)
         try:
-            answer = await life.instance.answer(request)
+            answer = await life.instance.answer(request, tag=life.queue.tag(request.request_id))
         except BaseException:
             await held.abort()
             raise

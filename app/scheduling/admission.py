@@ -8,21 +8,22 @@ from app.scheduling import snapshot
 from app.scheduling.counters import CREDIT_S, Counters
 from app.scheduling.estimates import Forecast, Rate
 from app.scheduling.queues import BASE, DRAINING, OPEN, READY, Place, Request
-from app.scheduling.reserve import LATE_S, TIMES, Reserve
 from app.scheduling.slots import Slots
 from app.scheduling.snapshot import QueueSnapshot
 from app.scheduling.ticket import Bounds, Refused, Ticket
 from app.scheduling.unread import Unread
+from app.scheduling.window import Window
 
 
 class Admission:
     """Decides who runs. Every request is entered once and left once, whether it ran, failed or gave up waiting.
 
     - The sequences in flight fill the window and never exceed it; a request with more of them runs alone. The next
-      request waits until it fits, and those behind it wait with it. A tenant that queues takes more than its share of
-      the window only as far as that leaves places free for others (:mod:`app.scheduling.reserve`), unless it is for a
-      version that waits for a slot. What the engine has not read of prompts is bounded in the same way, of all and of
-      each tenant (:mod:`app.scheduling.unread`).
+      request waits until it fits, and those behind it wait with it. What the engine has not read of prompts is bounded
+      in the same way, of all and of each tenant (:mod:`app.scheduling.unread`).
+    - Where the window is full, a request goes in all the same if it goes before some of those who run by more than a
+      usual request (:mod:`app.scheduling.window`): the engine sets these aside until places are free. Not while a
+      version finds no slot free, as who is set aside keeps its own.
     - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.counters`), and of it the request that
       came first, among those whose version holds a slot or needs none; or, if a slot is free and the first needs it,
       that of the version for which most wait (:mod:`app.scheduling.crowds`).
@@ -56,14 +57,14 @@ class Admission:
         for name, value in (least_one | {"max_age_s": max_age_s, "credit_s": credit_s}).items():
             if not value >= (least := int(name in least_one)):
                 raise ValueError(f"{name}: found {value}, allowed {least} or more")
-        self._window, self._bounds = window, bounds
+        self._window, self._bounds = Window(window), bounds
         self._requests: dict[str, Request] = {}
         self._numbers = itertools.count()
-        self._in_flight = self._running = 0
+        self._running = 0
         self._now = 0.0
         self._counters = Counters(credit_s)
         self._slots = Slots(slots, max_age_s, self._counters, self._numbers)
-        self._reserve, self._unread = Reserve(window), Unread(step_tokens)
+        self._unread = Unread(step_tokens)
         self._forecast = Forecast(self._counters)
         #: Weighted tokens of requests that ended, and slots that were given, while there was more to do than that.
         self._served, self._turns = Rate(), Rate()
@@ -77,6 +78,10 @@ class Admission:
     def waiting(self) -> int:
         """Requests that wait."""
         return len(self._requests) - self._running
+
+    def tag(self, request_id: str) -> float:
+        """Of a request that runs: while more of them do than the window has places, those with the least have them."""
+        return self._requests[request_id].tag if request_id in self._requests else 0.0
 
     def enter(self, ticket: Ticket, now: float) -> tuple[str, ...]:
         """Ask to run. Returns the ids of requests that may run now, of this one or of others.
@@ -174,12 +179,12 @@ class Admission:
             tenant and place is OPEN and self._unread.fills_part(tenant, ticket.prompt_tokens)
         ):
             return False
-        if not ticket.sequences or not self._in_flight:
+        if not ticket.sequences or not self._window.in_flight:
             return True
-        if ticket.sequences > self._window - self._in_flight:
+        if not self._fits(ticket):
             return False
         # There is room, so whoever could go waits behind one that is too wide; only a smaller counter passes it.
-        first = self._slots.pick(self._keeps_back)
+        first = self._slots.pick(self._fills_part)
         if tenant and (tenant.open or (self._slots.free and tenant.ready)):
             return False  # its own that came before is too wide, or kept back
         if first is None:
@@ -232,8 +237,6 @@ class Admission:
         self._now = now
         if now >= self._counters.due:
             self._counters.note_floor(now)
-        if now >= self._reserve.due:
-            self._reserve.forget(now)
 
     def _advance(self, now: float) -> tuple[str, ...]:
         """Admit whom there is room for, in order."""
@@ -246,7 +249,7 @@ class Admission:
                 admitted.append(request.ticket.request_id)
             reopened = len(admitted) > known and self._slots.balance(now)
         self._forecast.changes_left -= 1
-        if self._in_flight < self._window and not self._counters.competitors:
+        if self._window.free > 0 and not self._counters.competitors:
             self._served.pause()
         if not self._slots.ages.waiting:
             self._turns.pause()
@@ -255,27 +258,29 @@ class Admission:
     def _next(self) -> Request | None:
         if self._slots.weightless and (request := self._slots.next_weightless()) is not None:
             return request
-        room = self._window - self._in_flight
-        if room <= 0:
+        if self._window.free <= 0 and self._room(self._slots.least_counter()) <= 0:
             return None
-        request = self._slots.pick(self._keeps_back)
+        request = self._slots.pick(self._fills_part)
         if request is None or not self._unread.has_room(request.ticket.prompt_tokens):
             return None
-        return request if request.ticket.sequences <= room or not self._in_flight else None
+        return request if self._fits(request.ticket) or not self._window.in_flight else None
 
-    def _keeps_back(self, request: Request) -> bool:
-        """Whether a waiting request would take what is kept free for others: a place, or the engine's next steps."""
-        tenant, room = request.tenant, self._window - self._in_flight
-        return self._unread.fills_part(tenant, request.ticket.prompt_tokens) or (
-            request.ticket.sequences + self._reserve.places > room
-            and self._now - request.arrived > LATE_S
-            and not self._counters.has_credit(tenant)
-            and tenant.in_flight
-            >= min(TIMES * self._window * self._counters.share(tenant), self._window - self._reserve.most)
-        )
+    def _fits(self, ticket: Ticket) -> bool:
+        places = ticket.sequences
+        return places <= self._window.free or places <= self._room(self._counters.lifted(ticket.tenant))
+
+    def _room(self, counter: float) -> int:
+        """Places that a tenant with this counter may have."""
+        if self._slots.ages.waiting and not self._slots.free:
+            return self._window.free
+        return self._window.room(counter + self._counters.usual)
+
+    def _fills_part(self, request: Request) -> bool:
+        return self._unread.fills_part(request.tenant, request.ticket.prompt_tokens)
 
     def _admit(self, request: Request, now: float) -> None:
-        request.reserved = self._counters.has_credit(request.tenant)
+        request.tag = request.tenant.counter
+        self._window.take(request.tag, request.ticket.sequences)
         if request.version.place is READY:
             self._turns.add(1.0, now)
         self._slots.admit(request, now)
@@ -283,17 +288,12 @@ class Admission:
         self._counters.charge(request)
         request.version.service += request.cost
         self._running += 1
-        self._in_flight += request.ticket.sequences
         self._unread.add(request)
-        if request.reserved:
-            self._reserve.take(request.ticket.sequences)
 
     def _end(self, request: Request, now: float, prompt_tokens: int | None, output_tokens: int | None) -> None:
         cost = self._counters.settle(request, prompt_tokens, output_tokens)
         request.version.service += cost - request.cost
         self._running -= 1
-        self._in_flight -= request.ticket.sequences
         self._unread.remove(request)
-        if request.reserved:
-            self._reserve.give(request.ticket.sequences)
+        self._window.give(request.tag, request.ticket.sequences)
         self._served.add(cost, now)

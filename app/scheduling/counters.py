@@ -11,11 +11,12 @@ admitted and settled when it ends. Three choices are ours:
 - A tenant is lifted whenever it begins to compete, not only when nothing of it runs: one endless stream would
   otherwise save credit for hours. Waiting for the adapter to be staged is not competing.
 - It is lifted to what the floor was a moment ago, so that who was served less than the others may catch up with a
-  burst. Until then it has credit; whoever always waits never has.
+  burst.
 """
 
 from collections.abc import Iterator
 from heapq import merge
+from math import inf
 
 from app.scheduling.queues import COLD, DRAINING, OPEN, READY, Line, Place, Request, Tenant
 from app.scheduling.ranking import Numbered, Ranking
@@ -25,7 +26,7 @@ PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
 
 #: The default of the seconds, once to twice, of which a tenant may catch up what those who always wait were served.
-CREDIT_S = 0.25
+CREDIT_S = 0.5
 
 #: Weight of the newest request in the moving averages of output tokens.
 _NEWEST = 0.1
@@ -62,8 +63,6 @@ class Counters:
         #: What a tenant is lifted to: the floor ``credit_s`` or more before ``_since``; and the floor then.
         self._lift = self._mark = 0.0
         self._since, self.due = 0.0, credit_s
-        #: Of the tenants that wait or run, but for the server's own work.
-        self._weights = 0.0
         self._last: Tenant | None = None
         self._average: float | None = None
         #: All that waits, as if it were one tenant's.
@@ -104,25 +103,18 @@ class Counters:
         rankings = [self._open, self._ready] if slot_free else [self._open]
         return (self._tenants[name] for _, name in merge(*map(_entries, rankings)))
 
-    def has_credit(self, tenant: Tenant) -> bool:
-        """Whether a tenant that competes was served less than those who always wait."""
-        return tenant.counter < self._floor
-
-    def share(self, tenant: Tenant) -> float:
-        """The part of everything that a tenant which waits or runs is entitled to; the server's own work to all."""
-        # A small weight may be lost in a sum that had a large one.
-        return tenant.weight / max(self._weights, tenant.weight) if tenant.name else 1.0
+    @property
+    def usual(self) -> float:
+        """Weighted tokens that a sequence lately had as its output; infinite before the first."""
+        return inf if self._average is None else OUTPUT_WEIGHT * self._average
 
     def tenant(self, ticket: Ticket) -> Tenant:
         """The ticket's tenant, with the ticket's weight from now on."""
         tenant = self._tenants.get(ticket.tenant)
         if tenant is None:
             tenant = self._tenants[ticket.tenant] = Tenant(ticket.tenant, ticket.weight)
-        busy = tenant.waiting or tenant.running
-        if not busy:
+        if not (tenant.waiting or tenant.running):
             self._idle.discard(ticket.tenant)
-        if ticket.tenant:
-            self._weights += ticket.weight - (tenant.weight if busy else 0.0)
         tenant.weight = ticket.weight
         return tenant
 
@@ -204,7 +196,6 @@ class Counters:
         tenant.outstanding += request.share
         self._grow(tenant, request.share)
         tenant.running += 1
-        tenant.in_flight += ticket.sequences
 
     def settle(self, request: Request, prompt_tokens: int | None, output_tokens: int | None) -> float:
         """Replace the estimate of a request that ends by its true counts; None leaves that part of the estimate.
@@ -218,7 +209,6 @@ class Counters:
             estimated if output_tokens is None else output_tokens,
         )
         tenant.running -= 1
-        tenant.in_flight -= ticket.sequences
         tenant.outstanding = tenant.outstanding - request.share if tenant.running else 0.0
         self._grow(tenant, cost / ticket.weight - request.share)
         if output_tokens is not None and ticket.sequences:
@@ -238,9 +228,6 @@ class Counters:
         if tenant.waiting or tenant.running:
             return
         self._idle.set(tenant.name, tenant.counter)
-        if tenant.name:
-            # When all are gone the sum begins anew: rounding must not add up.
-            self._weights = self._weights - tenant.weight if len(self._tenants) > len(self._idle) else 0.0
         while (entry := self._idle.first()) is not None and (entry[0] <= self._lift or len(self._idle) > _IDLE_KEPT):
             self._idle.discard(entry[1])
             del self._tenants[entry[1]]

@@ -1,6 +1,7 @@
 """Fair order: the lines of tenants at versions, and which line is next."""
 
 from collections.abc import Iterator
+from math import inf
 
 from app.scheduling import crowds
 from app.scheduling.counters import Counters
@@ -63,6 +64,12 @@ class Order:
         """Nothing waits for the version any more."""
         self._late.pop(version_id, None)
         self._hidden.pop(version_id, None)
+
+    def least(self, *, slot_free: bool) -> float:
+        """The smallest counter of those that :meth:`first` looks at, infinite if there is none."""
+        self._show_all(slot_free=slot_free)
+        least = self._counters.least(slot_free=slot_free)
+        return inf if least is None else least[0]
 
     def first(self, *, slot_free: bool) -> Request | None:
         """The next request of the tenant with the smallest counter, of those in OPEN and, with a slot free, READY.

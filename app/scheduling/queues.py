@@ -136,7 +136,6 @@ class Tenant:
     Attributes:
         counter: weighted tokens charged, over the weight at the time.
         outstanding: the part of ``counter`` that is an estimate, of requests that run.
-        in_flight: sequences that run.
         unread: tokens of prompts that were given to the engine and are not read.
         prompt_tokens, output_tokens, sequences: sums over the tickets that wait.
         average: of the true output tokens per sequence lately, or None before the first.
@@ -151,7 +150,6 @@ class Tenant:
     outstanding: float = 0.0
     running: int = 0
     waiting: int = 0
-    in_flight: int = 0
     unread: float = 0.0
     prompt_tokens: int = 0
     output_tokens: int = 0
@@ -234,7 +232,7 @@ class Request:
         line: where it waits, if it takes places in the window.
         cost: weighted tokens that were charged for it when it was admitted.
         share: what that added to its tenant's counter.
-        reserved: its tenant had credit when it was admitted.
+        tag: its tenant's counter when it was admitted; those with the smallest have the places.
         unread: tokens that its prompts count as while the engine has not read them.
         older, newer: those beside it in its version's queue.
     """
@@ -249,7 +247,7 @@ class Request:
     started: float = 0.0
     cost: float = 0.0
     share: float = 0.0
-    reserved: bool = False
+    tag: float = 0.0
     unread: float = 0.0
     older: "Request | None" = None
     newer: "Request | None" = None

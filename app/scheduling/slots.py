@@ -110,6 +110,10 @@ class Slots:
                 return request
         return None
 
+    def least_counter(self) -> float:
+        """No tenant whose request :meth:`pick` would choose in fair order has a smaller one."""
+        return self._order.least(slot_free=self.free > 0)
+
     def pick(self, keeps_back: Callable[[Request], bool]) -> Request | None:
         """The next request in fair order, of those that need no slot or, if one is free, no more than that.
 

@@ -17,6 +17,7 @@ class Engine:
 
     A prompt is computed in the step after its request joined, which makes the first token; prompts are not cut into
     pieces. Copies into slots run between steps, in order and a piece at a time; without a batch they run through.
+    Nobody is set aside: who is let in beyond the window makes the steps longer for all.
 
     Args:
         finished: told of each request whose last token is there.

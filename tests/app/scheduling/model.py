@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from math import ceil, floor
+from math import ceil, floor, inf
 
 from app.scheduling import unread
 from app.scheduling.ticket import Ticket
@@ -21,7 +21,6 @@ class Model(Places):
     def enter(self, ticket: Ticket, now: float) -> list[str]:
         self.tick(now)
         self.pass_time(now)
-        self.accounts[ticket.tenant].weight = ticket.weight
         version_id = ticket.version_id
         if version_id is not None and not self.waiting(version_id):
             if version_id not in self.holders:
@@ -123,18 +122,24 @@ class Model(Places):
         able = [request for request in self.requests.values() if self.can_go(request)]
         if weightless := [request for request in able if not request.ticket.sequences]:
             return weightless[0]
-        room = self.window - self.in_flight()
-        if not able or room <= 0:
-            return None
         while able:
             chosen, tenant = self.choose(able)
-            if self.place(chosen) == "ready" or not (self.keeps_back(chosen, room) or self.fills_part(chosen)):
+            if self.place(chosen) == "ready" or not self.fills_part(chosen):
                 most = unread.PART * unread.STEPS * self.step_tokens
                 if self.unread() + self.counted(chosen.ticket.prompt_tokens) > most:
                     return None
-                return chosen if chosen.ticket.sequences <= room or not self.in_flight() else None
+                return chosen if chosen.ticket.sequences <= self.room(chosen) or not self.in_flight() else None
             able = [request for request in able if request.ticket.tenant != tenant]
         return None
+
+    def room(self, request: Request) -> int:
+        """Places that are free, or may be had: unless a version finds no slot free, of those that it goes before."""
+        ticket, free = request.ticket, self.window - self.in_flight()
+        in_want = not self.free() and any(self.place(self.waiting(v)[0]) != "cold" for v in self.queue())
+        if ticket.sequences <= free or in_want:
+            return free
+        counter = inf if self.average is None else self.accounts[ticket.tenant].counter + 2.0 * self.average
+        return min(self.window - self.before(counter), self.window + free)
 
     def choose(self, able: list[Request]) -> tuple[Request, str]:
         """Who is next, and whose turn it is."""
@@ -169,9 +174,8 @@ class Model(Places):
             before = self.versions[ticket.version_id]
             self.versions[ticket.version_id] = Version(closed_at=before.closed_at, closed=before.closed, filling=True)
             self.note_waits()
-        request.reserved = self.has_credit(ticket.tenant)
+        request.tag = self.accounts[ticket.tenant].counter
         request.running, request.started = True, now
-        self.peaks.note(self.reserved(), now)
         self.claim()
         self.charge(request)
         if ticket.version_id is not None:

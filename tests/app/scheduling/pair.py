@@ -124,10 +124,10 @@ class Pair:
         self._check_bounds()
 
     def _check_bounds(self) -> None:
-        running = [request.ticket for request in self.model.requests.values() if request.running]
-        assert len({ticket.version_id for ticket in running} - {None}) <= len(self.model.holders) <= self.slots
-        sequences = [ticket.sequences for ticket in running if ticket.sequences]
-        assert sum(sequences) <= self.window or len(sequences) == 1
+        running = [request for request in self.model.requests.values() if request.running]
+        assert len({request.ticket.version_id for request in running} - {None}) <= len(self.model.holders) <= self.slots
+        sequences = [request.ticket.sequences for request in running if request.ticket.sequences]
+        assert sum(sequences) <= 2 * self.window or len(sequences) == 1
         assert self.model.unread() <= unread.PART * unread.STEPS * self.model.step_tokens
 
     def finish(self) -> None:

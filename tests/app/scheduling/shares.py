@@ -1,18 +1,18 @@
-"""What the model knows of tenants: who was served how much, and who leaves places free for whom."""
+"""What the model knows of tenants: who was served how much, and who goes before whom."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
 from math import inf
 
-from app.scheduling import reserve, unread
-from tests.app.scheduling.records import Account, Peaks, Request
+from app.scheduling import unread
+from tests.app.scheduling.records import Account, Request
 
 
 @dataclass(eq=False, kw_only=True)
 class Shares:
     """Tenants' accounts, the window, and what the engine reads.
 
-    See :mod:`app.scheduling.counters`, :mod:`app.scheduling.reserve` and :mod:`app.scheduling.unread`.
+    See :mod:`app.scheduling.counters` and :mod:`app.scheduling.unread`.
     """
 
     window: int
@@ -21,7 +21,6 @@ class Shares:
     requests: dict[str, Request] = field(default_factory=dict)
     accounts: defaultdict[str, Account] = field(default_factory=lambda: defaultdict(Account))
     claimants: set[str] = field(default_factory=set)
-    peaks: Peaks = field(default_factory=Peaks)
     now: float = 0.0
     floor: float = 0.0
     marks: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 0.0), (0.0, 0.0)])
@@ -35,28 +34,14 @@ class Shares:
         if now >= since + self.credit_s:
             mark = (now, self.lowest())
             self.marks = [self.marks[1] if now - since < 2 * self.credit_s else mark, mark]
-        self.peaks.note(self.reserved(), now)
 
     def in_flight(self, tenant: str | None = None) -> int:
         running = [request.ticket for request in self.requests.values() if request.running]
         return sum(ticket.sequences for ticket in running if tenant in (None, ticket.tenant))
 
-    def reserved(self) -> int:
-        return sum(r.ticket.sequences for r in self.requests.values() if r.running and r.reserved)
-
-    def keeps_back(self, request: Request, room: int) -> bool:
-        """Whether a tenant that queues, has no credit and more than its share would take a place that is kept."""
-        ticket = request.ticket
-        most = reserve.most_kept(self.window)
-        kept = min(most, max(self.peaks.now, self.peaks.before) - self.reserved())
-        if ticket.sequences + kept <= room or self.now - request.arrived <= reserve.LATE_S:
-            return False
-        if not ticket.tenant or self.has_credit(ticket.tenant):
-            return False
-        names = {request.ticket.tenant for request in self.requests.values()} - {""}
-        weights = sum(self.accounts[name].weight for name in names)
-        share = self.window * self.accounts[ticket.tenant].weight / weights
-        return self.in_flight(ticket.tenant) >= min(reserve.TIMES * share, self.window - most)
+    def before(self, counter: float) -> int:
+        """Sequences that run, of tenants which had no larger counter when they were admitted."""
+        return sum(r.ticket.sequences for r in self.requests.values() if r.running and r.tag <= counter)
 
     def unread(self, tenant: str | None = None) -> float:
         """Tokens that the engine has not read, of a tenant or of all."""
@@ -71,9 +56,6 @@ class Shares:
         """Whether its tenant would have more than its part, and has some of it."""
         own = self.unread(request.ticket.tenant)
         return own > 0 and own + self.counted(request.ticket.prompt_tokens) > unread.STEPS * self.step_tokens
-
-    def has_credit(self, tenant: str) -> bool:
-        return self.accounts[tenant].counter < self.floor
 
     def lowest(self) -> float:
         if self.claimants:

@@ -78,7 +78,8 @@ def test_who_comes_may_catch_up_what_was_served_a_moment_ago(credit_s: float, li
         admission.enter(ticket(str(number), "early", prompt=100, output=0), 0.0)
     for number in range(5):
         admission.leave(str(number), number + 1.0, prompt_tokens=100, output_tokens=0)
-    admission.enter(ticket("late", "late"), 5.5)
+    # Two sequences do not find room, whoever's they are.
+    admission.enter(Ticket("late", "late", 1.0, None, 10, 100, sequences=2), 5.5)
     assert counter(admission, "late") == lifted
 
 

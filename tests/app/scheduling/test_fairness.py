@@ -101,7 +101,7 @@ def poisson(rates: dict[str, float], seed: int, *, hostile_weight: float = 1.0) 
 def test_who_sends_ten_times_its_share_makes_few_others_wait() -> None:
     """Eight tenants at 80% of what the engine can do, one of them tenfold: the window is full, and few others see it.
 
-    Without places that are kept free all would wait. To come last always would change little for the others.
+    Without places that are only lent all would wait. To come last always would change nothing for the others.
     """
     others = [f"tenant {number}" for number in range(7)]
     waits: dict[float, list[float]] = {1.0: [], 1e-9: []}

@@ -1,0 +1,148 @@
+"""Who goes in where the window is full, how many, and when nobody does."""
+
+import random
+from functools import partial
+
+import pytest
+
+from app.scheduling.admission import Admission
+from app.scheduling.ticket import Bounds, Ticket
+from tests.app.scheduling.engine import Engine, staged
+
+WINDOW = 16
+BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)
+
+
+def flooded() -> Engine:
+    """One tenant has had many requests waiting for a while, and fills the window."""
+    engine = Engine(staged(Admission(slots=1, window=WINDOW, bounds=BOUNDS), range(1, 9)))
+    for _ in range(1000):
+        engine.enter("flood")
+    engine.run(10.0)
+    return engine
+
+
+def in_flight(engine: Engine, tenant: str) -> int:
+    states = engine.admission.snapshot(engine.now).tenants
+    return next((state.running for state in states if state.tenant == tenant), 0)
+
+
+def waits(engine: Engine, sent: list[str]) -> list[float]:
+    return [engine.started[name] - engine.entered[name] for name in sent]
+
+
+def test_whoever_is_alone_has_the_whole_window() -> None:
+    assert in_flight(flooded(), "flood") == WINDOW
+
+
+def test_who_comes_now_and_then_never_waits_and_takes_nothing_from_who_is_there() -> None:
+    engine, sent = flooded(), []
+    for _ in range(10):
+        sent.append(engine.enter("modest").request_id)
+        assert (in_flight(engine, "modest"), in_flight(engine, "flood")) == (1, WINDOW)
+        flood = [ticket.request_id for ticket in engine.order[-WINDOW - 1 :] if ticket.tenant == "flood"]
+        assert engine.admission.tag(sent[-1]) < min(map(engine.admission.tag, flood))
+        engine.run(engine.now + 2.5)
+    assert waits(engine, sent) == [0.0] * 10
+
+
+def test_a_burst_finds_room_as_far_as_its_credit_goes() -> None:
+    """The flood is served 16 requests a second; who comes may catch up what that was for half a second to a whole."""
+    engine = flooded()
+    sent = [engine.enter("burst").request_id for _ in range(5 * WINDOW)]
+    assert WINDOW // 2 <= in_flight(engine, "burst") <= WINDOW
+    assert in_flight(engine, "flood") == WINDOW
+    engine.run(engine.now + 10.0)
+    # Afterwards both have the same.
+    assert all(name in engine.started for name in sent)
+    assert waits(engine, sent)[-1] >= 3.0
+
+
+def test_no_more_are_in_than_twice_the_window() -> None:
+    engine = flooded()
+    for tenant in range(10 * WINDOW):
+        engine.enter(f"tenant {tenant}")
+    in_now = sum(in_flight(engine, f"tenant {tenant}") for tenant in range(10 * WINDOW))
+    assert (in_now, in_flight(engine, "flood")) == (WINDOW, WINDOW)
+
+
+def test_where_all_queue_nobody_is_in_beyond_the_window() -> None:
+    engine = flooded()
+    for number in range(3000):
+        engine.enter(f"tenant {number % 3}")
+    engine.run(engine.now + 15.0)
+    tenants = ["flood", *(f"tenant {number}" for number in range(3))]
+    assert sum(in_flight(engine, tenant) for tenant in tenants) == WINDOW
+
+
+def test_while_a_version_finds_no_slot_free_nobody_is_let_in_beyond_the_window() -> None:
+    """A request that is set aside keeps its own."""
+    engine = flooded()
+    engine.seconds = lambda ticket: 100.0 if ticket.tenant == "holder" else 1.0
+    engine.enter("holder", 1)
+    engine.run(12.5)
+    assert in_flight(engine, "flood") + in_flight(engine, "holder") == WINDOW
+    engine.enter("modest")
+    assert in_flight(engine, "modest") == 1
+    engine.enter("cold", 2)
+    engine.enter("other")
+    assert in_flight(engine, "other") == 0
+
+
+def longest_in_flight(tenants: int, *, until: float) -> float:
+    """Seconds that the longest of a flood's requests of 1 s is in flight, beside tenants with a request a second each.
+
+    A step is 10 ms, and the sixteen with the smallest tags are in it.
+    """
+    admission = Admission(slots=1, window=WINDOW, bounds=BOUNDS)
+    left, began, longest = dict[str, float](), dict[str, float](), 0.0
+    for step in range(int(100 * until)):
+        now, sent = step / 100, [f"flood {step}"] * (step % 5 == 0)
+        if step > 1000 and step % (100 // tenants) == 0:
+            sent.append(f"tenant-{step // (100 // tenants) % tenants} {step}")
+        for name in sent:
+            for admitted in admission.enter(Ticket(name, name.split()[0], 1.0, None, 10, 10), now):
+                left[admitted], began[admitted] = 1.0, now
+        for name in sorted(left, key=admission.tag)[:WINDOW]:
+            left[name] -= 0.01
+            if left[name] > 1e-9:
+                continue
+            del left[name]
+            longest = max(longest, now - began[name]) if name.startswith("flood") else longest
+            for admitted in admission.leave(name, now, prompt_tokens=10, output_tokens=10):
+                left[admitted], began[admitted] = 1.0, now
+    return longest
+
+
+def test_nobody_is_set_aside_for_long() -> None:
+    """Twenty tenants want more than there is: once they have caught up they go before the flood no more."""
+    assert longest_in_flight(10, until=40.0) <= 3.0
+    assert longest_in_flight(20, until=60.0) <= 5.0
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_weight_that_rounding_swallows_does_no_harm(order: int) -> None:
+    engine = Engine(Admission(slots=1, window=WINDOW, bounds=BOUNDS))
+    for tenant, weight in (("light", 1e-12), ("heavy", 1e12))[::order]:
+        for _ in range(3 * WINDOW):
+            engine.enter(tenant, weight=weight)
+    engine.run(3.5)
+    engine.enter("heavy", weight=1e12)
+    engine.run()
+    assert len(engine.order) == 6 * WINDOW + 1
+
+
+def test_chance_makes_few_of_the_others_wait() -> None:
+    """Seven tenants with a share each of the window, who come at random, beside one that fills all they leave."""
+    chance = random.Random(7)
+    engine = Engine(Admission(slots=1, window=32, bounds=BOUNDS), seconds=lambda _: chance.uniform(0.1, 0.7))
+    for _ in range(10_000):
+        engine.enter("flood")
+    for tenant in range(7):
+        at = 10.0
+        while (at := at + chance.expovariate(6.0)) < 100.0:
+            engine.at(at, partial(engine.enter, f"tenant {tenant}"))
+    engine.run(100.0)
+    found = sorted(wait for tenant in range(7) for wait in engine.waits(f"tenant {tenant}"))
+    assert found[len(found) * 95 // 100] == 0.0
+    assert found[len(found) * 98 // 100] < 0.02
