@@ -17,7 +17,7 @@ from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
-#: So many seconds after it first left the steps a request goes before all others: no stream stands still for longer.
+#: So many seconds after it first left the steps a request goes before all others, the earliest of those first.
 MOST_ASIDE_S = 2.0
 _FIRST = -(2**62)
 #: Who leaves the steps keeps its blocks while no more than this part of the KV cache is used.
