@@ -1,7 +1,7 @@
 """Admission before the engine: which request enters next. State in, decision out; no clock, no asyncio, no I/O."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 
 from app.scheduling import snapshot
@@ -258,7 +258,7 @@ class Admission:
     def _next(self) -> Request | None:
         if self._slots.weightless and (request := self._slots.next_weightless()) is not None:
             return request
-        if self._window.free <= 0 and self._room(self._slots.least_counter()) <= 0:
+        if self._window.free <= 0 and self._room(self._slots.least_counter) <= 0:
             return None
         request = self._slots.pick(self._fills_part)
         if request is None or not self._unread.has_room(request.ticket.prompt_tokens):
@@ -267,13 +267,13 @@ class Admission:
 
     def _fits(self, ticket: Ticket) -> bool:
         places = ticket.sequences
-        return places <= self._window.free or places <= self._room(self._counters.lifted(ticket.tenant))
+        return places <= self._window.free or places <= self._room(lambda: self._counters.lifted(ticket.tenant))
 
-    def _room(self, counter: float) -> int:
-        """Places that a tenant with this counter may have."""
+    def _room(self, counter: Callable[[], float]) -> int:
+        """Places that a tenant with this counter may have; to look at counters takes time, and not always matters."""
         if self._slots.ages.waiting and not self._slots.free:
             return self._window.free
-        return self._window.room(counter + self._counters.usual)
+        return self._window.room(counter() + self._counters.usual)
 
     def _fills_part(self, request: Request) -> bool:
         return self._unread.fills_part(request.tenant, request.ticket.prompt_tokens)

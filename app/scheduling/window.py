@@ -14,10 +14,13 @@ class Window:
 
     Args:
         places: sequences that run at once. No more than as many again are set aside.
+
+    Attributes:
+        free: places that nobody has; below 0 where a request has more sequences than there are.
     """
 
     def __init__(self, places: int) -> None:
-        self.places = places
+        self.places = self.free = places
         #: Of each sequence, in order.
         self._tags: list[float] = []
 
@@ -26,19 +29,16 @@ class Window:
         """Sequences that run or are set aside."""
         return len(self._tags)
 
-    @property
-    def free(self) -> int:
-        """Places that nobody has; below 0 where a request has more sequences than there are."""
-        return self.places - len(self._tags)
-
     def room(self, counter: float) -> int:
         """Places that are free, or had with larger tags than this counter."""
         return min(self.places - bisect_right(self._tags, counter), self.places + self.free)
 
     def take(self, tag: float, sequences: int) -> None:
+        self.free -= sequences
         for _ in range(sequences):
             insort(self._tags, tag)
 
     def give(self, tag: float, sequences: int) -> None:
+        self.free += sequences
         at = bisect_left(self._tags, tag)
         del self._tags[at : at + sequences]
