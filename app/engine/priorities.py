@@ -3,14 +3,15 @@
 The queue before the engine lets a request in beyond the window that goes before some of those which run
 (:mod:`app.scheduling.admission`). It has a smaller priority, as vLLM has it, and the one with the largest leaves the
 steps until there is a place. On a CPU, where a token of a prompt costs nearly as much as one that is generated, it
-keeps what the KV cache has of it, as long as there is plenty of room. Else it is preempted as vLLM preempts where the
-cache is full: its blocks are given back, and are mostly still there when it goes on; what is not is computed anew.
+keeps what the KV cache has of it, until those in the steps need its room. Else it is preempted as vLLM preempts where
+the cache is full: its blocks are given back, and are mostly still there when it goes on; what is not is computed anew.
 """
 
 from time import monotonic
 from typing import Any
 
 from vllm.platforms import current_platform
+from vllm.utils.math_utils import cdiv
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import RequestQueue
@@ -20,8 +21,6 @@ from vllm.v1.request import Request, RequestStatus
 #: So many seconds after it first left the steps a request goes before all others, the earliest of those first.
 MOST_ASIDE_S = 2.0
 _FIRST = -(2**62)
-#: Who leaves the steps keeps its blocks while no more than this part of the KV cache is used.
-_PLENTY = 0.5
 #: Of those that wait; others wait for a grammar, and take no place.
 _READY = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
@@ -38,6 +37,7 @@ class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
     waiting: RequestQueue
     requests: dict[str, Request]
     max_num_active_reqs: int
+    block_size: int
     prev_step_scheduled_req_ids: set[str]
     kv_cache_manager: KVCacheManager
 
@@ -52,15 +52,9 @@ class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         # Not when they come: who goes away again before the next step moves nobody.
+        self._hurry()
         self._arrange()
         return super().schedule(*args, **kwargs)
-
-    def update_from_output(self, *args: Any, **kwargs: Any) -> Any:
-        told = super().update_from_output(*args, **kwargs)
-        if self._left_at:
-            self._hurry()
-            self._arrange()
-        return told
 
     def get_request_counts(self) -> tuple[int, int]:
         """How many run, and how many wait or are aside: whoever is aside is to keep the engine going."""
@@ -68,11 +62,10 @@ class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         return running, waiting + len(self._aside)
 
     def finish_requests(self, *args: Any, **kwargs: Any) -> list[Request]:
-        """vLLM's; it looks for them among those that run."""
+        """vLLM's; it looks for them among those that run, which the next step arranges again."""
         self.running += self._aside
         self._aside = []
         finished: list[Request] = super().finish_requests(*args, **kwargs)
-        self._arrange()
         return finished
 
     def _hurry(self) -> None:
@@ -103,16 +96,28 @@ class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         for request in [one for one in first if one in self._aside][: max(0, free)]:
             self._aside.remove(request)
             self.running.append(request)
+        while self._aside and self._is_short_of_blocks(first):
+            self._aside.remove(last := max(self._aside))
+            self._give_back(last)
 
     def _leave(self, request: Request) -> None:
         self._left_at.setdefault(request.request_id, monotonic())
         self.running.remove(request)
-        if self._holds and self.kv_cache_manager.usage <= _PLENTY:
+        if self._holds:
             self._aside.append(request)
-            return
+        else:
+            self._give_back(request)
+
+    def _give_back(self, request: Request) -> None:
         self._preempt_request(request, monotonic())
         # It may go on in the very next step, which is to know it as one that was not in the last.
         self.prev_step_scheduled_req_ids.discard(request.request_id)
+
+    def _is_short_of_blocks(self, requests: list[Request]) -> bool:
+        """Whether the KV cache has less room than these requests still want for the tokens that they have by now."""
+        size, cache = self.block_size, self.kv_cache_manager
+        wanted = sum(cdiv(one.num_tokens, size) - cdiv(one.num_computed_tokens, size) for one in requests)
+        return bool(wanted + cache.watermark_blocks > cache.block_pool.get_num_free_blocks())
 
     def _may_leave(self, request: Request) -> bool:
         # The logprobs of a prompt that is read again would be told again.

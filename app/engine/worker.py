@@ -113,8 +113,8 @@ class ClearingScheduler(PrioritySteps, CoalescedOutputs):
         super().__init__(*args, kv_cache_config=_cleared(kv_cache_config), **kwargs)
 
 
-class BoundedScheduler(BoundedSteps, ClearingScheduler):
-    """:class:`ClearingScheduler` whose steps are bounded."""
+class BoundedScheduler(ClearingScheduler, BoundedSteps):
+    """:class:`ClearingScheduler` whose steps are bounded, by those who have a place in them."""
 
 
 class ClearingAsyncScheduler(PrioritySteps, CoalescedOutputs, AsyncScheduler):  # type: ignore[misc]

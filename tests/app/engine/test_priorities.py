@@ -8,22 +8,28 @@ from vllm.v1.request import RequestStatus
 from app.engine import priorities
 from app.engine.priorities import MOST_ASIDE_S, PrioritySteps, priority
 from app.engine.steps import BoundedSteps
-from tests.app.engine.test_steps import Machine, engine_config
+from tests.app.engine.test_steps import BLOCK, Machine, engine_config
 
 PLACES = 4
 EARLY, LATE = 10, 20
 
 
-class Steps(BoundedSteps, PrioritySteps):
+class Steps(PrioritySteps, BoundedSteps):
     """As in app/engine/worker.py, without what needs an engine's process."""
 
 
-@pytest.fixture(params=["there is plenty of room", "there is not"])
-def machine(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """With four places; who leaves them keeps what the KV cache has of it, or does not."""
-    monkeypatch.setattr(priorities, "_PLENTY", 0.5 if request.param == "there is plenty of room" else 0.0)
-    config = engine_config(tmp_path, max_num_seqs=PLACES, scheduling_policy="priority")
-    return Machine(config, [0.0], Steps)
+@pytest.fixture(params=["who leaves keeps its blocks", "who leaves gives them back"])
+def machine(tmp_path: Path, request: pytest.FixtureRequest) -> Machine:
+    """With four places, as on a CPU or as on a GPU."""
+    made = small(tmp_path)
+    made.scheduler._holds = request.param == "who leaves keeps its blocks"
+    return made
+
+
+def small(folder: Path, blocks: int = 4096) -> Machine:
+    config = engine_config(folder, max_num_seqs=PLACES, scheduling_policy="priority")
+    # vLLM keeps one for itself.
+    return Machine(config, [0.0], Steps, blocks + 1)
 
 
 def full(machine: Machine, priority: int, output_tokens: int = 10_000) -> list[str]:
@@ -51,7 +57,7 @@ def test_it_goes_on_where_it_was_before_who_came_later(machine: Machine) -> None
     machine.step(40)
     assert len(made) == 3
     assert aside.num_output_tokens == 20
-    assert aside.num_preemptions == (priorities._PLENTY == 0.0)
+    assert aside.num_preemptions == (not machine.scheduler._holds)
     assert machine.scheduler.requests == {}
     first = {name: next(at for at, step in enumerate(machine.steps) if name in step) for name in (*late, later)}
     assert first[later] > max(first[name] for name in late)
@@ -136,6 +142,47 @@ def test_nobody_stands_still_for_long(machine: Machine, monkeypatch: pytest.Monk
         machine.send(3, priority=EARLY)
     machine.step(10)
     assert set(machine.steps[-1]) == set(late)
+
+
+def preemptions(machine: Machine) -> dict[str, int]:
+    return {name: found.num_preemptions for name, found in machine.scheduler.requests.items() if found.num_preemptions}
+
+
+def test_blocks_are_kept_as_long_as_those_in_the_steps_have_enough(tmp_path: Path) -> None:
+    machine = small(tmp_path, blocks=PLACES + 2)
+    late = full(machine, LATE, output_tokens=BLOCK - 3)
+    early = [machine.send(BLOCK - 4, 4, priority=EARLY) for _ in range(2)]
+    machine.step()
+    assert set(machine.steps[-1]) == {*late[:-2], *early}
+    machine.step(20)
+    assert preemptions(machine) == machine.scheduler.requests == {}
+    assert [sum(step.get(name, 0) for step in machine.steps) for name in late] == [BLOCK - 1] * PLACES
+
+
+def test_the_last_gives_back_what_a_prompt_before_it_needs(tmp_path: Path) -> None:
+    machine = small(tmp_path, blocks=PLACES + 2)
+    late = full(machine, LATE, output_tokens=10)
+    early = [machine.send(2 * BLOCK - 4, 4, priority=EARLY), machine.send(3, 4, priority=EARLY)]
+    machine.step()
+    assert set(machine.steps[-1]) == {*late[:-2], *early}
+    assert preemptions(machine) == {late[-1]: 1}
+    aside = [machine.scheduler.requests[name] for name in late]
+    machine.step(20)
+    assert machine.scheduler.requests == {}
+    assert [one.num_output_tokens for one in aside] == [10] * PLACES
+
+
+def test_the_last_gives_back_what_a_stream_before_it_grows_into(tmp_path: Path) -> None:
+    machine = small(tmp_path, blocks=PLACES + 1)
+    late = full(machine, LATE, output_tokens=10)
+    early = machine.send(BLOCK - 3, 30, priority=EARLY)
+    machine.step(3)
+    assert preemptions(machine) == {}
+    machine.step(2)
+    assert preemptions(machine) == {late[-1]: 1}
+    machine.step(40)
+    assert machine.scheduler.requests == {}
+    assert sum(step.get(early, 0) for step in machine.steps) == BLOCK - 3 + 29
 
 
 @pytest.mark.parametrize(("tag", "expected"), [(0.0, 0), (41.9, 41), (1e300, 2**62), (float("inf"), 2**62)])

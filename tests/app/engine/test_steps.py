@@ -51,12 +51,14 @@ class Machine:
         slow: how many times longer a step takes.
     """
 
-    def __init__(self, config: VllmConfig, clock: list[float], scheduler: type[Scheduler] = BoundedSteps) -> None:
+    def __init__(
+        self, config: VllmConfig, clock: list[float], scheduler: type[Scheduler] = BoundedSteps, blocks: int = 4096
+    ) -> None:
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
-        config.cache_config.num_gpu_blocks = 4096
+        config.cache_config.num_gpu_blocks = blocks
         self.scheduler = scheduler(
             vllm_config=config,
-            kv_cache_config=KVCacheConfig(4096, [], [KVCacheGroupSpec(["layer"], spec)]),
+            kv_cache_config=KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)]),
             structured_output_manager=StructuredOutputManager(config),
             block_size=BLOCK,
         )
