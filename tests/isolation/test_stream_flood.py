@@ -1,4 +1,4 @@
-"""One tenant's streams have every place: another one's request goes in between, and they go on unharmed."""
+"""One tenant's streams have every place, or the whole KV cache: another one's request goes in between all the same."""
 
 import asyncio
 import json
@@ -15,14 +15,18 @@ from tests.e2e.server import Server, running
 from tests.reference import PeftReference
 
 PLACES, STREAMS, TOKENS, TRIES = 4, 12, 800, 8
+#: Of 128 tokens each, and one that vLLM keeps for itself: while the streams have so many tokens, they fill these.
+FEW_BLOCKS, SENT = 13, 270
 PROMPTS = [f"[INST] {word} [/INST]" for word in ("one", "two", "three")]
 
 
-@pytest.fixture(scope="module")
-def crowded(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(scope="module", params=[0, FEW_BLOCKS], ids=["much room", "little room"])
+def crowded(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory, request: Any) -> Iterator[Server]:
+    blocks = {"num_gpu_blocks_override": request.param} if request.param else {}
     settings = {
-        "TENORA_ENGINE__EXTRA_ARGS": json.dumps({"max_num_seqs": PLACES}),
+        "TENORA_ENGINE__EXTRA_ARGS": json.dumps({"max_num_seqs": PLACES} | blocks),
         "TENORA_ENGINE__MAX_LORA_RANK": "16",
+        "TENORA_ENGINE__MAX_MODEL_LEN": "1024",
         "TENORA_ENGINE__DTYPE": "float32",
     }
     with running(tmp_path_factory.mktemp("crowded"), trained_demo.base, **settings) as server:
@@ -67,7 +71,7 @@ async def test_a_request_beside_another_tenants_streams(crowded: Server, trained
         await asyncio.gather(flood.one(PROMPTS[0], TOKENS), other.one(PROMPTS[0], 1))
         flood.tokens = 0
         sent = [asyncio.create_task(flood.one(PROMPTS[number % 3], TOKENS)) for number in range(STREAMS)]
-        while flood.tokens < PLACES * 20:
+        while flood.tokens < PLACES * SENT:
             await asyncio.sleep(0.001)
         passed, answers = [], []
         for number in range(TRIES):
@@ -76,9 +80,10 @@ async def test_a_request_beside_another_tenants_streams(crowded: Server, trained
             passed.append(flood.tokens - before)
         assert not any(task.done() for task in sent), "nobody had to end for them"
         flooded = await asyncio.gather(*sent)
-    print(f"\nthe flood had {median(passed)} tokens while a request of another tenant was answered")  # noqa: T201
-    # Those of a step or two; were they to end first, thousands.
+    print(f"\nthe flood had {passed} tokens while a request of another tenant was answered")  # noqa: T201
+    # Those of a step or two; were they to end first, thousands, or to need another block, 340.
     assert median(passed) <= 10 * PLACES
+    assert max(passed) <= 60 * PLACES
     expected = [reference.greedy(reference.encode(prompt), flooding, TOKENS, ignore_eos=True) for prompt in PROMPTS]
     assert flooded == [expected[number % 3] for number in range(STREAMS)]
     first = [reference.greedy(reference.encode(prompt), quiet, 1, ignore_eos=True) for prompt in PROMPTS]
