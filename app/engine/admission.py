@@ -16,10 +16,17 @@ class AdmissionQueue:
     """Lets requests into one life of the engine, in the order that the scheduler says."""
 
     def __init__(
-        self, *, slots: int, window: int, max_age_s: float, bounds: Bounds, step_tokens: float = math.inf
+        self,
+        *,
+        slots: int,
+        window: int,
+        max_age_s: float,
+        bounds: Bounds,
+        aside: int | None = None,
+        step_tokens: float = math.inf,
     ) -> None:
         self._admission = Admission(
-            slots=slots, window=window, max_age_s=max_age_s, bounds=bounds, step_tokens=step_tokens
+            slots=slots, window=window, aside=aside, max_age_s=max_age_s, bounds=bounds, step_tokens=step_tokens
         )
         self._turns: dict[str, asyncio.Future[None]] = {}
         self._versions: dict[int, set[str]] = {}

@@ -42,6 +42,8 @@ class EngineLife:
         self.queue = AdmissionQueue(
             slots=slots,
             window=self.window,
+            # The engine sets nobody aside before its own places are taken.
+            aside=self.window if self.window >= instance.window else 0,
             max_age_s=settings.queue.max_age_s,
             bounds=_bounds(settings.queue),
             step_tokens=instance.step_tokens,

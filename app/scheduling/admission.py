@@ -22,8 +22,8 @@ class Admission:
       request waits until it fits, and those behind it wait with it. What the engine has not read of prompts is bounded
       in the same way, of all and of each tenant (:mod:`app.scheduling.unread`).
     - Where the window is full, a request goes in all the same if it goes before some of those who run by more than a
-      usual request (:mod:`app.scheduling.window`): the engine sets these aside until places are free. Not while a
-      version finds no slot free, as who is set aside keeps its own.
+      usual request (:mod:`app.scheduling.window`): the engine sets these aside until places are free, and their
+      versions keep their slots. So not while a version finds no slot free.
     - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.counters`), and of it the request that
       came first, among those whose version holds a slot or needs none; or, if a slot is free and the first needs it,
       that of the version for which most wait (:mod:`app.scheduling.crowds`).
@@ -34,7 +34,7 @@ class Admission:
 
     Args:
         slots: distinct versions that may run at once.
-        window: sequences that may run at once.
+        window, aside: sequences that may run at once, and that may be set aside, by default as many.
         max_age_s: how long a staged version may be passed over by requests for versions that hold slots.
         credit_s: see :mod:`app.scheduling.counters`.
         step_tokens: see :mod:`app.scheduling.unread`.
@@ -48,6 +48,7 @@ class Admission:
         *,
         slots: int,
         window: int,
+        aside: int | None = None,
         max_age_s: float = 0.5,
         credit_s: float = CREDIT_S,
         step_tokens: float = inf,
@@ -57,11 +58,10 @@ class Admission:
         for name, value in (least_one | {"max_age_s": max_age_s, "credit_s": credit_s}).items():
             if not value >= (least := int(name in least_one)):
                 raise ValueError(f"{name}: found {value}, allowed {least} or more")
-        self._window, self._bounds = Window(window), bounds
+        self._window, self._bounds = Window(window, window if aside is None else aside), bounds
         self._requests: dict[str, Request] = {}
         self._numbers = itertools.count()
-        self._running = 0
-        self._now = 0.0
+        self._running, self._now = 0, 0.0
         self._counters = Counters(credit_s)
         self._slots = Slots(slots, max_age_s, self._counters, self._numbers)
         self._unread = Unread(step_tokens)

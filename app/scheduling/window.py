@@ -13,14 +13,16 @@ class Window:
     """Sequences in flight.
 
     Args:
-        places: sequences that run at once. No more than as many again are set aside.
+        places: sequences that run at once.
+        aside: most sequences that are set aside.
 
     Attributes:
         free: places that nobody has; below 0 where a request has more sequences than there are.
     """
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, aside: int) -> None:
         self.places = self.free = places
+        self._aside = aside
         #: Of each sequence, in order.
         self._tags: list[float] = []
 
@@ -31,7 +33,7 @@ class Window:
 
     def room(self, counter: float) -> int:
         """Places that are free, or had with larger tags than this counter."""
-        return min(self.places - bisect_right(self._tags, counter), self.places + self.free)
+        return min(self.places - bisect_right(self._tags, counter), self._aside + self.free)
 
     def take(self, tag: float, sequences: int) -> None:
         self.free -= sequences

@@ -46,6 +46,17 @@ def test_who_comes_now_and_then_never_waits_and_takes_nothing_from_who_is_there(
     assert waits(engine, sent) == [0.0] * 10
 
 
+def test_who_cannot_be_set_aside_is_waited_for() -> None:
+    engine = Engine(Admission(slots=1, window=WINDOW, aside=0, bounds=BOUNDS))
+    for _ in range(1000):
+        engine.enter("flood")
+    engine.run(10.0)
+    sent = [engine.enter("modest").request_id for _ in range(3)]
+    assert (in_flight(engine, "modest"), in_flight(engine, "flood")) == (0, WINDOW)
+    engine.run(engine.now + 2.0)
+    assert all(0 < wait < 2.0 for wait in waits(engine, sent))
+
+
 def test_a_burst_finds_room_as_far_as_its_credit_goes() -> None:
     """The flood is served 16 requests a second; who comes may catch up what that was for half a second to a whole."""
     engine = flooded()
