@@ -114,7 +114,7 @@ def test_nothing_is_said_of_others_where_there_is_one_tenant(group):
 def test_a_round_has_its_parts_and_the_hostile_tenant_its_tenfold_load(tmp_path, turns):
     seen = Seen()
     # Long enough that a machine which stands still for a second leaves something to count.
-    size = Size(rounds=1, seconds=3.0 * turns, turns=turns, capacity_s=1.0, clients=2)
+    size = Size(rounds=1, seconds=3.0 * turns, turns=turns, capacity_s=3.0, clients=2)
     with live_server(paced_app(seen)) as url:
         port = int(url.rpartition(":")[2])
         tenora = Server("tenora", port, os.getpid(), admin_headers={"authorization": "Bearer key"})
