@@ -69,14 +69,15 @@ def test_a_stream_adds_up_to_the_whole_answer_and_its_usage(pricing: openai.Open
 def test_completions_stream(pricing: openai.OpenAI) -> None:
     asked: dict[str, Any] = {"model": "pricing", "prompt": f"[INST] {QUESTION} [/INST]", "max_tokens": 8}
     asked |= {"temperature": 0}
-    *chunks, last = pricing.completions.create(**asked, stream=True, stream_options={"include_usage": True})
-    # Of a server that comes too late for a token, vLLM sends it with the next.
-    assert 1 < len(chunks) <= 8 + 1
-    assert last.usage is not None
-    assert last.usage.completion_tokens == 8
-    assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == (
-        pricing.completions.create(**asked).choices[0].text
-    )
+    whole, events = pricing.completions.create(**asked).choices[0].text, []
+    # Of a server that comes too late for a token, as on a machine that stands still, vLLM sends it with the next.
+    while len(events) < 5 and max(events, default=0) < 8:
+        *chunks, last = pricing.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+        events.append(sum(len(chunk.choices) for chunk in chunks))
+        assert last.usage is not None
+        assert last.usage.completion_tokens == 8
+        assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == whole
+    assert max(events) >= 8
 
 
 def test_sampling_parameters_reach_the_engine(pricing: openai.OpenAI) -> None:
