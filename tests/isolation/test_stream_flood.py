@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -17,20 +16,38 @@ from tests.reference import PeftReference
 PLACES, STREAMS, TOKENS, TRIES = 4, 12, 800, 8
 #: Of 128 tokens each, and one that vLLM keeps for itself: while the streams have so many tokens, they fill these.
 FEW_BLOCKS, SENT = 13, 270
+WINDOW = 2
+SETTINGS = {
+    "TENORA_ENGINE__MAX_LORA_RANK": "16",
+    "TENORA_ENGINE__MAX_MODEL_LEN": "1024",
+    "TENORA_ENGINE__DTYPE": "float32",
+}
 PROMPTS = [f"[INST] {word} [/INST]" for word in ("one", "two", "three")]
 
 
 @pytest.fixture(scope="module", params=[0, FEW_BLOCKS], ids=["much room", "little room"])
 def crowded(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory, request: Any) -> Iterator[Server]:
     blocks = {"num_gpu_blocks_override": request.param} if request.param else {}
-    settings = {
-        "TENORA_ENGINE__EXTRA_ARGS": json.dumps({"max_num_seqs": PLACES} | blocks),
-        "TENORA_ENGINE__MAX_LORA_RANK": "16",
-        "TENORA_ENGINE__MAX_MODEL_LEN": "1024",
-        "TENORA_ENGINE__DTYPE": "float32",
-    }
-    with running(tmp_path_factory.mktemp("crowded"), trained_demo.base, **settings) as server:
+    places = {"TENORA_ENGINE__EXTRA_ARGS": json.dumps({"max_num_seqs": PLACES} | blocks)}
+    with running(tmp_path_factory.mktemp("crowded"), trained_demo.base, **SETTINGS, **places) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def narrow(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The engine has more places than the window lets in."""
+    window = {"TENORA_QUEUE__WINDOW": str(WINDOW)}
+    with running(tmp_path_factory.mktemp("narrow"), trained_demo.base, **SETTINGS, **window) as server:
+        yield server
+
+
+def publish_two(server: Server, demo: Demo) -> dict[str, str]:
+    """Publish two adapters, each for a tenant of its own; returns the tenants' keys by the adapters' names."""
+    adapters = dict(list(demo.adapters.items())[:2])
+    keys = {name: server.tenant(name) for name in adapters}
+    for name, folder in adapters.items():
+        assert server.publish(name, name, folder).status_code == 201
+    return keys
 
 
 def body(adapter: str, prompt: str, tokens: int) -> dict[str, Any]:
@@ -59,11 +76,8 @@ class Streams:
 
 
 async def test_a_request_beside_another_tenants_streams(crowded: Server, trained_demo: Demo) -> None:
-    names: dict[str, Path] = dict(list(trained_demo.adapters.items())[:2])
-    keys = {name: crowded.tenant(name) for name in names}
-    for name, folder in names.items():
-        assert crowded.publish(name, name, folder).status_code == 201
-    (flooding, quiet), reference = names, PeftReference(trained_demo.base, names)
+    keys = publish_two(crowded, trained_demo)
+    (flooding, quiet), reference = keys, PeftReference(trained_demo.base, trained_demo.adapters)
     limits = httpx.Limits(max_connections=STREAMS + 1)
     async with httpx.AsyncClient(base_url=crowded.url, limits=limits, timeout=300) as client:
         flood, other = Streams(client, keys[flooding], flooding), Streams(client, keys[quiet], quiet)
@@ -88,3 +102,22 @@ async def test_a_request_beside_another_tenants_streams(crowded: Server, trained
     assert flooded == [expected[number % 3] for number in range(STREAMS)]
     first = [reference.greedy(reference.encode(prompt), quiet, 1, ignore_eos=True) for prompt in PROMPTS]
     assert answers == [first[number % 3] for number in range(TRIES)]
+
+
+async def test_a_window_below_the_engines_places_lets_nobody_in_beyond_it(narrow: Server, trained_demo: Demo) -> None:
+    keys = publish_two(narrow, trained_demo)
+    flooding, quiet = keys
+    async with httpx.AsyncClient(base_url=narrow.url, timeout=300) as client:
+        flood, other = Streams(client, keys[flooding], flooding), Streams(client, keys[quiet], quiet)
+        await asyncio.gather(flood.one(PROMPTS[0], TOKENS), other.one(PROMPTS[0], 1))
+        flood.tokens = 0
+        sent = [asyncio.create_task(flood.one(PROMPTS[number % 3], TOKENS)) for number in range(2 * WINDOW)]
+        while flood.tokens < WINDOW * SENT:
+            await asyncio.sleep(0.001)
+        assert not any(task.done() for task in sent)
+        answer = await other.one(PROMPTS[0], 1)
+        # The engine would run it beside the others and set nobody aside. It waits for a place, and has the next.
+        assert 1 <= sum(task.done() for task in sent) <= WINDOW
+        await asyncio.gather(*sent)
+    reference = PeftReference(trained_demo.base, trained_demo.adapters)
+    assert answer == reference.greedy(reference.encode(PROMPTS[0]), quiet, 1, ignore_eos=True)
