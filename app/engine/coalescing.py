@@ -3,7 +3,8 @@
 Of an answer that is not streamed a client sees nothing before its end, yet vLLM's engine tells the server of every
 token as it comes. That wakes the server after each step: more than half of what it does for an answer of 32 tokens that
 is alone, a third for one of many. Here these tokens stay in the engine's process until there are a few. First tokens,
-ends and whatever else there is to say go out with their step, and streams get each token as it comes.
+ends and whatever else there is to say go out with their step, first tokens before the rest, and streams get each token
+as it comes.
 """
 
 from collections import OrderedDict
@@ -76,7 +77,8 @@ class CoalescedOutputs(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         enough = [output for output in oldest if len(output.new_token_ids) >= ENOUGH]
         for output in enough:
             del self._untold[output.request_id]
-        step.outputs = now + enough
+        # The server takes them in order, and somebody waits for a first token more than for any other.
+        step.outputs = sorted(now + enough, key=lambda output: output.prefill_stats is None)
         return True
 
     def _keeps(self, output: EngineCoreOutput) -> bool:

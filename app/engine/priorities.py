@@ -20,6 +20,8 @@ from vllm.v1.request import Request, RequestStatus
 
 #: So many seconds after it first left the steps a request goes before all others, the earliest of those first.
 MOST_ASIDE_S = 2.0
+#: Counters are tokens over a weight, which may be hundreds; vLLM's priorities are whole numbers.
+_STEPS = 1024
 _FIRST = -(2**62)
 #: Of those that wait; others wait for a grammar, and take no place.
 _READY = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
@@ -27,7 +29,7 @@ _READY = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 def priority(tag: float) -> int:
     """vLLM's priority of a request whose tenant had this counter when it was admitted."""
-    return int(min(max(tag, _FIRST + 1), -_FIRST))
+    return int(min(max(_STEPS * tag, _FIRST + 1), -_FIRST))
 
 
 class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types

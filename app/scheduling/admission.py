@@ -21,8 +21,8 @@ class Admission:
     - The sequences in flight fill the window and never exceed it; a request with more of them runs alone. The next
       request waits until it fits, and those behind it wait with it. What the engine has not read of prompts is bounded
       in the same way, of all and of each tenant (:mod:`app.scheduling.unread`).
-    - Where the window is full, a request goes in all the same if it goes before some of those who run by more than a
-      usual request (:mod:`app.scheduling.window`): the engine sets these aside until places are free, and their
+    - Where the window is full, a request goes in all the same if it goes before some of those who run by more than
+      their output (:mod:`app.scheduling.window`): the engine sets these aside until places are free, and their
       versions keep their slots. So not while a version finds no slot free.
     - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.counters`), and of it the request that
       came first, among those whose version holds a slot or needs none; or, if a slot is free and the first needs it,
@@ -273,19 +273,18 @@ class Admission:
         """Places that a tenant with this counter may have; to look at counters takes time, and not always matters."""
         if self._slots.ages.waiting and not self._slots.free:
             return self._window.free
-        return self._window.room(counter() + self._counters.usual)
+        return self._window.room(counter())
 
     def _fills_part(self, request: Request) -> bool:
         return self._unread.fills_part(request.tenant, request.ticket.prompt_tokens)
 
     def _admit(self, request: Request, now: float) -> None:
-        request.tag = request.tenant.counter
-        self._window.take(request.tag, request.ticket.sequences)
         if request.version.place is READY:
             self._turns.add(1.0, now)
         self._slots.admit(request, now)
         self._counters.queue(request.ticket, request.tenant, -1)
         self._counters.charge(request)
+        self._window.take(request.bar, request.ticket.sequences)
         request.version.service += request.cost
         self._running += 1
         self._unread.add(request)
@@ -295,5 +294,5 @@ class Admission:
         request.version.service += cost - request.cost
         self._running -= 1
         self._unread.remove(request)
-        self._window.give(request.tag, request.ticket.sequences)
+        self._window.give(request.bar, request.ticket.sequences)
         self._served.add(cost, now)

@@ -16,7 +16,6 @@ admitted and settled when it ends. Three choices are ours:
 
 from collections.abc import Iterator
 from heapq import merge
-from math import inf
 
 from app.scheduling.queues import COLD, DRAINING, OPEN, READY, Line, Place, Request, Tenant
 from app.scheduling.ranking import Numbered, Ranking
@@ -26,7 +25,7 @@ PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
 
 #: The default of the seconds, once to twice, of which a tenant may catch up what those who always wait were served.
-CREDIT_S = 0.5
+CREDIT_S = 1.0
 
 #: Weight of the newest request in the moving averages of output tokens.
 _NEWEST = 0.1
@@ -102,11 +101,6 @@ class Counters:
         """The tenants whose lines are to be looked at, by counter; one may come twice."""
         rankings = [self._open, self._ready] if slot_free else [self._open]
         return (self._tenants[name] for _, name in merge(*map(_entries, rankings)))
-
-    @property
-    def usual(self) -> float:
-        """Weighted tokens that a sequence lately had as its output; infinite before the first."""
-        return inf if self._average is None else OUTPUT_WEIGHT * self._average
 
     def tenant(self, ticket: Ticket) -> Tenant:
         """The ticket's tenant, with the ticket's weight from now on."""
@@ -189,10 +183,13 @@ class Counters:
         lines.add(line.number, line)
 
     def charge(self, request: Request) -> None:
-        """Charge the expected cost of a request that is admitted."""
+        """Charge the expected cost of a request that is admitted, and note where that puts it among those that run."""
         ticket, tenant = request.ticket, request.tenant
-        request.cost = cost_of(ticket.prompt_tokens, self._expected(tenant, ticket.output_tokens, ticket.sequences))
+        expected = self._expected(tenant, ticket.output_tokens, ticket.sequences)
+        request.cost = cost_of(ticket.prompt_tokens, expected)
         request.share = request.cost / ticket.weight
+        request.tag = tenant.counter
+        request.bar = tenant.counter - OUTPUT_WEIGHT * expected / ticket.weight
         tenant.outstanding += request.share
         self._grow(tenant, request.share)
         tenant.running += 1

@@ -233,6 +233,7 @@ class Request:
         cost: weighted tokens that were charged for it when it was admitted.
         share: what that added to its tenant's counter.
         tag: its tenant's counter when it was admitted; those with the smallest have the places.
+        bar: the tag less what was charged for the output; who has a smaller counter may have its places.
         unread: tokens that its prompts count as while the engine has not read them.
         older, newer: those beside it in its version's queue.
     """
@@ -248,6 +249,7 @@ class Request:
     cost: float = 0.0
     share: float = 0.0
     tag: float = 0.0
+    bar: float = 0.0
     unread: float = 0.0
     older: "Request | None" = None
     newer: "Request | None" = None

@@ -101,6 +101,14 @@ def test_whatever_else_an_output_says_is_told_at_once_behind_what_has_waited(new
     assert all(getattr(step[0], name) == value for name, value in news.items())
 
 
+def test_first_tokens_are_told_before_all_others() -> None:
+    core = Coalesced()
+    core.ask("old", "older", "new", "newer", kind=RequestOutputKind.DELTA)
+    first = {"prefill_stats": PrefillStats()}
+    step = core.step(tokens("old", 1), tokens("new", 2, **first), tokens("older", 3), tokens("newer", 4, **first))
+    assert list(said(step)) == ["new", "newer", "old", "older"]
+
+
 def test_with_a_message_that_goes_anyway_those_go_that_have_enough() -> None:
     core = Coalesced()
     core.ask("old", "young")

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from math import ceil, floor, inf
+from math import ceil, floor
 
 from app.scheduling import unread
 from app.scheduling.ticket import Ticket
@@ -138,8 +138,7 @@ class Model(Places):
         in_want = not self.free() and any(self.place(self.waiting(v)[0]) != "cold" for v in self.queue())
         if ticket.sequences <= free or in_want:
             return free
-        counter = inf if self.average is None else self.accounts[ticket.tenant].counter + 2.0 * self.average
-        return min(self.window - self.before(counter), self.window + free)
+        return min(self.window - self.before(self.accounts[ticket.tenant].counter), self.window + free)
 
     def choose(self, able: list[Request]) -> tuple[Request, str]:
         """Who is next, and whose turn it is."""

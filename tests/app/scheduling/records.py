@@ -15,6 +15,7 @@ class Request:
     started: float = 0.0
     cost: float = 0.0
     tag: float = 0.0
+    bar: float = 0.0
     read: bool = False
 
 

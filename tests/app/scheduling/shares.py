@@ -40,8 +40,8 @@ class Shares:
         return sum(ticket.sequences for ticket in running if tenant in (None, ticket.tenant))
 
     def before(self, counter: float) -> int:
-        """Sequences that run, of tenants which had no larger counter when they were admitted."""
-        return sum(r.ticket.sequences for r in self.requests.values() if r.running and r.tag <= counter)
+        """Sequences that run and are not set aside for a tenant with this counter."""
+        return sum(r.ticket.sequences for r in self.requests.values() if r.running and r.bar <= counter)
 
     def unread(self, tenant: str | None = None) -> float:
         """Tokens that the engine has not read, of a tenant or of all."""
@@ -82,6 +82,7 @@ class Shares:
         average = self.average if account.average is None else account.average
         output = ticket.output_tokens if average is None else min(ticket.output_tokens, average * ticket.sequences)
         request.cost = ticket.prompt_tokens + 2.0 * output
+        request.bar = account.counter - 2.0 * output / ticket.weight
         account.counter += request.cost / ticket.weight
         account.outstanding += request.cost / ticket.weight
 

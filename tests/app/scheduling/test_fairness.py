@@ -122,8 +122,7 @@ def test_a_flood_changes_nothing_in_the_order_of_the_others(seed: int, flood: in
     for hostile in (0, flood):
         chance = random.Random(seed)
         engine = Engine(Admission(slots=1, window=2, bounds=BOUNDS))
-        for _ in range(2):
-            engine.enter("first")
+        engine.enter("first", output=20, sequences=2)
         for _ in range(hostile):
             engine.enter("hostile")
         sent = [engine.enter(chance.choice("abc"), prompt=chance.randint(1, 50)).request_id for _ in range(20)]

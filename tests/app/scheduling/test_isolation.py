@@ -3,10 +3,12 @@
 import pickle
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
 from app.scheduling.admission import Admission
+from app.scheduling.counters import CREDIT_S
 from app.scheduling.ticket import Bounds, Refused, Ticket
 from tests.app.scheduling.engine import Engine, staged
 
@@ -75,6 +77,27 @@ def test_an_endless_stream_saves_no_credit() -> None:
     assert 0.45 <= share(engine, "honest") <= 0.55
 
 
+@pytest.mark.parametrize("count", [1, 4, 16])
+def test_all_who_come_at_once_keep_who_was_alone_waiting_no_longer_than_their_credit_lasts(count: int) -> None:
+    """Each may catch up what that one was served in two credits' seconds, and what it has in flight for one.
+
+    After that all have the same.
+    """
+    engine = Engine(Admission(slots=1, window=8, bounds=BOUNDS))
+    always(engine, "alone")
+    engine.run(20.0)
+    began = engine.now
+    always(engine, *(f"tenant {number}" for number in range(count)))
+    credit_s = count * (2 * CREDIT_S + 1.0)
+    engine.run(began + credit_s + 10.0)
+    starts = [engine.started[ticket.request_id] for ticket in engine.order if ticket.tenant == "alone"]
+    gaps = [later - earlier for earlier, later in pairwise(starts)]
+    assert max(gaps) <= credit_s
+    engine.served.clear()
+    engine.run(engine.now + 200.0)
+    assert share(engine, "alone") == pytest.approx(1 / (1 + count), rel=0.05)
+
+
 @pytest.mark.parametrize("each", [1, 8])
 def test_coming_and_going_earns_nothing(each: int) -> None:
     """A tenant that empties its queue after each burst, to be lifted when it returns, gets no more than a share."""
@@ -97,8 +120,7 @@ def test_a_storm_of_cancelled_requests_changes_nothing() -> None:
     for storm in (0, 100):
         engine = Engine(Admission(slots=2, window=4, bounds=BOUNDS))
         staged(engine.admission, range(1, 6))
-        for _ in range(4):
-            engine.enter("c")
+        engine.enter("c", sequences=4)
         for number in range(100):
             engine.enter("ab"[number % 2], number % 6 or None, prompt=number)
             for cancelled in range(storm):
@@ -108,7 +130,7 @@ def test_a_storm_of_cancelled_requests_changes_nothing() -> None:
                 assert engine.admission.leave(ticket.request_id, engine.now) == ()
         engine.run()
         orders.append([(ticket.tenant, ticket.prompt_tokens) for ticket in engine.order])
-    assert len(orders[0]) == 104
+    assert len(orders[0]) == 101
     assert orders[0] == orders[1]
 
 

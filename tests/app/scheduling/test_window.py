@@ -58,7 +58,7 @@ def test_who_cannot_be_set_aside_is_waited_for() -> None:
 
 
 def test_a_burst_finds_room_as_far_as_its_credit_goes() -> None:
-    """The flood is served 16 requests a second; who comes may catch up what that was for half a second to a whole."""
+    """The flood is served 16 requests a second; who comes may catch up what that was for a second to two."""
     engine = flooded()
     sent = [engine.enter("burst").request_id for _ in range(5 * WINDOW)]
     assert WINDOW // 2 <= in_flight(engine, "burst") <= WINDOW
@@ -67,6 +67,28 @@ def test_a_burst_finds_room_as_far_as_its_credit_goes() -> None:
     # Afterwards both have the same.
     assert all(name in engine.started for name in sent)
     assert waits(engine, sent)[-1] >= 3.0
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_only_how_weights_relate_matters(scale: float) -> None:
+    engine = Engine(Admission(slots=1, window=WINDOW, bounds=BOUNDS))
+    for _ in range(1000):
+        engine.enter("flood", weight=scale)
+    engine.run(10.0)
+    for _ in range(3):
+        engine.enter("modest", weight=scale)
+        engine.enter("heavy", weight=4 * scale)
+    assert [in_flight(engine, name) for name in ("modest", "heavy", "flood")] == [3, 3, WINDOW]
+
+
+def test_the_first_streams_of_a_flood_are_set_aside_too_though_none_has_ended() -> None:
+    """Nothing is known of them but what they ask for."""
+    engine = Engine(Admission(slots=1, window=WINDOW, bounds=BOUNDS))
+    for _ in range(WINDOW):
+        engine.enter("flood", output=1000)
+    for _ in range(3):
+        engine.enter("modest")
+    assert (in_flight(engine, "modest"), in_flight(engine, "flood")) == (3, WINDOW)
 
 
 def test_no_more_are_in_than_twice_the_window() -> None:
