@@ -29,6 +29,9 @@ _GROUP_BYTES, _ALL_BYTES = 2**18, 2**25
 #: Up to so many bytes of matrices, of so many columns, one product for all slots is the quickest way for up to so many
 #: tokens: measured as above, for ranks 8 and 16.
 _TOGETHER_BYTES, _TOGETHER_COLUMNS, _TOGETHER_TOKENS = 2**17, 256, 128
+#: It is for any number of tokens where a row of those columns has up to so many bytes: 1.2 to 4 times as quick as the
+#: other ways in bfloat16, 1 to 2 times in float32, on one core for hidden sizes 128 and 256 and up to 2,048 tokens.
+_TOGETHER_ROW_BYTES = 256
 #: All slots are taken as they lie if they have up to so many times the columns of those in use; else these are copied.
 _AS_THEY_LIE = 4
 
@@ -146,7 +149,7 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
     def _add(self, y: torch.Tensor, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, scale: float) -> None:
         """Of one slice; ``a`` is [slots, max rank, input size], ``b`` [slots, max rank, slice]."""
         together = self._together
-        if together is not None and self._together_is_cheaper(together, a, b):
+        if together is not None and self._together_is_cheaper(together, len(x), a, b):
             a, b = _matrices(together, a), _matrices(together, b)
             low = x @ a.t()
             if together.others is not None:
@@ -183,17 +186,19 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
         if as_they_lie:
             used, rank = range(slots), self._max_rank
         columns = len(used) * rank
-        if not columns or columns > _TOGETHER_COLUMNS or len(indices) > _TOGETHER_TOKENS:
+        if not columns or columns > _TOGETHER_COLUMNS:
             return None
         taken = torch.tensor(used)
         others = taken.repeat_interleave(rank) != of_tokens
         return _Together(None if as_they_lie else taken, rank, columns, others)
 
-    def _together_is_cheaper(self, together: _Together, a: torch.Tensor, b: torch.Tensor) -> bool:
+    def _together_is_cheaper(self, together: _Together, tokens: int, a: torch.Tensor, b: torch.Tensor) -> bool:
         if together.others is None:
             return True
-        read = together.columns * (a.shape[2] + b.shape[2]) * a.element_size()
-        return (isinstance(together.slots, int) or read <= _TOGETHER_BYTES) and self._is_finite()
+        row = together.columns * a.element_size()
+        small = row * (a.shape[2] + b.shape[2]) <= _TOGETHER_BYTES
+        few = tokens <= _TOGETHER_TOKENS or row <= _TOGETHER_ROW_BYTES
+        return (isinstance(together.slots, int) or (small and few)) and self._is_finite()
 
     def _copying_is_cheaper(self, a: torch.Tensor, b: torch.Tensor) -> bool:
         copied = len(self._rows) * self._rank * (a.shape[2] + b.shape[2]) * a.element_size()

@@ -75,7 +75,7 @@ def test_every_token_gets_its_own_adapter_and_the_base_none(ranks: list[int], pl
 
 
 @pytest.mark.parametrize("is_prefill", [True, False])
-@pytest.mark.parametrize("tokens", [[0], [0, 0, 0], [2, 0, 1, 1, 2], list(range(12)) * 3])
+@pytest.mark.parametrize("tokens", [[0], [0, 0, 0], [2, 0, 1, 1, 2], list(range(12)) * 3, [0, 1, 2] * 150])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_it_computes_what_vllms_wrapper_does(tokens: list[int], is_prefill: bool, dtype: torch.dtype) -> None:
     batch = Batch([8, 16, 3, *[8] * 9], list(tokens), dtype)
@@ -90,7 +90,8 @@ def test_it_computes_what_vllms_wrapper_does(tokens: list[int], is_prefill: bool
         ("slots as they lie", 4, [0, 1, 3, 3]),
         ("slots that are copied", 40, [0, 20]),
         ("one slot", 4, [None, 2, 2]),
-        ("group by group", 2, [0, 1] * 600),
+        ("slots as they lie", 2, [0, 1] * 600),
+        ("group by group", 5, list(range(5)) * 400),
         ("token by token", 40, list(range(40))),
     ],
 )
