@@ -22,6 +22,7 @@ from vllm.lora.request import LoRARequest
 from vllm.utils.torch_utils import PIN_MEMORY
 
 from adapters.weights import WEIGHTS_FILE
+from app.engine import slot_weights
 from app.engine.freed import Freed
 from app.engine.grouped_lora import lies_by_rank
 
@@ -30,13 +31,15 @@ logger = logging.getLogger(__name__)
 _THREADS = 2
 #: What these threads leave to the steps, in the scheduler's units: a third of the share of a thread at 0.
 _NICENESS = 5
-#: Where a CPU runs the steps, these threads rest after every so many bytes, for so long: a step passes through
-#: processes that may have no other core than theirs, and whoever wakes there waits for the end of a time slice
-#: otherwise. Without it the worst gap beside a load of 37 MB was 1.6 to 5.7 times the median from one hour to the
-#: next, with it 1.3 to 2.5 times. Where a GPU runs them, nothing was won by it, and a load took half as long again.
-_REST_BYTES, _REST_S = 2**18, 2e-4
+#: Where a CPU runs the steps, these threads rest after every so many bytes, for so long: whoever serves the steps may
+#: have no other core than theirs, and who wakes there waits for the end of a time slice otherwise. After every quarter
+#: of a MiB, as it was while a step passed through two processes, they rested for half of a load, and a cold adapter's
+#: first token came an eighth later (one run each). Where a GPU runs the steps nothing was won by any rest.
+_REST_BYTES, _REST_S = 2**21, 2e-4
 #: A file is read in pieces of so many bytes before that, with the same rests.
-_PIECE_BYTES = 2**20
+_PIECE_BYTES = 2**22
+#: A copy goes on for so much of its budget more where that should suffice: another step costs whoever waits much more.
+_OVER = 0.5
 
 #: In the names of what PEFT writes.
 _LORA_B = ".lora_B."
@@ -62,7 +65,7 @@ class Stager:
         )
         self._staged: dict[int, Future[LoRAModel]] = {}
         self._unreported: set[int] = set()
-        self._copies: dict[int, Iterator[None]] = {}
+        self._copies: dict[int, Iterator[int]] = {}
         self._ranks: dict[int, int] = {}
         #: Slots whose LoRA B may hold more than finite numbers.
         self._not_finite: set[int] = set()
@@ -107,7 +110,7 @@ class Stager:
             for other in leaving:
                 self.take_out(other)
             try:
-                if version_id is not None and not self._place(version_id, ends):
+                if version_id is not None and not self._place(version_id, ends, _OVER * budget_s):
                     break
             except Exception as error:  # noqa: BLE001 - it is told, and the other changes have nothing to do with it
                 self.take_out(version_id or 0)
@@ -141,14 +144,20 @@ class Stager:
         if not all(request.lora_int_id in active for request in requests if request):
             self._apply(requests)
 
-    def _place(self, version_id: int, ends: float) -> bool:
-        """Copy a version into a slot, or a part of it; whether it is there."""
+    def _place(self, version_id: int, ends: float, over_s: float) -> bool:
+        """Copy a version into a slot, or a part of it; whether it is there.
+
+        Args:
+            ends: when the copy is to pause, unless ``over_s`` more should suffice for all that is left.
+        """
         if version_id in self._manager._active_adapters:
             return True  # this worker was quicker than another
         if version_id not in self._copies:
             self._copies[version_id] = self._copy(self._staged[version_id].result(timeout=0))
-        for _ in self._copies[version_id]:
-            if time.monotonic() >= ends:
+        began = time.monotonic()
+        for copied, left in enumerate(self._copies[version_id], 1):
+            now = time.monotonic()
+            if now >= ends and (now - began) / copied * left > over_s:
                 return False
         del self._copies[version_id]
         return True
@@ -156,7 +165,7 @@ class Stager:
     def _outcome(self, version_id: int) -> tuple[int, int, str]:
         error = self._staged[version_id].exception()
         if error is None:
-            return version_id, _bytes(self._staged[version_id].result()), ""
+            return version_id, slot_weights.size_of(self._staged[version_id].result()), ""
         del self._staged[version_id]
         logger.error("version %d could not be staged", version_id, exc_info=error)
         return version_id, 0, f"{type(error).__name__}: {error}"
@@ -165,26 +174,27 @@ class Stager:
         _read_through(Path(request.lora_path) / WEIGHTS_FILE)
         lora = self._workers._load_adapter(request)
         self._manager._create_merged_loras_inplace(lora)
-        lora.is_finite = not PIN_MEMORY and _is_finite(lora)  # only a CPU asks
+        lora.is_finite = not PIN_MEMORY and slot_weights.is_finite(lora)  # only a CPU asks
         self._freed.give_back()
         return lora
 
-    def _copy(self, lora: LoRAModel) -> Iterator[None]:
-        """vLLM's ``activate_adapter`` module by module."""
+    def _copy(self, lora: LoRAModel) -> Iterator[int]:
+        """vLLM's ``activate_adapter`` module by module; yields how many are left."""
         index = self._manager.lora_index_to_id.index(None)
         self._manager.lora_index_to_id[index] = lora.id
         if not lora.is_finite:
             self._not_finite.add(index)
-        for name, module in self._manager.modules.items():
+        modules = self._manager.modules
+        for left, (name, module) in zip(range(len(modules) - 1, -1, -1), modules.items(), strict=True):
             if layer := self._manager._get_lora_layer_weights(lora, name):
-                module.set_lora(index, layer.lora_a, layer.lora_b)
+                slot_weights.write(module, index, layer)
             else:
                 module.reset_lora(index)
-            yield
+            yield left
         if lora.is_finite:
             # Only now, as a copy may be given up half-way.
             self._not_finite.discard(index)
-        self._ranks[lora.id] = max(_rank(layer.lora_a) for layer in lora.loras.values())
+        self._ranks[lora.id] = slot_weights.largest_rank(lora)
         self._manager._registered_adapters[lora.id] = Placed(lora.id, lora.rank, {})
         self._manager._active_adapters[lora.id] = None
 
@@ -273,25 +283,3 @@ def _copied(name: str, tensor: torch.Tensor, dtype: torch.dtype | None) -> torch
     """A copy that lies in memory as a CPU's slots do."""
     copy = tensor.to(dtype=dtype, copy=True)
     return copy.t().contiguous().t() if _LORA_B in name and lies_by_rank(copy) else copy
-
-
-def _is_finite(lora: LoRAModel) -> bool:
-    """Whether the sums of all that its LoRA B hold are finite, and so each of these."""
-    parts = (part for layer in lora.loras.values() for part in _parts(layer.lora_b) if part is not None)
-    return all(bool(part.sum().isfinite()) for part in parts)
-
-
-def _rank(lora_a: Any) -> int:
-    if isinstance(lora_a, list):
-        return max((one.shape[0] for one in lora_a if one is not None), default=0)
-    return int(lora_a.shape[0])
-
-
-def _bytes(lora: LoRAModel) -> int:
-    weights = [part for layer in lora.loras.values() for part in (*_parts(layer.lora_a), *_parts(layer.lora_b))]
-    return sum(part.nbytes for part in weights if part is not None)
-
-
-def _parts(weights: Any) -> list[torch.Tensor | None]:
-    """Of a merged layer one for each slice."""
-    return weights if isinstance(weights, list) else [weights]

@@ -157,3 +157,21 @@ def test_a_copy_that_is_given_up_half_way_leaves_both(worker: Worker) -> None:
     assert not worker.stager.is_finite()
     assert worker.place(3) == [""]
     assert worker.stager.is_finite()
+
+
+@pytest.mark.parametrize(("budget_s", "whole"), [(3, False), (4, False), (5, True)])
+def test_a_copy_does_not_pause_where_little_is_left(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, budget_s: float, whole: bool
+) -> None:
+    """Of six modules each takes a second: after four there are two left, for which half of five seconds suffices."""
+    for number in range(len(NAMES), 6):
+        worker.manager.modules[f"model.layers.{number}.self_attn.q_proj"] = Module()
+    worker.stage(1, 0.5)
+    clock = SimpleNamespace(now=0.0)
+
+    def tick() -> float:
+        clock.now += 1.0
+        return clock.now
+
+    monkeypatch.setattr(time, "monotonic", tick)
+    assert worker.place(1, budget_s=budget_s) == ([""] if whole else [])

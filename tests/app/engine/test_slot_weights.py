@@ -1,0 +1,106 @@
+"""Writing an adapter into a slot: the same as vLLM's own ``set_lora``, whatever the slot held before."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from vllm.lora.layers.base_linear import BaseLinearLayerWithLoRA
+from vllm.lora.layers.column_parallel_linear import (
+    MergedColumnParallelLinearWithLoRA,
+    MergedQKVParallelLinearWithLoRA,
+    QKVParallelLinearWithLoRA,
+)
+from vllm.lora.layers.row_parallel_linear import RowParallelLinearWithLoRA
+
+from app.engine import slot_weights
+from app.engine.grouped_lora import lay_out
+
+SLOTS, MAX_RANK, INPUTS = 3, 8, 12
+RANKS = [1, 3, MAX_RANK]
+ONE = [BaseLinearLayerWithLoRA, QKVParallelLinearWithLoRA, RowParallelLinearWithLoRA]
+MERGED = [MergedColumnParallelLinearWithLoRA, MergedQKVParallelLinearWithLoRA]
+#: Slots as vLLM lays them out, and as a CPU has small ones.
+LAYOUTS = [lambda stacked: stacked, lay_out]
+
+
+def layer(kind: type[Any], outputs: Sequence[int], layout: Any = LAYOUTS[0]) -> Any:
+    """One of vLLM's wrapped layers, whose slots hold what another adapter left."""
+    module = kind.__new__(kind)
+    torch.nn.Module.__init__(module)
+    module.n_slices, module.tp_size = len(outputs), 1
+    module.lora_a_stacked = tuple(torch.full((SLOTS, 1, MAX_RANK, INPUTS), 7.0) for _ in outputs)
+    module.lora_b_stacked = tuple(layout(torch.full((SLOTS, 1, size, MAX_RANK), 7.0)) for size in outputs)
+    return module
+
+
+def weights(rank: int, outputs: Sequence[int | None]) -> SimpleNamespace:
+    """An adapter's matrices for a layer, merged if it has several slices; None for one that it leaves alone."""
+    lora_a = [None if size is None else torch.randn(rank, INPUTS) for size in outputs]
+    lora_b = [None if size is None else torch.randn(size, rank) for size in outputs]
+    return SimpleNamespace(lora_a=lora_a, lora_b=lora_b) if len(outputs) > 1 else only(lora_a, lora_b)
+
+
+def only(lora_a: Sequence[Any], lora_b: Sequence[Any]) -> SimpleNamespace:
+    return SimpleNamespace(lora_a=lora_a[0], lora_b=lora_b[0])
+
+
+def assert_written_alike(kind: type[Any], slices: Sequence[int], found: SimpleNamespace, layout: Any) -> None:
+    ours, theirs = layer(kind, slices, layout), layer(kind, slices, layout)
+    slot_weights.write(ours, 1, found)
+    theirs.set_lora(1, found.lora_a, found.lora_b)
+    for mine, vllms in zip(
+        (*ours.lora_a_stacked, *ours.lora_b_stacked), (*theirs.lora_a_stacked, *theirs.lora_b_stacked), strict=True
+    ):
+        assert torch.equal(mine, vllms)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("kind", ONE)
+def test_a_slot_holds_what_vllm_would_have_put_there(kind: type[Any], rank: int, layout: Any) -> None:
+    assert_written_alike(kind, [10], weights(rank, [10]), layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("targets", [[10, 6, 6], [10, None, 6], [None, None, 6], [None, None, None]])
+@pytest.mark.parametrize("kind", MERGED)
+def test_slices_that_an_adapter_leaves_alone_are_cleared(
+    kind: type[Any], targets: Sequence[int | None], rank: int, layout: Any
+) -> None:
+    assert_written_alike(kind, [10, 6, 6], weights(rank, targets), layout)
+
+
+@pytest.mark.parametrize(
+    ("kind", "slices", "found"),
+    [
+        (RowParallelLinearWithLoRA, [10], only([torch.ones(3, INPUTS - 4)], [torch.ones(10, 3)])),
+        (RowParallelLinearWithLoRA, [10], only([torch.ones(3, INPUTS)], [torch.ones(4, 3)])),
+        (MergedColumnParallelLinearWithLoRA, [10, 6], weights(3, [10, 2])),
+    ],
+)
+def test_what_does_not_fill_a_slice_is_left_to_vllm(
+    kind: type[Any], slices: Sequence[int], found: SimpleNamespace
+) -> None:
+    """As where several cards share a layer, each of which takes its part of the matrices."""
+    assert_written_alike(kind, slices, found, LAYOUTS[0])
+
+
+def test_a_layer_of_another_kind_is_left_to_vllm() -> None:
+    calls: list[tuple[Any, ...]] = []
+    module = SimpleNamespace(set_lora=lambda *args: calls.append(args))
+    found = weights(3, [10])
+    slot_weights.write(module, 2, found)
+    assert calls == [(2, found.lora_a, found.lora_b)]
+
+
+def test_what_is_known_of_an_adapter_leaves_out_what_it_does_not_have() -> None:
+    merged = weights(3, [10, None, 6])
+    lora = SimpleNamespace(loras={"qkv_proj": merged, "o_proj": weights(5, [4])})
+    assert slot_weights.largest_rank(lora) == 5
+    assert slot_weights.size_of(lora) == 4 * (2 * 3 * INPUTS + 16 * 3 + 5 * INPUTS + 4 * 5)
+    assert slot_weights.is_finite(lora)
+    merged.lora_b[2][1, 1] = float("inf")
+    assert not slot_weights.is_finite(lora)
