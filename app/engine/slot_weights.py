@@ -9,16 +9,16 @@ from vllm.lora.lora_model import LoRAModel
 
 
 def write(module: Any, index: int, weights: Any) -> None:
-    """vLLM's ``set_lora``, which clears all of a module's slot before it copies into it.
+    """Do what vLLM's ``set_lora`` does, without clearing first what is overwritten.
 
-    To clear what is overwritten anyway was nearly half of the time for which a copy holds up the steps.
+    For 40 MB on one core that took 7.5 ms, beside 9.8 for the copy itself, and steps wait meanwhile.
 
     Args:
         module: one of vLLM's layers with LoRA.
         index: of the slot.
         weights: an adapter's for this module, merged as the module wants them.
     """
-    lora_a, lora_b = parts(weights.lora_a), parts(weights.lora_b)
+    lora_a, lora_b = _parts(weights.lora_a), _parts(weights.lora_b)
     if not (isinstance(module, BaseLinearLayerWithLoRA) and _fit(module, lora_a, lora_b)):
         module.set_lora(index, weights.lora_a, weights.lora_b)
         return
@@ -49,22 +49,21 @@ def _fill(slot: torch.Tensor, part: torch.Tensor | None) -> None:
 
 def is_finite(lora: LoRAModel) -> bool:
     """Whether the sums of all that its LoRA B hold are finite, and so each of these."""
-    found = (part for layer in lora.loras.values() for part in parts(layer.lora_b) if part is not None)
+    found = (part for layer in lora.loras.values() for part in _parts(layer.lora_b) if part is not None)
     return all(bool(part.sum().isfinite()) for part in found)
 
 
 def largest_rank(lora: LoRAModel) -> int:
-    """Of all its modules."""
-    found = (part for layer in lora.loras.values() for part in parts(layer.lora_a) if part is not None)
-    return max((len(part) for part in found), default=0)
+    """Of all its modules, of which there is one at least."""
+    return max(len(part) for layer in lora.loras.values() for part in _parts(layer.lora_a) if part is not None)
 
 
 def size_of(lora: LoRAModel) -> int:
     """Bytes of all its matrices."""
-    weights = [part for layer in lora.loras.values() for part in (*parts(layer.lora_a), *parts(layer.lora_b))]
+    weights = [part for layer in lora.loras.values() for part in (*_parts(layer.lora_a), *_parts(layer.lora_b))]
     return sum(part.nbytes for part in weights if part is not None)
 
 
-def parts(weights: Any) -> list[torch.Tensor | None]:
+def _parts(weights: Any) -> list[torch.Tensor | None]:
     """Of a merged layer one for each slice."""
     return weights if isinstance(weights, list) else [weights]

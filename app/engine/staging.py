@@ -33,8 +33,8 @@ _THREADS = 2
 _NICENESS = 5
 #: Where a CPU runs the steps, these threads rest after every so many bytes, for so long: whoever serves the steps may
 #: have no other core than theirs, and who wakes there waits for the end of a time slice otherwise. After every quarter
-#: of a MiB, as it was while a step passed through two processes, they rested for half of a load, and a cold adapter's
-#: first token came an eighth later (one run each). Where a GPU runs the steps nothing was won by any rest.
+#: of a MiB, as it was while a step passed through two processes, 40 MB took 95 ms instead of 60, and streams noticed as
+#: much of it (one run each). Where a GPU runs the steps nothing was won by any rest.
 _REST_BYTES, _REST_S = 2**21, 2e-4
 #: A file is read in pieces of so many bytes before that, with the same rests.
 _PIECE_BYTES = 2**22
