@@ -6,6 +6,9 @@ Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI 2024: pro
 time.)
 """
 
+from collections.abc import Iterable
+from itertools import chain, islice
+from math import ceil
 from time import monotonic
 from typing import Any
 
@@ -17,7 +20,7 @@ from vllm.v1.request import Request
 
 #: A step with one prompt takes at most the first of these, or so many times what it takes with its streams alone; where
 #: it has none, so many times what an empty one takes. Adapters, which it reads whatever is cut, come on top.
-_SECONDS, _OF_STREAMS, _OF_EMPTY = 0.05, 1.75, 4.0
+_SECONDS, _OF_STREAMS, _OF_EMPTY = 0.05, 1.5, 4.0
 #: So many prompts may each have that in a step. With one, a server that is full of short ones served 5 % less.
 _PROMPTS = 4
 #: More than a prompt has.
@@ -51,10 +54,15 @@ class StepCosts:
     def learn(self, streams: int, prompt_tokens: int, adapters: int, seconds: float) -> None:
         """What a step took that gave each of its streams a token and took so many tokens of prompts."""
         if prompt_tokens:
+            if self._token_s is not None:
+                # After a first step that took 2 s, tokens seemed to cost all that steps took, for dozens of requests.
+                self._token_s = min(self._token_s, seconds / (streams + prompt_tokens))
             others = self._alone_s(streams) + adapters * (self._adapter_s or 0.0)
             self._token_s = _follow(self._token_s, (seconds - others) / prompt_tokens)
             return
         alone = seconds - streams * (self._token_s or 0.0)
+        if self._step_s is None and alone <= 0:
+            return
         if adapters and self._step_s is not None and alone > self._step_s:
             self._adapter_s = _follow(self._adapter_s, (alone - self._step_s) / adapters)
         else:
@@ -71,6 +79,14 @@ class StepCosts:
     def _alone_s(self, streams: int) -> float:
         """Seconds of a step that has so many streams of the base and nothing else."""
         return (self._step_s or 0.0) + streams * (self._token_s or 0.0)
+
+
+def evenly(prompts: Iterable[int], most: int) -> int:
+    """Most tokens of one prompt in a step, so that none takes more steps than with ``most`` of them, and all as many.
+
+    Of a prompt of 16 tokens that is cut at 14, the first part would hold up the streams nearly as long as the whole.
+    """
+    return max((ceil(tokens / ceil(tokens / most)) for tokens in prompts if tokens > 0), default=most)
 
 
 def _follow(usual: float | None, seen: float) -> float:
@@ -98,9 +114,15 @@ class BoundedSteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         if allowed is not None:
             self.max_num_scheduled_tokens = min(self._most_tokens, self._streams + _PROMPTS * allowed)
             # vLLM does not apply it where there is only one request.
-            self.scheduler_config.long_prefill_token_threshold = allowed
+            self.scheduler_config.long_prefill_token_threshold = evenly(self._unread(), allowed)
         self._began = monotonic()
         return super().schedule(*args, **kwargs)
+
+    def _unread(self) -> list[int]:
+        """Tokens that prompts still have which may be in the next step."""
+        begun = (request for request in self.running if request.is_prefill_chunk)
+        prompts = islice(chain(begun, self.waiting), _PROMPTS)
+        return [request.num_tokens - request.num_computed_tokens for request in prompts]
 
     def update_from_output(self, scheduler_output: SchedulerOutput, *args: Any, **kwargs: Any) -> Any:
         # A stream that was put off, as the cache had no room, takes no token.
