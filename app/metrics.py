@@ -109,6 +109,7 @@ class Metrics:
         happens in a thread.
         """
         cache = self._cache
+        self._engine.write_statistics()
         now = _Now(
             self._engine.stats(),
             self._engine.overview(),

@@ -57,6 +57,9 @@ class NoEngine:
     def stats(self) -> EngineStats:
         return EngineStats(running=0, waiting=0, resident=0, restarts=0, hangs=0)
 
+    def write_statistics(self) -> None:
+        pass
+
     def overview(self) -> EngineOverview:
         nothing = dict.fromkeys(("running", "waiting", "restarts", "hangs"), 0)
         memory = dict.fromkeys(("host_bytes", "host_used_bytes", "disk_bytes", "disk_used_bytes"), 0)

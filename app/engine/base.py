@@ -166,6 +166,9 @@ class Engine(Protocol):
     def stats(self) -> EngineStats:
         """Numbers for metrics; zeros while no engine runs."""
 
+    def write_statistics(self) -> None:
+        """Bring vLLM's own metrics up to date, for whoever reads them next. It takes a millisecond."""
+
     def overview(self) -> EngineOverview:
         """What an operator sees; the tiers below the engine also while no engine runs."""
 

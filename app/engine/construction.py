@@ -17,6 +17,7 @@ from app.engine.executor import CoreExecutor, fits_in_core
 from app.engine.forking import EngineContext
 from app.engine.statistics import EngineStatistics, TokenStatistics
 from app.engine.steps import can_bound_steps
+from app.engine.stream_chunks import write_plainly
 
 #: vLLM's own processes inherit these.
 ENVIRONMENT = {
@@ -54,6 +55,7 @@ def construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
     # Of several tokens of a speculation vLLM means to count the step, once.
     if not config.speculative_config:
         async_llm.IterationStats = TokenStatistics
+    write_plainly()
     # "Disabled" are vLLM's own loggers; one that is named is asked all the same.
     llm = AsyncLLM.from_vllm_config(config, stat_loggers=[EngineStatistics], disable_log_stats=True)
     # Its processes do it by themselves: every request asks the environment for the same things, some dozens of times.

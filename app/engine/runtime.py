@@ -70,8 +70,11 @@ class VllmEngine:
         restarts, hangs = self._supervisor.restarts, self._supervisor.hangs
         if (life := self._supervisor.current) is None:
             return EngineStats(running=0, waiting=0, resident=0, restarts=restarts, hangs=hangs)
-        life.instance.write_statistics()
         return EngineStats(life.instance.running, life.queue.waiting, len(life.loader.slots), restarts, hangs)
+
+    def write_statistics(self) -> None:
+        if life := self._supervisor.current:
+            life.instance.write_statistics()
 
     def overview(self) -> EngineOverview:
         return overview(

@@ -61,11 +61,9 @@ class StepCosts:
             self._token_s = _follow(self._token_s, (seconds - others) / prompt_tokens)
             return
         alone = seconds - streams * (self._token_s or 0.0)
-        if self._step_s is None and alone <= 0:
-            return
         if adapters and self._step_s is not None and alone > self._step_s:
             self._adapter_s = _follow(self._adapter_s, (alone - self._step_s) / adapters)
-        else:
+        elif self._step_s is not None or alone > 0:
             self._step_s = _follow(self._step_s, alone)
 
     def tokens_of_prompt(self, streams: int) -> int | None:

@@ -94,6 +94,9 @@ class NoEngine:
     def stats(self) -> EngineStats:
         return EngineStats(running=0, waiting=0, resident=0, restarts=0, hangs=0)
 
+    def write_statistics(self) -> None:
+        self.calls.append("write_statistics")
+
     def overview(self) -> EngineOverview:
         return self.shown
 

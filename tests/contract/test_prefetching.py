@@ -123,6 +123,12 @@ async def test_after_a_restart_the_last_working_set_is_staged_in_order_of_use(
     assert await again.turn() == []
 
 
+async def test_a_turn_leaves_vllms_metrics_alone(place: Place) -> None:
+    """To write them takes a millisecond, and turns come four times a second."""
+    await place.turn()
+    assert place.engine.calls == []
+
+
 async def test_what_does_not_fit_any_more_ends_it(place: Place, versions: list[Version]) -> None:
     for version in versions:
         place.prefetcher.seen(version.key, SLUG)
