@@ -39,8 +39,7 @@ class PriceService:
         Raises:
             RegistryUnavailable: those that were known stay.
         """
-        async with self._database.read() as connection:
-            self._known = await stored.all_prices(connection)
+        self._known = await self._database.lookup(stored.all_prices)
 
     async def list(self) -> dict[str, Price]:
         """By model, in order; not those of deleted adapters.
@@ -50,7 +49,7 @@ class PriceService:
         """
         async with self._database.read() as connection:
             names = await stored.adapter_names(connection)
-            found = await stored.all_prices(connection)
+            found = await connection.run_sync(stored.all_prices)
         models = {DEFAULT: DEFAULT, BASE: BASE} | {f"adapter:{identity}": name for identity, name in names.items()}
         return {model: found[subject] for subject, model in models.items() if subject in found}
 
@@ -80,7 +79,7 @@ class PriceService:
     async def _change(self, model: str, new: Price | None, actor: str) -> None:
         async with self._database.write() as connection:
             tenant, subject = await _subject(connection, model)
-            old = (await stored.all_prices(connection)).get(subject)
+            old = (await connection.run_sync(stored.all_prices)).get(subject)
             if old is None and new is None:
                 raise NotFound(f"{model!r} has no price", param="model")
             if old != new:
