@@ -1,7 +1,7 @@
 """Events of a streamed completion, written out without a pydantic model around every token.
 
 vLLM makes two models for each: both are checked against their schema, then, in Python, for fields that a client might
-have added, and then written out. All of it had been set a line before. With sixteen streams at a time that was a sixth
+have added, and then written out. All of it had been set a line before. With sixteen streams at a time that was a ninth
 of what the API process takes.
 """
 
