@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, insert, select, update
+from sqlalchemy import ColumnElement, Row, Select, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import audit
@@ -98,7 +98,7 @@ async def newest_canary(connection: AsyncConnection, adapter_id: int, alias: str
     return None if row is None else _canary(row)
 
 
-def running_canaries(connection: Connection) -> list[RunningCanary]:
+async def running_canaries(connection: AsyncConnection) -> list[RunningCanary]:
     """Everybody's."""
     statement = (
         _SHOWN.add_columns(
@@ -114,7 +114,7 @@ def running_canaries(connection: Connection) -> list[RunningCanary]:
     )
     return [
         RunningCanary(_canary(row), row.tenant, row.adapter, VersionState(row.candidate_state), row.candidate_reason)
-        for row in connection.execute(statement)
+        for row in await connection.execute(statement)
     ]
 
 

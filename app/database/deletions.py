@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, insert, or_, select, update
+from sqlalchemy import Row, Select, and_, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import deletion_nodes, deletions
@@ -53,7 +53,7 @@ async def find_deletion(connection: AsyncConnection, identity: str, *, lock: boo
     statement = select(deletions).where(deletions.c.id == identity)
     if lock:
         statement = statement.with_for_update()
-    return next(iter(await connection.run_sync(_found, statement)), None)
+    return next(iter(await _found(connection, statement)), None)
 
 
 async def list_deletions(
@@ -80,20 +80,20 @@ async def list_deletions(
         moment, identity = before
         same = and_(deletions.c.requested_at == moment, deletions.c.id < identity)
         statement = statement.where(or_(deletions.c.requested_at < moment, same))
-    return await connection.run_sync(_found, statement)
+    return await _found(connection, statement)
 
 
-def unfinished(connection: Connection) -> list[Deletion]:
+async def unfinished(connection: AsyncConnection) -> list[Deletion]:
     """Oldest first."""
-    return _found(connection, select(deletions).where(_UNFINISHED).order_by(deletions.c.requested_at))
+    return await _found(connection, select(deletions).where(_UNFINISHED).order_by(deletions.c.requested_at))
 
 
-def owed_by(connection: Connection, node: str) -> list[Deletion]:
+async def owed_by(connection: AsyncConnection, node: str) -> list[Deletion]:
     """Finished deletions that missed this node, and that it has not made good."""
     owed = select(deletion_nodes.c.deletion_id).where(
         deletion_nodes.c.node == node, deletion_nodes.c.disk_gone_at.is_(None)
     )
-    return _found(connection, select(deletions).where(~_UNFINISHED, deletions.c.id.in_(owed)))
+    return await _found(connection, select(deletions).where(~_UNFINISHED, deletions.c.id.in_(owed)))
 
 
 async def confirm(
@@ -138,17 +138,17 @@ async def unfinished_blobs(connection: AsyncConnection) -> list[dict[str, BlobFa
     return [_blobs(raw) for raw in await connection.scalars(statement)]
 
 
-def _found(connection: Connection, statement: Select[Any]) -> list[Deletion]:
-    rows = connection.execute(statement).all()
+async def _found(connection: AsyncConnection, statement: Select[Any]) -> list[Deletion]:
+    rows = (await connection.execute(statement)).all()
     # Every node asks for unfinished deletions every second, and nearly always there are none.
-    said = _nodes(connection, [row.id for row in rows]) if rows else {}
+    said = await _nodes(connection, [row.id for row in rows]) if rows else {}
     return [_deletion(row, said[row.id]) for row in rows]
 
 
-def _nodes(connection: Connection, identities: Iterable[str]) -> Mapping[str, dict[str, NodeFate]]:
+async def _nodes(connection: AsyncConnection, identities: Iterable[str]) -> Mapping[str, dict[str, NodeFate]]:
     statement = select(deletion_nodes).where(deletion_nodes.c.deletion_id.in_(list(identities)))
     said: dict[str, dict[str, NodeFate]] = defaultdict(dict)
-    for row in connection.execute(statement.order_by(deletion_nodes.c.node)):
+    for row in await connection.execute(statement.order_by(deletion_nodes.c.node)):
         said[row.deletion_id][row.node] = NodeFate(row.node, row.engine_gone_at, row.disk_gone_at)
     return said
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, insert, or_, select, text
+from sqlalchemy import Row, Select, delete, insert, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import VersionKey
@@ -43,10 +43,10 @@ async def lock_pins(connection: AsyncConnection) -> None:
         await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
 
 
-def list_pins(connection: Connection, base_digest: str) -> list[Pin]:
+async def list_pins(connection: AsyncConnection, base_digest: str) -> list[Pin]:
     """The pins of all tenants that a server of this base is to hold, the oldest first."""
     here = or_(versions.c.base_digest.is_(None), versions.c.base_digest == base_digest)
-    return [_pin(row) for row in connection.execute(_PINNED.where(here))]
+    return [_pin(row) for row in await connection.execute(_PINNED.where(here))]
 
 
 async def find_pin(connection: AsyncConnection, version_id: int) -> Pin | None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, func, or_, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import VersionKey
@@ -46,12 +46,12 @@ async def ready_keys(
     return found
 
 
-def newest_revision(connection: Connection) -> int:
+async def newest_revision(connection: AsyncConnection) -> int:
     """The newest change of any alias; 0 before the first."""
-    return int(connection.scalar(select(func.max(alias_history.c.id))) or 0)
+    return int(await connection.scalar(select(func.max(alias_history.c.id))) or 0)
 
 
-def moves_after(connection: Connection, revision: int, *, limit: int) -> list[Move]:
+async def moves_after(connection: AsyncConnection, revision: int, *, limit: int) -> list[Move]:
     """Where the aliases that were changed since then lead now, by the order of the changes."""
     target = (alias_targets.c.adapter_id == alias_history.c.adapter_id) & (
         alias_targets.c.alias == alias_history.c.alias
@@ -64,4 +64,4 @@ def moves_after(connection: Connection, revision: int, *, limit: int) -> list[Mo
         .order_by(alias_history.c.id)
         .limit(limit)
     )
-    return [Move(*row) for row in connection.execute(statement)]
+    return [Move(*row) for row in await connection.execute(statement)]

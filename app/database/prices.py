@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, prices, tenants
 from app.money import PRICED_TOKENS, Price
 
 
-def all_prices(connection: Connection) -> dict[str, Price]:
+async def all_prices(connection: AsyncConnection) -> dict[str, Price]:
     """By subject: ``default``, ``base`` or ``adapter:7``."""
-    rows = connection.execute(select(prices))
+    rows = await connection.execute(select(prices))
     return {row.subject: Price(*(one // PRICED_TOKENS for one in (row.prompt, row.cached, row.output))) for row in rows}
 
 

@@ -51,7 +51,7 @@ class Database:
         return self._revision()
 
     async def lookup(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` on a connection of its own that only reads; for what every request or every second looks up.
+        """Run ``work`` on a connection of its own that only reads; for the look-ups that every request makes.
 
         On SQLite it costs one change of thread in all, where ``read`` has four a statement.
 

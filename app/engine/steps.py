@@ -80,7 +80,7 @@ class StepCosts:
 
 
 def evenly(prompts: Iterable[int], most: int) -> int:
-    """Most tokens of one prompt in a step, so that none takes more steps than with ``most`` of them, and all as many.
+    """Tokens of one prompt in a step that cut prompts into equal parts: at most ``most``, and none into more parts.
 
     Of a prompt of 16 tokens that is cut at 14, the first part would hold up the streams nearly as long as the whole.
     """

@@ -98,8 +98,8 @@ class PinService:
         Raises:
             RegistryUnavailable
         """
-        pins = await self._database.lookup(lambda connection: stored.list_pins(connection, self._base_digest))
-        return [self._shown(pin) for pin in pins]
+        async with self._database.read() as connection:
+            return [self._shown(pin) for pin in await stored.list_pins(connection, self._base_digest)]
 
     def _check_servable(self, version: Version) -> None:
         name = f"{version.adapter}@{version.number}"
@@ -115,7 +115,7 @@ class PinService:
     async def _check_room(self, connection: AsyncConnection, owner: Tenant) -> None:
         check_quota(owner.quota, await stored_quotas.usage(connection, owner.id), Usage(pinned_slots=1))
         await stored.lock_pins(connection)
-        pinned = len(await connection.run_sync(stored.list_pins, self._base_digest))
+        pinned = len(await stored.list_pins(connection, self._base_digest))
         if pinned + 1 >= self._slots:
             raise Conflict(
                 f"pins: found {pinned} pinned of {self._slots} slots, allowed {self._slots - 1}: "

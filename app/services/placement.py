@@ -67,8 +67,8 @@ class PlacementService:
             RegistryUnavailable
         """
         async with self._following:
-            pins = await self._database.lookup(lambda connection: stored.list_pins(connection, self._base_digest))
-            wanted = {pin.key.version_id: pin for pin in pins}
+            async with self._database.read() as connection:
+                wanted = {pin.key.version_id: pin for pin in await stored.list_pins(connection, self._base_digest)}
             for version_id in self._engine.pinned - wanted.keys():
                 await self._engine.unpin(version_id)
             self._problems = {version_id: why for version_id, why in self._problems.items() if version_id in wanted}

@@ -39,7 +39,8 @@ class PriceService:
         Raises:
             RegistryUnavailable: those that were known stay.
         """
-        self._known = await self._database.lookup(stored.all_prices)
+        async with self._database.read() as connection:
+            self._known = await stored.all_prices(connection)
 
     async def list(self) -> dict[str, Price]:
         """By model, in order; not those of deleted adapters.
@@ -49,7 +50,7 @@ class PriceService:
         """
         async with self._database.read() as connection:
             names = await stored.adapter_names(connection)
-            found = await connection.run_sync(stored.all_prices)
+            found = await stored.all_prices(connection)
         models = {DEFAULT: DEFAULT, BASE: BASE} | {f"adapter:{identity}": name for identity, name in names.items()}
         return {model: found[subject] for subject, model in models.items() if subject in found}
 
@@ -79,7 +80,7 @@ class PriceService:
     async def _change(self, model: str, new: Price | None, actor: str) -> None:
         async with self._database.write() as connection:
             tenant, subject = await _subject(connection, model)
-            old = (await connection.run_sync(stored.all_prices)).get(subject)
+            old = (await stored.all_prices(connection)).get(subject)
             if old is None and new is None:
                 raise NotFound(f"{model!r} has no price", param="model")
             if old != new:

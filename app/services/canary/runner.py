@@ -58,8 +58,9 @@ class CanaryRunner:
             RegistryUnavailable
         """
         await self.flush()
-        running = await self._database.lookup(stored.running_canaries)
-        figures = await self._figures() if running else {}
+        async with self._database.read() as connection:
+            running = await stored.running_canaries(connection)
+            figures = await stored.running_figures(connection) if running else {}
         present = {(each.canary.id, each.canary.revision) for each in running}
         self._seen = {key: seen for key, seen in self._seen.items() if key in present}
         for each in running:
@@ -68,10 +69,6 @@ class CanaryRunner:
             if verdict.decision is not Decision.WAIT and await self._act(each, report, verdict):
                 alias = f"{each.tenant}/{each.adapter}:{each.canary.alias}"
                 logger.warning("canary on %s: %s: %s", alias, verdict.decision.value, verdict.message)
-
-    async def _figures(self) -> Mapping[int, stored.NodeCounts]:
-        async with self._database.read() as connection:
-            return await stored.running_figures(connection)
 
     async def flush(self) -> None:
         """Write down what this node has counted since the last time.

@@ -88,7 +88,7 @@ class GcService:
         async with self._database.read() as connection:
             needed = await needed_blobs(connection)
             spoken_for = await held_by_uploads(connection)
-            for deletion in await connection.run_sync(stored.unfinished):
+            for deletion in await stored.unfinished(connection):
                 spoken_for |= set(deletion.digests)
             now = self._clock()
             expired = await rows.count_expired_uploads(connection, at=now)

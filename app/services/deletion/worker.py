@@ -91,9 +91,8 @@ class DeletionWorker:
             RegistryUnavailable
         """
         async with self._passing:
-            found = await self._database.lookup(
-                lambda connection: [*stored.unfinished(connection), *stored.owed_by(connection, self._node)]
-            )
+            async with self._database.read() as connection:
+                found = [*await stored.unfinished(connection), *await stored.owed_by(connection, self._node)]
             self._forget_others(found)
             for deletion in found:
                 await self._try(deletion)

@@ -150,10 +150,11 @@ class Prefetcher:
 
         A change that is committed after a later one is overlooked, and its first request finds the version cold.
         """
-        if (seen := self._revision) is None:
-            self._revision = await self._database.lookup(stored.newest_revision)
-            return
-        moves = await self._database.lookup(lambda connection: stored.moves_after(connection, seen, limit=_PAGE))
+        async with self._database.read() as connection:
+            if self._revision is None:
+                self._revision = await stored.newest_revision(connection)
+                return
+            moves = await stored.moves_after(connection, self._revision, limit=_PAGE)
         for move in moves:
             self._revision = move.revision
             if move.version_id is not None:

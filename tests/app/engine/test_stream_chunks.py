@@ -95,6 +95,8 @@ def test_vllms_streams_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CompletionStreamResponse", "CompletionResponseStreamChoice"):
         monkeypatch.setattr(serving, name, getattr(serving, name))
     stream_chunks.write_plainly()
-    names = serving.OpenAIServingCompletion.completion_stream_generator.__code__.co_names
+    code = serving.OpenAIServingCompletion.completion_stream_generator.__code__
     assert serving.CompletionStreamResponse is StreamEvent
-    assert {"CompletionStreamResponse", "CompletionResponseStreamChoice"} <= set(names)
+    assert {"CompletionStreamResponse", "CompletionResponseStreamChoice"} <= set(code.co_names)
+    # The names that they are called with, in their order: with others every event would be made of models again.
+    assert {EVENT, CHOICE} <= set(code.co_consts)
