@@ -6,6 +6,7 @@ rows of their own, and the others have one together.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
@@ -74,6 +75,8 @@ class Metrics:
         self._admission = self._seconds(
             "tenora_engine_admission_wait_seconds", "From a request's arrival in the queue to its entry into the engine"
         )
+        # Finding a series by its labels takes longer than counting in it; there are as many here as are shown.
+        self._answered, self._first_tokens = functools.cache(self._series), functools.cache(self._first_token.labels)
         self._sources: list[Callable[[], Collector]] = []
         engine.subscribe(self._on_event)
         engine.watch_waits(self.admitted)
@@ -84,15 +87,16 @@ class Metrics:
 
     def observe(self, method: str, route: str, status: int, duration_s: float, code: str | None = None) -> None:
         """Count one answered request; ``route`` is a template, never a path, and ``code`` one of our errors'."""
-        self._requests.labels(method, route, str(status)).inc()
-        self._duration.labels(method, route).observe(duration_s)
+        requests, durations = self._answered(method, route, status)
+        requests.inc()
+        durations.observe(duration_s)
         if code:
             self._errors.labels(code).inc()
 
     def used(self, record: UsageRecord) -> None:
         """Count what one request used of the engine."""
         if record.ttft_s is not None:
-            self._first_token.labels("warm" if record.load_s is None else "cold").observe(record.ttft_s)
+            self._first_tokens("warm" if record.load_s is None else "cold").observe(record.ttft_s)
 
     def admitted(self, wait_s: float) -> None:
         """Count one request that entered the engine after it had waited so many seconds."""
@@ -120,6 +124,9 @@ class Metrics:
         )
         parts = (self.registry, _Parts(now), *(source() for source in self._sources), _Shared())
         return await asyncio.to_thread(lambda: b"".join(map(generate_latest, parts)))
+
+    def _series(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+        return self._requests.labels(method, route, str(status)), self._duration.labels(method, route)
 
     def _seconds(self, name: str, text: str, *labels: str) -> Histogram:
         return Histogram(name, text, labels, buckets=_DURATION_BUCKETS_S, registry=self.registry)

@@ -1,8 +1,8 @@
-"""Whether anybody has committed anything to the registry since a moment ago, asked in the event loop.
+"""Whether anybody has committed anything to the registry, or changed anything, since a moment ago.
 
-SQLite counts what others commit, in whatever process, in its shared memory: reading the count takes three
-microseconds, where a look-up changes threads and takes a hundred times that (measured on 2 cores of an AMD EPYC).
-PostgreSQL has nothing like it.
+Asked in the event loop. SQLite counts what others commit, in whatever process, in its shared memory: reading the count
+takes three microseconds, where a look-up changes threads and takes a hundred times that (measured on 2 cores of an AMD
+EPYC). PostgreSQL has nothing like it.
 """
 
 import sqlite3
@@ -26,6 +26,7 @@ class RegistryRevision:
         self._file = parsed.database if parsed.get_backend_name() == "sqlite" else None
         self._connection: sqlite3.Connection | None = None
         self._connections = 0
+        self._trail: tuple[Revision, Revision] | None = None
 
     def __call__(self) -> Revision | None:
         """The same as before only if nothing was committed in between; None: that cannot be known."""
@@ -40,6 +41,23 @@ class RegistryRevision:
             self.close()
             return None
         return self._connections, version
+
+    def end_of_trail(self) -> Revision | None:
+        """The same as before only if nothing was added to the audit trail in between; None: that cannot be known.
+
+        PostgreSQL's ids are not in the order of its commits, so there a later row may have a lower one.
+        """
+        revision = self()
+        if revision is None or self._connection is None:
+            return None
+        if self._trail is None or self._trail[0] != revision:
+            try:
+                ((newest,),) = self._connection.execute("SELECT max(id) FROM audit")
+            except sqlite3.Error:
+                self.close()
+                return None
+            self._trail = revision, (self._connections, newest or 0)
+        return self._trail[1]
 
     def close(self) -> None:
         """Disconnect; the next question connects again, and finds everything changed."""

@@ -50,6 +50,10 @@ class Database:
         """The same as before only if nothing was committed in between; None: that cannot be known."""
         return self._revision()
 
+    def end_of_trail(self) -> Revision | None:
+        """The same as before only if nothing was added to the audit trail in between; None: that cannot be known."""
+        return self._revision.end_of_trail()
+
     async def lookup(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` on a connection of its own that only reads; for the look-ups that every request makes.
 

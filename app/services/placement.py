@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from adapters.errors import InvalidName, StorageError
 from adapters.identity import parse_model_name
 from app.database import pins as stored
+from app.database.remembered import Remembered
 from app.database.resolution import Candidate, resolve
 from app.database.session import Database
 from app.engine.base import Engine
@@ -46,6 +47,7 @@ class PlacementService:
     ) -> None:
         self._database, self._engine, self._adapters, self._pins = database, engine, adapters, pins
         self._readers = readers
+        self._pinned = Remembered(database, lambda connection: stored.list_pins(connection, base_digest))
         self._wanted, self._slots, self._base_digest = preload, slots, base_digest
         self._preloads: list[Preload] = []
         #: What each pin's last try said, so that it is logged once and not every second.
@@ -67,8 +69,7 @@ class PlacementService:
             RegistryUnavailable
         """
         async with self._following:
-            async with self._database.read() as connection:
-                wanted = {pin.key.version_id: pin for pin in await stored.list_pins(connection, self._base_digest)}
+            wanted = {pin.key.version_id: pin for pin in await self._pinned()}
             for version_id in self._engine.pinned - wanted.keys():
                 await self._engine.unpin(version_id)
             self._problems = {version_id: why for version_id, why in self._problems.items() if version_id in wanted}

@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.clock import Clock, utc_now
 from app.database import audit
 from app.database import prices as stored
+from app.database.remembered import Remembered
 from app.database.session import Database
 from app.errors import InvalidRequest, NotFound
 from app.money import FREE, InvalidAmount, Price, parse_price, price_text
@@ -26,6 +27,7 @@ class PriceService:
 
     def __init__(self, database: Database, *, clock: Clock = utc_now) -> None:
         self._database, self._clock = database, clock
+        self._all = Remembered(database, stored.all_prices)
         self._known: Mapping[str, Price] = MappingProxyType({})
 
     def of(self, version: ResolvedVersion | None) -> Price:
@@ -39,8 +41,7 @@ class PriceService:
         Raises:
             RegistryUnavailable: those that were known stay.
         """
-        async with self._database.read() as connection:
-            self._known = await stored.all_prices(connection)
+        self._known = await self._all()
 
     async def list(self) -> dict[str, Price]:
         """By model, in order; not those of deleted adapters.

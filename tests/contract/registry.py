@@ -12,6 +12,7 @@ from sqlalchemy.engine import Engine
 
 from adapters.identity import DEFAULT_ALIAS
 from app.database.adapters import ensure_adapter, set_targets
+from app.database.audit import record
 from app.database.session import Database
 from app.database.tenants import find_tenant
 from app.database.versions import NewVersion, find_version, insert_version, settle_version
@@ -77,6 +78,8 @@ class Node:
             await settle_version(connection, version_id, VersionState.READY)
             targets, at = {version_id: 100}, self.clock()
             await set_targets(connection, adapter_id, DEFAULT_ALIAS, targets, at=at, actor="cli", action="publish")
+            subject = f"{adapter}@{version.number}"
+            await record(connection, at=at, actor="cli", action="version.ready", tenant=tenant, subject=subject)
             shown = await find_version(connection, adapter_id, version.number)
         assert shown is not None
         return shown
@@ -103,15 +106,15 @@ def recorded_statements(registry_url: str) -> Iterator[list[str]]:
     statements: list[str] = []
     database = make_url(registry_url).database
 
-    def record(connection: Connection, _cursor: object, statement: str, *_rest: object) -> None:
+    def note(connection: Connection, _cursor: object, statement: str, *_rest: object) -> None:
         if connection.engine.url.database == database:
             statements.append(statement)
 
-    event.listen(Engine, "before_cursor_execute", record)
+    event.listen(Engine, "before_cursor_execute", note)
     try:
         yield statements
     finally:
-        event.remove(Engine, "before_cursor_execute", record)
+        event.remove(Engine, "before_cursor_execute", note)
 
 
 def run_on_server(server: str, statement: str, *parameters: object) -> None:

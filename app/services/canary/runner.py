@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.clock import Clock, utc_now
 from app.database import canaries as stored
+from app.database.remembered import Remembered
 from app.database.session import Database
 from app.errors import RegistryUnavailable
 from app.registry import Canary, CanaryState, VersionState
@@ -48,6 +49,8 @@ class CanaryRunner:
     ) -> None:
         self._database, self._outcomes, self._node = database, outcomes, node
         self._clock, self._monotonic = clock, monotonic
+        # One that runs is judged by figures, which have no row in the trail.
+        self._running = Remembered(database, _look, kept=lambda found: not found[0])
         #: (canary, revision) -> (moment, baseline's figures, candidate's figures) of the last minute.
         self._seen: dict[tuple[int, int], deque[tuple[float, Figures, Figures]]] = {}
 
@@ -58,9 +61,7 @@ class CanaryRunner:
             RegistryUnavailable
         """
         await self.flush()
-        async with self._database.read() as connection:
-            running = await stored.running_canaries(connection)
-            figures = await stored.running_figures(connection) if running else {}
+        running, figures = await self._running()
         present = {(each.canary.id, each.canary.revision) for each in running}
         self._seen = {key: seen for key, seen in self._seen.items() if key in present}
         for each in running:
@@ -132,6 +133,12 @@ class CanaryRunner:
                 return await _advance(connection, canary, reason, change)
             state = CanaryState.PROMOTED if verdict.decision is Decision.PROMOTE else CanaryState.ROLLED_BACK
             return await end(connection, canary, state, reason, change)
+
+
+async def _look(connection: AsyncConnection) -> tuple[list[stored.RunningCanary], Mapping[int, stored.NodeCounts]]:
+    """The running canaries, and the figures of each."""
+    running = await stored.running_canaries(connection)
+    return running, await stored.running_figures(connection) if running else {}
 
 
 async def _advance(connection: AsyncConnection, canary: Canary, reason: Mapping[str, Any], change: Change) -> bool:

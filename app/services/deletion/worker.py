@@ -9,6 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from datetime import datetime
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from adapters.cache import DiskCache
 from adapters.errors import StorageError
 from app.clock import Clock, utc_now
@@ -16,6 +18,7 @@ from app.database import audit
 from app.database import deletions as stored
 from app.database.blobs import needed_contents
 from app.database.nodes import list_nodes
+from app.database.remembered import Remembered
 from app.database.session import Database
 from app.deletions import Deletion, awaited, confirmed
 from app.engine.base import Engine
@@ -56,6 +59,8 @@ class DeletionWorker:
     ) -> None:
         self._database, self._engine, self._cache, self._blobs = database, engine, cache, blobs
         self._readers, self._node, self._forget, self._clock = readers, node, forget, clock
+        # Each may have come further without a row in the trail.
+        self._open = Remembered(database, self._look, kept=lambda found: not found)
         self._barriers: dict[str, Barrier] = {}
         self._troubles: dict[str, str] = {}
         self._passing = asyncio.Lock()
@@ -91,8 +96,7 @@ class DeletionWorker:
             RegistryUnavailable
         """
         async with self._passing:
-            async with self._database.read() as connection:
-                found = [*await stored.unfinished(connection), *await stored.owed_by(connection, self._node)]
+            found = await self._open()
             self._forget_others(found)
             for deletion in found:
                 await self._try(deletion)
@@ -158,6 +162,9 @@ class DeletionWorker:
         if not deletion.blobs_decided and not await self._blobs.remove(deletion_id):
             return False
         return await finish_deletion(self._database, deletion_id, at=self._clock())
+
+    async def _look(self, connection: AsyncConnection) -> list[Deletion]:
+        return [*await stored.unfinished(connection), *await stored.owed_by(connection, self._node)]
 
     async def _try(self, deletion: Deletion) -> None:
         try:

@@ -30,6 +30,7 @@ _ENGINE_STOPPED = ROWS[EngineUnavailable].status
 
 _DONE = "data: [DONE]"
 _ERROR_PREFIX = 'data: {"error"'
+_NO_TOKEN = (_DONE, _ERROR_PREFIX)
 # Quotes inside a JSON string are escaped, so this is only ever the key and its value.
 _FINISHING = '"finish_reason":"'
 _FINISHED = re.compile(_FINISHING + '([^"]*)')
@@ -191,7 +192,8 @@ class _MeteredEvents:
             return self._held.popleft()
         try:
             event = await anext(self._source)
-            if self._is_last(event):
+            # Nearly all say nothing of any end.
+            if (_FINISHING in event or event.startswith(_NO_TOKEN)) and self._is_last(event):
                 self._held.append(event)
                 async for other in self._source:
                     self._read(other)

@@ -10,9 +10,12 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from adapters.errors import StorageError
 from adapters.identity import VersionKey
 from app.database import prefetching as stored
+from app.database.remembered import Remembered
 from app.database.session import Database
 from app.engine.base import Engine, EngineEvent
 from app.engine.overview import EngineState
@@ -53,6 +56,7 @@ class Prefetcher:
         self._candidates, self._working_set = Candidates(), WorkingSet()
         self._changed, self._saving = False, asyncio.Lock()
         self._revision: int | None = None
+        self._moved = Remembered(database, self._moves, kept=lambda moves: not moves)
         self._aliases_at, self._saved_at = -math.inf, monotonic()
         self._restarts = 0
         engine.subscribe(self._on_event)
@@ -150,15 +154,16 @@ class Prefetcher:
 
         A change that is committed after a later one is overlooked, and its first request finds the version cold.
         """
-        async with self._database.read() as connection:
-            if self._revision is None:
-                self._revision = await stored.newest_revision(connection)
-                return
-            moves = await stored.moves_after(connection, self._revision, limit=_PAGE)
-        for move in moves:
+        for move in await self._moved():
             self._revision = move.revision
             if move.version_id is not None:
                 self._candidates.moved(move.version_id, move.tenant_id)
+
+    async def _moves(self, connection: AsyncConnection) -> list[stored.Move]:
+        if self._revision is None:
+            self._revision = await stored.newest_revision(connection)
+            return []
+        return await stored.moves_after(connection, self._revision, limit=_PAGE)
 
     async def _stage(self, now: float) -> None:
         overview = self._engine.overview()
