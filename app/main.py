@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, TypedDict
 
 from fastapi import Depends, FastAPI
+from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.types import ASGIApp
 
 from app.api import (
     adapters,
@@ -64,6 +66,16 @@ class State(TypedDict):
     tracing: "Tracing | None"
 
 
+class _Application(FastAPI):
+    def build_middleware_stack(self) -> ASGIApp:
+        """Without Starlette's outermost part.
+
+        It answers what nobody caught, which is :class:`RequestFrame`'s, and every event of a stream would pass through.
+        """
+        stack = super().build_middleware_stack()
+        return stack.app if isinstance(stack, ServerErrorMiddleware) else stack
+
+
 def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
     """The application; nothing is opened, started or connected to before its lifespan begins.
 
@@ -78,7 +90,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
             app.state.process = process
             yield {"process": process, "tracing": tracing}
 
-    app = FastAPI(title="Tenora", description=_DESCRIPTION, lifespan=lifespan, redirect_slashes=False)
+    app = _Application(title="Tenora", description=_DESCRIPTION, lifespan=lifespan, redirect_slashes=False)
     app.add_middleware(Idempotency, limits=settings.limits)
     # Added last, it is the outermost.
     app.add_middleware(RequestFrame, limits=settings.limits)

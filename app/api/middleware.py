@@ -5,7 +5,7 @@ It sits on the path of every inference request, so it is plain ASGI and does lit
 
 import logging
 import re
-import uuid
+import secrets
 from http import HTTPStatus
 from time import perf_counter
 
@@ -50,6 +50,7 @@ _PROMPT_PATHS = LORAX_PATHS | {"/v1/completions", "/v1/chat/completions"}
 #: Routes that load balancers and Prometheus ask.
 _POLLED = frozenset({"/health/live", "/health/ready", "/metrics"})
 
+_ID_BYTES = 16
 _MAX_CLIENT_ID = 128
 _UNPRINTABLE = re.compile(rb"[^\x20-\x7e]")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -98,7 +99,7 @@ class _Exchange:
         self._cap = _cap(scope, limits)
         self._read = 0
         self.status = 0
-        request_id = uuid.uuid4().hex
+        request_id = secrets.token_hex(_ID_BYTES)
         self._context = RequestContext(request_id, confidential=scope["path"] in _PROMPT_PATHS)
         CURRENT.set(self._context)
         if (tracing := scope["state"].get("tracing")) and scope["path"] not in _POLLED:

@@ -16,9 +16,10 @@ from adapters.cache import DiskCache
 from adapters.stores.local import LocalStore
 from app.api import errors
 from app.api.middleware import RequestFrame
+from app.main import create_app
 from app.metrics import Metrics
 from app.services.readiness import Readiness
-from app.settings import LimitSettings
+from app.settings import LimitSettings, Settings
 from tests.app.api.conftest import Site, Unit
 from tests.app.serving import NoEngine
 from tests.live_server import live_server
@@ -163,3 +164,8 @@ def test_requests_are_counted_by_template(site: Site, admin: httpx.Client) -> No
         assert f"tenora_http_requests_total{{{labels}}}" in text
     assert 'tenora_http_request_duration_seconds_count{method="GET",route="/admin/tenants/{tenant}"}' in text
     assert "nobody" not in text
+
+
+def test_nothing_of_starlettes_stands_around_the_frame() -> None:
+    """Every event of a stream would pass through it, and what nobody caught has an answer in the frame already."""
+    assert type(create_app(Settings(home=Path("unused"))).build_middleware_stack()) is RequestFrame
