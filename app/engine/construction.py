@@ -18,6 +18,7 @@ from app.engine.forking import EngineContext
 from app.engine.statistics import EngineStatistics, TokenStatistics
 from app.engine.steps import can_bound_steps
 from app.engine.stream_chunks import write_plainly
+from app.engine.unchanging import work_out_once
 
 #: vLLM's own processes inherit these.
 ENVIRONMENT = {
@@ -60,6 +61,7 @@ def construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
     llm = AsyncLLM.from_vllm_config(config, stat_loggers=[EngineStatistics], disable_log_stats=True)
     # Its processes do it by themselves: every request asks the environment for the same things, some dozens of times.
     envs.enable_envs_cache()
+    work_out_once(llm)
     return llm, args
 
 

@@ -44,6 +44,7 @@ from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.core_client import AsyncMPClient, BackgroundResources, MPClient
+from vllm.v1.engine.input_processor import InputProcessor
 from vllm.v1.engine.output_processor import OutputProcessor, RequestState
 from vllm.v1.engine.utils import CoreEngineProcManager
 from vllm.v1.executor.abstract import Executor
@@ -159,6 +160,30 @@ def test_the_serving_objects_render_by_a_renderer_that_can_be_replaced(serving: 
 
 def test_the_engines_inputs_say_when_they_came() -> None:
     assert 'engine_input["arrival_time"] = arrival_time' in inspect.getsource(BaseRenderer)
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "expected"),
+    [
+        (BaseRenderer, "get_eos_token_id", ["self"]),
+        (BaseRenderer, "_render_prompt_async", ["self", "prompt"]),
+        (BaseRenderer, "render_prompts_async", ["self", "prompts"]),
+        (BaseRenderer, "tokenize_prompt_async", ["self", "prompt", "params"]),
+        (BaseRenderer, "tokenize_prompts_async", ["self", "prompts", "params"]),
+        (InputProcessor, "_validate_lora", ["self", "lora_request"]),
+        (OpenAIServingCompletion, "_extract_prompt_text", ["self", "prompt"]),
+        (OpenAIServingCompletion, "_extract_prompt_components", ["self", "prompt"]),
+    ],
+)
+def test_what_is_worked_out_once_can_be_replaced(owner: type, method: str, expected: list[str]) -> None:
+    assert parameters(getattr(owner, method)) == expected
+
+
+def test_the_processor_of_inputs_asks_the_engines_renderer() -> None:
+    assert "renderer = renderer_from_config(" in inspect.getsource(AsyncLLM.__init__)
+    assert "InputProcessor(self.vllm_config, renderer" in inspect.getsource(AsyncLLM.__init__)
+    assert "self.renderer.get_eos_token_id()" in inspect.getsource(InputProcessor.process_inputs)
+    assert "self._validate_lora(" in inspect.getsource(InputProcessor)
 
 
 @pytest.mark.parametrize("body", [CompletionRequest, ChatCompletionRequest])
