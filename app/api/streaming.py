@@ -76,7 +76,7 @@ def answer_response(served: Served, *, in_list: bool = False) -> Response:
     headers = ({"x-tenora-adapter": served.version} if served.version else {}) | load_headers(served.load)
     headers |= limit_headers(served.standing)
     if isinstance(served.answer, dict):
-        # In an eighth of JSONResponse's time; what is no number is null, as JSON has no word for it.
+        # In a sixth of the time of json.dumps; what is no number is null, as JSON has no word for it.
         content = to_json([served.answer] if in_list else served.answer, inf_nan_mode="null")
         return Response(content, headers=headers, media_type="application/json")
     return EventResponse(served.answer, headers)
