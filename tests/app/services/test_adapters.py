@@ -182,12 +182,14 @@ async def test_every_change_leaves_an_audit_row(node: Node, tenant_id: int) -> N
     async with node.database.read() as connection:
         rows = (await connection.execute(select(audit).order_by(audit.c.id))).all()[1:]
     assert [(row.actor, row.action, row.tenant, row.subject) for row in rows] == [
+        *(("cli", "version.ready", "pricing", f"prices@{number}") for number in (1, 2, 3)),
         ("engine", "version.quarantine", "pricing", "prices@2"),
         ("admin-key", "version.delete", "pricing", "prices@3"),
         ("cli", "adapter.delete", "pricing", "prices"),
     ]
-    assert rows[0].before == {"state": "ready"}
-    assert rows[0].after == {"state": "quarantined", "reason": "did not load"}
-    assert rows[1].before["aliases"] == ["default"]
-    assert rows[1].after["aliases"] == {"default": {"1": 100}}
-    assert rows[2].before == {"versions": [2, 1], "aliases": {"default": {"1": 100}}}
+    quarantined, deleted, adapter = rows[3:]
+    assert quarantined.before == {"state": "ready"}
+    assert quarantined.after == {"state": "quarantined", "reason": "did not load"}
+    assert deleted.before["aliases"] == ["default"]
+    assert deleted.after["aliases"] == {"default": {"1": 100}}
+    assert adapter.before == {"versions": [2, 1], "aliases": {"default": {"1": 100}}}
