@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import json
+import math
 
 import pytest
 from starlette.requests import ClientDisconnect
@@ -274,3 +276,13 @@ def test_the_base_has_no_version():
     response = answer_response(Served({"a": 1}, None), in_list=True)
     assert "x-tenora-adapter" not in response.headers
     assert response.body == b'[{"a":1}]'
+
+
+def test_a_whole_answer_is_json_whatever_numbers_are_in_it() -> None:
+    answer = {"text": 'é\n"', "logprobs": [-0.5, math.nan, -math.inf], "usage": {"total_tokens": 3}, "none": None}
+    finite = answer | {"logprobs": [-0.5, None, None]}
+    for in_list, expected in ((False, finite), (True, [finite])):
+        response = answer_response(Served(answer, None), in_list=in_list)
+        assert response.headers["content-type"] == "application/json"
+        assert int(response.headers["content-length"]) == len(response.body)
+        assert json.loads(response.body, parse_constant=pytest.fail) == expected
