@@ -11,6 +11,7 @@ from sqlalchemy import (
     LargeBinary,
     String,
     Table,
+    Text,
     column,
 )
 
@@ -138,4 +139,11 @@ deletion_nodes = Table(
     Column("node", String(32), primary_key=True),
     Column("engine_gone_at", UtcDateTime),
     Column("disk_gone_at", UtcDateTime),
+)
+
+installation = Table(
+    "installation",
+    metadata,
+    Column("name", String(63), primary_key=True),
+    Column("value", Text, nullable=False),
 )

@@ -1,0 +1,28 @@
+"""Facts about the installation as a whole, each written once: name and value."""
+
+from sqlalchemy import select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.tables import installation
+
+_INSERTS = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+
+
+async def read(connection: AsyncConnection, name: str) -> str | None:
+    return await connection.scalar(select(installation.c.value).where(installation.c.name == name))
+
+
+async def write_once(connection: AsyncConnection, name: str, value: str) -> str:
+    """Store a value unless there is one; the value that stands afterwards, the same for every process."""
+    new = _INSERTS[connection.dialect.name](installation).values(name=name, value=value)
+    await connection.execute(new.on_conflict_do_nothing())
+    stored = await read(connection, name)
+    if stored is None:
+        raise LookupError(f"installation.{name} vanished between insert and select")
+    return stored
+
+
+async def replace(connection: AsyncConnection, name: str, value: str) -> None:
+    """Overwrite a value that exists."""
+    await connection.execute(update(installation).where(installation.c.name == name).values(value=value))
