@@ -1,12 +1,15 @@
 """Facts about the installation as a whole, each written once: name and value."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy import select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import installation
 
-_INSERTS = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+_INSERTS: Mapping[str, Any] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
 
 
 async def read(connection: AsyncConnection, name: str) -> str | None:
