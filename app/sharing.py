@@ -10,11 +10,13 @@ class Share:
     """That another tenant may read an adapter and infer with it.
 
     Attributes:
-        recipient: the slug as it was given; somebody's or nobody's.
+        recipient: the slug as it was given.
+        recipient_exists: whether a tenant has it through this slug; only a platform key may know.
         created_by: id of the key that shared it.
     """
 
     recipient: str
+    recipient_exists: bool
     created_at: datetime
     created_by: str
 

@@ -36,7 +36,9 @@ class MergeBody(BaseModel):
         None, description="of svd; default true, as in PEFT; false takes a fraction of the time"
     )
     seed: int | None = Field(None, description="of dare_*; default: a new one, which the version's recipe then shows")
-    options: dict[str, Any] = Field(default_factory=dict, description="as for an upload: alias, labels, card, ...")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="as for an upload, but no alias moves unless it is named"
+    )
 
 
 @router.post(
@@ -52,7 +54,10 @@ class MergeBody(BaseModel):
 async def merge(
     adapter: str, body: MergeBody, owner: Writer, process: ProcessDep, request: Request, response: Response
 ) -> VersionOut:
-    options = publish_options(body.options, request, owner, process.settings.limits, source={"kind": "merge"})
+    # A mixture that nobody has tried goes live only where its publisher says so.
+    options = publish_options(
+        body.options, request, owner, process.settings.limits, source={"kind": "merge"}, default_alias=None
+    )
     recipe = body.model_dump(exclude={"options"}, exclude_none=True)
     published = await process.merging.merge(owner.tenant, adapter, recipe, options, actor=owner.caller.key_id)
     return version_answer(published, response, versions_path=f"{request.url.path.removesuffix('/merges')}/versions")

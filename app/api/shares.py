@@ -10,7 +10,7 @@ from adapters.identity import MAX_VERSION_NUMBER
 from app.api.auth import Owner, ProcessDep, require_owner
 from app.api.provenance import BaseOut, base_of
 from app.api.schemas import Cursor, Limit, ListOut, answers
-from app.registry import Scope, Version
+from app.registry import Caller, Scope, Version
 from app.services.checks import DEFAULT_LIMIT
 from app.sharing import Share, SharedAdapter
 
@@ -26,12 +26,20 @@ Number = Annotated[int, Path(ge=1, le=MAX_VERSION_NUMBER, description="the versi
 
 class ShareOut(BaseModel):
     recipient: str = Field(description="a tenant's slug; that it is listed does not say that there is such a tenant")
+    recipient_exists: bool | None = Field(
+        description="whether the recipient is a tenant; only a platform key is told, others get null"
+    )
     created_at: datetime
     created_by: str = Field(description="id of the key that shared it")
 
     @classmethod
-    def of(cls, share: Share) -> Self:
-        return cls(recipient=share.recipient, created_at=share.created_at, created_by=share.created_by)
+    def of(cls, share: Share, caller: Caller) -> Self:
+        return cls(
+            recipient=share.recipient,
+            recipient_exists=share.recipient_exists if Scope.ADMIN in caller.scopes else None,
+            created_at=share.created_at,
+            created_by=share.created_by,
+        )
 
 
 class SharedAdapterOut(BaseModel):
@@ -102,7 +110,7 @@ async def share(adapter: str, recipient: str, owner: Writer, process: ProcessDep
         owner.tenant, adapter, recipient, actor=caller.key_id, must_exist=Scope.ADMIN in caller.scopes
     )
     response.status_code = 201 if created else 200
-    return ShareOut.of(made)
+    return ShareOut.of(made, caller)
 
 
 @owned.delete(
@@ -120,7 +128,7 @@ async def list_shares(
     adapter: str, owner: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[ShareOut]:
     page = await process.sharing.list_shares(owner.tenant, adapter, limit=limit, cursor=cursor)
-    return ListOut(data=[ShareOut.of(share) for share in page.data], next_cursor=page.next_cursor)
+    return ListOut(data=[ShareOut.of(share, owner.caller) for share in page.data], next_cursor=page.next_cursor)
 
 
 @shared.get("", summary="List adapters that others share with the tenant", responses=answers(400, 404))

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
+from adapters.identity import DEFAULT_ALIAS
 from app.api.auth import Owner, ProcessDep, require_owner
 from app.api.multipart import ARCHIVE_NAME, OPTIONS_NAME, receive_upload
 from app.api.schemas import VersionOut, answers
@@ -42,7 +43,10 @@ _BODY: dict[str, Any] = {
     summary="Publish a version: the two files that PEFT saves, or a .tar.gz or .zip of their folder",
     responses={
         **answers(404, 409),
-        200: {"model": VersionOut, "description": "these bytes are a version already"},
+        200: {
+            "model": VersionOut,
+            "description": "these bytes are a version already; its alias and description are now as the options say",
+        },
         202: {"model": VersionOut, "description": "`wait` is false: the smoke check goes on"},
     },
     openapi_extra=_BODY,
@@ -60,7 +64,13 @@ async def publish(adapter: str, owner: Writer, process: ProcessDep, request: Req
 
 
 def publish_options(
-    raw: object, request: Request, owner: Owner, limits: LimitSettings, *, source: Mapping[str, Any]
+    raw: object,
+    request: Request,
+    owner: Owner,
+    limits: LimitSettings,
+    *,
+    source: Mapping[str, Any],
+    default_alias: str | None = DEFAULT_ALIAS,
 ) -> PublishOptions:
     """The checked ``options`` of a request that publishes, whatever way the bytes take.
 
@@ -69,7 +79,7 @@ def publish_options(
     """
     host = request.client.host if request.client else None
     admin = Scope.ADMIN in owner.caller.scopes
-    return read_options(raw, limits, admin=admin, source=source, uploaded_from=host)
+    return read_options(raw, limits, admin=admin, source=source, uploaded_from=host, default_alias=default_alias)
 
 
 def version_answer(published: Published, response: Response, *, versions_path: str) -> VersionOut:

@@ -10,7 +10,7 @@ import typer
 from app.cli.arguments import TenantOption, VersionArgument
 from app.cli.client import adapters_path
 from app.cli.connection import Json, Key, Url, connect_as_admin
-from app.cli.output import USAGE, clean_prose, emit_json, emit_record, fail
+from app.cli.output import USAGE, clean_prose, emit_json, emit_record, fail, note
 
 _RECORD = ("name", "state", "state_reason", "rank", "size_bytes", "aliases", "labels", "created_at", "digest")
 _PROVENANCE = (
@@ -60,6 +60,22 @@ def show_version(version: dict[str, Any]) -> None:
     emit_record(record, (*_RECORD, "base", *_PROVENANCE))
     if version.get("card"):
         sys.stdout.write(f"\n{clean_prose(version['card'])}\n")
+
+
+def show_published(version: dict[str, Any]) -> None:
+    """A version that was just published, and what callers get from now on."""
+    show_version(version)
+    adapter, name, aliases = version["adapter"], version["name"], version["aliases"]
+    promote = f"`tenora adapters promote {name}`"
+    if version["state"] != "ready":
+        return
+    if "default" in aliases:
+        note(f"Live: requests for {adapter!r} are now answered by {name}.")
+    elif aliases:
+        named = ", ".join(f"'{adapter}:{alias}'" for alias in aliases)
+        note(f"Requests for {named} are now answered by {name}. Run {promote} to answer {adapter!r} with it too.")
+    else:
+        note(f"No alias names {name} yet. Ask for it as {name!r}; run {promote} to answer {adapter!r} with it.")
 
 
 def describe(

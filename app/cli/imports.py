@@ -8,7 +8,7 @@ import typer
 from app.cli.arguments import AdapterOption, TenantOption
 from app.cli.client import adapters_path
 from app.cli.connection import Json, Key, Url, connect_as_admin
-from app.cli.descriptions import read_labels, show_version
+from app.cli.descriptions import read_labels, show_published
 from app.cli.output import USAGE, emit_json, fail
 from app.cli.push import push
 
@@ -84,4 +84,4 @@ def _import_there(
     if as_json:
         emit_json(version)
     else:
-        show_version(version)
+        show_published(version)

@@ -8,7 +8,7 @@ import typer
 from app.cli.arguments import TenantOption, adapter_name, version_name
 from app.cli.client import adapters_path
 from app.cli.connection import Json, Key, Url, connect_as_admin
-from app.cli.descriptions import read_labels, show_version
+from app.cli.descriptions import read_labels, show_published
 from app.cli.output import emit_json
 
 _WEIGHT = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)", re.ASCII)
@@ -35,7 +35,7 @@ _Sign = Annotated[str | None, typer.Option(help="total or frequency: ties, dare_
 _SvdRank = Annotated[int | None, typer.Option(help="rank of the result: svd")]
 _SvdFull = Annotated[bool | None, typer.Option(help="as PEFT's argument: svd")]
 _Seed = Annotated[int | None, typer.Option(help="of the random numbers: dare_*")]
-_Alias = Annotated[str, typer.Option(help="the alias to move to the new version; empty: none")]
+_Alias = Annotated[str, typer.Option(help="the alias to move to the new version (default: none)")]
 _Labels = Annotated[list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="may be given again")]
 _AllowNoEffect = Annotated[bool, typer.Option("--allow-no-effect", help="also if it answers exactly as the base does")]
 
@@ -49,7 +49,7 @@ def merge(
     svd_rank: _SvdRank = None,
     svd_full_matrices: _SvdFull = None,
     seed: _Seed = None,
-    alias: _Alias = "default",
+    alias: _Alias = "",
     labels: _Labels = None,
     allow_no_effect: _AllowNoEffect = False,
     tenant: TenantOption = None,
@@ -73,4 +73,4 @@ def merge(
     if as_json:
         emit_json(version)
     else:
-        show_version(version)
+        show_published(version)

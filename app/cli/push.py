@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 from app.cli.arguments import AdapterOption, TenantOption
 from app.cli.client import Refused, adapters_path
 from app.cli.connection import Json, Key, Url, connect_as_admin
-from app.cli.descriptions import read_labels, read_object, read_text, show_version
+from app.cli.descriptions import read_labels, read_object, read_text, show_published
 from app.cli.output import USAGE, emit_json, fail, note, stderr
 from app.cli.sending import Sender, Source, bytes_there
 
@@ -74,7 +74,7 @@ def push(
     if as_json:
         emit_json(version)
     else:
-        show_version(version)
+        show_published(version)
 
 
 def _send(sender: Sender, options: dict[str, Any], part_bytes: int | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ _With = Annotated[
     str, typer.Option("--with", metavar="TENANT", parser=tenant_name, help="the tenant that is to use it")
 ]
 
-_SHARE_COLUMNS = {"tenant": "recipient", "since": "created_at", "by key": "created_by"}
+_SHARE_COLUMNS = {"tenant": "recipient", "exists": "recipient_exists", "since": "created_at", "by key": "created_by"}
 _SHARED_COLUMNS = {"model": "name", "versions": "versions", "aliases": "aliases", "since": "shared_at"}
 
 
@@ -27,13 +27,15 @@ def share(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Let another tenant read an adapter and infer with it. Check the name: a slip in it is not reported."""
+    """Let another tenant read an adapter and infer with it."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         made = api.call("PUT", adapters_path(tenant, adapter, "shares", recipient))
     if as_json:
         emit_json(made)
     else:
         emit_table(_SHARE_COLUMNS, [made], empty="")
+    if made["recipient_exists"] is None:
+        note(f"Check the name {recipient!r}: a tenant's key is not told which tenants exist.")
 
 
 def unshare(

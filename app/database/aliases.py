@@ -5,8 +5,11 @@ from typing import Any
 from sqlalchemy import Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from adapters.identity import MAX_VERSION_NUMBER
 from app.database.tables import adapters, alias_history, alias_targets, aliases, versions
-from app.registry import Alias, AliasChange
+from app.registry import Alias, AliasChange, VersionState
+
+_CHUNK = 100
 
 
 async def list_aliases(connection: AsyncConnection, adapter_id: int, *, after: str, limit: int) -> list[Alias]:
@@ -50,6 +53,26 @@ async def list_changes(
         .limit(limit)
     )
     return [_change(row) for row in await connection.execute(statement)]
+
+
+async def last_ready_target(connection: AsyncConnection, adapter_id: int, alias: str) -> tuple[int, int] | None:
+    """Id and number of the ready version that an alias of this name pointed at last, before whatever it points at now.
+
+    Of a split's versions the newest. None if no version that it ever pointed at is ready.
+    """
+    statement = select(versions.c.id, versions.c.number).where(
+        versions.c.adapter_id == adapter_id, versions.c.state == VersionState.READY
+    )
+    ready = {row.number: row.id for row in await connection.execute(statement)}
+    if not ready:
+        return None
+    below = MAX_VERSION_NUMBER
+    while changes := await list_changes(connection, adapter_id, alias, below=below, limit=_CHUNK):
+        for change in changes:
+            if served := ready.keys() & (change.targets or {}).keys():
+                return ready[max(served)], max(served)
+        below = changes[-1].revision
+    return None
 
 
 def _change(row: Row[Any]) -> AliasChange:

@@ -7,12 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import audit
 from app.database.tables import adapters, canaries, canary_figures, tenants, versions
 from app.registry import Canary, CanaryState, VersionState
 
+_INSERTS: Mapping[str, Any] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
 _baseline = versions.alias("baseline")
 _candidate = versions.alias("candidate")
 _SHOWN: Select[Any] = (
@@ -198,8 +200,34 @@ async def add_figures(
     await connection.execute(update(canary_figures).where(*here).values(**total, updated_at=at))
 
 
+async def add_sample(
+    connection: AsyncConnection,
+    canary_id: int,
+    revision: int,
+    version_id: int,
+    recipient_id: int,
+    counts: Counts,
+    *,
+    at: datetime,
+) -> None:
+    """Write down the one answer that a recipient of a share is judged by, unless some node has done so already."""
+    row = {
+        "canary_id": canary_id,
+        "revision": revision,
+        "version_id": version_id,
+        # In place of a node: whichever node comes first writes the row.
+        "node": f"recipient {recipient_id}",
+        "requests": counts.requests,
+        "errors": counts.errors,
+        "empties": counts.empties,
+        "ttft": list(counts.ttft),
+        "updated_at": at,
+    }
+    await connection.execute(_INSERTS[connection.dialect.name](canary_figures).values(row).on_conflict_do_nothing())
+
+
 async def read_figures(connection: AsyncConnection, canary_id: int) -> NodeCounts:
-    """What every node has counted of a canary."""
+    """What every node has counted of a canary, and the sample of every recipient."""
     return (await _figures(connection, canary_figures.c.canary_id == canary_id))[canary_id]
 
 

@@ -101,6 +101,21 @@ def resolve(connection: Connection, tenant_id: int, name: ModelName) -> list[Can
     return [_candidate(row, name) for row in connection.execute(statement, parameters)]
 
 
+def alias_names(connection: Connection, tenant_id: int, slug: str, limit: int) -> list[str]:
+    """The aliases of the tenant's own adapter, by name; none if there is no such adapter.
+
+    For ``Database.lookup``.
+    """
+    statement = (
+        select(aliases.c.name)
+        .join(adapters, aliases.c.adapter_id == adapters.c.id)
+        .where(adapters.c.tenant_id == tenant_id, adapters.c.slug == slug, adapters.c.deleted_at.is_(None))
+        .order_by(aliases.c.name)
+        .limit(limit)
+    )
+    return list(connection.execute(statement).scalars())
+
+
 def _candidate(row: Row[Any], name: ModelName) -> Candidate:
     by_alias = name.alias is not None
     version = ResolvedVersion(

@@ -26,6 +26,9 @@ _SHARED: Select[Any] = (
     .join(tenants, adapters.c.tenant_id == tenants.c.id)
     .where(adapters.c.deleted_at.is_(None), tenants.c.deleted_at.is_(None), tenants.c.disabled.is_(False))
 )
+_LISTED: Select[Any] = select(shares, tenants.c.id.label("recipient_id")).join_from(
+    shares, tenants, (shares.c.tenant_id == tenants.c.id) & tenants.c.deleted_at.is_(None), isouter=True
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ async def put_share(connection: AsyncConnection, new: NewShare) -> tuple[Share, 
                 created_by=new.created_by,
             )
         )
-    row = (await connection.execute(select(shares).where(*here))).one()
+    row = (await connection.execute(_LISTED.where(*here))).one()
     return _share(row), changed.rowcount == 0
 
 
@@ -79,7 +82,7 @@ async def count_shares(connection: AsyncConnection, adapter_id: int) -> int:
 
 async def list_shares(connection: AsyncConnection, adapter_id: int, *, after: str, limit: int) -> list[Share]:
     """An adapter's shares with a recipient above ``after``, by recipient."""
-    statement = select(shares).where(shares.c.adapter_id == adapter_id, shares.c.recipient > after)
+    statement = _LISTED.where(shares.c.adapter_id == adapter_id, shares.c.recipient > after)
     return [_share(row) for row in await connection.execute(statement.order_by(shares.c.recipient).limit(limit))]
 
 
@@ -125,4 +128,5 @@ async def _with_ready_versions(connection: AsyncConnection, rows: Sequence[Row[A
 
 
 def _share(row: Row[Any]) -> Share:
-    return Share(recipient=row.recipient, created_at=row.created_at, created_by=row.created_by)
+    exists = row.recipient_id is not None
+    return Share(row.recipient, recipient_exists=exists, created_at=row.created_at, created_by=row.created_by)

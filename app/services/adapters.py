@@ -11,7 +11,7 @@ from app.clock import Clock, utc_now
 from app.database import adapters as stored
 from app.database import audit
 from app.database import versions as stored_versions
-from app.database.resolution import Candidate
+from app.database.resolution import Candidate, alias_names
 from app.database.session import Database
 from app.errors import AdapterNotReady, AdapterQuarantined, AdapterRetired, NotFound, TenoraError, WrongBase
 from app.filters import ANY, VersionFilter
@@ -62,6 +62,14 @@ class AdapterService:
             return servable[0].version
         point = random_point() if user is None else sticky_point(_identity(servable[0].version), user)
         return choose([(candidate.version, candidate.weight) for candidate in servable], point)
+
+    async def alias_names(self, tenant_id: int, adapter: str, *, limit: int) -> list[str]:
+        """The first aliases of the tenant's own adapter, by name; none if there is no such adapter.
+
+        Raises:
+            RegistryUnavailable
+        """
+        return await self._database.lookup(lambda connection: alias_names(connection, tenant_id, adapter, limit))
 
     def _refusal(self, candidate: Candidate) -> TenoraError | None:
         """Why a version cannot be served here; None if it can."""

@@ -18,7 +18,7 @@ from app.database.versions import newest_ready
 from app.errors import Conflict, InvalidRequest, NotFound
 from app.registry import Adapter, Alias, AliasChange, CanaryState, Page
 from app.services.adapters import adapter_or_404
-from app.services.alias_checks import alias_or_404, ready_versions, written
+from app.services.alias_checks import alias_or_404, check_alias_room, point_alias, ready_versions, written
 from app.services.canary.canaries import CanaryReport, newest_report
 from app.services.checks import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
 from app.services.preconditions import Precondition
@@ -26,7 +26,6 @@ from app.services.tenants import tenant_or_404
 
 MAX_WEIGHT = 10_000
 MAX_TARGETS = 10
-MAX_ALIASES = 100
 
 _WHOLE = 100
 _NUMBER = re.compile("[1-9][0-9]{0,9}", re.ASCII)
@@ -123,11 +122,13 @@ class AliasService:
             found = await stored.find_alias(connection, line.id, alias)
             precondition.check(None if found is None else found.revision)
             ids = await ready_versions(connection, line, self._base_digest, weights)
-            if found is None and await stored_aliases.count_aliases(connection, line.id) >= MAX_ALIASES:
-                raise Conflict(f"the adapter {adapter!r} has {MAX_ALIASES} aliases, allowed {MAX_ALIASES}")
+            if found is None:
+                await check_alias_room(connection, line.id, line.name)
             if found is None or found.canary_id is not None or dict(found.targets) != dict(weights):
                 action = "move" if len(weights) == 1 else "split"
-                await self._move(connection, line, alias, found, weights, ids, action=action, actor=actor)
+                await point_alias(
+                    connection, line, alias, found, weights, ids, action=action, actor=actor, at=self._clock()
+                )
             return await self._report(connection, line, alias), found is None
 
     async def roll_back(
@@ -150,7 +151,9 @@ class AliasService:
                 ids = await ready_versions(connection, line, self._base_digest, weights)
             except NotFound as error:
                 raise Conflict(f"cannot roll back: {error.message}", param="alias") from None
-            await self._move(connection, line, alias, found, weights, ids, action="rollback", actor=actor)
+            await point_alias(
+                connection, line, alias, found, weights, ids, action="rollback", actor=actor, at=self._clock()
+            )
             return await self._report(connection, line, alias)
 
     async def delete(self, tenant: str, adapter: str, alias: str, *, precondition: Precondition, actor: str) -> None:
@@ -177,32 +180,6 @@ class AliasService:
                 subject=f"{adapter}:{alias}",
                 before={"targets": written(found.targets)},
             )
-
-    async def _move(
-        self,
-        connection: AsyncConnection,
-        line: Adapter,
-        alias: str,
-        found: Alias | None,
-        weights: Mapping[int, int],
-        ids: Mapping[int, int],
-        *,
-        action: str,
-        actor: str,
-    ) -> None:
-        now = self._clock()
-        targets = {ids[number]: weight for number, weight in weights.items()}
-        await stored.set_targets(connection, line.id, alias, targets, at=now, actor=actor, action=action)
-        await audit.record(
-            connection,
-            at=now,
-            actor=actor,
-            action=f"alias.{action}",
-            tenant=line.tenant,
-            subject=f"{line.name}:{alias}",
-            before=None if found is None else {"targets": written(found.targets)},
-            after={"targets": written(weights)},
-        )
 
     async def _before(self, connection: AsyncConnection, line: Adapter, alias: Alias) -> dict[int, int]:
         """Where a rollback leads.

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,7 +12,7 @@ from app.database import audit
 from app.database import versions as stored
 from app.database.session import Database
 from app.errors import UnsupportedField
-from app.registry import Version
+from app.registry import Adapter, Version
 from app.services.adapters import adapter_or_404, version_or_404
 from app.services.labels import checked_card, checked_labels, checked_training_run
 from app.services.prompts.chat import ChatPrompts
@@ -50,22 +51,7 @@ class DescriptionService:
         async with self._database.write() as connection:
             line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
             old = await version_or_404(connection, line, number)
-            before, after = _described(old), _described(old) | checked
-            if "defaults" in checked:
-                after["defaults"] = replaced_defaults(before["defaults"], checked["defaults"], admin=admin)
-            if after == before:
-                return old
-            await _write(connection, old.key.version_id, after)
-            await audit.record(
-                connection,
-                at=self._clock(),
-                actor=actor,
-                action="version.describe",
-                tenant=tenant,
-                subject=f"{adapter}@{number}",
-                before=_differences(before, after),
-                after=_differences(after, before),
-            )
+            await apply_description(connection, line, old, checked, admin=admin, actor=actor, at=self._clock())
             return await version_or_404(connection, line, number)
 
     def _checked(self, changes: Mapping[str, Any], seen: Version, *, admin: bool) -> dict[str, Any]:
@@ -85,6 +71,41 @@ class DescriptionService:
             if field not in checks:
                 raise UnsupportedField(f"found the field {field[:80]!r}, allowed {', '.join(checks)}", param=field[:80])
         return {field: checks[field](raw) for field, raw in changes.items()}
+
+
+async def apply_description(
+    connection: AsyncConnection,
+    line: Adapter,
+    version: Version,
+    checked: Mapping[str, Any],
+    *,
+    admin: bool,
+    actor: str,
+    at: datetime,
+) -> None:
+    """Replace checked fields of a version, with an audit row if any differs. The tenant's row must be locked.
+
+    Args:
+        checked: any of ``labels``, ``card``, ``training_run`` and ``defaults``.
+        admin: whether a platform key asks, which may set a chat template.
+    """
+    before = _described(version)
+    after = before | dict(checked)
+    if "defaults" in checked:
+        after["defaults"] = replaced_defaults(before["defaults"], checked["defaults"], admin=admin)
+    if after == before:
+        return
+    await _write(connection, version.key.version_id, after)
+    await audit.record(
+        connection,
+        at=at,
+        actor=actor,
+        action="version.describe",
+        tenant=line.tenant,
+        subject=f"{line.name}@{version.number}",
+        before=_differences(before, after),
+        after=_differences(after, before),
+    )
 
 
 async def _write(connection: AsyncConnection, version_id: int, after: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from app.registry import Caller, ResolvedVersion
 from app.services.adapters import AdapterService
 from app.services.bodies import checks, lorax, lorax_answers
 from app.services.bodies.openai import chat_body, completion_body
-from app.services.canary.outcomes import Outcomes
+from app.services.canary.outcomes import Asked, Outcomes
 from app.services.deletion.readers import Readers
 from app.services.limits.service import LimitService
 from app.services.metering.meter import Meter
@@ -114,7 +114,7 @@ class InferenceService:
             filled = apply_defaults(endpoint, checked, target.defaults, longest=self._longest)
             prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
             request = _request(caller, request_id, endpoint, filled, target, prompt=prompt, deadline_s=deadline_s)
-            return await self._answer(caller, request, target)
+            return await self._answer(caller, request, target, body)
 
     async def generate(
         self,
@@ -138,7 +138,7 @@ class InferenceService:
                 wanted = self._filled(body, target, stream)
             request = _request(caller, request_id, Endpoint.COMPLETIONS, wanted.body, target, deadline_s=deadline_s)
             try:
-                served = await self._answer(caller, request, target)
+                served = await self._answer(caller, request, target, body)
             except InvalidRequest as error:
                 raise lorax.in_lorax_words(error) from None
         answer, special, texts = served.answer, self._engine.special_token_ids, self._engine.token_texts
@@ -182,7 +182,12 @@ class InferenceService:
             longest=self._longest,
         )
 
-    async def _answer(self, caller: Caller, request: EngineRequest, target: _Target) -> Served:
+    async def _answer(self, caller: Caller, request: EngineRequest, target: _Target, body: Mapping[str, Any]) -> Served:
+        """Answer a request whose limits are still to be checked.
+
+        Args:
+            body: as the caller sent it.
+        """
         if self._traffic and target.resolved:
             self._traffic.requested(target.resolved)
         if self._prefetcher and target.key:
@@ -191,7 +196,10 @@ class InferenceService:
             permit = await self._limiting.admit(caller, request, target.resolved) if self._limiting else None
         if permit and permit.rendered:
             request = replace(request, rendered=permit.rendered)
-        work = self._outcomes.observed(target.resolved, request.request_id, self._engine.answer(request))
+        recipient_id = None if target.resolved and target.resolved.owner == caller.tenant_slug else caller.tenant_id
+        work = self._outcomes.observed(
+            target.resolved, request.request_id, self._engine.answer(request), Asked.of(body, recipient_id)
+        )
         if self._meter:
             work = self._meter.metered(caller, request, work, permit=permit)
         try:

@@ -4,13 +4,14 @@ import time
 from dataclasses import dataclass
 
 from adapters.errors import InvalidName
-from adapters.identity import DEFAULT_ALIAS, parse_model_name
+from adapters.identity import DEFAULT_ALIAS, ModelName, parse_model_name
 from app.errors import Forbidden, NotFound
 from app.registry import Caller, ResolvedVersion
 from app.services.adapters import AdapterService
 from app.services.sharing import SharingService
 
 _PAGE = 200
+_SHOWN_ALIASES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,20 @@ async def resolve_name(adapters: AdapterService, caller: Caller, name: str, user
     try:
         return await adapters.resolve(tenant_id, parsed, user)
     except NotFound as error:
-        error.foreign = not own
-        raise
+        names = await _other_names(adapters, tenant_id, parsed) if own else ""
+        raise NotFound(f"{error.message}{names}", param=error.param, foreign=not own) from None
+
+
+async def _other_names(adapters: AdapterService, tenant_id: int, name: ModelName) -> str:
+    """What the caller's own adapter can be called instead; empty if there is no such adapter, or it has no alias."""
+    if name.alias is None:
+        return ""
+    aliases = await adapters.alias_names(tenant_id, name.adapter, limit=_SHOWN_ALIASES + 1)
+    if not aliases:
+        return ""
+    listed = ", ".join(f"{name.adapter}:{alias}" for alias in aliases[:_SHOWN_ALIASES])
+    more = ", ..." if len(aliases) > _SHOWN_ALIASES else ""
+    return f": {name.adapter!r} has no alias {name.alias!r}. Use one that it has: {listed}{more}"
 
 
 def allow(caller: Caller, name: str) -> None:

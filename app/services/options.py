@@ -18,11 +18,13 @@ class PublishOptions:
     """What an uploader may say beside the files.
 
     Attributes:
-        alias: the alias to move to the version once it is ready; None moves none.
+        alias: the one alias to move to the version once it is ready; None moves none.
         card: free text about the version.
         defaults: checked adapter defaults, see :mod:`app.services.prompts.defaults`.
         allow_no_effect: keep a version that answers exactly as the base does.
         wait: whether the call returns after the smoke check, or at once.
+        given: names of the fields that the uploader wrote; the others have their defaults.
+        admin: whether a platform key publishes, which may set a chat template.
         source, uploaded_from: see :class:`app.registry.Provenance`; never the uploader's words.
     """
 
@@ -33,6 +35,8 @@ class PublishOptions:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     allow_no_effect: bool = False
     wait: bool = True
+    given: frozenset[str] = frozenset()
+    admin: bool = False
     source: Mapping[str, Any] = field(default_factory=lambda: {"kind": "upload"})
     uploaded_from: str | None = None
 
@@ -44,6 +48,7 @@ def read_options(
     admin: bool,
     source: Mapping[str, Any],
     uploaded_from: str | None,
+    default_alias: str | None = DEFAULT_ALIAS,
 ) -> PublishOptions:
     """Check an ``options`` object.
 
@@ -51,6 +56,7 @@ def read_options(
         raw: parsed JSON; every field may be missing. ``"alias": null`` moves no alias.
         admin: whether a platform key asks, which may set a chat template.
         source, uploaded_from: see :class:`app.registry.Provenance`.
+        default_alias: the alias to move where ``raw`` names none.
 
     Raises:
         InvalidRequest, Forbidden
@@ -64,7 +70,7 @@ def read_options(
                 f"options: found the field {str(name)[:80]!r}, allowed {', '.join(_FIELDS)}",
                 param=f"options.{name}"[:80],
             )
-    alias = raw.get("alias", DEFAULT_ALIAS)
+    alias = raw.get("alias", default_alias)
     training_run = raw.get("training_run")
     return PublishOptions(
         alias=None if alias is None else parse_slug(_text("alias", alias), field="alias"),
@@ -74,6 +80,8 @@ def read_options(
         defaults=checked_defaults(raw.get("defaults", {}), limits=limits, admin=admin),
         allow_no_effect=_flag("allow_no_effect", raw.get("allow_no_effect", False)),
         wait=_flag("wait", raw.get("wait", True)),
+        given=frozenset(raw),
+        admin=admin,
         source=source,
         uploaded_from=uploaded_from,
     )

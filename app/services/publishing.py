@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from adapters.errors import AdapterRejected
 from adapters.identity import content_digest, parse_adapter_slug
 from adapters.sandbox import validate_in_child
@@ -23,8 +25,11 @@ from app.database import audit, versions
 from app.database.session import Database
 from app.database.versions import NewVersion
 from app.errors import AdapterQuarantined
-from app.registry import Provenance, Version, VersionState
+from app.registry import Adapter, Provenance, Version, VersionState
+from app.services.adapters import adapter_or_404, version_or_404
+from app.services.alias_checks import check_alias_room, point_alias, ready_versions
 from app.services.deletion.blobs import BlobService
+from app.services.descriptions import apply_description
 from app.services.options import PublishOptions
 from app.services.prompts.chat import ChatPrompts
 from app.services.quotas import check_room, enforce_quota
@@ -38,6 +43,7 @@ logger = logging.getLogger(__name__)
 #: Validators that run at the same time; they compete with the engine for cores.
 _VALIDATORS = 2
 _MAX_PEFT_VERSION = 40
+_WHOLE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +93,17 @@ class PublishingService:
     ) -> Published:
         """Check the files, store them, try them on the engine, and make them the adapter's next version.
 
+        Bytes that are a version already make no new one: its alias is moved, and its labels, card, training run and
+        defaults become those that the options give.
+
         Returns with the version ready, or ``validating`` if the options say not to wait.
 
         Raises:
             AdapterRejected: with every reason; refused by the gate only the audit trail knows of it, refused on the
                 engine it is a version in the state ``rejected``.
             AdapterQuarantined: these bytes are a version that failed to load.
+            Conflict: these bytes are a version that cannot get the alias now; or the adapter has too many aliases.
+            WrongBase: these bytes are a version that was checked against another base.
             InvalidRequest: the options' chat template does not render.
             ValidationFailed, StoreUnavailable, DiskFull
             QuotaExceeded: with every limit that is to blame; see :mod:`app.services.quotas`.
@@ -107,15 +118,18 @@ class PublishingService:
             raise
         manifest = parse_object(await asyncio.to_thread(upload.config.path.read_bytes))
         await self._store_files(upload)
-        published = await self._register(tenant, adapter, self._version(upload, summary, manifest, options, actor))
+        new = self._version(upload, summary, manifest, options, actor)
+        published = await self._register(tenant, adapter, new, options.alias)
         # Costs a look each, unless a deletion took the same bytes away since they were stored.
         await self._blobs.settled((upload.config.digest, upload.weights.digest))
         await self._store_files(upload)
-        if published.version.state is not VersionState.VALIDATING:
-            return published
-        trial = self._trials.begin(tenant, published.version)
-        # The trial goes on if whoever waits goes away.
-        return Published(await asyncio.shield(trial), published.created) if options.wait else published
+        version, created = published.version, published.created
+        if version.state is VersionState.VALIDATING:
+            trial = self._trials.begin(tenant, version)
+            if options.wait:
+                # The trial goes on if its caller goes away.
+                version = await asyncio.shield(trial)
+        return Published(version if created else await self._republish(tenant, version, options, actor), created)
 
     async def _validate(self, upload: Upload) -> Summary:
         async with self._validators:
@@ -165,7 +179,7 @@ class PublishingService:
             defaults=options.defaults,
         )
 
-    async def _register(self, tenant: str, adapter: str, new: NewVersion) -> Published:
+    async def _register(self, tenant: str, adapter: str, new: NewVersion, alias: str | None) -> Published:
         async with self._database.write() as connection:
             owner = await tenant_or_404(connection, tenant, lock=True)
             adapter_id = await stored.ensure_adapter(connection, owner, adapter, at=new.created_at)
@@ -175,6 +189,8 @@ class PublishingService:
                 return _known(known)
             size = new.config_bytes + new.weights_bytes
             await enforce_quota(connection, owner, adapter_id, size=size, rank=new.rank)
+            if alias is not None and await stored.find_alias(connection, adapter_id, alias) is None:
+                await check_alias_room(connection, adapter_id, adapter)
             version = await versions.insert_version(connection, adapter_id, new)
             await audit.record(
                 connection,
@@ -186,6 +202,34 @@ class PublishingService:
                 after={"digest": digest, "rank": new.rank, "source": dict(new.provenance.source)},
             )
             return Published(version, created=True)
+
+    async def _republish(self, tenant: str, version: Version, options: PublishOptions, actor: str) -> Version:
+        """Give a version that was there what this upload says of it: all of it, or nothing."""
+        described = {"labels": options.labels, "card": options.card, "training_run": options.training_run}
+        described["defaults"] = options.defaults
+        given = {name: value for name, value in described.items() if name in options.given}
+        async with self._database.write() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), version.adapter)
+            found = await version_or_404(connection, line, version.number)
+            if options.alias is not None:
+                await self._move_alias(connection, line, found, options.alias, actor)
+            await apply_description(connection, line, found, given, admin=options.admin, actor=actor, at=self._clock())
+            return await version_or_404(connection, line, version.number)
+
+    async def _move_alias(
+        self, connection: AsyncConnection, line: Adapter, version: Version, alias: str, actor: str
+    ) -> None:
+        if version.state is VersionState.VALIDATING and version.provenance.source.get("alias") == alias:
+            return  # the trial moves it
+        ids = await ready_versions(connection, line, self._base.digest, (version.number,))
+        found = await stored.find_alias(connection, line.id, alias)
+        if found is None:
+            await check_alias_room(connection, line.id, line.name)
+        elif found.canary_id is None and set(found.targets) == {version.number}:
+            return
+        weights = {version.number: _WHOLE}
+        now = self._clock()
+        await point_alias(connection, line, alias, found, weights, ids, action="publish", actor=actor, at=now)
 
     async def _record_rejection(
         self, tenant: str, adapter: str, upload: Upload, error: AdapterRejected, actor: str

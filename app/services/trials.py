@@ -120,10 +120,11 @@ class TrialService:
             owner = await find_tenant(connection, tenant, lock=True)
             line = await stored.find_adapter(connection, owner, version.adapter) if owner else None
             if line and await versions.settle_version(connection, version_id, VersionState.READY):
-                moved = _aliases_to_move(line, version)
-                for alias in moved:
+                alias = _alias_to_move(line, version)
+                if alias is not None:
                     await self._move(connection, line.id, alias, version)
-                await self._record(connection, tenant, version, "version.ready", dict.fromkeys(moved, version.number))
+                moved = {} if alias is None else {alias: version.number}
+                await self._record(connection, tenant, version, "version.ready", moved)
             shown = await versions.find_version(connection, line.id, version.number) if line else None
         logger.info("version %d is %s after %s", version_id, shown.state if shown else "gone", self._clock() - now)
         return shown or version
@@ -167,13 +168,12 @@ class TrialService:
         )
 
 
-def _aliases_to_move(line: Adapter, version: Version) -> list[str]:
-    wanted = {version.provenance.source.get("alias", DEFAULT_ALIAS)} - {None}
-    if DEFAULT_ALIAS not in line.aliases:
-        # There is always a default once a version is ready.
-        wanted.add(DEFAULT_ALIAS)
+def _alias_to_move(line: Adapter, version: Version) -> str | None:
+    alias: str | None = version.provenance.source.get("alias", DEFAULT_ALIAS)
+    if alias is None:
+        return None
     # Of two uploads at once the older may be ready last: it does not take the alias back.
-    return sorted(alias for alias in wanted if max(line.aliases.get(alias, {0: 0})) < version.number)
+    return alias if max(line.aliases.get(alias, {0: 0})) < version.number else None
 
 
 def refusals(result: SmokeResult, version: Version) -> tuple[Reason, ...]:

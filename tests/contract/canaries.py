@@ -47,11 +47,13 @@ class Place:
             monotonic=self.node.clock.monotonic,
         )
 
-    async def answer(self, good: int, *, errors: int = 0, empties: int = 0, candidate: bool = True) -> None:
-        """Let this server answer so many requests of the canary on ``stable``."""
+    async def answer(
+        self, good: int = 0, *, errors: int = 0, empties: int = 0, candidate: bool = True, recipient: int | None = None
+    ) -> None:
+        """Let this server answer so many requests of the canary on ``stable``: the owner's, or a recipient's."""
         canary = (await report(self.node)).canary
         version_id = canary.candidate_id if candidate else canary.baseline_id
-        window = Window(canary.id, canary.revision, version_id)
+        window = Window(canary.id, canary.revision, version_id, recipient)
         for count, outcome in ((good, {}), (errors, {"error": True}), (empties, {"empty": True})):
             for _ in range(count):
                 self.outcomes.count(window, **outcome)

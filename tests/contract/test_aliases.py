@@ -174,7 +174,7 @@ async def test_versions_of_another_base_are_refused(node: Node) -> None:
 
 
 async def test_an_adapter_has_only_so_many_aliases(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.services.aliases.MAX_ALIASES", 3)
+    monkeypatch.setattr("app.services.alias_checks.MAX_ALIASES", 3)
     await three_versions(node)
     for number in range(2):
         await put(node, f"a{number}", {1: 100})

@@ -209,3 +209,29 @@ async def test_figures_that_could_not_be_written_are_kept(place: Place, monkeypa
     await place.answer(1)
     await place.runner.flush()
     assert (await report(place.node)).candidate.requests == 8
+
+
+async def test_a_recipient_is_one_sample_on_all_servers_together(place: Place, other_place: Place) -> None:
+    await start(place.node)
+    for _ in range(3):
+        for server in (place, other_place):
+            await server.answer(errors=10, empties=10, recipient=77)
+            await server.runner.tick()
+    shown = await report(place.node)
+    assert (shown.canary.state, shown.candidate.requests, shown.candidate.errors) == (CanaryState.RUNNING, 1, 1)
+
+
+async def test_many_recipients_together_are_evidence(place: Place) -> None:
+    await start(place.node)
+    for recipient in range(100, 120):
+        await place.answer(empties=1, recipient=recipient)
+    await place.runner.tick()
+    assert (await report(place.node)).canary.state is CanaryState.ROLLED_BACK
+
+
+async def test_a_recipient_cannot_carry_a_canary_on(place: Place) -> None:
+    await start(place.node)
+    place.node.clock.advance(61)
+    await place.answer(1000, recipient=77)
+    await place.runner.tick()
+    assert (await report(place.node)).canary.step == 0

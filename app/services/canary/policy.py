@@ -91,8 +91,8 @@ class Figures:
     """What a version did in a window. They add up over nodes, and subtract to a later part of the window.
 
     Attributes:
-        requests: answers that ended, well or not; requests refused for the caller's fault and those that the caller
-            broke off are not among them.
+        requests: answers that ended, well or not; of a recipient of a share only its first. Not among them are
+            requests refused for the caller's fault and those that the caller broke off.
         errors: of them, those that failed.
         empties: of them, those without text or tool call, or computed from numbers that were not finite.
         ttft: times to first token of streamed answers.

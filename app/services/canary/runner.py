@@ -85,15 +85,11 @@ class CanaryRunner:
             async with self._database.write() as connection:
                 for window, found in taken.items():
                     counts = stored.Counts(found.requests, found.errors, found.empties, found.ttft.counts)
-                    await stored.add_figures(
-                        connection,
-                        window.canary_id,
-                        window.revision,
-                        window.version_id,
-                        self._node,
-                        counts,
-                        at=now,
-                    )
+                    key = (window.canary_id, window.revision, window.version_id)
+                    if window.recipient_id is None:
+                        await stored.add_figures(connection, *key, self._node, counts, at=now)
+                    else:
+                        await stored.add_sample(connection, *key, window.recipient_id, counts, at=now)
         except RegistryUnavailable:
             self._outcomes.put_back(taken)
             raise

@@ -1,7 +1,7 @@
 """Taking versions out of service although, or only unless, something still holds them.
 
-An alias whose last target goes is removed; one that splits its traffic loses that target; ``default`` moves to the
-newest version that is ready, as long as there is one.
+An alias whose last target goes is removed; one that splits its traffic loses that target. ``default`` goes back to
+the ready version that it pointed at last: a version that was never live does not go live by a deletion.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from adapters.identity import DEFAULT_ALIAS
 from app.database import adapters as stored
 from app.database import holders
-from app.database.versions import newest_ready
+from app.database.aliases import last_ready_target
 from app.errors import Conflict
 from app.registry import Adapter
 
@@ -80,8 +80,8 @@ async def release(connection: AsyncConnection, leaving: Leaving, change: Change)
         if not set(targets) & set(leaving.ids) and alias not in canaries:
             continue
         left = without(targets, leaving.ids)
-        if not left and alias == DEFAULT_ALIAS and (newest := await newest_ready(connection, line.id)):
-            left = {newest[1]: _WHOLE}
+        if not left and alias == DEFAULT_ALIAS and (last := await last_ready_target(connection, line.id, alias)):
+            left = {last[1]: _WHOLE}
         await _point(connection, line.id, alias, {ids[number]: weight for number, weight in left.items()}, change)
         changed[alias] = {str(number): weight for number, weight in left.items()}
     return changed

@@ -11,6 +11,7 @@ from adapters.identity import DEFAULT_ALIAS
 from app.clock import Clock, utc_now
 from app.database import adapters as stored
 from app.database import audit
+from app.database.aliases import last_ready_target
 from app.database.holders import change_state
 from app.database.session import Database
 from app.engine.base import Engine
@@ -78,8 +79,9 @@ class RetirementService:
             change = _Change(tenant, version, before, VersionState.READY, actor, self._clock())
             await change.apply(connection, None)
             await change.record(connection, {})
-            if DEFAULT_ALIAS not in line.aliases:
-                # There is always a default once a version is ready.
+            last = await last_ready_target(connection, line.id, DEFAULT_ALIAS)
+            if DEFAULT_ALIAS not in line.aliases and last is not None and last[1] == number:
+                # What retiring it took away.
                 targets, reason = {version.key.version_id: _WHOLE}, f"{version.adapter}@{number} was restored"
                 await stored.set_targets(
                     connection,

@@ -107,8 +107,7 @@ def test_options_beside_an_upload(admin: httpx.Client, unit: Unit, files: PeftFi
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
     published = admin.post(_versions(unit), files=_archive(raw, options))
     assert published.status_code == 201, published.text
-    # The first version that is ready is the default too.
-    assert published.json()["aliases"] == ["canary", "default"]
+    assert published.json()["aliases"] == ["canary"]
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{", b'{"a": 1, "a": 2}', b"\xff"])

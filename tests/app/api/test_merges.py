@@ -58,7 +58,7 @@ def test_a_merge_is_a_version_with_its_recipe(
     assert answer.status_code == 201, answer.text
     version = answer.json()
     assert answer.headers["location"] == "/v1/adapters/merged/versions/1"
-    assert (version["name"], version["state"], version["aliases"]) == ("merged@1", "ready", ["default", "trial"])
+    assert (version["name"], version["state"], version["aliases"]) == ("merged@1", "ready", ["trial"])
     assert version["labels"] == {"kind": "merge"}
     source = version["provenance"]["source"]
     kept = source["recipe"]

@@ -42,6 +42,7 @@ def test_from_sharing_to_revoking(site: Site, unit: Unit, other: Unit, version: 
         assert made.status_code == 201, made.text
         assert made.json() | {"created_at": None} == {
             "recipient": other.slug,
+            "recipient_exists": None,
             "created_at": None,
             "created_by": unit.key.split("_")[1],
         }
@@ -133,7 +134,12 @@ def test_the_platform_is_told_of_a_slip_and_a_tenant_is_not(
     refused = admin.put(f"/admin/tenants/{unit.slug}/{path}")
     assert (refused.status_code, refused.json()["error"]["param"]) == (404, "recipient")
     with site.client(unit.key) as own:
-        assert own.put(f"/v1/{path}").status_code == 201
+        made = own.put(f"/v1/{path}")
+        assert (made.status_code, made.json()["recipient_exists"]) == (201, None)
+        assert own.get("/v1/adapters/pricing/shares").json()["data"][0]["recipient_exists"] is None
+        # What a tenant mistyped a platform key can find.
+        listed = admin.get(f"/admin/tenants/{unit.slug}/adapters/pricing/shares").json()["data"]
+        assert [(share["recipient"], share["recipient_exists"]) for share in listed] == [("nobody-has-this", False)]
         oneself = own.put(f"/v1/adapters/pricing/shares/{unit.slug}")
         assert (oneself.status_code, oneself.json()["error"]["param"]) == (400, "recipient")
         for wrong in ("RETAIL", "re%20tail", "r%D0%B5tail", "retail%00", "x" * 64):

@@ -10,7 +10,7 @@ import pytest
 
 from app.engine.base import SmokeResult
 from app.errors import AdapterLoadFailed, EngineUnavailable
-from tests.app.api.conftest import Site, Unit, parts
+from tests.app.api.conftest import Site, Unit, make_unit, parts
 from tests.app.serving import NoEngine, PeftFiles
 
 
@@ -100,12 +100,59 @@ def test_an_engine_that_does_not_answer_leaves_it_validating(
     assert (publish(client, files).status_code, version(client, 1)["state"]) == (200, "ready")
 
 
-def test_another_alias_is_moved_and_the_first_version_is_the_default_too(
+def test_publishing_moves_only_the_alias_that_it_names(
     client: httpx.Client, files: PeftFiles, other_files: PeftFiles
 ) -> None:
-    assert publish(client, files, alias="canary").json()["aliases"] == ["canary", "default"]
-    assert publish(client, other_files, alias="canary").json()["aliases"] == ["canary"]
-    assert client.get("/v1/adapters/quotes").json()["aliases"] == {"canary": {"2": 100}, "default": {"1": 100}}
+    assert publish(client, files, alias="candidate").json()["aliases"] == ["candidate"]
+    assert publish(client, other_files, alias="candidate").json()["aliases"] == ["candidate"]
+    assert client.get("/v1/adapters/quotes").json()["aliases"] == {"candidate": {"2": 100}}
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("/v1/completions", {"model": "quotes", "prompt": "a"}),
+        ("/v1/chat/completions", {"model": "quotes", "messages": [{"role": "user", "content": "a"}]}),
+        ("/generate", {"inputs": "a", "parameters": {"adapter_id": "quotes"}}),
+    ],
+)
+def test_without_a_default_callers_are_told_the_aliases(
+    site: Site, client: httpx.Client, files: PeftFiles, route: str, body: dict[str, object]
+) -> None:
+    for alias in ("candidate", "next"):
+        assert publish(client, files, alias=alias).status_code in (200, 201)
+    asked = client.post(route, json=body)
+    assert asked.status_code == 404
+    assert "quotes:candidate, quotes:next" in asked.text
+    with site.client(site.admin_key) as admin, site.client(make_unit(admin).key) as stranger:
+        foreign = stranger.post(route, json=body)
+        assert foreign.status_code == 404
+        assert "candidate" not in foreign.text
+    assert client.get("/v1/models/quotes:next").status_code == 200
+
+
+def test_no_version_goes_live_by_being_restored(client: httpx.Client, files: PeftFiles, other_files: PeftFiles) -> None:
+    publish(client, files, alias=None)
+    publish(client, other_files, alias=None)
+    for call in ("retire", "restore"):
+        answer = client.post(f"/v1/adapters/quotes/versions/1/{call}", json={"reason": "x"} if call == "retire" else {})
+        assert answer.status_code == 200, answer.text
+    assert client.get("/v1/adapters/quotes").json()["aliases"] == {}
+
+
+def test_a_restored_version_gets_back_the_default_that_retiring_took(client: httpx.Client, files: PeftFiles) -> None:
+    publish(client, files)
+    assert client.post("/v1/adapters/quotes/versions/1/retire?force=true", json={"reason": "x"}).status_code == 200
+    assert client.get("/v1/adapters/quotes").json()["aliases"] == {}
+    assert client.post("/v1/adapters/quotes/versions/1/restore", json={}).status_code == 200
+    assert client.get("/v1/adapters/quotes").json()["aliases"] == {"default": {"1": 100}}
+
+
+def test_no_version_goes_live_by_a_deletion(client: httpx.Client, files: PeftFiles, other_files: PeftFiles) -> None:
+    publish(client, files)
+    publish(client, other_files, alias="candidate")
+    assert client.delete("/v1/adapters/quotes/versions/1?force=true").is_success
+    assert client.get("/v1/adapters/quotes").json()["aliases"] == {"candidate": {"2": 100}}
 
 
 def test_no_alias_is_moved(client: httpx.Client, files: PeftFiles, other_files: PeftFiles) -> None:

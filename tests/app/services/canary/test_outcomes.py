@@ -12,14 +12,16 @@ from app.engine.base import Answer, EngineEvent, EventStream
 from app.engine.overview import EngineState
 from app.errors import AdapterLoadFailed, EngineUnavailable, InvalidRequest
 from app.registry import ResolvedVersion
-from app.services.canary.outcomes import Outcomes, Window, has_output
+from app.services.canary.outcomes import Asked, Outcomes, Window, has_output
 from app.services.canary.policy import Figures
 from tests.app.serving import NoEngine
 from tests.contract.registry import SettableClock
 
 WINDOW = Window(canary_id=3, revision=17, version_id=8)
+OTHERS = WINDOW._replace(recipient_id=77)
 KEY = VersionKey(8, "c" * 64, "d" * 64, 10, 20)
 DONE = "data: [DONE]\n\n"
+OWN = Asked()
 
 
 def version(canary_id: int | None = 3) -> ResolvedVersion:
@@ -44,24 +46,24 @@ class Place:
         self.clock = SettableClock()
         self.outcomes = Outcomes(self.engine, monotonic=self.clock.monotonic)
 
-    async def observed(self, outcome: Answer | Exception, *, canary_id: int | None = 3) -> Answer:
+    async def observed(self, outcome: Answer | Exception, *, canary_id: int | None = 3, asked: Asked = OWN) -> Answer:
         async def work() -> Answer:
             if isinstance(outcome, Exception):
                 raise outcome
             return outcome
 
-        return await self.outcomes.observed(version(canary_id), "id", work())
+        return await self.outcomes.observed(version(canary_id), "id", work(), asked)
 
-    async def streamed(self, *events: str | Exception | float) -> list[str]:
+    async def streamed(self, *events: str | Exception | float, asked: Asked = OWN) -> list[str]:
         """Read a stream to its end; a number is a pause in seconds."""
-        stream = await self.observed(Stream(events, self.clock))
+        stream = await self.observed(Stream(events, self.clock), asked=asked)
         assert not isinstance(stream, dict)
         return [event async for event in stream]
 
     def counted(self) -> Figures:
         taken = self.outcomes.take()
-        assert set(taken) <= {WINDOW}
-        return taken.get(WINDOW, Figures())
+        assert set(taken) <= {WINDOW, OTHERS}
+        return taken.get(WINDOW, Figures()) + taken.get(OTHERS, Figures())
 
 
 class Stream:
@@ -242,3 +244,61 @@ async def test_what_could_not_be_written_down_is_counted_on(place: Place) -> Non
 def test_an_answer_without_choices_has_no_output() -> None:
     assert not has_output({})
     assert not has_output({"choices": []})
+
+
+MADE_EMPTY = {
+    "bias": ({"logit_bias": {"2": 100}}, {"finish_reason": "stop"}),
+    "words forbidden": ({"bad_words": ["sugar"]}, {"finish_reason": "stop"}),
+    "format": ({"response_format": {"type": "json_object"}}, {"finish_reason": "stop"}),
+    "stop string": ({"stop": [" "]}, {"finish_reason": "stop", "stop_reason": " "}),
+    "stop token": ({"stop_token_ids": [5]}, {"finish_reason": "stop", "stop_reason": 5}),
+    "stop string on the LoRAX route": ({"parameters": {"stop": [" "]}}, {"finish_reason": "stop", "stop_reason": " "}),
+    "one token": ({"max_tokens": 1}, {"finish_reason": "length"}),
+    "one token of a chat": ({"max_completion_tokens": 1}, {"finish_reason": "length"}),
+    "one token on the LoRAX route": ({"parameters": {"max_new_tokens": 1}}, {"finish_reason": "length"}),
+}
+
+
+@pytest.mark.parametrize("name", MADE_EMPTY)
+async def test_an_answer_that_the_caller_made_empty_does_not_count(place: Place, name: str) -> None:
+    body, end = MADE_EMPTY[name]
+    asked = Asked.of(body, None)
+    await place.observed({"choices": [{"index": 0, "text": "", **end}]}, asked=asked)
+    await place.streamed(event(text=" "), event(text="", **end), DONE, asked=asked)
+    assert read(place.counted())[:3] == (0, 0, 0)
+    # With a text the same request is one good answer.
+    await place.observed({"choices": [{"index": 0, "text": "sugar", **end}]}, asked=asked)
+    assert read(place.counted())[:3] == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "end"),
+    [
+        ({"stop": ["\n\n"]}, {"finish_reason": "stop", "stop_reason": None}),
+        ({"max_tokens": 1}, {"finish_reason": "stop"}),
+        ({"max_tokens": 100}, {"finish_reason": "length"}),
+        ({}, {"finish_reason": "stop"}),
+    ],
+)
+async def test_an_answer_that_the_version_left_empty_counts(
+    place: Place, body: dict[str, Any], end: dict[str, Any]
+) -> None:
+    asked = Asked.of(body, None)
+    await place.observed({"choices": [{"index": 0, "text": "", **end}]}, asked=asked)
+    await place.streamed(event(text="", **end), DONE, asked=asked)
+    assert read(place.counted())[:3] == (2, 0, 2)
+
+
+async def test_numbers_that_are_not_finite_count_whatever_the_caller_asked(place: Place) -> None:
+    place.engine.not_finite.add("id")
+    await place.observed(whole(text=""), asked=Asked.of({"logit_bias": {"2": 100}}, None))
+    assert read(place.counted()) == (1, 0, 1, 0)
+
+
+async def test_a_recipient_counts_once_and_its_times_never(place: Place) -> None:
+    asked = Asked.of({}, OTHERS.recipient_id)
+    for _ in range(20):
+        await place.observed(whole(text=""), asked=asked)
+        await place.streamed(9.0, event(text="a"), DONE, asked=asked)
+        place.outcomes.put_back(place.outcomes.take())
+    assert read(place.counted()) == (1, 0, 1, 0)
