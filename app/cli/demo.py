@@ -17,6 +17,7 @@ from app.demo.publish import PublishingFailed, example_calls, publish_demo
 from app.demo.train import Demo, ensure_demo
 from app.settings import Settings
 
+_GENERATION = "override_generation_config"
 _READY_S = 600
 _POLL_S = 0.5
 _POLL_TIMEOUT_S = 30
@@ -26,10 +27,14 @@ _TIMEOUT_S = 600
 
 
 def demo_settings(settings: Settings) -> Settings:
-    """The settings with the dtype that the demo's models were trained in, unless another one was asked for."""
-    if settings.engine.dtype != "auto":
-        return settings
-    return settings.model_copy(update={"engine": settings.engine.model_copy(update={"dtype": "float32"})})
+    """The settings with what suits the demo's small models, unless something else was asked for.
+
+    Their dtype is the one that they were trained in, and they decode greedily: sampled, they garble many answers.
+    """
+    engine = settings.engine
+    dtype = "float32" if engine.dtype == "auto" else engine.dtype
+    extra = {_GENERATION: {"temperature": 0}} | engine.extra_args
+    return settings.model_copy(update={"engine": engine.model_copy(update={"dtype": dtype, "extra_args": extra})})
 
 
 def prepare_demo(settings: Settings, url: str) -> Callable[[], str | None]:

@@ -67,6 +67,7 @@ class EngineInstance:
             Endpoint.COMPLETIONS: (CompletionRequest, state.openai_serving_completion.create_completion, "cmpl"),
             Endpoint.CHAT: (ChatCompletionRequest, state.openai_serving_chat.create_chat_completion, "chatcmpl"),
         }
+        self._greedy = state.openai_serving_completion.default_sampling_params.get("temperature") == 0
         self._renderer = RenderedOnce(state.openai_serving_chat.online_renderer)
         for serving in (state.openai_serving_completion, state.openai_serving_chat):
             serving.online_renderer = self._renderer
@@ -184,7 +185,8 @@ class EngineInstance:
         return Rendered(body, result)
 
     def _asked(self, request: EngineRequest) -> Asked:
-        return Asked.of(request, request.adapter.lora_name if request.adapter else self._base_name)
+        name = request.adapter.lora_name if request.adapter else self._base_name
+        return Asked.of(request, name, greedy=self._greedy)
 
     async def abort(self, request: EngineRequest) -> None:
         """Abort whatever of the request still runs, and count what it had made; what has ended is no error."""

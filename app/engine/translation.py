@@ -23,15 +23,17 @@ class Asked:
     Attributes:
         engine_name, public_name: its model's, for vLLM and for its client.
         form: the field that says which form the answer must have; None if none does.
+        greedy: whether the base decodes greedily where a request names no temperature.
     """
 
     engine_name: str
     public_name: str
     form: str | None = None
+    greedy: bool = False
 
     @classmethod
-    def of(cls, request: EngineRequest, engine_name: str) -> Self:
-        return cls(engine_name, request.model, _form(request.body))
+    def of(cls, request: EngineRequest, engine_name: str, *, greedy: bool = False) -> Self:
+        return cls(engine_name, request.model, _form(request.body), greedy)
 
     def body(self, request: EngineRequest) -> dict[str, Any]:
         """vLLM's request: what the client asks for, under what only the server sets."""
@@ -42,6 +44,8 @@ class Asked:
         }
         if request.prompt is not None:
             own |= {"chat_template": AS_IT_IS, "chat_template_kwargs": {"prompt": request.prompt}}
+        if self.greedy and request.body.get("n", 1) > 1 and "temperature" not in request.body:
+            own["temperature"] = 1.0  # several answers need sampling; OpenAI's default
         return request.body | own
 
     def text(self, message: str) -> str:

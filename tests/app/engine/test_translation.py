@@ -63,3 +63,18 @@ def test_the_server_has_the_last_word_in_a_request() -> None:
         "chat_template": "{{ prompt }}",
         "chat_template_kwargs": {"prompt": "[INST] x [/INST]"},
     }
+
+
+@pytest.mark.parametrize(
+    ("body", "temperature"),
+    [
+        ({"n": 2}, 1.0),
+        ({"n": 2, "temperature": 0.3}, 0.3),
+        ({"n": 1}, None),
+        ({}, None),
+    ],
+)
+def test_several_answers_of_a_greedy_base_are_sampled(body: dict[str, Any], temperature: float | None) -> None:
+    request = EngineRequest("1", Endpoint.CHAT, body, "prices", None, cache_salt="salt")
+    assert Asked.of(request, "7@ab", greedy=True).body(request).get("temperature") == temperature
+    assert Asked.of(request, "7@ab").body(request).get("temperature") == body.get("temperature")
