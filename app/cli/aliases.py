@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.arguments import TenantOption, Yes, adapter_name, seconds, slug, version_name
+from app.cli.arguments import TenantOption, Yes, adapter_name, confirm, no_version, seconds, slug, version_name
 from app.cli.client import adapters_path
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import emit_json, emit_record, emit_table, note
@@ -20,7 +20,7 @@ def _alias_name(text: str) -> str:
 
 def _one_version(text: str) -> str:
     if "@" not in version_name(text):
-        raise typer.BadParameter(f"found {text!r}, allowed ADAPTER@NUMBER")
+        raise no_version(text)
     return text
 
 
@@ -32,8 +32,8 @@ def _weight(text: str) -> tuple[str, int]:
 
 
 def _step(text: str) -> dict[str, int]:
-    weight, _, duration = text.partition(":")
-    if not re.fullmatch(r"[0-9]{1,3}", weight, re.ASCII):
+    weight, colon, duration = text.partition(":")
+    if not colon or not re.fullmatch(r"[0-9]{1,3}", weight, re.ASCII):
         raise typer.BadParameter(f"found {text!r}, allowed PERCENT:DURATION, for example 5:10m")
     return {"weight": int(weight), "seconds": seconds(duration)}
 
@@ -159,7 +159,7 @@ def unalias(
 ) -> None:
     """Delete an alias; its history stays."""
     if not yes:
-        typer.confirm(f"Delete the alias {adapter}:{alias}?", abort=True, err=True)
+        confirm(f"Delete the alias {adapter}:{alias}?")
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", adapters_path(tenant, adapter, "aliases", alias))
     note(f"deleted alias {adapter}:{alias}")

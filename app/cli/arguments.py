@@ -44,6 +44,13 @@ def version_name(text: str) -> str:
     return text
 
 
+def no_version(text: str) -> typer.BadParameter:
+    """The error of an adapter's name where one of its versions must be named."""
+    return typer.BadParameter(
+        f"{text!r} names no version. Write it as ADAPTER@NUMBER; `tenora adapters show ADAPTER` shows the numbers."
+    )
+
+
 def seconds(text: str) -> int:
     """A duration such as 3600, 90s, 15m, 12h or 30d, in seconds."""
     match = _DURATION.fullmatch(text)
@@ -99,3 +106,11 @@ AdapterOption = Annotated[
     str, typer.Option("--adapter", metavar="ADAPTER", parser=adapter_name, help="the adapter's name")
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
+
+
+def confirm(question: str) -> None:
+    """Ask before something is destroyed; without a terminal, or after a no, the command ends."""
+    try:
+        typer.confirm(question, abort=True, err=True)
+    except typer.Abort:
+        fail("nothing was deleted. Add --yes to delete without being asked.")

@@ -23,14 +23,15 @@ class Refused(Exception):
         body: its JSON body, as sent.
         status: the HTTP status.
         reasons: why an upload was refused; empty for other errors.
-        status: HTTP's.
+        param: the field or thing that the error is about, if it says so.
     """
 
     def __init__(self, status: int, body: dict[str, Any], request_id: str | None) -> None:
         self.body, self.status = body, status
-        self.status = status
         error = body.get("error")
         details = error if isinstance(error, dict) else {"message": error}
+        param = details.get("param")
+        self.param: str | None = param if isinstance(param, str) else None
         reasons = details.get("reasons")
         self.reasons = [r for r in reasons if isinstance(r, dict)] if isinstance(reasons, list) else []
         suffix = f", request {request_id}" if request_id else ""

@@ -14,6 +14,7 @@ import httpx
 import typer
 
 from app.cli.client import Api, Refused
+from app.cli.next_steps import next_step
 from app.cli.output import FAILED, UNREACHABLE, USAGE, emit_json_error, fail, show_reasons
 from app.demo.publish import DemoAccess
 
@@ -89,13 +90,19 @@ def _told(address: str, *, as_json: bool) -> Iterator[None]:
             raise typer.Exit(FAILED) from None
         if refused.reasons:
             show_reasons(refused.reasons)
-        fail(str(refused), FAILED)
+        fail(" ".join(filter(None, (str(refused), next_step(refused)))), FAILED)
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-        fail(f"--url {address}: {error}", USAGE)
+        if "://" not in address:
+            fail(f"--url {address} has no scheme. Write http://{address}", USAGE)
+        fail(f"--url {address} is no address of a server ({error}). Write it like {DEFAULT_URL}", USAGE)
     except httpx.TimeoutException:
         fail(f"{address} did not answer in time", UNREACHABLE)
     except httpx.ConnectError as error:
-        fail(f"cannot reach {address}: {error}", UNREACHABLE)
+        fail(
+            f"cannot reach {address}: {error}. Check that the server runs there, or name another with --url or "
+            "TENORA_URL.",
+            UNREACHABLE,
+        )
     except httpx.TransportError as error:
         fail(f"lost the connection to {address}: {error}", UNREACHABLE)
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from adapters.identity import content_digest
-from app.cli.arguments import TenantOption, version_name
+from app.cli.arguments import TenantOption, no_version, version_name
 from app.cli.client import Api, adapters_path
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import FAILED, USAGE, emit_json, emit_line, fail
@@ -25,7 +25,7 @@ _REPR_DIGEST = re.compile(r"(?:.*,)?\s*sha-256=:([A-Za-z0-9+/=]+):.*", re.ASCII)
 
 def _version(text: str) -> str:
     if "@" not in text:
-        raise typer.BadParameter(f"found {text!r}, allowed ADAPTER@NUMBER")
+        raise no_version(text)
     return version_name(text)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import httpx
 import typer
 
-from app.cli.arguments import TenantOption, VersionArgument, Yes
+from app.cli.arguments import TenantOption, VersionArgument, Yes, confirm, no_version
 from app.cli.client import Api, Refused, adapters_path, path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.descriptions import show_version
@@ -45,7 +45,7 @@ def delete(
     name, _, number = adapter.partition("@")
     what = f"version {adapter}" if number else f"adapter {name} with all its versions"
     if not yes:
-        typer.confirm(f"Delete {what}?", abort=True, err=True)
+        confirm(f"Delete {what}?")
     path = adapters_path(tenant, name, "versions", number) if number else adapters_path(tenant, name)
     with connect_as_admin(url, key, as_json=as_json) as api:
         report = api.call("DELETE", f"{path}?force=true" if force else path)
@@ -124,7 +124,7 @@ def _path(tenant: str | None, *deletion: str) -> str:
 def _one(version: str) -> tuple[str, str]:
     name, _, number = version.partition("@")
     if not number:
-        raise typer.BadParameter(f"found {version!r}, allowed ADAPTER@NUMBER")
+        raise no_version(version)
     return name, number
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.arguments import TenantOption, version_name
+from app.cli.arguments import TenantOption, no_version, version_name
 from app.cli.client import adapters_path, path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import emit_json, emit_record, emit_table, note
@@ -17,7 +17,7 @@ _PRELOAD_COLUMNS = {"preload": "name", "versions": "versions", "problem": "probl
 def one_version(text: str) -> str:
     """A version: ``pricing@3``."""
     if "@" not in version_name(text):
-        raise typer.BadParameter(f"found {text!r}, allowed ADAPTER@NUMBER")
+        raise no_version(text)
     return text
 
 

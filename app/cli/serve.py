@@ -57,7 +57,10 @@ def _listen(settings: Settings) -> socket.socket:
         listener.bind((settings.host, settings.port))
     except OSError as error:
         listener.close()
-        fail(f"cannot listen on {settings.host} port {settings.port}: {error.strerror or error}")
+        fail(
+            f"cannot listen on {settings.host} port {settings.port}: {error.strerror or error}. "
+            "Choose another port with --port, or stop the server that has it."
+        )
     return listener
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.arguments import TenantArgument, Yes, number_or_none
+from app.cli.arguments import TenantArgument, Yes, confirm, number_or_none
 from app.cli.client import path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.limits import tenant_limits
@@ -112,7 +112,7 @@ def quota(
 def delete(tenant: TenantArgument, yes: Yes = False, url: Url = None, key: Key = None, as_json: Json = False) -> None:
     """Delete a tenant that has no adapters left, and its keys."""
     if not yes:
-        typer.confirm(f"Delete tenant {tenant}?", abort=True, err=True)
+        confirm(f"Delete tenant {tenant}?")
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", path_of("admin", "tenants", tenant))
     note(f"deleted tenant {tenant}")

@@ -1,0 +1,35 @@
+"""Next steps for people whose command was refused, by the error's status and the thing that it names."""
+
+import re
+from collections.abc import Mapping
+
+from app.cli.client import Refused
+
+_BY_STATUS = {
+    401: "Check --key or TENORA_KEY; an administrator makes keys with `tenora keys create`.",
+    429: "Wait a moment and try again; `tenora limits` shows what is left.",
+    503: "Wait a moment and try again; `tenora engine show` shows what the server does.",
+}
+_MISSING: Mapping[str | None, str] = {
+    "tenant": "`tenora tenants list` shows the tenants.",
+    "recipient": "`tenora tenants list` shows the tenants.",
+    "adapter": "`tenora adapters list` shows the adapters.",
+    "model": "`tenora adapters list` shows the adapters.",
+    "version": "`tenora adapters show ADAPTER` shows its versions.",
+    "alias": "`tenora adapters show ADAPTER` shows its aliases.",
+    "key_id": "`tenora keys list` shows the keys.",
+    "deletion": "`tenora adapters deletions` shows the deletions.",
+}
+_SCOPE = re.compile(r"lacks the scope ([a-z:]+)", re.ASCII)
+
+
+def next_step(refused: Refused) -> str:
+    """One sentence that says what to do now; empty where the error says all that there is to say."""
+    message = str(refused)
+    if refused.status == 404:
+        return _MISSING.get(refused.param, "")
+    if refused.status == 403 and (scope := _SCOPE.search(message)):
+        if scope[1] == "admin":
+            return "Use a platform key: --key or TENORA_KEY."
+        return f"Use a key that has it; an administrator makes one with `tenora keys create --scope {scope[1]}`."
+    return _BY_STATUS.get(refused.status, "")
