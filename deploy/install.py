@@ -4,8 +4,10 @@
 
 Standard library only. uv does the work; it reads nothing of pip's configuration, so pip's own index and
 find-links are handed to it. The CPU build of torch comes from those sources too, or, where they lack it,
-from PyTorch's CPU index. The lock of the CPU leaves out torchvision, torchaudio and torchcodec: plain
-registries have only CUDA builds of them, with which vLLM's CPU build cannot be imported.
+from PyTorch's CPU index. Every file, uv's own included, must have a hash that its lock names.
+
+The lock of the CPU leaves out torchvision, torchaudio and torchcodec: plain registries have only CUDA builds
+of them, with which vLLM's CPU build cannot be imported.
 """
 
 import argparse
@@ -21,7 +23,6 @@ TOOLS = ROOT / ".tools"
 VENV = ROOT / ".venv"
 STAMP = VENV / "tenora-stamp"
 UV = TOOLS / "bin" / "uv"
-UV_VERSION = "0.13.8"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
@@ -44,7 +45,7 @@ def main() -> None:
     if device == "cpu":
         install_torch(environment)
         requirements.append(str(LOCKS / "cpu-torch.txt"))
-    uv(["pip", "sync", "--quiet", "--python", str(python()), *requirements], environment)
+    sync(requirements, environment)
     uv(
         ["pip", "install", "--quiet", "--python", str(python()), "--no-deps", "--no-build-isolation", "-e", str(ROOT)],
         environment,
@@ -89,16 +90,24 @@ def uv_environment(device: str) -> dict[str, str]:
 
 
 def install_uv() -> None:
-    if UV.exists() and UV_VERSION in subprocess.run([UV, "--version"], capture_output=True, text=True).stdout:
+    lock = LOCKS / "uv.txt"
+    version = next(line for line in lock.read_text().splitlines() if line.startswith("uv==")).split()[0][len("uv==") :]
+    if UV.exists() and version in subprocess.run([UV, "--version"], capture_output=True, text=True).stdout:
         return
     subprocess.run([sys.executable, "-m", "venv", str(TOOLS)], check=True)
-    subprocess.run([TOOLS / "bin" / "pip", "install", "--quiet", f"uv=={UV_VERSION}"], check=True)
+    subprocess.run([TOOLS / "bin" / "pip", "install", "--quiet", "--require-hashes", "-r", str(lock)], check=True)
+
+
+def sync(locks: list[str], environment: dict[str, str], interpreter: Path | None = None) -> None:
+    """Make an environment hold what these locks list, and nothing else; a file with another hash ends it."""
+    uv(["pip", "sync", "--quiet", "--require-hashes", "--python", str(interpreter or python()), *locks], environment)
 
 
 def install_torch(environment: dict[str, str]) -> None:
-    install = ["pip", "install", "--quiet", "--python", str(python()), "--no-deps", "-r", str(LOCKS / "cpu-torch.txt")]
+    lock = str(LOCKS / "cpu-torch.txt")
+    install = ["pip", "install", "--quiet", "--require-hashes", "--python", str(python()), "--no-deps", "-r", lock]
     if subprocess.run([UV, *install], env=environment, cwd=ROOT, capture_output=True).returncode != 0:
-        sys.stderr.write("pip's configured sources lack torch's CPU build: taking it from PyTorch's own index\n")
+        sys.stderr.write("pip's sources lack the torch that the lock names: taking it from PyTorch's own index\n")
         uv([*install, "--default-index", TORCH_CPU_INDEX], environment)
 
 

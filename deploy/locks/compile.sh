@@ -1,9 +1,20 @@
 #!/bin/sh
-# The pinned locks from pyproject.toml, one per device. The CPU lock leaves torch to deploy/install.py.
+# The pinned locks from pyproject.toml, one per device, with the hash of every file that may be installed.
+# torch's CPU build has a lock of its own, and so has uv, which installs the others.
 set -eu
 cd "$(dirname "$0")/../.."
 export UV_CUSTOM_COMPILE_COMMAND="make locks"
-common="--quiet --upgrade --python-version 3.11 --python-platform x86_64-manylinux_2_28"
+common="--quiet --upgrade --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28"
 UV_FIND_LINKS="${PIP_FIND_LINKS:-}" "$UV" pip compile pyproject.toml $common --extra cpu --extra dev \
     --override deploy/locks/cpu-overrides.txt --no-emit-package torch -o deploy/locks/cpu.txt
 "$UV" pip compile pyproject.toml $common --extra gpu --extra dev -o deploy/locks/gpu.txt
+echo uv | "$UV" pip compile - $common -o deploy/locks/uv.txt
+version="$(sed -n 's/^torch==//p' deploy/locks/cpu-overrides.txt)+cpu"
+wheel="${PIP_FIND_LINKS:-}/torch-$version-cp311-cp311-manylinux_2_28_x86_64.whl"
+if [ -f "$wheel" ]; then
+    # uv writes no hash of a file in a folder.
+    echo "torch==$version --hash=sha256:$(sha256sum "$wheel" | cut -d ' ' -f 1)" >deploy/locks/cpu-torch.txt
+else
+    echo "torch==$version" | "$UV" pip compile - $common --no-deps \
+        --default-index https://download.pytorch.org/whl/cpu -o deploy/locks/cpu-torch.txt
+fi
