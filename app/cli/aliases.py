@@ -34,7 +34,7 @@ def _weight(text: str) -> tuple[str, int]:
 def _step(text: str) -> dict[str, int]:
     weight, colon, duration = text.partition(":")
     if not colon or not re.fullmatch(r"[0-9]{1,3}", weight, re.ASCII):
-        raise typer.BadParameter(f"found {text!r}, allowed PERCENT:DURATION, for example 5:10m")
+        raise typer.BadParameter(f"{text!r} is no step. Write PERCENT:DURATION, such as 5:10m.")
     return {"weight": int(weight), "seconds": seconds(duration)}
 
 

@@ -10,9 +10,10 @@ from adapters.identity import parse_slug
 from app.cli.client import path_of
 from app.cli.output import USAGE, fail
 
-_DURATION = re.compile(r"(0|[1-9][0-9]{0,9})([smhd]?)", re.ASCII)
+_DURATION = re.compile(r"(0|[1-9][0-9]{0,9})([smhd])", re.ASCII)
+_NUMBER = re.compile(r"(0|[1-9][0-9]{0,9})", re.ASCII)
 _NO_LIMIT, _MAX_DIGITS = "none", 19
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def slug(field: str, text: str) -> str:
@@ -52,10 +53,19 @@ def no_version(text: str) -> typer.BadParameter:
 
 
 def seconds(text: str) -> int:
-    """A duration such as 3600, 90s, 15m, 12h or 30d, in seconds."""
+    """A duration such as 90s, 15m, 12h or 30d, in seconds.
+
+    A bare number is refused: whoever writes 90 for a key's lifetime seldom means seconds.
+
+    Raises:
+        typer.BadParameter
+    """
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise typer.BadParameter(f"found {text!r}, allowed a number with s, m, h or d, for example 12h")
+        if _NUMBER.fullmatch(text):
+            units = ", ".join(f"{text}{unit}" for unit in _UNITS)
+            raise typer.BadParameter(f"{text} has no unit. Write one of {units}: seconds, minutes, hours or days.")
+        raise typer.BadParameter(f"{text!r} is no duration. Write a whole number with s, m, h or d, such as 12h.")
     return int(match[1]) * _UNITS[match[2]]
 
 

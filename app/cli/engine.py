@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.live import Live
 from rich.text import Text
 
+from app.cli.arguments import seconds
 from app.cli.client import Api, path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import clean, emit_json, emit_json_line, emit_line, emit_table, stdout, table_of
@@ -47,6 +48,14 @@ _VERSIONS = {
     "size": "size",
 }
 _PHASES = ("fetch", "stage", "wait", "copy", "total")
+_PAUSE_S = 1
+
+
+def _pause(text: str) -> int:
+    found = seconds(text)
+    if not found:
+        raise typer.BadParameter("0 is no pause. Write 1s or more.")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +82,9 @@ def show(
 
 @app.command()
 def top(
-    interval: Annotated[float, typer.Option(min=0.1, help="seconds between two looks")] = 1.0,
+    interval: Annotated[
+        int | None, typer.Option(metavar="DURATION", parser=_pause, help="between two looks (default: 1s)")
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="look once, and end")] = False,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="most tenants, and most adapters")] = 20,
     url: Url = None,
@@ -83,7 +94,7 @@ def top(
     """Watch slots, tiers, load times and queues until interrupted; with --json one line for each look."""
     console = stdout()
     with connect_as_admin(url, key, as_json=as_json) as api:
-        looks = _looks(api, limit, interval, once=once)
+        looks = _looks(api, limit, interval or _PAUSE_S, once=once)
         if as_json:
             for view in looks:
                 emit_json_line(view)
@@ -96,7 +107,7 @@ def top(
                     screen.update(_drawn(view), refresh=True)
 
 
-def _looks(api: Api, limit: int, interval: float, *, once: bool) -> Iterator[dict[str, Any]]:
+def _looks(api: Api, limit: int, interval: int, *, once: bool) -> Iterator[dict[str, Any]]:
     yield _ask(api, limit)
     while not once:
         time.sleep(interval)

@@ -33,7 +33,10 @@ def create(
     platform: Platform = False,
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="inference, adapters:read, adapters:write or usage:read; repeatable (default: inference)"),
+        typer.Option(
+            help="a tenant's key: inference, adapters:read, adapters:write or usage:read (default: inference); "
+            "a platform key: admin or metrics (default: admin); repeatable"
+        ),
     ] = None,
     expires_in: Annotated[
         int | None, typer.Option(metavar="DURATION", parser=seconds, help="for example 90d (default: never)")
@@ -106,11 +109,19 @@ def rotate(
     path = f"{keys_path(tenant, platform=platform)}{path_of(checked_key_id(key_id), 'rotate')}"
     with connect_as_admin(url, key, as_json=as_json) as api:
         _show_once(api.call("POST", path, {} if grace is None else {"grace_s": grace}), as_json=as_json)
+        if not as_json:
+            old = next((row for row in api.list(keys_path(tenant, platform=platform)) if row["id"] == key_id), {})
+            note(f"the old key {key_id} {_expiry(old)}")
 
 
 def _show_once(created: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         emit_json(created)
         return
-    note(f"key {created.get('id')}; keep it now, it is not shown again:")
+    note(f"key {created.get('id')} {_expiry(created)}; keep it now, it is not shown again:")
     emit_line(str(created.get("key")))
+
+
+def _expiry(key: dict[str, Any]) -> str:
+    at = key.get("expires_at")
+    return f"expires at {at[:19].replace('T', ' ')} UTC" if at else "never expires"

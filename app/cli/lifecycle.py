@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import httpx
 import typer
 
-from app.cli.arguments import TenantOption, VersionArgument, Yes, confirm, no_version
+from app.cli.arguments import TenantOption, VersionArgument, Yes, confirm, no_version, seconds
 from app.cli.client import Api, Refused, adapters_path, path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.descriptions import show_version
@@ -27,6 +27,7 @@ _NODE_COLUMNS = {
 }
 _BLOB_COLUMNS = {"blob": "digest", "gone": "gone_at", "kept": "kept"}
 _POLL_S = 0.3
+_WAIT_S = 30
 
 Force = Annotated[bool, typer.Option("--force", help="also when aliases, canaries or pins hold it: they give it up")]
 
@@ -35,7 +36,12 @@ def delete(
     adapter: VersionArgument,
     tenant: TenantOption = None,
     force: Force = False,
-    wait: Annotated[float, typer.Option(help="seconds to wait until everything is verified gone")] = 30.0,
+    wait: Annotated[
+        int | None,
+        typer.Option(
+            metavar="DURATION", parser=seconds, help="how long to wait until everything is verified gone (default: 30s)"
+        ),
+    ] = None,
     yes: Yes = False,
     url: Url = None,
     key: Key = None,
@@ -49,7 +55,7 @@ def delete(
     path = adapters_path(tenant, name, "versions", number) if number else adapters_path(tenant, name)
     with connect_as_admin(url, key, as_json=as_json) as api:
         report = api.call("DELETE", f"{path}?force=true" if force else path)
-        report = _waited(api, tenant, report, wait)
+        report = _waited(api, tenant, report, _WAIT_S if wait is None else wait)
     _show(report, as_json=as_json)
     if report["state"] == "finished":
         note(f"deleted {what}")
@@ -103,8 +109,8 @@ def restore(
     emit_json(shown) if as_json else show_version(shown)
 
 
-def _waited(api: Api, tenant: str | None, report: dict[str, Any], seconds: float) -> dict[str, Any]:
-    until = time.monotonic() + seconds
+def _waited(api: Api, tenant: str | None, report: dict[str, Any], wait_s: float) -> dict[str, Any]:
+    until = time.monotonic() + wait_s
     while report["state"] != "finished" and time.monotonic() < until:
         time.sleep(_POLL_S)
         try:

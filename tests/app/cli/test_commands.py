@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -68,14 +69,34 @@ def test_a_key_is_the_only_thing_on_stdout_and_works(tenora, tenant):
     assert "not shown again" in result.stderr
     assert tenora.json("adapters", "list", TENORA_KEY=result.stdout.strip()) == []
     (listed,) = tenora.json("keys", "list", "--tenant", tenant)
+    assert f"expires at {listed['expires_at'][:19].replace('T', ' ')} UTC" in result.stderr
     assert listed["scopes"] == ["adapters:read"]
     assert listed["expires_at"] > listed["created_at"]
     assert result.stdout.strip() not in tenora("keys", "list", "--tenant", tenant).stdout
 
 
+def test_the_ends_of_keys_are_printed(tenora, tenant):
+    assert "never expires" in tenora("keys", "create", "ci", "--tenant", tenant).stderr
+    short = tenora("keys", "create", "short", "--tenant", tenant, "--expires-in", "90d")
+    old = next(key for key in tenora.json("keys", "list", "--tenant", tenant) if key["name"] == "short")
+    lifetime = datetime.fromisoformat(old["expires_at"]) - datetime.fromisoformat(old["created_at"])
+    assert lifetime == timedelta(days=90)
+    assert old["expires_at"][:10] in short.stderr
+    rotated = tenora("keys", "rotate", old["id"], "--tenant", tenant, "--grace", "2h")
+    ends = {
+        key["id"]: key["expires_at"][:19]
+        for key in tenora.json("keys", "list", "--tenant", tenant)
+        if key["name"] == "short"
+    }
+    assert len(ends) == 2
+    for end in ends.values():
+        assert f"expires at {end.replace('T', ' ')} UTC" in rotated.stderr
+    assert f"the old key {old['id']} expires at {ends[old['id']].replace('T', ' ')} UTC" in rotated.stderr
+
+
 def test_keys_are_rotated_and_revoked(tenora, tenant):
     old = tenora.json("keys", "create", "app", "--tenant", tenant, "--scope", "adapters:read")
-    new = tenora.json("keys", "rotate", old["id"], "--tenant", tenant, "--grace", "0")
+    new = tenora.json("keys", "rotate", old["id"], "--tenant", tenant, "--grace", "0s")
     assert new["id"] != old["id"]
     assert "401" in tenora("adapters", "list", exit_code=1, TENORA_KEY=old["key"]).stderr
     tenora("keys", "revoke", new["id"], "--tenant", tenant)

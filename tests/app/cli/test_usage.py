@@ -41,6 +41,30 @@ def test_wrong_usage_names_what_is_wrong(alone, arguments, named):
     assert named in result.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("keys", "create", "name", "--platform", "--expires-in", "90"),
+        ("keys", "rotate", "k", "--platform", "--grace", "90"),
+        ("keys", "rotate", "k", "--platform", "--grace", "0"),
+        ("adapters", "canary", "prices@2", "--step", "5:90"),
+        ("adapters", "delete", "prices", "--yes", "--wait", "90"),
+        ("engine", "top", "--interval", "90"),
+    ],
+)
+def test_a_duration_without_a_unit_is_refused(alone, arguments):
+    result = alone(*arguments, exit_code=2, TENORA_KEY="x", TENORA_URL=DEAD)
+    number = arguments[-1].rpartition(":")[2]
+    words = " ".join(word for word in result.stderr.replace("│", " ").split())
+    assert f"{number} has no unit" in words
+    assert f"{number}s, {number}m, {number}h, {number}d" in words
+
+
+def test_a_step_without_a_duration_shows_how_one_looks(alone):
+    result = alone("adapters", "canary", "a@2", "--step", "5", exit_code=2, TENORA_KEY="x", TENORA_URL=DEAD)
+    assert "5:10m" in result.stderr
+
+
 def test_push_needs_the_two_files(alone, tmp_path):
     result = alone("adapters", "push", str(tmp_path), "--adapter", "a", exit_code=2, TENORA_KEY="x", TENORA_URL=DEAD)
     assert "adapter_config.json" in result.stderr
