@@ -8,6 +8,7 @@ from app.services.canary.runner import CanaryRunner
 from app.services.deletion.worker import EVERY_S as DELETIONS_EVERY_S
 from app.services.events import EVERY_S as EVENTS_EVERY_S
 from app.services.idempotency import SWEEP_EVERY_S as IDEMPOTENCY_EVERY_S
+from app.services.key_watch import EVERY_S as KEYS_EVERY_S
 from app.services.limits.service import EVERY_S as LIMITS_EVERY_S
 from app.services.metering.ledger import EVERY_S as USAGE_EVERY_S
 from app.services.nodes import HEARTBEAT_S
@@ -34,6 +35,7 @@ def background(process: Process) -> tuple[Periodic, ...]:
     )
     return (
         Periodic("unfinished trials", _TRIALS_EVERY_S, process.trials.resume),
+        Periodic("keys in use", KEYS_EVERY_S, process.key_watch.check),
         Periodic("canaries", _CANARIES_EVERY_S, canaries.tick),
         Periodic("pins", PLACEMENT_EVERY_S, process.placement.follow),
         Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, process.idempotency.sweep),

@@ -38,6 +38,7 @@ from app.services.idempotency import IdempotencyService
 from app.services.imports import ImportService
 from app.services.inference import InferenceService
 from app.services.key_format import KeyHasher
+from app.services.key_watch import KeyWatch
 from app.services.keys import KeyService
 from app.services.limits.choice import limit_service
 from app.services.limits.service import LimitService
@@ -118,6 +119,10 @@ class Process:
     @cached_property
     def keys(self) -> KeyService:
         return KeyService(self.database, KeyHasher(self._peppers), self._callers, base_name=self.base.name)
+
+    @cached_property
+    def key_watch(self) -> KeyWatch:
+        return KeyWatch(self.database)
 
     @cached_property
     def tenants(self) -> TenantService:
@@ -256,7 +261,7 @@ class Process:
 
     @cached_property
     def meter(self) -> Meter:
-        return Meter(self.engine, self.ledger, self.limits)
+        return Meter(self.engine, self.ledger, self.limits, ended=self.key_watch.ended)
 
     @cached_property
     def usage(self) -> UsageService:

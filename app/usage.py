@@ -27,7 +27,8 @@ class UsageRecord:
         duration_s: seconds until the answer had ended.
         load_s: seconds that the adapter's cold load took; None if it had a slot.
         finish_reason: as the client saw it, of the sequence that ended last; None if none ended.
-        status: 200, the status of the error that ended it, or 499 if the client went away.
+        status: 200, the status of the error that ended it (401: its key stopped working), or 499 if the client went
+            away.
         cost: of its tokens in picos (see :mod:`app.money`), at the price when it came.
         slot_s: its part of the seconds for which its adapter had a slot; 0 for the base model.
     """

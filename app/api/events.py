@@ -23,7 +23,7 @@ from app.services.events import Subscription
 
 router = APIRouter(tags=["events"])
 
-#: A revoked key ends its feed within this many seconds.
+#: A key whose restrictions no longer allow the reader's address ends its feed within about this many seconds.
 _CHECK_S = 1.0
 _HEARTBEAT_S = 15.0
 _RETRY_MS = 2000
@@ -54,7 +54,7 @@ async def everything(
     if tenant is not None:
         audience = Audience(tenant, (await process.tenants.get(tenant)).created_at)
     subscription = await process.events.subscribe(audience, after=_from(last_event_id, after))
-    return EventResponse(_Feed(subscription, _still(request, caller.key_id, Scope.ADMIN)), {})
+    return _response(_Feed(subscription, _still(request, caller.key_id, Scope.ADMIN)))
 
 
 @router.get(
@@ -69,7 +69,7 @@ async def own(
     since = (await process.tenants.get(owner.tenant)).created_at
     audience = Audience(owner.tenant, since, whole=False)
     subscription = await process.events.subscribe(audience, after=_from(last_event_id, after))
-    return EventResponse(_Feed(subscription, _still(request, owner.caller.key_id, Scope.ADAPTERS_READ)), {})
+    return _response(_Feed(subscription, _still(request, owner.caller.key_id, Scope.ADAPTERS_READ)))
 
 
 class _Feed:
@@ -110,7 +110,15 @@ class _Feed:
 
     def _end(self, why: str) -> str:
         self._over = True
-        return f"event: end\ndata: {json.dumps({'reason': why})}\n\n"
+        return _last_event(why)
+
+
+def _response(feed: "_Feed") -> EventResponse:
+    return EventResponse(feed, {}, last_words=lambda error: _last_event(error.message))
+
+
+def _last_event(why: str) -> str:
+    return f"event: end\ndata: {json.dumps({'reason': why})}\n\n"
 
 
 def _text(event: Event) -> str:

@@ -14,7 +14,8 @@ from adapters.cache import CONFIG_NAME
 from app.api.adapters import Number, Reader
 from app.api.auth import ProcessDep
 from app.api.schemas import answers
-from app.api.streaming import until_disconnect
+from app.api.streaming import until_disconnect, while_key_works
+from app.errors import Unauthenticated
 from app.services.export import ExportedFile
 
 router = APIRouter(tags=["adapters"])
@@ -42,10 +43,12 @@ class FileAnswer(Response):
             }
         )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with contextlib.suppress(ClientDisconnect):
-                await until_disconnect(receive, self._send_file(send))
+            # A key that ends leaves an answer that is not whole: the connection is closed before its last byte.
+            with contextlib.suppress(ClientDisconnect, Unauthenticated):
+                async with while_key_works(scope):
+                    await until_disconnect(receive, self._send_file(send))
         finally:
             self._file.lease.release()
 

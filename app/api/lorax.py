@@ -44,4 +44,5 @@ async def _served(request: Request, *, stream: bool | None) -> Served:
     process: Process = request.state.process
     deadline_s, body = deadline_of(request), parse_object(await request.body())
     work = process.inference.generate(caller, request.state.request_id, body, stream=stream, deadline_s=deadline_s)
-    return await until_disconnect(request.receive, work)
+    async with process.key_watch.holding(caller.key_id):
+        return await until_disconnect(request.receive, work)

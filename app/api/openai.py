@@ -30,4 +30,6 @@ async def _answer(request: Request, endpoint: Endpoint) -> Response:
     process: Process = request.state.process
     deadline_s, body = deadline_of(request), parse_object(await request.body())
     work = process.inference.complete(caller, request.state.request_id, endpoint, body, deadline_s=deadline_s)
-    return answer_response(await until_disconnect(request.receive, work))
+    async with process.key_watch.holding(caller.key_id):
+        served = await until_disconnect(request.receive, work)
+    return answer_response(served)

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from pydantic_core import to_json
@@ -10,9 +11,13 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from app.api.errors import LORAX_PATHS, lorax_body, openai_body, problem_of
 from app.api.inference_headers import limit_headers, load_headers
 from app.api.middleware import SEND_BODY
 from app.engine.base import EventStream
+from app.errors import TenoraError
+from app.observability.context import note_error
+from app.process import Process
 from app.services.inference import Served
 
 Result = TypeVar("Result")
@@ -82,32 +87,70 @@ def answer_response(served: Served, *, in_list: bool = False) -> Response:
     return EventResponse(served.answer, headers)
 
 
+def while_key_works(scope: Scope) -> contextlib.AbstractAsyncContextManager[None]:
+    """A block that is cancelled once the key of the request's caller does not work any more.
+
+    Raises:
+        Unauthenticated: it does not.
+    """
+    state = scope.get("state", {})
+    if (caller := state.get("caller")) is None:
+        return contextlib.nullcontext()
+    process: Process = state["process"]
+    return process.key_watch.holding(caller.key_id)
+
+
 class EventResponse(Response):
-    """Sends an answer's events as they come; the stream is closed however the response ends."""
+    """Sends an answer's events as they come; the stream is closed however the response ends.
+
+    Args:
+        last_words: the event for an error that ends the stream; default: the error in its route's envelope.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: EventStream, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        events: EventStream,
+        headers: Mapping[str, str],
+        *,
+        last_words: Callable[[TenoraError], str] | None = None,
+    ) -> None:
         # x-accel-buffering: nginx would hold events back.
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no", **headers})
         del self.headers["content-length"]
-        self._events = events
+        self._events, self._last_words = events, last_words
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with contextlib.suppress(ClientDisconnect):
                 send_body = scope.get("state", {}).get(SEND_BODY, send)
                 # A task of its own: in the request's, every event would wake two dozen coroutines around this one.
-                sending = asyncio.create_task(self._send_events(send, send_body))
+                sending = asyncio.create_task(self._send_events(scope, send, send_body))
                 await until_disconnect(receive, sending)
         finally:
             await self._events.aclose()
 
-    async def _send_events(self, send: Send, send_body: Send) -> None:
+    async def _send_events(self, scope: Scope, send: Send, send_body: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async for event in self._events:
-            await send_body({"type": "http.response.body", "body": event.encode(), "more_body": True})
+        try:
+            async with while_key_works(scope):
+                async for event in self._events:
+                    await send_body({"type": "http.response.body", "body": event.encode(), "more_body": True})
+        except TenoraError as error:
+            # The engine is free before a reader who may not read is told why.
+            await self._events.aclose()
+            note_error(problem_of(error).row.code)
+            words = self._last_words(error) if self._last_words else _error_event(scope, error)
+            await send_body({"type": "http.response.body", "body": words.encode(), "more_body": True})
         await send_body({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _error_event(scope: Scope, error: TenoraError) -> str:
+    problem = problem_of(error)
+    if scope["path"] in LORAX_PATHS:
+        return f"data:{json.dumps(lorax_body(problem))}\n\n"
+    return f"data: {json.dumps(openai_body(problem))}\n\n"
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -1,6 +1,6 @@
 """API keys in the registry: never the key itself, only its hash."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -26,6 +26,12 @@ _SHOWN = (
 )
 _WITH_TENANT = keys.outerjoin(tenants, keys.c.tenant_id == tenants.c.id)
 
+_WORKS = (
+    keys.c.revoked_at.is_(None),
+    keys.c.expires_at.is_(None) | (keys.c.expires_at > bindparam("now", type_=keys.c.expires_at.type)),
+    keys.c.tenant_id.is_(None) | (tenants.c.disabled.is_(False) & tenants.c.deleted_at.is_(None)),
+)
+
 _CREDENTIAL = (
     select(
         keys.c.hmac,
@@ -43,9 +49,7 @@ _CREDENTIAL = (
         keys.c.id == bindparam("key_id"),
         # Of an HMAC nobody without the pepper can choose a digit: how many of them agree tells nothing.
         keys.c.hmac.in_(bindparam("hmacs", expanding=True)),
-        keys.c.revoked_at.is_(None),
-        keys.c.expires_at.is_(None) | (keys.c.expires_at > bindparam("now", type_=keys.c.expires_at.type)),
-        keys.c.tenant_id.is_(None) | (tenants.c.disabled.is_(False) & tenants.c.deleted_at.is_(None)),
+        *_WORKS,
     )
 )
 
@@ -91,6 +95,12 @@ def find_credential(connection: Connection, key_id: str, hmacs: Sequence[str], n
         limits=Limits.of(row.limits or {}),
         restrictions=Restrictions.of(row.restrictions),
     )
+
+
+async def working_keys(connection: AsyncConnection, key_ids: Collection[str], *, now: datetime) -> set[str]:
+    """Those of these keys that are not revoked, have not expired, and whose tenant is neither disabled nor deleted."""
+    statement = select(keys.c.id).select_from(_WITH_TENANT).where(keys.c.id.in_(key_ids), *_WORKS)
+    return set((await connection.scalars(statement, {"now": now})).all())
 
 
 async def insert_key(connection: AsyncConnection, key: Key, *, tenant_id: int | None, hmac: str) -> None:

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import pytest
@@ -30,16 +31,39 @@ TENANT = "pricing"
 ADAPTERS = f"/admin/tenants/{TENANT}/adapters"
 
 
+class Unending:
+    """A stream of one event that has no end; it says when it was closed."""
+
+    def __init__(self) -> None:
+        self._told, self.closed = False, threading.Event()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        if self._told:
+            await asyncio.Event().wait()
+        self._told = True
+        return 'data: {"choices": [{"text": "x", "index": 0, "finish_reason": null}]}\n\n'
+
+    async def aclose(self) -> None:
+        self.closed.set()
+
+
 class EchoEngine(NoEngine):
-    """Answers with the version that it was asked for, after loading it the way an engine does.
+    """Answers with the version that it was asked for, after loading it the way an engine does; streams have no end.
 
     Attributes:
         cache: where it reads adapters from; this node's.
     """
 
     cache: DiskCache
+    stream: Unending
 
     async def answer(self, request: EngineRequest) -> Answer:
+        if request.body.get("stream"):
+            self.stream = Unending()
+            return self.stream
         if request.adapter is not None:
             async with await self.cache.lease(request.adapter):
                 self._load(request.adapter.version_id)
@@ -230,3 +254,20 @@ def test_an_alias_moved_through_one_is_used_by_the_other_within_a_second(
         moved = time.monotonic()
         assert two.ask(key, "quotes") != first
         assert time.monotonic() - moved < 1
+
+
+def test_a_key_revoked_through_one_ends_its_stream_on_the_other(
+    cluster: Cluster, files: PeftFiles, tmp_path: Path
+) -> None:
+    with cluster.running(tmp_path / "one") as one, cluster.running(tmp_path / "two") as two:
+        key = publish(cluster, one, files)
+        body = {"prompt": "x", "stream": True}
+        with two.client(key) as client, client.stream("POST", "/v1/completions", json=body) as answer:
+            lines = answer.iter_lines()
+            assert "choices" in next(lines)
+            with one.client(cluster.admin_key) as admin:
+                revoked = admin.delete(f"/admin/tenants/{TENANT}/keys/{key.split('_')[1]}")
+                assert revoked.status_code == 204
+            *_, last = [line for line in lines if line]
+            assert "invalid_api_key" in last
+            assert two.engine.stream.closed.is_set()

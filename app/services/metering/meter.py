@@ -13,7 +13,7 @@ from typing import Self
 from app.clock import Clock, utc_now
 from app.engine.answers import error_event, sequence_count
 from app.engine.base import Answer, Engine, EngineRequest, EventStream
-from app.errors import ROWS, EngineUnavailable, RegistryUnavailable, row_of
+from app.errors import ROWS, EngineUnavailable, RegistryUnavailable, Unauthenticated, row_of
 from app.money import FREE
 from app.registry import Caller
 from app.services.limits.service import LimitService, Permit
@@ -26,6 +26,7 @@ _OK = 200
 #: As nginx counts a client that went away before it had its answer.
 _CLIENT_GONE = 499
 _SERVER_FAULT = 500
+_KEY_ENDED = ROWS[Unauthenticated].status
 _ENGINE_STOPPED = ROWS[EngineUnavailable].status
 
 _DONE = "data: [DONE]"
@@ -52,7 +53,11 @@ class _Entry:
 
 
 class Meter:
-    """Measures what requests use. Prompts and answers are none of its business."""
+    """Measures what requests use. Prompts and answers are none of its business.
+
+    Args:
+        ended: whether a key's work was ended because the key does not work any more.
+    """
 
     def __init__(
         self,
@@ -60,11 +65,12 @@ class Meter:
         ledger: Ledger,
         limits: LimitService | None = None,
         *,
+        ended: Callable[[str], bool] = lambda _: False,
         clock: Clock = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine, self._ledger, self._limits = engine, ledger, limits
-        self._clock, self._monotonic = clock, monotonic
+        self._ended, self._clock, self._monotonic = ended, clock, monotonic
         self._settling: set[asyncio.Task[None]] = set()
         self._listeners: list[Callable[[UsageRecord], None]] = []
 
@@ -97,7 +103,7 @@ class Meter:
         try:
             answer = await work
         except BaseException as error:
-            self.settle_later(entry, _status_of(error))
+            self.settle_later(entry, _status_of(error) if isinstance(error, Exception) else self.cut_off(entry))
             raise
         if not isinstance(answer, dict):
             return _MeteredEvents(answer, self, entry, sequence_count(request.body))
@@ -121,6 +127,10 @@ class Meter:
         self._settling.add(task)
         task.add_done_callback(self._settled)
         return task
+
+    def cut_off(self, entry: _Entry) -> int:
+        """The status of a request that was given up before its end."""
+        return _KEY_ENDED if self._ended(entry.key_id) else _CLIENT_GONE
 
     async def close(self) -> None:
         """Wait until all that has ended is written down."""
@@ -213,7 +223,7 @@ class _MeteredEvents:
         try:
             await self._source.aclose()
         finally:
-            self._settle_later(_CLIENT_GONE)
+            self._settle_later(self._meter.cut_off(self._entry))
 
     def _is_last(self, event: str) -> bool:
         self._read(event)
@@ -244,8 +254,6 @@ class _MeteredEvents:
             self._meter.settle_later(self._entry, status)
 
 
-def _status_of(error: BaseException) -> int:
-    if isinstance(error, Exception):
-        row = row_of(error)
-        return row.status if row else _SERVER_FAULT
-    return _CLIENT_GONE
+def _status_of(error: Exception) -> int:
+    row = row_of(error)
+    return row.status if row else _SERVER_FAULT
