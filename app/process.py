@@ -13,6 +13,7 @@ from app.database.session import Database
 from app.database.urls import database_url
 from app.engine.base import Engine
 from app.engine.runtime import VllmEngine
+from app.home import secure_home
 from app.importing.bucket import Buckets
 from app.importing.hub import Hub
 from app.metrics import Metrics
@@ -84,6 +85,7 @@ class Process:
 
     def __init__(self, settings: Settings, *, engine: Engine | None = None) -> None:
         self.settings = settings
+        secure_home(settings.home)
         self.base = base = open_base(settings)
         self.database = Database(database_url(settings))
         self.store = configured_store(settings)

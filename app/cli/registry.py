@@ -13,6 +13,7 @@ from app.database.migrate import head_revision, upgrade
 from app.database.session import Database
 from app.database.urls import database_url, parse_url
 from app.errors import RegistryUnavailable, Unauthenticated
+from app.home import secure_home
 from app.registry import Key, Scope
 from app.secrets import load_peppers
 from app.services.caller_cache import CallerCache
@@ -30,7 +31,7 @@ def prepare(settings: Settings) -> None:
     Raises:
         RegistryUnavailable, InvalidPepper, ValueError, OSError
     """
-    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    secure_home(settings.home)
     load_peppers(settings)
     upgrade(database_url(settings))
 
@@ -41,7 +42,7 @@ def upgrade_schema(settings: Settings) -> str | None:
     Raises:
         RegistryUnavailable, ValueError, OSError
     """
-    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    secure_home(settings.home)
     upgrade(database_url(settings))
     return head_revision()
 
@@ -68,7 +69,7 @@ async def _check(database: Database) -> None:
 
 
 async def issue_platform_key(settings: Settings, *, force: bool) -> NewKey | None:
-    """A new platform key; None if one works already, unless forced.
+    """A new platform key for everything; None if one works already, unless forced.
 
     Raises:
         RegistryUnavailable
@@ -106,7 +107,7 @@ async def _any_works(keys: KeyService) -> bool:
     cursor: str | None = None
     while True:
         page = await keys.list(None, cursor=cursor)
-        if any(_works(key, now) for key in page.data):
+        if any(Scope.ADMIN in key.scopes and _works(key, now) for key in page.data):
             return True
         cursor = page.next_cursor
         if cursor is None:
