@@ -2,11 +2,14 @@
 
 Labels never name a tenant, an adapter or a path that a caller made up: their number stays bounded, and nobody learns
 who else is served here. Only where ``/metrics`` asks for a platform key, the adapters with the most requests have
-rows of their own, and the others have one together.
+rows of their own, and the others have one together. Requests that anybody can send without a key and that are refused
+(401, 404, 405) make no series of routes and are counted by their error's code.
 """
 
 import asyncio
 import functools
+import math
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
@@ -26,6 +29,12 @@ _DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 
 #: Adapters with rows of their own.
 TOP = 50
+
+#: The text is rendered at most once in so many seconds, however often it is asked for.
+RENDERED_EVERY_S = 1.0
+
+#: Refusals of requests that need no key.
+_UNCOUNTED = frozenset({401, 404, 405})
 
 #: Of the engine's own metrics, the one that lists the adapters it runs, and one that counts by step.
 _HIDDEN = frozenset({"vllm:lora_requests_info", "vllm:iteration_tokens_total"})
@@ -78,6 +87,8 @@ class Metrics:
         # Finding a series by its labels takes longer than counting in it; there are as many here as are shown.
         self._answered, self._first_tokens = functools.cache(self._series), functools.cache(self._first_token.labels)
         self._sources: list[Callable[[], Collector]] = []
+        self._rendering = asyncio.Lock()
+        self._rendered, self._rendered_at = b"", -math.inf
         engine.subscribe(self._on_event)
         engine.watch_waits(self.admitted)
 
@@ -87,9 +98,10 @@ class Metrics:
 
     def observe(self, method: str, route: str, status: int, duration_s: float, code: str | None = None) -> None:
         """Count one answered request; ``route`` is a template, never a path, and ``code`` one of our errors'."""
-        requests, durations = self._answered(method, route, status)
-        requests.inc()
-        durations.observe(duration_s)
+        if status not in _UNCOUNTED:
+            requests, durations = self._answered(method, route, status)
+            requests.inc()
+            durations.observe(duration_s)
         if code:
             self._errors.labels(code).inc()
 
@@ -107,11 +119,15 @@ class Metrics:
         self._limits = health
 
     async def exposition(self) -> bytes:
-        """Prometheus text: these metrics, then those of the process and of the engine.
+        """Prometheus text, up to a second old: these metrics, then those of the process and of the engine."""
+        async with self._rendering:
+            if time.monotonic() - self._rendered_at >= RENDERED_EVERY_S:
+                self._rendered = await self._render()
+                self._rendered_at = time.monotonic()
+        return self._rendered
 
-        The parts are asked here, in the event loop that changes them; writing it all down takes milliseconds, so it
-        happens in a thread.
-        """
+    async def _render(self) -> bytes:
+        """Ask the parts here, in the event loop that changes them, and write them down in a thread: it takes long."""
         cache = self._cache
         self._engine.write_statistics()
         now = _Now(

@@ -16,12 +16,13 @@ Item = TypeVar("Item")
 
 
 class Scope(StrEnum):
-    """What a key may do."""
+    """What a key may do. ``metrics`` and ``admin`` are for platform keys; ``admin`` includes all but ``inference``."""
 
     INFERENCE = "inference"
     ADAPTERS_READ = "adapters:read"
     ADAPTERS_WRITE = "adapters:write"
     USAGE_READ = "usage:read"
+    METRICS = "metrics"
     ADMIN = "admin"
 
 

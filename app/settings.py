@@ -194,7 +194,9 @@ class Settings(BaseSettings):
     prompt_format: Literal["", "llama-2", "llama-3", "mistral"] = Field(
         "", description="prompt format of chats, for a base without a chat template; empty: the base's own template"
     )
-    metrics_key_required: bool = Field(False, description="whether /metrics asks for a key with the admin scope")
+    metrics_key_required: bool = Field(
+        True, description="whether /metrics asks for a platform key, with the scope metrics or admin"
+    )
     preload: tuple[str, ...] = Field(
         (),
         description='versions loaded before the server says that it is ready, as JSON: ["tenant/adapter", '

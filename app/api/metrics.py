@@ -1,4 +1,4 @@
-"""``GET /metrics``."""
+"""``GET /metrics``: for platform keys and keys with the scope ``metrics``, or for anyone by setting."""
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -9,7 +9,7 @@ from app.registry import Scope
 
 router = APIRouter(tags=["operations"])
 
-_require_admin = require(Scope.ADMIN)
+_require_metrics = require(Scope.METRICS)
 
 
 @router.get(
@@ -21,5 +21,5 @@ _require_admin = require(Scope.ADMIN)
 async def metrics(request: Request) -> Response:
     process = await process_of(request)
     if process.settings.metrics_key_required:
-        await _require_admin(request)
+        await _require_metrics(request)
     return Response(await process.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)

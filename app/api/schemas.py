@@ -63,7 +63,7 @@ class KeyPatch(_Body):
 class KeyCreate(KeyPatch):
     name: str
     scopes: list[str] | None = Field(
-        None, description="default: inference; of a platform key always admin", examples=[["inference"]]
+        None, description="default: inference; of a platform key admin (default) or metrics", examples=[["inference"]]
     )
     expires_in_s: int | None = Field(None, description="default: never")
 
@@ -231,7 +231,7 @@ ERRORS = {
     412: "it was changed since the caller read it; the message has its ETag",
     413: "a body or a file beyond its cap",
     422: "a body, a name or an adapter that is not allowed; with every reason",
-    429: "too many requests of this tenant wait already",
+    429: "the tenant has as many requests waiting, or feeds open, as it may",
     503: "the engine, the registry or the store does not answer just now",
 }
 

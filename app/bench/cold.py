@@ -62,7 +62,8 @@ def _tiers(server: Server) -> dict[str, str]:
 
 def load_totals(server: Server) -> dict[str, tuple[float, float]]:
     """Phase of a load -> seconds and loads so far; empty where the server does not say."""
-    text = httpx.get(f"{server.url}/metrics", timeout=_TIMEOUT_S, trust_env=False).raise_for_status().text
+    answer = httpx.get(f"{server.url}/metrics", headers=server.admin_headers, timeout=_TIMEOUT_S, trust_env=False)
+    text = answer.raise_for_status().text
     sums: dict[str, float] = {}
     counts: dict[str, float] = {}
     for family in text_string_to_metric_families(text):

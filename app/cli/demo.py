@@ -27,14 +27,18 @@ _TIMEOUT_S = 600
 
 
 def demo_settings(settings: Settings) -> Settings:
-    """The settings with what suits the demo's small models, unless something else was asked for.
+    """The settings with what suits the demo, unless something else was asked for.
 
-    Their dtype is the one that they were trained in, and they decode greedily: sampled, they garble many answers.
+    Its small models have the dtype that they were trained in, and decode greedily: sampled, they garble many answers.
+    Its metrics are open.
     """
     engine = settings.engine
     dtype = "float32" if engine.dtype == "auto" else engine.dtype
     extra = {_GENERATION: {"temperature": 0}} | engine.extra_args
-    return settings.model_copy(update={"engine": engine.model_copy(update={"dtype": dtype, "extra_args": extra})})
+    changed: dict[str, object] = {"engine": engine.model_copy(update={"dtype": dtype, "extra_args": extra})}
+    if "metrics_key_required" not in settings.model_fields_set:
+        changed["metrics_key_required"] = False
+    return settings.model_copy(update=changed)
 
 
 def prepare_demo(settings: Settings, url: str) -> Callable[[], str | None]:

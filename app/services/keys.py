@@ -34,8 +34,9 @@ logger = logging.getLogger(__name__)
 DEFAULT_GRACE_S = 3600
 _MAX_GRACE_S = 30 * 86400
 _MAX_LIFETIME_S = 10 * 366 * 86400
-_TENANT_SCOPES = frozenset(Scope) - {Scope.ADMIN}
-_PLATFORM_SCOPES = frozenset({Scope.ADMIN})
+#: Metrics show what all tenants do.
+_PLATFORM_SCOPES = frozenset({Scope.ADMIN, Scope.METRICS})
+_TENANT_SCOPES = frozenset(Scope) - _PLATFORM_SCOPES
 _REFUSED = "no API key that works was given: send Authorization: Bearer tnr_..., or x-api-key"
 
 

@@ -35,6 +35,11 @@ def cache(tmp_path: Path) -> DiskCache:
     return DiskCache(tmp_path / "cache", LocalStore(tmp_path / "blobs"), 2**20)
 
 
+@pytest.fixture(autouse=True)
+def rendered_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.metrics.RENDERED_EVERY_S", 0.0)
+
+
 async def samples(metrics: Metrics) -> Samples:
     families = text_string_to_metric_families((await metrics.exposition()).decode())
     return {

@@ -24,7 +24,9 @@ LONG = {"prompt": "x", "max_tokens": 1000, "n": 8, "ignore_eos": True, "temperat
 
 
 async def gone_within_a_second(server: Server) -> None:
-    await asyncio.to_thread(until, lambda: server.metric(RUNNING) == 0, 1.0)
+    with server.client(server.admin_key) as admin:
+        await asyncio.to_thread(until, lambda: admin.get("/admin/engine").json()["queue"]["running"] == 0, 1.0)
+    assert await asyncio.to_thread(server.metric, RUNNING) == 0
 
 
 async def test_a_client_that_leaves_a_stream_has_its_request_aborted(server: Server, keys: dict[str, str]) -> None:

@@ -15,6 +15,7 @@ import yaml
 from app.demo.train import Demo
 from tests.e2e.fixtures import SLOTS
 from tests.e2e.server import Server, running, until
+from tests.fresh_metrics import fresh_metrics
 from tests.otlp_collector import Collector, Span, collecting
 from tests.promql import exposed, problems
 
@@ -61,7 +62,7 @@ def watched(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Ite
             with server.client(key) as client:
                 answers = ask(client, "supply-chain", "third", "pricing")
             with server.client() as client:
-                text = client.get("/metrics").text
+                text = fresh_metrics(client)
             yield Watched(server, collector, answers, text)
 
 
@@ -116,18 +117,22 @@ def test_legends_and_summaries_name_labels_that_are_there(watched: Watched) -> N
 def test_made_up_names_add_no_series(watched: Watched) -> None:
     with watched.server.client(watched.server.tenant("pricing")) as client:
 
-        def make_up(number: int) -> set[tuple[str, frozenset[tuple[str, str]]]]:
+        def make_up(number: int) -> None:
             name = f"made-up-{number}"
             assert client.post("/v1/completions", json={"prompt": "x", "model": name, "user": name}).status_code == 404
             assert client.get(f"/v1/adapters/{name}", headers={"traceparent": name}).status_code == 404
             assert client.get(f"/{name}").status_code == 404
             assert client.post("/generate", json={"inputs": "x", "adapter_id": name}).status_code == 400
-            series = exposed(client.get("/metrics").text)
+
+        def shown() -> set[tuple[str, frozenset[tuple[str, str]]]]:
+            series = exposed(fresh_metrics(client))
             return {(name, frozenset(labels.items())) for name, one in series.items() for labels in one.labels}
 
-        before = make_up(0)
+        make_up(0)
+        before = shown()
         for number in range(1, 100):
-            after = make_up(number)
+            make_up(number)
+        after = shown()
     assert after == before
 
 

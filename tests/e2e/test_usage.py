@@ -15,6 +15,7 @@ from app.demo.train import Demo
 from app.engine.coalescing import MOST_UNTOLD
 from tests.e2e.server import Server
 from tests.endurance.accounting import Options, run
+from tests.fresh_metrics import fresh_metrics
 from tests.postgres import running_postgres
 
 TENANT = "audited"
@@ -154,7 +155,7 @@ def test_every_token_of_a_whole_answer_is_in_vllms_metrics(server: Server, sdk: 
 
     def counts() -> list[float]:
         with server.client() as client:
-            families = list(text_string_to_metric_families(client.get("/metrics").text))
+            families = list(text_string_to_metric_families(fresh_metrics(client)))
         found = {sample.name: sample.value for family in families for sample in family.samples}
         return [found[f"vllm:{name}"] for name in names]
 

@@ -18,7 +18,7 @@ OPERATIONS = sorted(
     for path, methods in create_app(Settings(home=Path("unused"))).openapi()["paths"].items()
     for method in methods
 )
-OPEN = {"/health/live", "/health/ready", "/metrics"}
+OPEN = {"/health/live", "/health/ready"}
 #: What a key for inference is for; what is left of its own limits is part of that, as the headers of an answer are.
 INFERENCE = {
     "/v1/completions",

@@ -92,7 +92,7 @@ def test_nothing_that_a_client_wrote_is_in_it(site: Site, lines: Lines) -> None:
 
 
 def test_probes_that_go_well_are_no_news(site: Site, lines: Lines) -> None:
-    with site.client(None) as client:
+    with site.client(site.admin_key) as client:
         for path in ("/health/live", "/metrics"):
             assert client.get(path).status_code == 200
         refused = client.delete("/health/live")

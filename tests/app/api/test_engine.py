@@ -11,6 +11,7 @@ from app.engine.overview import EngineOverview, LoadPhases
 from tests.app.api.conftest import Site, Unit, make_unit, parts, running_site
 from tests.app.overviews import overview, queue, residency
 from tests.app.serving import EMPTY, PeftFiles
+from tests.fresh_metrics import fresh_metrics
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_an_engine_that_was_never_asked(admin: httpx.Client, site: Site) -> None
     seen = admin.get("/admin/engine").json()
     assert (seen["state"], seen["tiers"], seen["versions"]) == ("stopped", [], {"total": 0, "data": []})
     assert seen["limits"] == {"available": True, "uncounted": 0}
-    assert "tenora_limits_available 1.0" in admin.get("/metrics").text
+    assert "tenora_limits_available 1.0" in fresh_metrics(admin)
 
 
 def test_a_tenant_sees_its_own(site: Site, unit: Unit, published: int) -> None:
@@ -120,21 +121,23 @@ def test_the_api_describes_the_deadline(site: Site) -> None:
         assert "429" in paths[path]["post"]["responses"]
 
 
-def test_metrics_name_adapters_to_the_platform_only(
-    site: Site, base: Path, tmp_path: Path, unit: Unit, published: int, files: PeftFiles
-) -> None:
-    with site.client(unit.key) as client:
-        client.post("/v1/completions", json={"prompt": "x", "model": "prices"})
-    with site.client(None) as anyone:
-        assert "adapter=" not in anyone.get("/metrics").text
-    with running_site(tmp_path / "home", base, metrics_key_required=True) as guarded:
+def test_metrics_name_adapters_to_the_platform_only(base: Path, tmp_path: Path, files: PeftFiles) -> None:
+    with running_site(tmp_path / "open", base, metrics_key_required=False) as shown:
+        with shown.client(shown.admin_key) as admin:
+            owner = make_unit(admin)
+        with shown.client(owner.key) as client:
+            assert client.post("/v1/adapters/prices/versions", files=parts(files)).status_code == 201
+            client.post("/v1/completions", json={"prompt": "x", "model": "prices"})
+        with shown.client(None) as anyone:
+            assert "adapter=" not in fresh_metrics(anyone)
+    with running_site(tmp_path / "home", base) as guarded:
         with guarded.client(guarded.admin_key) as admin:
             owner = make_unit(admin)
             with guarded.client(owner.key) as client:
                 assert client.post("/v1/adapters/prices/versions", files=parts(files)).status_code == 201
                 for _ in range(3):
                     client.post("/v1/completions", json={"prompt": "x", "model": "prices"})
-            text = admin.get("/metrics").text
+            text = fresh_metrics(admin)
         assert f'tenora_adapter_requests_recent{{adapter="{owner.slug}/prices@1"}} 3.0' in text
         with guarded.client(owner.key) as client:
             assert client.get("/metrics").status_code == 403

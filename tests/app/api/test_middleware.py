@@ -20,8 +20,9 @@ from app.main import create_app
 from app.metrics import Metrics
 from app.services.readiness import Readiness
 from app.settings import LimitSettings, Settings
-from tests.app.api.conftest import Site, Unit
+from tests.app.api.conftest import Site, Unit, running_site
 from tests.app.serving import NoEngine
+from tests.fresh_metrics import fresh_metrics
 from tests.live_server import live_server
 
 REQUEST_ID = re.compile(r"[0-9a-f]{32}")
@@ -151,19 +152,39 @@ def test_a_chunked_body_beyond_the_cap_on_an_inference_route(site: Site, unit: U
             assert client.post(path, content=iter(body)).status_code == 413
 
 
-def test_requests_are_counted_by_template(site: Site, admin: httpx.Client) -> None:
-    admin.get("/admin/tenants/nobody-has-this-slug")
-    admin.get("/nobody/has/this/path")
-    admin.request("PROPFIND", "/health/live")
-    text = admin.get("/metrics").text
-    for labels in (
-        'method="GET",route="/admin/tenants/{tenant}",status="404"',
-        'method="GET",route="none",status="404"',
-        'method="other",route="/health/live",status="405"',
-    ):
-        assert f"tenora_http_requests_total{{{labels}}}" in text
-    assert 'tenora_http_request_duration_seconds_count{method="GET",route="/admin/tenants/{tenant}"}' in text
-    assert "nobody" not in text
+def test_requests_are_counted_by_template(admin: httpx.Client, unit: Unit) -> None:
+    assert admin.get(f"/admin/tenants/{unit.slug}").status_code == 200
+    text = fresh_metrics(admin)
+    labels = 'method="GET",route="/admin/tenants/{tenant}"'
+    assert f'tenora_http_requests_total{{{labels},status="200"}}' in text
+    assert f"tenora_http_request_duration_seconds_count{{{labels}}}" in text
+    assert unit.slug not in text
+
+
+def test_what_needs_no_key_and_is_refused_makes_no_series(base: Path, tmp_path: Path) -> None:
+    with running_site(tmp_path, base) as site, site.client(None) as nobody, site.client(site.admin_key) as admin:
+        for method in ("GET", "POST", "PUT", "DELETE", "PROPFIND"):
+            for path in (
+                "/admin/tenants",
+                "/v1/usage",
+                "/v1/completions",
+                "/metrics",
+                "/health/live",
+                "/nobody/has/this",
+            ):
+                nobody.request(method, path)
+        admin.get("/admin/tenants/nobody-has-this-slug")
+        text = fresh_metrics(admin)
+    shown = {line.partition(" ")[0] for line in text.splitlines() if line.startswith("tenora_http_request")}
+    counted = {one for one in shown if one.startswith("tenora_http_requests_total")}
+    assert counted == {
+        f'tenora_http_requests_total{{method="GET",route="{route}",status="200"}}'
+        for route in ("/health/live", "/metrics")
+    }
+    assert not any("nobody" in one or 'route="none"' in one or "PROPFIND" in one for one in shown)
+    found = dict(line.split(" ") for line in text.splitlines() if line.startswith("tenora_errors_total"))
+    for code in ("invalid_api_key", "not_found", "method_not_allowed"):
+        assert float(found[f'tenora_errors_total{{code="{code}"}}']) > 0
 
 
 def test_nothing_of_starlettes_stands_around_the_frame() -> None:

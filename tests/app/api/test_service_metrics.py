@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.app.api.conftest import Site, Unit, running_site
+from tests.fresh_metrics import fresh_metrics
 
 Found = dict[tuple[str, str], float]
 
@@ -17,7 +18,7 @@ Found = dict[tuple[str, str], float]
 def metrics(site: Site) -> Found:
     """Every sample of Tenora's own by its name and the value of its label, if it has one."""
     with site.client(site.admin_key) as client:
-        families = text_string_to_metric_families(client.get("/metrics").text)
+        families = text_string_to_metric_families(fresh_metrics(client))
     own = [sample for family in families if family.name.startswith("tenora_") for sample in family.samples]
     return {(sample.name, next(iter(sample.labels.values()), "")): sample.value for sample in own}
 

@@ -61,7 +61,7 @@ def complaints(call: Call) -> Iterator[str]:
 
 
 def _guarded(call: Call) -> bool:
-    return call.as_described and call.case.path not in {"/health/live", "/health/ready", "/metrics"}
+    return call.as_described and call.case.path not in {"/health/live", "/health/ready"}
 
 
 def _of_error(call: Call) -> Iterator[str]:

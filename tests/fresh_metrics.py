@@ -1,0 +1,18 @@
+"""``/metrics`` as of now: the server renders its text at most once a second."""
+
+import time
+
+import httpx
+
+from app.metrics import RENDERED_EVERY_S
+
+
+def fresh_metrics(client: httpx.Client) -> str:
+    """A text that was rendered after this call began: it counts the request before it, so it differs from that."""
+    answer = client.get("/metrics")
+    assert answer.status_code == 200, answer.text
+    before, deadline = answer.text, time.monotonic() + 60
+    while (text := client.get("/metrics").text) == before:
+        assert time.monotonic() < deadline
+        time.sleep(RENDERED_EVERY_S / 20)
+    return text
