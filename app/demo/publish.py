@@ -21,7 +21,7 @@ from adapters.identity import content_digest
 from app.demo.train import Demo
 
 _FILES = ("adapter_config.json", "adapter_model.safetensors")
-_SCOPES = ("inference", "adapters:read", "adapters:write")
+_SCOPES = ("inference", "adapters:read", "adapters:write", "usage:read")
 
 
 class PublishingFailed(Exception):
@@ -67,7 +67,8 @@ def publish_demo(client: httpx.Client, *, admin_key: str, home: Path, demo: Demo
     for name, folder in demo.adapters.items():
         _call(client, "POST", "/admin/tenants", admin_key, json={"slug": name}, allowed=(201, 409))
         old_key = known.tenants[name].key if known and name in known.tenants else None
-        key = old_key if old_key and _works(client, old_key) else _issue_key(client, admin_key, name)
+        good = old_key and _works(client, old_key) and _has_scopes(client, admin_key, name, old_key)
+        key = old_key if old_key and good else _issue_key(client, admin_key, name)
         _publish(client, admin_key, name, folder)
         tenants[name] = TenantAccess(key=key, adapters=(name,))
     base_url = str(client.base_url).rstrip("/")
@@ -140,6 +141,19 @@ def _issue_key(client: httpx.Client, admin_key: str, tenant: str) -> str:
 def _works(client: httpx.Client, key: str) -> bool:
     answer = _call(client, "GET", "/v1/adapters", key, params={"limit": 1}, allowed=(200, 401, 403))
     return answer.status_code == 200
+
+
+def _has_scopes(client: httpx.Client, admin_key: str, tenant: str, key: str) -> bool:
+    """Whether the key may do all that the demo's keys may; one of an earlier release may lack a scope."""
+    path, cursor = f"/admin/tenants/{tenant}/keys", None
+    while True:
+        page = {"limit": 200} | ({"cursor": cursor} if cursor else {})
+        listed = _call(client, "GET", path, admin_key, params=page, allowed=(200,)).json()
+        for row in listed["data"]:
+            if row["id"] == key.split("_")[1]:
+                return set(_SCOPES) <= set(row["scopes"])
+        if (cursor := listed["next_cursor"]) is None:
+            return False
 
 
 def _call(

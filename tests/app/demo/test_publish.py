@@ -26,6 +26,8 @@ class Server:
     keys: list[str] = field(default_factory=list)
     uploads: list[str] = field(default_factory=list)
     refuse: str = "nothing"
+    scopes: list[str] = field(default_factory=list)
+    made: int = 0
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path, key = request.url.path, request.headers["authorization"].removeprefix("Bearer ")
@@ -36,7 +38,16 @@ class Server:
         assert key == ADMIN
         if path == "/admin/tenants":
             return httpx.Response(409 if self.keys else 201, json={})
+        if path.endswith("/keys") and request.method == "GET":
+            # One a page.
+            number = int(request.url.params.get("cursor", "0"))
+            shown = [{"id": str(number), "scopes": self.scopes}]
+            following = number + 1
+            return httpx.Response(
+                200, json={"data": shown, "next_cursor": str(following) if following < self.made else None}
+            )
         if path.endswith("/keys"):
+            self.scopes, self.made = json.loads(request.content)["scopes"], self.made + 1
             self.keys.append(f"tnr_{len(self.keys)}")
             return httpx.Response(201, json={"key": self.keys[-1]})
         return self._versions(request, path.split("/")[-2])
@@ -96,6 +107,18 @@ def test_a_key_that_no_longer_works_is_replaced(tmp_path: Path, demo: Demo) -> N
     publish(server, tmp_path, demo)
     server.keys.remove("tnr_0")
     assert publish(server, tmp_path, demo).tenants["supply-chain"].key == "tnr_1"
+
+
+def test_keys_of_an_earlier_release_that_lack_a_scope_are_replaced(tmp_path: Path, demo: Demo) -> None:
+    server = Server()
+    first = publish(server, tmp_path, demo)
+    server.scopes = ["inference"]
+    second = publish(server, tmp_path, demo)
+    assert second.tenants["pricing"].key != first.tenants["pricing"].key
+    assert {"inference", "adapters:read", "adapters:write", "usage:read"} == set(server.scopes)
+    assert publish(server, tmp_path, demo).tenants["pricing"] == second.tenants["pricing"]
+    # What somebody has pasted somewhere works on.
+    assert first.tenants["pricing"].key in server.keys
 
 
 def test_a_refusal_names_the_step_and_writes_nothing(tmp_path: Path, demo: Demo) -> None:
