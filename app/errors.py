@@ -9,6 +9,7 @@ The tree::
     ├── WrongBase          ├── PreconditionFailed ├── QuotaExceeded
     ├── MergeRejected      ├── MergeFailed      ├── SourceUnavailable
     ├── IdempotencyConflict ├── IdempotencyInProgress ├── QueueFull
+    ├── TooManyOpen
     ├── Limited (LimitExceeded, BudgetExceeded)
     └── EngineUnavailable  └── RegistryUnavailable  └── Busy
 
@@ -155,6 +156,10 @@ class QueueFull(TenoraError):
     """As many of the caller's own requests wait as may."""
 
 
+class TooManyOpen(TenoraError):
+    """The caller has as many of these under way as it may."""
+
+
 class Limited(TenoraError):
     """More than the caller may use.
 
@@ -210,6 +215,7 @@ ROWS: dict[type[Exception], Row] = {
     InvalidRequest: Row(400, "invalid_request_error", "invalid_value"),
     UnsupportedField: Row(400, "invalid_request_error", "unsupported_field"),
     QueueFull: Row(429, "rate_limit_error", "queue_full"),
+    TooManyOpen: Row(429, "rate_limit_error", "too_many_open"),
     LimitExceeded: Row(429, "rate_limit_error", "rate_limit_exceeded"),
     BudgetExceeded: Row(429, "insufficient_quota", "insufficient_quota"),
     SourceUnavailable: Row(503, "service_unavailable_error", "source_unavailable"),

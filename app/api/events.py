@@ -61,14 +61,15 @@ async def everything(
     "/v1/events",
     response_class=Response,
     summary="What happens to the tenant's adapters",
-    responses=answers(400) | _STREAM,
+    responses=answers(400, 429) | _STREAM,
 )
 async def own(
     request: Request, owner: Reader, process: ProcessDep, after: After = None, last_event_id: LastEventId = None
 ) -> Response:
     since = (await process.tenants.get(owner.tenant)).created_at
     audience = Audience(owner.tenant, since, whole=False)
-    subscription = await process.events.subscribe(audience, after=_from(last_event_id, after))
+    after = _from(last_event_id, after)
+    subscription = await process.events.subscribe(audience, after=after, listener=owner.tenant)
     return _response(_Feed(subscription, _still(request, owner.caller.key_id, Scope.ADAPTERS_READ)))
 
 

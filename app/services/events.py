@@ -16,15 +16,19 @@ from app.clock import Clock, utc_now
 from app.database import events as stored
 from app.database.session import Database
 from app.engine.base import Engine, EngineEvent
-from app.errors import Busy, InvalidRequest
+from app.errors import Busy, InvalidRequest, TooManyOpen
 from app.events import Audience, Event, Sequencer
 
 logger = logging.getLogger(__name__)
 
 #: Seconds between two looks at the trail, while somebody listens.
 EVERY_S = 0.5
-_MOST_LISTENERS = 64
+#: Listeners at the same time: of one tenant, of all tenants together, and, beside those, of the platform's keys.
+MOST_OF_TENANT = 8
+_MOST_OF_TENANTS = 256
+_MOST_OF_PLATFORM = 32
 _QUEUED = 1000
+_RETRY_AFTER_S = 30
 _PAGE = 200
 _MOST_ID = 2**31 - 1
 #: A transaction that takes longer than this from its audit row to its commit is given up by its database.
@@ -36,11 +40,14 @@ class Subscription:
 
     Attributes:
         ended: why there is nothing more; None as long as there may be.
+        listener: the tenant that listens; None: the platform.
     """
 
-    def __init__(self, feed: "EventFeed", audience: Audience, after: int, position: int) -> None:
+    def __init__(
+        self, feed: "EventFeed", audience: Audience, after: int, position: int, *, listener: str | None
+    ) -> None:
         self.ended: str | None = None
-        self.after = after
+        self.after, self.listener = after, listener
         self._feed, self._audience, self._position = feed, audience, position
         self._queue: asyncio.Queue[Event | None] = asyncio.Queue(_QUEUED)
         self._history: AsyncIterator[Event] | None = feed.history(audience, after, position)
@@ -95,27 +102,28 @@ class EventFeed:
         self._reading = asyncio.Lock()
         engine.subscribe(self._note)
 
-    async def subscribe(self, audience: Audience, *, after: int | None) -> Subscription:
+    async def subscribe(self, audience: Audience, *, after: int | None, listener: str | None = None) -> Subscription:
         """Listen, from now on, or from behind an event that was seen before.
 
         Args:
             after: that event's id; None: from now on.
+            listener: the tenant whose key asks; None: a platform key.
 
         Raises:
             InvalidRequest: ``after`` can be no id.
+            TooManyOpen: the tenant listens as often as it may.
             Busy: too many listen already.
             RegistryUnavailable
         """
         if after is not None and not 0 <= after <= _MOST_ID:
             raise InvalidRequest(f"after: found {str(after)[:20]}, allowed 0 to {_MOST_ID}", param="after")
-        if len(self._listeners) >= _MOST_LISTENERS:
-            raise Busy(f"{_MOST_LISTENERS} listen to events already", retry_after=30)
         async with self._reading:
+            self._check_place(listener)
             sequencer = await self._begin()
             if after is None:
                 async with self._database.read() as connection:
                     after = await stored.newest_id(connection)
-            subscription = Subscription(self, audience, after, sequencer.position)
+            subscription = Subscription(self, audience, after, sequencer.position, listener=listener)
             self._listeners.add(subscription)
         return subscription
 
@@ -161,6 +169,19 @@ class EventFeed:
         """End every listener: the server stops."""
         for subscription in self._listeners:
             subscription.end("the server stops")
+
+    def _check_place(self, listener: str | None) -> None:
+        """Whether one more may listen: no tenant can take the places of another, nor those of the platform."""
+        platform = sum(one.listener is None for one in self._listeners)
+        if listener is None:
+            if platform >= _MOST_OF_PLATFORM:
+                raise Busy(f"{_MOST_OF_PLATFORM} platform keys listen to events already", retry_after=_RETRY_AFTER_S)
+            return
+        if sum(one.listener == listener for one in self._listeners) >= MOST_OF_TENANT:
+            message = f"This tenant has {MOST_OF_TENANT} event feeds open, which is the most. Close one of them first."
+            raise TooManyOpen(message, retry_after=_RETRY_AFTER_S)
+        if len(self._listeners) - platform >= _MOST_OF_TENANTS:
+            raise Busy(f"{_MOST_OF_TENANTS} listen to events already", retry_after=_RETRY_AFTER_S)
 
     async def _begin(self) -> Sequencer[AuditRow]:
         if self._sequencer is None:

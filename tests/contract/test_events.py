@@ -1,5 +1,6 @@
 """The event feed on both databases: order of commits, slow readers, too many readers, a reader that comes back."""
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
@@ -8,9 +9,9 @@ import app.events
 from app.database import audit
 from app.database import events as stored
 from app.engine.base import EngineEvent
-from app.errors import Busy, InvalidRequest
+from app.errors import Busy, InvalidRequest, TooManyOpen
 from app.events import Audience, Event
-from app.services.events import EventFeed, Subscription
+from app.services.events import MOST_OF_TENANT, EventFeed, Subscription
 from tests.app.serving import NoEngine
 from tests.contract.deleting import FIRST
 from tests.contract.registry import Node
@@ -109,13 +110,39 @@ async def test_a_reader_that_is_too_slow_is_ended_and_may_come_back(node: Node, 
     assert "too slow" in slow.ended
 
 
-async def test_places_are_bounded_and_given_back(node: Node, feed: EventFeed) -> None:
-    listeners = [await feed.subscribe(Audience(), after=None) for _ in range(64)]
+async def test_a_tenant_takes_no_others_places(node: Node, feed: EventFeed) -> None:
+    own = Audience("pricing", node.clock(), whole=False)
+    listeners = [await feed.subscribe(own, after=None, listener="pricing") for _ in range(MOST_OF_TENANT)]
+    with pytest.raises(TooManyOpen, match=f"has {MOST_OF_TENANT} event feeds open"):
+        await feed.subscribe(own, after=None, listener="pricing")
+    await feed.subscribe(own, after=None, listener="neighbour")
+    await feed.subscribe(Audience(), after=None)
+    listeners[0].close()
+    listeners[0].close()
+    await feed.subscribe(own, after=None, listener="pricing")
+    with pytest.raises(TooManyOpen):
+        await feed.subscribe(own, after=None, listener="pricing")
+
+
+async def test_a_tenant_that_asks_for_many_at_once_gets_no_more(node: Node, feed: EventFeed) -> None:
+    own = Audience("pricing", node.clock(), whole=False)
+    asked = [feed.subscribe(own, after=None, listener="pricing") for _ in range(3 * MOST_OF_TENANT)]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(answer, Subscription) for answer in answers) == MOST_OF_TENANT
+    assert sum(isinstance(answer, TooManyOpen) for answer in answers) == 2 * MOST_OF_TENANT
+
+
+async def test_places_are_bounded_and_the_platform_keeps_its_own(node: Node, feed: EventFeed) -> None:
+    for number in range(32):
+        audience = Audience(f"unit-{number}", node.clock(), whole=False)
+        for _ in range(MOST_OF_TENANT):
+            await feed.subscribe(audience, after=None, listener=f"unit-{number}")
+    with pytest.raises(Busy):
+        await feed.subscribe(Audience("late", node.clock(), whole=False), after=None, listener="late")
+    for _ in range(32):
+        await feed.subscribe(Audience(), after=None)
     with pytest.raises(Busy):
         await feed.subscribe(Audience(), after=None)
-    listeners[0].close()
-    listeners[0].close()
-    await feed.subscribe(Audience(), after=None)
 
 
 async def test_the_server_that_stops_wakes_who_listens(node: Node, feed: EventFeed) -> None:

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from queue import Empty, Queue
 from typing import Any
@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from app.engine.base import EngineEvent
+from app.services.events import MOST_OF_TENANT
 from tests.app.api.conftest import Site, Unit, make_unit, parts
 from tests.app.serving import PeftFiles
 
@@ -179,3 +180,23 @@ def test_everyones_feed_is_for_platform_keys_and_a_tenants_for_tenants(admin: ht
     assert own.get("/admin/events").status_code == 403
     assert admin.get("/v1/events").status_code == 403
     assert admin.get("/admin/events", params={"tenant": "nobody"}).status_code == 404
+
+
+def test_a_tenants_open_feeds_close_nobody_elses(
+    site: Site, admin: httpx.Client, own: httpx.Client, unit: Unit
+) -> None:
+    """Neither with one key nor with several."""
+    path = f"/admin/tenants/{unit.slug}/keys"
+    made = admin.post(path, json={"name": "second", "scopes": ["adapters:read"]}).json()
+    with ExitStack() as open_feeds:
+        for number in range(MOST_OF_TENANT):
+            client = own if number % 2 else open_feeds.enter_context(site.client(made["key"]))
+            open_feeds.enter_context(listening(client, "/v1/events"))
+        for refused in (own, open_feeds.enter_context(site.client(made["key"]))):
+            answer = refused.get("/v1/events")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "too_many_open")
+            assert int(answer.headers["retry-after"]) > 0
+        neighbour = open_feeds.enter_context(site.client(make_unit(admin).key))
+        open_feeds.enter_context(listening(neighbour, "/v1/events"))
+        open_feeds.enter_context(listening(admin, "/admin/events"))
+        open_feeds.enter_context(listening(admin, "/admin/events", params={"tenant": unit.slug}))
