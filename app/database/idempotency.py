@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import idempotency
@@ -79,6 +79,30 @@ async def keep(connection: AsyncConnection, actor: str, key: str, token: str, en
 async def release(connection: AsyncConnection, actor: str, key: str, token: str) -> None:
     """Give a reservation up."""
     await connection.execute(delete(idempotency).where(_is_reserved(actor, key, token)))
+
+
+async def count(connection: AsyncConnection, actor: str) -> int:
+    """Rows of an API key, reservations included."""
+    statement = select(func.count()).select_from(idempotency).where(idempotency.c.actor == actor)
+    return (await connection.execute(statement)).scalar_one()
+
+
+async def answers(connection: AsyncConnection, actor: str) -> list[tuple[str, int]]:
+    """Key and size in bytes of each answer that is kept for an API key, the oldest first."""
+    statement = (
+        select(idempotency.c.key, func.length(idempotency.c.body))
+        .where(idempotency.c.actor == actor, idempotency.c.status.is_not(None))
+        .order_by(idempotency.c.created_at, idempotency.c.key)
+    )
+    return [(key, size) for key, size in await connection.execute(statement)]
+
+
+async def drop(connection: AsyncConnection, actor: str, keys: Sequence[str]) -> None:
+    """Drop these answers of an API key."""
+    statement = delete(idempotency).where(
+        idempotency.c.actor == actor, idempotency.c.key.in_(keys), idempotency.c.status.is_not(None)
+    )
+    await connection.execute(statement)
 
 
 async def forget(connection: AsyncConnection, *, before: datetime) -> int:

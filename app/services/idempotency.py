@@ -3,8 +3,11 @@
 One key's life::
 
     reserve --> the route runs, the reservation is touched --> keep --> replayed for 24 h --> swept
-       |                          +-- 5xx, 401, 429: release
+       |                          +-- refused (4xx, 5xx): release
        +-- reserved already: in progress; its holder not seen for a minute: taken over
+
+A refused request has changed nothing, so sent again it is judged again. For one API key the newest answers are kept, up
+to a number and a size: who sends more drops the oldest of their own.
 
 An answer may hold a new API key in clear. It is encrypted under a key that takes both the server's pepper and the
 text of the ``Idempotency-Key``, of which only an HMAC is stored: a stolen database shows neither, and a stolen
@@ -26,12 +29,13 @@ from datetime import timedelta
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.clock import Clock, utc_now
 from app.database import idempotency as stored
 from app.database.idempotency import Entry
 from app.database.session import Database
-from app.errors import IdempotencyConflict, IdempotencyInProgress, InvalidRequest, RegistryUnavailable
+from app.errors import IdempotencyConflict, IdempotencyInProgress, InvalidRequest, RegistryUnavailable, TooManyOpen
 from app.secrets import Peppers, derive
 
 logger = logging.getLogger(__name__)
@@ -46,10 +50,13 @@ _TOUCHED_EVERY_S = 15.0
 _MAX_KEY = 255
 _ATTEMPTS = 3
 _NONCE_BYTES = 12
+_RETRY_AFTER_S = 5
 
-#: Says nothing about the request: the same one may be answered otherwise a moment later.
-_NOT_KEPT = frozenset({401, 429})
-_FIRST_SERVER_ERROR = 500
+#: Of one API key: its answers that are kept and its requests under way, together, and the bytes of those answers.
+MOST_ROWS = 1000
+MOST_BYTES = 16 * 2**20
+
+_FIRST_REFUSAL = 400
 _IN_PROGRESS = f"{HEADER}: the first request with this key is not answered yet; send it again later"
 
 
@@ -110,6 +117,7 @@ class IdempotencyService:
 
         Raises:
             InvalidRequest: the key is not 1 to 255 printable ASCII characters.
+            TooManyOpen: the API key has as many such requests under way as it may.
             IdempotencyInProgress, RegistryUnavailable
         """
         if not 1 <= len(key) <= _MAX_KEY or not key.isascii() or not key.isprintable():
@@ -144,14 +152,14 @@ class IdempotencyService:
                 await touching
 
     async def settle(self, reservation: Reservation, request: str | None, answer: Answer) -> None:
-        """Keep the answer under the reservation, or give that up if such an answer is not kept.
+        """Keep the answer under the reservation, or give that up if the answer is a refusal.
 
         What cannot be written now is lost with a line in the log: the request itself is done.
 
         Args:
             request: its SHA-256 (hex); None: it was refused before all of it was read.
         """
-        if request is None or answer.status in _NOT_KEPT or answer.status >= _FIRST_SERVER_ERROR:
+        if request is None or answer.status >= _FIRST_REFUSAL:
             await self.release(reservation)
             return
         body = _encrypted(reservation, answer)
@@ -159,6 +167,7 @@ class IdempotencyService:
         try:
             async with self._database.write() as connection:
                 kept = await stored.keep(connection, reservation.actor, reservation.name, reservation.token, entry)
+                await _drop_oldest(connection, reservation.actor, more_rows=0)
         except RegistryUnavailable:
             kept = False
         if not kept:
@@ -204,6 +213,7 @@ class IdempotencyService:
                 if found and now < found.at + (STALE_AFTER if found.status is None else KEPT_FOR):
                     return _kept(reservation, found)
             if entries[0] is None:
+                await _drop_oldest(connection, actor, more_rows=1)
                 await stored.reserve(connection, actor, name, token, at=now)
             else:
                 await stored.take_over(connection, actor, name, token, at=now)
@@ -219,6 +229,32 @@ class IdempotencyService:
                     )
             except RegistryUnavailable as error:
                 logger.warning("a reservation of the API key %s was not touched: %s", reservation.actor, error)
+
+
+async def _drop_oldest(connection: AsyncConnection, actor: str, *, more_rows: int) -> None:
+    """Make an API key's rows fit its caps.
+
+    Args:
+        more_rows: that are about to be added.
+
+    Raises:
+        TooManyOpen: its requests under way alone are too many.
+    """
+    rows, answers = await stored.count(connection, actor) + more_rows, await stored.answers(connection, actor)
+    size = sum(answer_bytes for _, answer_bytes in answers)
+    dropped: list[str] = []
+    for key, answer_bytes in answers:
+        if rows <= MOST_ROWS and size <= MOST_BYTES:
+            break
+        dropped.append(key)
+        rows, size = rows - 1, size - answer_bytes
+    if rows > MOST_ROWS:
+        message = (
+            f"{MOST_ROWS} requests of this API key with {HEADER} are under way. Wait until some have their answer."
+        )
+        raise TooManyOpen(message, param=HEADER, retry_after=_RETRY_AFTER_S)
+    if dropped:
+        await stored.drop(connection, actor, dropped)
 
 
 def _kept(reservation: Reservation, found: Entry) -> Kept:

@@ -8,7 +8,7 @@ from cryptography.exceptions import InvalidTag
 from sqlalchemy import select, update
 
 from app.database.tables import idempotency
-from app.errors import IdempotencyConflict, IdempotencyInProgress, InvalidRequest, RegistryUnavailable
+from app.errors import IdempotencyConflict, IdempotencyInProgress, InvalidRequest, RegistryUnavailable, TooManyOpen
 from app.secrets import Peppers
 from app.services.idempotency import KEPT_FOR, STALE_AFTER, Answer, IdempotencyService, Kept, Reservation
 from tests.contract.registry import PEPPERS, Node
@@ -79,16 +79,70 @@ async def test_one_of_many_at_once_is_the_first(here: IdempotencyService, there:
     assert sum(isinstance(found, IdempotencyInProgress) for found in asked) == 15
 
 
-@pytest.mark.parametrize("status", [401, 429, 500, 503])
-async def test_answers_that_say_try_again_are_not_kept(here: IdempotencyService, status: int) -> None:
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 413, 422, 429, 500, 503])
+async def test_refusals_are_not_kept(here: IdempotencyService, node: Node, status: int) -> None:
     await here.settle(await _reserved(here), REQUEST, Answer(status, (), b"{}"))
+    assert await _sizes(node) == {}
     await _reserved(here)
 
 
-@pytest.mark.parametrize("status", [200, 202, 204, 400, 404, 409, 422])
-async def test_verdicts_are_kept(here: IdempotencyService, status: int) -> None:
+@pytest.mark.parametrize("status", [200, 201, 202, 204])
+async def test_what_was_done_is_kept(here: IdempotencyService, status: int) -> None:
     await here.settle(await _reserved(here), REQUEST, Answer(status, (), b""))
     assert (await _kept(here)).answer.status == status
+
+
+async def _sizes(node: Node) -> dict[str, list[int]]:
+    """Bytes of the kept answers by API key; 0 for a reservation."""
+    found: dict[str, list[int]] = {}
+    async with node.database.read() as connection:
+        for row in await connection.execute(select(idempotency).order_by(idempotency.c.created_at)):
+            found.setdefault(row.actor, []).append(len(row.body or b""))
+    return found
+
+
+async def test_an_api_key_keeps_its_newest_answers_only(
+    here: IdempotencyService, there: IdempotencyService, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.services.idempotency.MOST_ROWS", 5)
+    await here.settle(await _reserved(here, actor=OTHER), REQUEST, ANSWER)
+    for number in range(12):
+        service = (here, there)[number % 2]
+        await service.settle(await _reserved(service, key=f"k{number}"), REQUEST, ANSWER)
+        node.clock.advance(1)
+    sizes = await _sizes(node)
+    assert len(sizes[ACTOR]) == 5
+    for number in range(7, 12):
+        await _kept(here, key=f"k{number}")
+    # Another caller's are none of its business.
+    await _kept(here, actor=OTHER)
+    await _reserved(here, key="k0")
+
+
+async def test_an_api_key_keeps_so_many_bytes_only(
+    here: IdempotencyService, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.services.idempotency.MOST_BYTES", 10_000)
+    for number in range(8):
+        answer = Answer(201, (), b"x" * 3000)
+        await here.settle(await _reserved(here, key=f"k{number}"), REQUEST, answer)
+        node.clock.advance(1)
+    assert sum((await _sizes(node))[ACTOR]) <= 10_000
+    for number in (5, 6, 7):
+        await _kept(here, key=f"k{number}")
+
+
+async def test_requests_under_way_are_bounded_and_none_is_dropped(
+    here: IdempotencyService, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.services.idempotency.MOST_ROWS", 3)
+    held = [await _reserved(here, key=f"k{number}") for number in range(3)]
+    with pytest.raises(TooManyOpen, match="under way"):
+        await here.reserve(ACTOR, "k3")
+    await _reserved(here, actor=OTHER)
+    await here.settle(held[0], REQUEST, ANSWER)
+    await _reserved(here, key="k3")
+    assert (await _sizes(node))[ACTOR] == [0, 0, 0]
 
 
 async def test_a_request_that_was_not_read_is_not_kept(here: IdempotencyService) -> None:
