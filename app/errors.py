@@ -9,7 +9,7 @@ The tree::
     ├── WrongBase          ├── PreconditionFailed ├── QuotaExceeded
     ├── MergeRejected      ├── MergeFailed      ├── SourceUnavailable
     ├── IdempotencyConflict ├── IdempotencyInProgress ├── QueueFull
-    ├── TooManyOpen
+    ├── TooManyOpen        ├── BodyTooSlow
     ├── Limited (LimitExceeded, BudgetExceeded)
     └── EngineUnavailable  └── RegistryUnavailable  └── Busy
 
@@ -74,6 +74,10 @@ class MethodNotAllowed(TenoraError):
 
 class TooLarge(TenoraError):
     """A body, file or field beyond its cap."""
+
+
+class BodyTooSlow(TenoraError):
+    """The body came more slowly than the least rate."""
 
 
 class AdapterQuarantined(TenoraError):
@@ -212,6 +216,7 @@ ROWS: dict[type[Exception], Row] = {
     IdempotencyConflict: Row(409, "conflict_error", "idempotency_key_reused"),
     IdempotencyInProgress: Row(409, "conflict_error", "idempotency_in_progress"),
     TooLarge: Row(413, "invalid_request_error", "too_large"),
+    BodyTooSlow: Row(408, "invalid_request_error", "body_too_slow"),
     InvalidRequest: Row(400, "invalid_request_error", "invalid_value"),
     UnsupportedField: Row(400, "invalid_request_error", "unsupported_field"),
     QueueFull: Row(429, "rate_limit_error", "queue_full"),

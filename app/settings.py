@@ -75,6 +75,12 @@ class LimitSettings(BaseModel):
     header_seconds: float = Field(20, gt=0, description="longest time until a request's headers are there")
     unread_seconds: float = Field(60, gt=0, description="longest time that a client may leave an answer unread")
     body_bytes: int = Field(2 * 2**20, ge=1024, description="largest JSON body in bytes")
+    body_bytes_per_second: int = Field(
+        16 * 1024, ge=1, description="least rate of a request's body, of an upload too, in bytes a second"
+    )
+    body_grace_seconds: float = Field(
+        5, gt=0, description="seconds that a body may be behind its least rate, silence included"
+    )
     config_bytes: int = Field(2**20, ge=1024, description="largest adapter_config.json in bytes")
     weights_bytes: int = Field(4 * 2**30, ge=1024, description="largest adapter_model.safetensors in bytes")
     uploads: int = Field(

@@ -143,7 +143,7 @@ def openai_body(problem: Problem) -> dict[str, Any]:
 def lorax_body(problem: Problem) -> dict[str, Any]:
     """LoRAX's envelope. Its clients know four types; for any other they go by the HTTP status."""
     match problem.row.status:
-        case 400 | 413 | 422:
+        case 400 | 408 | 413 | 422:
             error_type = "validation"
         case 429 | 503:
             error_type = "overloaded"
@@ -162,7 +162,7 @@ def _headers(problem: Problem) -> dict[str, str]:
         case HTTPStatus.CONFLICT:
             # OpenAI's clients try a conflict again unless they are told not to.
             headers["x-should-retry"] = "false"
-        case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        case HTTPStatus.REQUEST_TIMEOUT | HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             # The rest of the body is not worth reading.
             headers["connection"] = "close"
         case HTTPStatus.TOO_MANY_REQUESTS | HTTPStatus.SERVICE_UNAVAILABLE:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.auth import authenticate
 from app.api.errors import error_response
-from app.errors import InvalidRequest, TenoraError, TooLarge
+from app.errors import BodyTooSlow, InvalidRequest, TenoraError, TooLarge
 from app.process import Process
 from app.services.idempotency import HEADER, Answer, IdempotencyService, Kept, Reservation
 from app.settings import LimitSettings
@@ -85,7 +85,7 @@ class Idempotency:
         """The whole request's digest; None if the route refused an upload and most of it is still to come."""
         try:
             await body.drain(at_most=self._limits.body_bytes)
-        except (InvalidRequest, TooLarge, ClientDisconnect):
+        except (BodyTooSlow, InvalidRequest, TooLarge, ClientDisconnect):
             return None
         return await body.digest()
 
@@ -114,7 +114,7 @@ class _Body:
 
         Raises:
             TooLarge: more than ``at_most`` bytes, or than the request's cap.
-            InvalidRequest: the client sent nothing for too long.
+            BodyTooSlow, InvalidRequest: the client sent too little, or nothing, for too long.
             ClientDisconnect
         """
         read = 0

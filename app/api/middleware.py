@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.body_pace import BodyPace
 from app.api.errors import LORAX_PATHS, error_response
 from app.api.multipart import OPTIONS_BYTES
 from app.errors import TooLarge
@@ -91,13 +92,14 @@ class RequestFrame:
 class _Exchange:
     """One request and its answer, seen from the frame."""
 
-    __slots__ = ("_cap", "_context", "_headers", "_process", "_read", "_receive", "_scope", "_send", "status")
+    __slots__ = ("_cap", "_context", "_headers", "_pace", "_process", "_read", "_receive", "_scope", "_send", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: LimitSettings) -> None:
         self._scope, self._receive, self._send = scope, receive, send
         self._process: Process = scope["state"]["process"]
         self._cap = _cap(scope, limits)
         self._read = 0
+        self._pace: BodyPace | None = BodyPace(limits)
         self.status = 0
         request_id = secrets.token_hex(_ID_BYTES)
         self._context = RequestContext(request_id, confidential=scope["path"] in _PROMPT_PATHS)
@@ -123,9 +125,11 @@ class _Exchange:
         return self._over_cap(length, f"{length} bytes")
 
     async def receive(self) -> Message:
-        """Pass the body on, counted: a chunked one announces no length."""
-        message = await self._receive()
+        """Pass the body on, counted, as a chunked one announces no length, and at its least rate until it is whole."""
+        message = await (self._receive() if self._pace is None else self._pace.next(self._receive))
         if message["type"] == "http.request":
+            if not message.get("more_body", False):
+                self._pace = None
             self._read += len(message.get("body", b""))
             if (too_large := self._over_cap(self._read, "more")) is not None:
                 raise too_large

@@ -226,6 +226,7 @@ ERRORS = {
     401: "no key, or one that does not work",
     403: "the key lacks the scope",
     404: "there is no such thing, or it is another tenant's",
+    408: "the body came too slowly",
     409: "the state of a thing does not allow the change",
     410: "the version was retired",
     412: "it was changed since the caller read it; the message has its ETag",

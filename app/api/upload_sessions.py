@@ -79,7 +79,7 @@ async def show(adapter: str, upload: UploadId, owner: Writer, process: ProcessDe
     "/{adapter}/uploads/{upload}/files/{file}/parts/{number}",
     status_code=204,
     summary="Send a part; again it replaces the earlier one",
-    responses=answers(400, 404, 409),
+    responses=answers(400, 404, 408, 409),
     openapi_extra=_BYTES,
 )
 async def put_part(

@@ -42,7 +42,7 @@ _BODY: dict[str, Any] = {
     status_code=201,
     summary="Publish a version: the two files that PEFT saves, or a .tar.gz or .zip of their folder",
     responses={
-        **answers(404, 409),
+        **answers(404, 408, 409),
         200: {
             "model": VersionOut,
             "description": "these bytes are a version already; its alias and description are now as the options say",
