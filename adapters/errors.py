@@ -14,28 +14,100 @@ The tree::
         └── DiskFull        this node's disk or cache budget has no room
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from adapters.wording import sentence_of
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason why an upload cannot be served.
+    """One kind of reason why an upload cannot be served.
 
     Attributes:
         code: stable machine word, e.g. ``rank_too_large``.
-        field: where it was found: a config key, a tensor's name, or a file's name.
-        found: the value found, shortened for display.
-        allowed: what would have been accepted.
+        field: where it was found first: a config key, a tensor's name, or a file's name.
+        found: the value found there, shortened for display.
+        allowed: what would have been accepted there.
+        sentence: for people, where the code's own sentence does not say enough.
+        count: how many places it was found in.
+        examples: up to three of the places, this one first, if there are several; of one field's values up to three.
     """
 
     code: str
     field: str
     found: str
     allowed: str
+    sentence: str = ""
+    count: int = 1
+    examples: tuple[str, ...] = ()
 
     @property
     def message(self) -> str:
-        return f"{self.field}: found {self.found}, allowed {self.allowed}"
+        """What happened, then what to do."""
+        own = self.sentence or sentence_of(self.code, field=self.field, found=self.found, allowed=self.allowed)
+        if self.count == 1:
+            return own
+        others = " and ".join(self.examples[1:])
+        return f"{own} The same holds for {self.count - 1} more" + (f", such as {others}." if others else ".")
+
+    def shown(self) -> dict[str, Any]:
+        """What callers see of it."""
+        return {
+            "code": self.code,
+            "field": self.field,
+            "found": self.found,
+            "allowed": self.allowed,
+            "message": self.message,
+            "count": self.count,
+            "examples": list(self.examples),
+        }
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Self:
+        """A reason out of JSON that ``dataclasses.asdict`` of one became; of an older release too."""
+        return cls(**{**stored, "examples": tuple(stored.get("examples", ()))})
+
+
+#: Reasons about one place each, of which a short list exists: these are grouped by their field.
+_OF_ONE_FIELD = frozenset(
+    {
+        "digest_mismatch",
+        "duplicate_part",
+        "invalid_value",
+        "member_too_large",
+        "missing_member",
+        "missing_part",
+        "unexpected_part",
+        "unsupported_feature",
+    }
+)
+
+_MAX_EXAMPLES = 3
+
+#: They make most of the others: an adapter of another base misfits in many places.
+_FIRST = ("not_peft_config", "other_architecture", "wrong_base", "unsupported_init")
+
+
+def grouped(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """One reason for each kind, with its count and three examples; what explains the others comes first."""
+    kinds: dict[tuple[str, str, str], list[Reason]] = {}
+    for reason in reasons:
+        # Of `rank_pattern['q_proj']` the key counts.
+        field = reason.field.partition("[")[0] if reason.code in _OF_ONE_FIELD else ""
+        kinds.setdefault((reason.code, reason.sentence, field), []).append(reason)
+    joined = [_joined(same) for same in kinds.values()]
+    return tuple(sorted(joined, key=lambda one: _FIRST.index(one.code) if one.code in _FIRST else len(_FIRST)))
+
+
+def _joined(same: list[Reason]) -> Reason:
+    if len(same) == 1:
+        return same[0]
+    # Several values of one field, such as target_modules, are told apart by the values.
+    places = dict.fromkeys(reason.field for reason in same)
+    examples = places if len(places) > 1 else dict.fromkeys(reason.found for reason in same)
+    return replace(same[0], count=len(same), examples=tuple(examples)[:_MAX_EXAMPLES])
 
 
 class AdapterError(Exception):
@@ -60,12 +132,12 @@ class AdapterRejected(AdapterError):
     """The upload cannot be served on this base.
 
     Attributes:
-        reasons: every reason found, at least one.
+        reasons: one for each kind, at least one; the first says most.
     """
 
     def __init__(self, reasons: tuple[Reason, ...]) -> None:
         self.reasons = reasons
-        super().__init__("; ".join(reason.message for reason in reasons))
+        super().__init__(" ".join(reason.message for reason in reasons))
 
 
 class UnsupportedBase(AdapterError, ValueError):

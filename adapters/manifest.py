@@ -13,13 +13,15 @@ matches a module's name from its start or from a dot; here only letters, digits,
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from adapters.errors import AdapterRejected, Reason
+from adapters.foreign import changed_base, foreign_config, other_architecture
 from adapters.geometry import LINEAR_MODULES
 from adapters.peft_keys import INFORMATIONAL, REFUSED, SERVED, SERVED_INITS
-from adapters.strict_json import parse_object, show
+from adapters.strict_json import parse_object, show, show_name
 
 CONFIG_FILE = "adapter_config.json"
 MAX_CONFIG_BYTES = 2**20
@@ -50,6 +52,7 @@ class Manifest:
         excluded: full names or their ends that are not adapted.
         layers: the only layers adapted, or None for all.
         rank_patterns, alpha_patterns: in the order of the file; the first that matches a module's name counts.
+        trained_on: ``base_model_name_or_path``, shortened; empty if it is not told.
     """
 
     rank: int
@@ -60,6 +63,7 @@ class Manifest:
     layers: frozenset[int] | None
     rank_patterns: tuple[tuple[re.Pattern[str], int], ...]
     alpha_patterns: tuple[tuple[re.Pattern[str], float], ...]
+    trained_on: str = field(default="", compare=False)
 
     @property
     def largest_rank(self) -> int:
@@ -105,15 +109,31 @@ def parse_manifest(raw: bytes) -> Manifest:
 
 def read_manifest(raw: bytes) -> tuple[Manifest | None, list[Reason]]:
     """As :func:`parse_manifest`, for whoever has more to check: the manifest, or None and at least one reason."""
+    manifest, reasons = inspect_manifest(raw)
+    return (None if reasons else manifest), reasons
+
+
+def inspect_manifest(raw: bytes) -> tuple[Manifest | None, list[Reason]]:
+    """The manifest beside the reasons against it, so that tensors can be compared with what is left of it.
+
+    None: nothing is left, as it is not JSON or not PEFT's. Values with a reason have a stand-in: see
+    :func:`declares_ranks`.
+    """
     if len(raw) > MAX_CONFIG_BYTES:
         return None, [Reason("config_too_large", CONFIG_FILE, f"{len(raw)} bytes", f"{MAX_CONFIG_BYTES} bytes")]
     try:
         config = parse_object(raw)
     except ValueError as error:
         return None, [Reason("config_not_json", CONFIG_FILE, str(error)[:120], "one JSON object in UTF-8")]
+    if foreign := foreign_config(config):
+        return None, [foreign]
     reader = _Reader(config)
-    manifest = reader.manifest()
-    return (None if reader.reasons else manifest), reader.reasons
+    return reader.manifest(), reader.reasons
+
+
+def declares_ranks(reasons: Iterable[Reason]) -> bool:
+    """Whether a manifest with these reasons says which rank each module has: no stand-in is among its ranks."""
+    return not any(reason.field == "r" or reason.field.startswith("rank_pattern") for reason in reasons)
 
 
 class _Reader:
@@ -146,6 +166,7 @@ class _Reader:
                 (self._pattern("alpha_pattern", key), self._alpha(f"alpha_pattern[{show(key)}]", value))
                 for key, value in alphas.items()
             ),
+            trained_on=self._trained_on(),
         )
 
     def _refuse(self, code: str, field: str, allowed: str, found: object) -> None:
@@ -171,9 +192,15 @@ class _Reader:
         init = self.config.get("init_lora_weights")
         if not (init is None or isinstance(init, bool) or (isinstance(init, str) and init.lower() in SERVED_INITS)):
             allowed = f"true, false, {', '.join(SERVED_INITS)}; others change the base's weights too"
-            self._refuse("unsupported_init", "init_lora_weights", allowed, init)
+            self.reasons.append(changed_base(init, allowed))
+        if other := other_architecture(self.config):
+            self.reasons.append(other)
         if self.config.get("layers_pattern") not in (None, "", [], "layers", ["layers"]):
             self._refuse("invalid_value", "layers_pattern", "null or layers", self.config["layers_pattern"])
+
+    def _trained_on(self) -> str:
+        value = self.config.get("base_model_name_or_path")
+        return show_name(value) if isinstance(value, str) else ""
 
     def _rank(self, field: str, value: object) -> int:
         if type(value) is int and 1 <= value <= MAX_RANK:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from adapters.errors import Reason
+from adapters.foreign import known_name
 from adapters.geometry import ATTENTION_MODULES, LINEAR_MODULES, MLP_MODULES, BaseGeometry
 from adapters.manifest import Manifest
 from adapters.weights import WEIGHTS_FILE, Header, Tensor
@@ -62,6 +63,8 @@ def pair_tensors(header: Header, reasons: list[Reason]) -> list[Pair]:
 
 
 def _misplaced(name: str) -> Reason:
+    if known := known_name(name):
+        return known
     if _EMBEDDING.search(name):
         allowed = f"adapters of {', '.join(LINEAR_MODULES)} only: the embeddings and the head are the base's"
         return Reason("embedding_not_served", name, "a tensor of an embedding or of the head", allowed)
@@ -89,13 +92,18 @@ def check_pair(pair: Pair, geometry: BaseGeometry) -> list[Reason]:
     return reasons
 
 
-def check_declared(pair: Pair, manifest: Manifest) -> list[Reason]:
-    """Is the pair what the manifest declares: its rank, and that its module is adapted at all?"""
-    reasons = []
+def check_rank(pair: Pair, manifest: Manifest) -> list[Reason]:
+    """Has the pair the rank that the manifest declares?"""
     declared = manifest.rank_of(pair.module)
-    if any(rank != declared for rank in _ranks(pair)):
-        found = f"rank {' and '.join(map(str, _ranks(pair)))}"
-        reasons.append(Reason("rank_mismatch", pair.module, found, f"{declared}, as adapter_config.json declares"))
+    if all(rank == declared for rank in _ranks(pair)):
+        return []
+    found = f"rank {' and '.join(map(str, _ranks(pair)))}"
+    return [Reason("rank_mismatch", pair.module, found, f"{declared}, as adapter_config.json declares")]
+
+
+def check_declared(pair: Pair, manifest: Manifest) -> list[Reason]:
+    """Does the manifest declare that the pair's module is adapted at all?"""
+    reasons = []
     if manifest.targets is not None and not manifest.targets_of(pair.module):
         reasons.append(Reason("not_in_target_modules", pair.module, "tensors", "none: no entry of target_modules"))
     if manifest.excludes(pair.module):

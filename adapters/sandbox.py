@@ -35,6 +35,7 @@ def validate_in_child(
     geometry: BaseGeometry,
     max_lora_rank: int,
     *,
+    base_name: str = "this base",
     cpu_seconds: float,
     address_bytes: int,
 ) -> Verdict:
@@ -51,6 +52,7 @@ def validate_in_child(
         "weights": str(weights.resolve()),
         "geometry": dataclasses.asdict(geometry),
         "max_lora_rank": max_lora_rank,
+        "base_name": base_name,
     }
     answer = _run("adapters.validation", request, cpu_seconds, address_bytes)
     return read_verdict(answer)
@@ -80,7 +82,7 @@ def unpack_in_child(
     }
     answer = _run("adapters.archive", request, cpu_seconds, address_bytes)
     if "reasons" in answer:
-        raise AdapterRejected(tuple(Reason(**reason) for reason in answer["reasons"]))
+        raise AdapterRejected(tuple(Reason.read(reason) for reason in answer["reasons"]))
     if "errno" in answer:
         with disk_errors("unpack the upload"):
             raise OSError(answer["errno"], "unpacking failed")

@@ -61,6 +61,11 @@ def show(value: object) -> str:
     return shortened.repr(value)[:_SHOWN_CHARACTERS]
 
 
+def show_name(text: str) -> str:
+    """A text from such JSON for display as it is, if it is short and printable."""
+    return text if text.isprintable() and len(text) <= _SHOWN_CHARACTERS else show(text)
+
+
 def _check_nesting(text: str) -> None:
     depth = opened = 0
     for token in _BRACKETS.finditer(text):

@@ -10,14 +10,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from adapters.bases import wrong_base
 from adapters.confinement import confine
-from adapters.errors import AdapterRejected, Reason
+from adapters.errors import AdapterRejected, Reason, grouped
 from adapters.geometry import BaseGeometry
-from adapters.manifest import CONFIG_FILE, MAX_CONFIG_BYTES, Manifest, read_manifest
-from adapters.modules import Pair, check_declared, check_largest_rank, check_pair, check_targets, pair_tensors
+from adapters.manifest import MAX_CONFIG_BYTES, Manifest, declares_ranks, inspect_manifest
+from adapters.modules import (
+    Pair,
+    check_declared,
+    check_largest_rank,
+    check_pair,
+    check_rank,
+    check_targets,
+    pair_tensors,
+)
 from adapters.weights import Header, find_nonfinite, read_header
 
-MAX_REASONS = 100
+#: Reasons that depend on the server's settings.
+_SERVER_DECIDES = frozenset({"rank_too_large", "embedding_not_served", "unsupported_target"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,7 +55,7 @@ class Verdict:
 
     Attributes:
         summary: None if the upload is rejected.
-        reasons: at most 101; the last then tells how many more there are.
+        reasons: one for each kind; the first says most.
     """
 
     summary: Summary | None
@@ -62,34 +72,86 @@ class Verdict:
         return self.summary
 
 
-def validate(config: Path, weights: Path, geometry: BaseGeometry, max_lora_rank: int) -> Verdict:
+def validate(
+    config: Path, weights: Path, geometry: BaseGeometry, max_lora_rank: int, *, base_name: str = "this base"
+) -> Verdict:
     """Check an upload's two files. Both are hostile until proven otherwise: see :mod:`adapters.sandbox`.
+
+    Args:
+        base_name: what to call the base in reasons.
 
     Raises:
         OSError, EOFError: a file could not be read.
     """
-    with config.open("rb") as file:
-        # One byte more than allowed is enough to be refused.
-        manifest, reasons = read_manifest(file.read(MAX_CONFIG_BYTES + 1))
+    manifest, reasons = read_config(config)
+    if is_foreign(reasons):
+        return Verdict(None, tuple(reasons))
     with weights.open("rb") as file:
         header, found = read_header(file)
-        reasons += found
         if header is None:
-            return Verdict(None, _shorten(reasons))
-        pairs = pair_tensors(header, reasons)
-        reasons += check_largest_rank(pairs, manifest, max_lora_rank)
-        for pair in pairs:
-            reasons += check_pair(pair, geometry)
+            return Verdict(None, grouped(reasons + found))
+        pairs = pair_tensors(header, found)
+        found += check_largest_rank(pairs, manifest, max_lora_rank)
+        found += _check_places(pairs, geometry, manifest, base_name)
         # A file can name thousands of layers; patterns are matched for those that the base has.
         placed = [pair for pair in pairs if pair.layer < geometry.layers]
         if manifest:
-            reasons += check_targets(pairs, manifest)
-            for pair in placed:
-                reasons += check_declared(pair, manifest)
-        reasons += find_nonfinite(file, header, geometry.dtype, _scalings(placed, manifest))
-    if reasons or manifest is None:
-        return Verdict(None, _shorten(reasons))
+            found += check_targets(pairs, manifest)
+            found += [reason for pair in placed for reason in check_declared(pair, manifest)]
+            found += _check_ranks(placed, manifest, reasons)
+        found += find_nonfinite(file, header, geometry.dtype, _scalings(placed, manifest))
+    if reasons or found or manifest is None:
+        return Verdict(None, grouped(reasons + found))
     return Verdict(_summarise(pairs, manifest, header), ())
+
+
+def precheck(config: Path, weights: Path) -> tuple[Reason, ...]:
+    """What is wrong with the two files on whatever base: for their owner, before they are sent.
+
+    Raises:
+        OSError, EOFError: a file could not be read.
+    """
+    manifest, reasons = read_config(config)
+    if is_foreign(reasons):
+        return tuple(reasons)
+    with weights.open("rb") as file:
+        header, found = read_header(file)
+    pairs = pair_tensors(header, found) if header else []
+    if manifest:
+        found += _check_ranks(pairs, manifest, reasons)
+    return grouped(reason for reason in reasons + found if reason.code not in _SERVER_DECIDES)
+
+
+def read_config(config: Path) -> tuple[Manifest | None, list[Reason]]:
+    """As :func:`adapters.manifest.inspect_manifest` of a file.
+
+    Raises:
+        OSError
+    """
+    with config.open("rb") as file:
+        # One byte more than allowed is enough to be refused.
+        return inspect_manifest(file.read(MAX_CONFIG_BYTES + 1))
+
+
+def is_foreign(reasons: list[Reason]) -> bool:
+    """Whether the config is not PEFT's: then the tensors are another tool's too."""
+    return any(reason.code == "not_peft_config" for reason in reasons)
+
+
+def _check_places(pairs: list[Pair], geometry: BaseGeometry, manifest: Manifest | None, base_name: str) -> list[Reason]:
+    """Does each pair fit its place? An adapter that fits another base throughout gets that one reason."""
+    found = [reason for pair in pairs for reason in check_pair(pair, geometry)]
+    trained_on = manifest.trained_on if manifest else ""
+    other = wrong_base(pairs, geometry, trained_on=trained_on, base_name=base_name)
+    if other is None:
+        return found
+    return [other, *(reason for reason in found if reason.code not in {"shape_mismatch", "layer_out_of_range"})]
+
+
+def _check_ranks(pairs: list[Pair], manifest: Manifest, reasons: list[Reason]) -> list[Reason]:
+    if not declares_ranks(reasons):
+        return []
+    return [reason for pair in pairs for reason in check_rank(pair, manifest)]
 
 
 def _scalings(pairs: list[Pair], manifest: Manifest | None) -> dict[str, float]:
@@ -109,19 +171,13 @@ def _summarise(pairs: list[Pair], manifest: Manifest, header: Header) -> Summary
     )
 
 
-def _shorten(reasons: list[Reason]) -> tuple[Reason, ...]:
-    if len(reasons) <= MAX_REASONS:
-        return tuple(reasons)
-    more = Reason("more_reasons", CONFIG_FILE, f"{len(reasons) - MAX_REASONS} more reasons", "none")
-    return (*reasons[:MAX_REASONS], more)
-
-
 def main() -> None:
     """Answer one request under the resource limits that it names."""
     request = json.load(sys.stdin)
     confine(cpu_seconds=request["cpu_seconds"], address_bytes=request["address_bytes"], file_bytes=0)
     geometry = BaseGeometry(**request["geometry"])
-    verdict = validate(Path(request["config"]), Path(request["weights"]), geometry, request["max_lora_rank"])
+    config, weights = Path(request["config"]), Path(request["weights"])
+    verdict = validate(config, weights, geometry, request["max_lora_rank"], base_name=request["base_name"])
     json.dump(dataclasses.asdict(verdict), sys.stdout)
 
 
@@ -130,7 +186,7 @@ def read_verdict(answer: dict[str, Any]) -> Verdict:
     summary = answer["summary"]
     if summary is not None:
         summary = Summary(**summary | {"target_modules": tuple(summary["target_modules"])})
-    return Verdict(summary, tuple(Reason(**reason) for reason in answer["reasons"]))
+    return Verdict(summary, tuple(Reason.read(reason) for reason in answer["reasons"]))
 
 
 if __name__ == "__main__":

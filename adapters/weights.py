@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from adapters.errors import Reason
+from adapters.foreign import empty_tensor, known_beginning
 from adapters.strict_json import parse_object, show
 
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -103,6 +104,8 @@ def read_header(file: BufferedIOBase) -> tuple[Header | None, list[Reason]]:
 def _bad_length(prefix: bytes, length: int, size: int) -> Reason:
     if prefix.startswith(_ZIP) or _PICKLE.match(prefix):
         return Reason("pickle_format", WEIGHTS_FILE, "a pickle, which runs code when read", "the safetensors format")
+    if known := known_beginning(prefix):
+        return known
     if len(prefix) == _LENGTH_BYTES and length > MAX_HEADER_BYTES:
         return Reason("header_too_long", WEIGHTS_FILE, f"a header of {length} bytes", f"{MAX_HEADER_BYTES} bytes")
     return Reason("truncated", WEIGHTS_FILE, f"{size} bytes", "a whole safetensors file")
@@ -131,6 +134,8 @@ def _read_entry(name: str, entry: object, reasons: list[Reason]) -> Tensor | Non
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         reasons.append(Reason("unsupported_dtype", name, show(dtype), ", ".join(ITEM_BYTES)))
+    elif _is_integers(shape, 0, _MAX_DIMENSION) and 0 in shape:
+        reasons.append(empty_tensor(name, shape))
     elif not _is_integers(shape, 1, _MAX_DIMENSION) or len(shape) > _MAX_DIMENSIONS:
         reasons.append(Reason("invalid_header", name, f"shape {show(shape)}", "a list of positive integers"))
     elif not _is_integers(offsets, 0, 2**63) or len(offsets) != 2:

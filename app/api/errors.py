@@ -111,7 +111,7 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, TenoraError):
         return Problem(row, error.message, param=error.param, retry_after=error.retry_after)
     if isinstance(error, AdapterRejected):
-        return Problem(row, _summary("this base cannot serve the upload", error.reasons), reasons=error.reasons)
+        return Problem(row, _first(error.reasons), reasons=error.reasons)
     if isinstance(error, InvalidName):
         return Problem(row, str(error), param=error.field)
     retry_after = error.retry_after if isinstance(error, StorageError) else None
@@ -127,16 +127,7 @@ def openai_body(problem: Problem) -> dict[str, Any]:
         "code": problem.row.code,
     }
     if problem.reasons:
-        error["reasons"] = [
-            {
-                "code": reason.code,
-                "field": reason.field,
-                "found": reason.found,
-                "allowed": reason.allowed,
-                "message": reason.message,
-            }
-            for reason in problem.reasons
-        ]
+        error["reasons"] = [reason.shown() for reason in problem.reasons]
     return {"error": error}
 
 
@@ -209,6 +200,14 @@ def _shown(value: object) -> str:
         return {dict: "an object", list: "a list"}.get(type(value), "a body that is not JSON")
     text = json.dumps(value, default=str)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _first(reasons: Sequence[Reason]) -> str:
+    """The sentence that says most, and how many others there are."""
+    others = len(reasons) - 1
+    if not others:
+        return reasons[0].message
+    return f"{reasons[0].message} There {'is 1 more reason' if others == 1 else f'are {others} more reasons'}."
 
 
 def _summary(what: str, reasons: Sequence[Reason]) -> str:

@@ -187,11 +187,15 @@ class ListOut(BaseModel, Generic[Shown]):
 
 
 class ReasonOut(BaseModel):
+    """One kind of reason."""
+
     code: str
-    field: str
+    field: str = Field(description="where it was found first")
     found: str
     allowed: str
-    message: str
+    message: str = Field(description="what happened and what to do, for people")
+    count: int = Field(description="how many places it was found in")
+    examples: list[str] = Field(description="up to three of them, if there are several")
 
 
 class ErrorDetail(BaseModel):

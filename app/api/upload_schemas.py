@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from adapters.errors import Reason
 from adapters.stores.staging import PartUrl
 from app.api.schemas import ReasonOut
 from app.services.uploads.sessions import MAX_URLS, URL_LIFETIME_S, Progress
@@ -140,7 +141,4 @@ def _files(progress: Progress) -> dict[str, UploadFileOut]:
 def _reasons(session: UploadSession) -> list[ReasonOut] | None:
     if session.error is None:
         return None
-    return [
-        ReasonOut(**reason, message=f"{reason['field']}: found {reason['found']}, allowed {reason['allowed']}")
-        for reason in session.error["reasons"]
-    ]
+    return [ReasonOut(**Reason.read(reason).shown()) for reason in session.error["reasons"]]

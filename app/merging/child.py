@@ -72,7 +72,7 @@ async def merge_in_child(job: dict[str, Any], limits: ChildLimits) -> Versions:
     if answer is None:
         raise MergeFailed(_failure(child.returncode, limits))
     if answer["reasons"]:
-        raise MergeRejected(tuple(Reason(**reason) for reason in answer["reasons"]))
+        raise MergeRejected(tuple(Reason.read(reason) for reason in answer["reasons"]))
     return Versions(**answer["versions"])
 
 

@@ -139,6 +139,7 @@ class PublishingService:
                 upload.weights.path,
                 self._base.geometry,
                 self._max_lora_rank,
+                base_name=self._base.name,
                 cpu_seconds=self._limits.validation_seconds,
                 address_bytes=self._limits.validation_bytes,
             )

@@ -141,7 +141,7 @@ class TrialService:
         )
 
     async def _reject(self, tenant: str, version: Version, reasons: tuple[Reason, ...]) -> None:
-        why = "; ".join(reason.message for reason in reasons)
+        why = " ".join(reason.message for reason in reasons)
         async with self._database.write() as connection:
             if not await versions.settle_version(connection, version.key.version_id, VersionState.REJECTED, why):
                 return

@@ -29,8 +29,9 @@ from tests.fuzz.form_inputs import form_input
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-_MAX_REASONS = 101
+_MAX_REASONS = 50
 _MAX_WORDS = 400
+_MAX_MESSAGE = 1500
 
 
 class Target(Protocol):
@@ -151,13 +152,15 @@ def check_reasons(reasons: Iterable[Reason]) -> str:
     assert 1 <= len(reasons) <= _MAX_REASONS
     for reason in reasons:
         assert reason.code.isidentifier()
-        for words in (reason.field, reason.found, reason.allowed):
+        assert reason.count >= 1
+        for words in (reason.field, reason.found, reason.allowed, *reason.examples):
             _check_words(words)
+        _check_words(reason.message, _MAX_MESSAGE)
     return reasons[0].code
 
 
-def _check_words(words: str) -> None:
-    assert 0 < len(words) <= _MAX_WORDS, words
+def _check_words(words: str, most: int = _MAX_WORDS) -> None:
+    assert 0 < len(words) <= most, words
     assert words.isprintable(), words
 
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -239,8 +239,7 @@ def _lost(session: UploadSession) -> Reason:
 def _kept(error: BaseException) -> dict[str, Any]:
     """A verdict as the upload's row keeps it."""
     if isinstance(error, AdapterRejected):
-        fields = ("code", "field", "found", "allowed")
-        reasons = [{name: getattr(reason, name) for name in fields} for reason in error.reasons]
+        reasons: list[dict[str, Any]] = [asdict(reason) for reason in error.reasons]
     else:
         code = type(error).__name__
         message = error.message if isinstance(error, TenoraError) else "checking it took more than the limits allow"
@@ -249,4 +248,4 @@ def _kept(error: BaseException) -> dict[str, Any]:
 
 
 def _failure(error: Mapping[str, Any]) -> AdapterRejected:
-    return AdapterRejected(tuple(Reason(**reason) for reason in error["reasons"]))
+    return AdapterRejected(tuple(Reason.read(reason) for reason in error["reasons"]))

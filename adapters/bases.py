@@ -1,0 +1,81 @@
+"""Which base an adapter was trained on: told by its tensors' sizes, and by the name in its config."""
+
+import re
+from collections.abc import Iterable
+
+from adapters.errors import Reason
+from adapters.geometry import BaseGeometry
+from adapters.modules import Pair
+
+# A model in the Hub's cache: .../models--meta-llama--Llama-3.1-8B/snapshots/<commit>.
+_CACHED = re.compile(r"models--(?:[^/]+?--)?([^/]+)/snapshots(?:/|$)")
+_NO_WORDS = re.compile(r"[\W_]+")
+
+
+def wrong_base(pairs: Iterable[Pair], geometry: BaseGeometry, *, trained_on: str, base_name: str) -> Reason | None:
+    """The one reason against an adapter that fits another base throughout, instead of one for each tensor.
+
+    Args:
+        trained_on: the base that the config names; empty if it names none.
+        base_name: what this server's base is called.
+    """
+    found = _dimensions(pairs)
+    misfits = [kind for kind, dims in found.items() if _differ(dims, geometry.dims[kind])]
+    if not misfits or any(len(sizes) > 1 for dims in found.values() for sizes in dims):
+        return None
+    hidden = _hidden(found)
+    theirs, ours = f"hidden {hidden or 'unknown'}", f"hidden {geometry.hidden}"
+    if hidden in (None, geometry.hidden):
+        # The same width: the first module that tells the two apart is named too.
+        kind = misfits[0]
+        theirs += f", {kind} {' to '.join(_shown(sizes) for sizes in found[kind])}"
+        ours += f", {kind} {' to '.join(map(str, geometry.dims[kind]))}"
+    sentence = (
+        f"The adapter was trained for {trained_on or 'another base'} ({theirs}); this server serves {base_name} "
+        f"({ours}): train it on this base, or upload it to a server of its own base."
+    )
+    return Reason("wrong_base", "base_model_name_or_path", f"{trained_on or 'no name'} ({theirs})", ours, sentence)
+
+
+#: For each kind of module the sizes found of its inputs and of its outputs.
+_Found = dict[str, tuple[frozenset[int], frozenset[int]]]
+
+
+def _dimensions(pairs: Iterable[Pair]) -> _Found:
+    found: dict[str, tuple[set[int], set[int]]] = {}
+    for pair in pairs:
+        inputs, outputs = found.setdefault(pair.kind, (set(), set()))
+        if pair.a and len(pair.a.shape) == 2:
+            inputs.add(pair.a.shape[1])
+        if pair.b and len(pair.b.shape) == 2:
+            outputs.add(pair.b.shape[0])
+    return {kind: (frozenset(inputs), frozenset(outputs)) for kind, (inputs, outputs) in found.items()}
+
+
+def _differ(found: tuple[frozenset[int], frozenset[int]], ours: tuple[int, int]) -> bool:
+    return any(sizes not in (frozenset(), {own}) for sizes, own in zip(found, ours, strict=True))
+
+
+def _hidden(found: _Found) -> int | None:
+    """The width of the residual stream, if all modules that show it agree."""
+    sizes: set[int] = set()
+    for kind, (inputs, outputs) in found.items():
+        # o_proj and down_proj write to the residual stream, the others read from it.
+        sizes |= outputs if kind in {"o_proj", "down_proj"} else inputs
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _shown(sizes: frozenset[int]) -> str:
+    return str(next(iter(sizes), "?"))
+
+
+def same_base(trained_on: str, names: Iterable[str]) -> bool:
+    """Whether a name or path of a base is one of these names: organisation, folder, case and separators aside."""
+    return _essence(trained_on) in {_essence(name) for name in names}
+
+
+def _essence(name: str) -> str:
+    path = name.replace("\\", "/").rstrip("/")
+    cached = _CACHED.search(path)
+    last = cached[1] if cached else path.rpartition("/")[2]
+    return _NO_WORDS.sub("", last.casefold())
