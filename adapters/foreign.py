@@ -138,8 +138,8 @@ _NAMES: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
             ),
             "tensor_name",
             (
-                "The tensors change modules that a Llama does not have: the adapter was trained on another architecture, "
-                "so train it on this server's base."
+                "The tensors change modules that a Llama does not have, so the adapter was trained on another "
+                "architecture: train it on this server's base."
             ),
         ),
     )

@@ -70,7 +70,7 @@ SENTENCES: Mapping[str, str] = {
     "unknown_archive": "The archive is {found}: upload {allowed}.",
     "archive_too_large": "The archive has {found}, but may have {allowed}: pack only the adapter's two files.",
     "too_many_members": "The archive has {found}, but may have {allowed}: pack only the adapter's two files.",
-    "several_folders": "The archive holds several adapters: {found}. Pack one of them.",
+    "several_folders": "The archive holds {found}: pack one of them.",
     "missing_member": "The archive has no {field}: pack the folder that `model.save_pretrained(FOLDER)` wrote.",
     "member_too_large": "{field} has {found}, but may have {allowed}.",
     "duplicate_member": "The archive has several members with the name {field}: " + _PACK + ".",

@@ -1,7 +1,7 @@
 """A PEFT folder out of a ``.tar.gz`` or a ``.zip`` from a stranger: the two files of an adapter, and nothing else.
 
 The archive is never unpacked by names of its own: two files with fixed names come out, or every reason why not.
-Memory stays within some MiB, time within that of reading the archive once.
+Memory stays within some MiB, time within that of reading the archive twice.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,9 @@ from adapters.archive.members import CONFIG_NAME, WEIGHTS_NAME, Broken, Members
 from adapters.archive.sinks import Sinks, Unpacked
 from adapters.archive.tarball import GZIP_MAGIC, unpack_tarball
 from adapters.archive.zipped import ZIP_MAGIC, unpack_zip
-from adapters.errors import AdapterRejected, Reason
+from adapters.errors import AdapterRejected, Reason, grouped
 
 __all__ = ["CONFIG_NAME", "WEIGHTS_NAME", "Unpacked", "unpack"]
-
-MAX_REASONS = 100
 
 
 def unpack(archive: Path, folder: Path, *, config_bytes: int, weights_bytes: int) -> Mapping[str, Unpacked]:
@@ -31,7 +29,7 @@ def unpack(archive: Path, folder: Path, *, config_bytes: int, weights_bytes: int
         The two files by name.
 
     Raises:
-        AdapterRejected: with every reason that can be known.
+        AdapterRejected: with every kind of reason that can be known.
         OSError: the archive cannot be read, or a file not be written; one is there already.
     """
     members = Members({CONFIG_NAME: config_bytes, WEIGHTS_NAME: weights_bytes})
@@ -43,7 +41,7 @@ def unpack(archive: Path, folder: Path, *, config_bytes: int, weights_bytes: int
         raise
     if members.reasons:
         sinks.discard()
-        raise AdapterRejected(_shortened(members.reasons))
+        raise AdapterRejected(grouped(members.reasons))
     return sinks.files
 
 
@@ -54,7 +52,6 @@ def _read(archive: Path, members: Members, sinks: Sinks) -> None:
             file.seek(0)
             if magic.startswith(GZIP_MAGIC):
                 unpack_tarball(file, members, sinks)
-                members.finish()
             elif magic == ZIP_MAGIC:
                 unpack_zip(file, members, sinks)
             else:
@@ -62,10 +59,3 @@ def _read(archive: Path, members: Members, sinks: Sinks) -> None:
                 members.reasons.append(Reason("unknown_archive", "archive", found, "a .tar.gz or a .zip"))
     except Broken as broken:
         members.reasons.append(broken.reason)
-
-
-def _shortened(reasons: list[Reason]) -> tuple[Reason, ...]:
-    if len(reasons) <= MAX_REASONS:
-        return tuple(reasons)
-    more = Reason("more_reasons", "archive", f"{len(reasons) - MAX_REASONS} more reasons", "none")
-    return (*reasons[:MAX_REASONS], more)

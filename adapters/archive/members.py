@@ -1,11 +1,11 @@
-"""Which members an archive of a PEFT folder may have, and what becomes of each.
+"""Which members of an archive are taken: the two files of an adapter, at the shallowest level that has both.
 
-Two are kept, under names that are fixed here; what else PEFT, its trainer, the hub and people's computers put beside
-them is passed over by name; everything else is refused. All files lie at the top, or all in one folder.
+Everything else is passed over unread, but counts against the limits. A path that leads elsewhere, a link, a duplicate
+or an encrypted member is refused wherever it is: an archive with one is not what PEFT's users pack.
 """
 
-import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from adapters.errors import Reason
 from adapters.strict_json import show
@@ -26,17 +26,9 @@ SPARE_BYTES = 64 * 2**20
 MAX_RATIO = 100
 RATIO_GRACE = 2**20
 
-ALLOWED = f"{CONFIG_NAME} and {WEIGHTS_NAME}, at the top or in one folder"
-
 _PICKLED = frozenset({"adapter_model.bin", "adapter_model.pt", "adapter_model.pth"})
 
-_PASSED_OVER = re.compile(
-    r"\._.*|\.DS_Store|\.gitattributes|\.gitignore|README\.md|LICENSE(\.md|\.txt)?|NOTICE(\.txt)?|USE_POLICY\.md"
-    r"|tokenizer\.json|tokenizer\.model|tokenizer_config\.json|special_tokens_map\.json|added_tokens\.json|vocab\.json"
-    r"|merges\.txt|chat_template\.jinja|chat_template\.json|config\.json|generation_config\.json"
-    r"|training_args\.(bin|json)|trainer_state\.json|trainer_log\.jsonl|(all|train|eval)_results\.json"
-    r"|optimizer\.(pt|bin)|scheduler\.pt|scaler\.pt|rng_state(_[0-9]{1,4})?\.pth"
-)
+_TOP = "the top"
 
 #: Where macOS keeps what its zip files cannot.
 _MAC_FOLDER = "__MACOSX"
@@ -54,6 +46,19 @@ class Broken(Exception):
         super().__init__(self.reason.message)
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file with the name of one of an adapter's two.
+
+    Attributes:
+        folder: the folders above it, outermost first.
+    """
+
+    folder: tuple[str, ...]
+    name: str
+    size: int
+
+
 class Members:
     """Takes note of one member after the other.
 
@@ -62,23 +67,23 @@ class Members:
 
     Attributes:
         reasons: every reason found against the archive.
-        kept: names of the files to keep, so far.
+        caps: as given.
     """
 
     def __init__(self, caps: Mapping[str, int]) -> None:
         self.reasons: list[Reason] = []
-        self.kept: set[str] = set()
-        self._caps = caps
+        self.caps = caps
         self._room = self.most = sum(caps.values()) + SPARE_BYTES
         self._count = 0
         self._seen: set[tuple[str, ...]] = set()
-        self._folder: tuple[str, ...] | None = None
+        self._found: dict[tuple[str, ...], dict[str, Member]] = {}
+        self._pickles: list[tuple[str, ...]] = []
 
-    def add(self, path: bytes, size: int, *, is_folder: bool) -> str | None:
+    def add(self, path: bytes, size: int, *, is_folder: bool) -> Member | None:
         """Take note of a file of ``size`` bytes, or of a folder.
 
         Returns:
-            The name under which to keep the file; None if it is passed over or refused.
+            The file, if it may be one of the adapter's two; None if it is passed over or refused.
 
         Raises:
             Broken: one member too many, or no room for its bytes.
@@ -94,7 +99,7 @@ class Members:
             self.refuse("duplicate_member", path, "another member of this name", "one member of this name")
             return None
         self._seen.add(parts)
-        return self._place(path, parts, size, is_folder=is_folder)
+        return None if is_folder or _MAC_FOLDER in parts else self._note(parts, size)
 
     def count(self) -> None:
         """There is one member more.
@@ -110,40 +115,61 @@ class Members:
         """Take note of a reason against one member."""
         self.reasons.append(Reason(code, shown(path), found, allowed))
 
-    def finish(self) -> None:
-        """All members are known: take note of those that are missing."""
-        for name in self._caps:
-            if name not in self.kept and not any(reason.field.endswith(name) for reason in self.reasons):
+    def fits(self, member: Member) -> bool:
+        """Whether the file is within its cap."""
+        return member.size <= self.caps[member.name]
+
+    def finish(self) -> tuple[str, ...] | None:
+        """All members are known: choose the folder whose two files are kept.
+
+        Returns:
+            The folder; None after a reason is noted.
+        """
+        whole = sorted(
+            (folder for folder, files in self._found.items() if len(files) == len(self.caps)),
+            key=lambda folder: (len(folder), folder),
+        )
+        if not whole:
+            self._refuse_incomplete()
+            return None
+        level = [folder for folder in whole if len(folder) == len(whole[0])]
+        if len(level) > 1:
+            self._refuse_ambiguous(level)
+            return None
+        for member in self._found[whole[0]].values():
+            if not self.fits(member):
+                path = "/".join((*member.folder, member.name)).encode()
+                self.refuse("member_too_large", path, f"{member.size} bytes", f"{self.caps[member.name]} bytes")
+        return whole[0]
+
+    def _note(self, parts: tuple[str, ...], size: int) -> Member | None:
+        folder, name = parts[:-1], parts[-1]
+        if name in _PICKLED:
+            self._pickles.append(parts)
+        if name not in self.caps:
+            return None
+        member = self._found.setdefault(folder, {})[name] = Member(folder, name, size)
+        return member
+
+    def _refuse_incomplete(self) -> None:
+        if self._pickles:
+            path = min(self._pickles, key=lambda parts: (len(parts), parts))
+            found, allowed = "a pickle, which runs code when read", "the safetensors format"
+            self.refuse("pickle_format", "/".join(path).encode(), found, allowed)
+        missing = set(self.caps).difference(*self._found.values())
+        if not missing and not self.reasons:
+            folders = _joined(sorted(self._found, key=lambda folder: (len(folder), folder)))
+            found, allowed = f"the two files apart, in {folders}", f"{CONFIG_NAME} and {WEIGHTS_NAME} in one folder"
+            sentence = f"The archive has {found}: pack {allowed}."
+            self.reasons.append(Reason("missing_member", "archive", found, allowed, sentence))
+        for name in self.caps:
+            told = any(reason.field.endswith(name) for reason in self.reasons)
+            if name in missing and not told and not (self._pickles and name == WEIGHTS_NAME):
                 self.reasons.append(Reason("missing_member", name, "nothing", "one file of this name"))
 
-    def _place(self, path: bytes, parts: tuple[str, ...], size: int, *, is_folder: bool) -> str | None:
-        if parts[:1] == (_MAC_FOLDER,):
-            return None
-        if len(parts) > (1 if is_folder else 2):
-            self.refuse("unknown_member", path, "a folder in a folder", ALLOWED)
-            return None
-        if is_folder:
-            return None
-        folder, name = parts[:-1], parts[-1]
-        if _PASSED_OVER.fullmatch(name):
-            return None
-        if name not in self._caps:
-            self._refuse_unknown(path, name)
-        elif self._folder not in (None, folder):
-            self.refuse("several_folders", path, "files in several folders", ALLOWED)
-        elif size > self._caps[name]:
-            self.refuse("member_too_large", path, f"{size} bytes", f"{self._caps[name]} bytes")
-        else:
-            self._folder = folder
-            self.kept.add(name)
-            return name
-        return None
-
-    def _refuse_unknown(self, path: bytes, name: str) -> None:
-        if name in _PICKLED:
-            self.refuse("pickle_format", path, "a pickle, which runs code when read", "the safetensors format")
-        else:
-            self.refuse("unknown_member", path, "a file that is no part of an adapter", ALLOWED)
+    def _refuse_ambiguous(self, folders: list[tuple[str, ...]]) -> None:
+        found = f"{len(folders)} adapters at one level, in {_joined(folders)}"
+        self.reasons.append(Reason("several_folders", "archive", found, "one adapter"))
 
     def _parts(self, path: bytes) -> tuple[str, ...] | None:
         """The path's parts, none for the top itself; or None after its reason is noted."""
@@ -167,6 +193,12 @@ class Members:
             self.refuse("unsafe_path", path, fault, f"a plain relative path of at most {MAX_PATH} bytes")
             return None
         return tuple(parts)
+
+
+def _joined(folders: list[tuple[str, ...]]) -> str:
+    """Two folders for display, and how many others there are."""
+    names = [shown("/".join(folder).encode()) if folder else _TOP for folder in folders]
+    return " and ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
 
 def shown(path: bytes) -> str:

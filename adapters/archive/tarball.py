@@ -1,6 +1,6 @@
 """``.tar.gz``: one gzip member (RFC 1952) around a tar archive (POSIX ustar and pax, and GNU's plain headers).
 
-Read once, from front to back, in small pieces. Of pax headers only ``path`` and ``size`` mean anything here, and those
+Read from front to back, in small pieces. Of pax headers only ``path`` and ``size`` mean anything here, and those
 that would change how the bytes are to be read are refused, as are GNU's long names and sparse files.
 
 https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from adapters.archive.inflating import Damaged, inflate
-from adapters.archive.members import MAX_MEMBERS, MAX_RATIO, RATIO_GRACE, Broken, Members
+from adapters.archive.members import MAX_MEMBERS, MAX_RATIO, RATIO_GRACE, Broken, Member, Members
 from adapters.archive.sinks import Sinks
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -91,6 +91,11 @@ class GzipStream:
             count -= len(piece)
             yield piece
 
+    def skip(self, count: int) -> None:
+        """Pass over just so many bytes."""
+        for _ in self.pieces(count):
+            pass
+
     def end(self) -> None:
         """Nothing but zeros may follow, and nothing at all after the gzip member."""
         padding = 0
@@ -127,11 +132,43 @@ class _Header:
 def unpack_tarball(file: BinaryIO, members: Members, sinks: Sinks) -> None:
     """Write the members that are kept, as long as there is no reason against the archive.
 
+    The first adapter that is found is written at once. Only if another one lies at a shallower level is the archive
+    read again.
+
     Raises:
         Broken: the archive cannot be read any further.
         OSError: it could not be read, or a file not be written.
     """
-    stream = GzipStream(file, members.most + _MAX_TAR_BYTES)
+    first: tuple[str, ...] | None = None
+    for header, stream in _walk(file, members.most):
+        member = _note(header, members)
+        if member and first is None:
+            first = member.folder
+        if member and member.folder == first and members.fits(member) and not members.reasons:
+            sinks.write(member.name, stream.pieces(header.size))
+        else:
+            stream.skip(header.size)
+    folder = members.finish()
+    if folder is None or members.reasons or folder == first:
+        return
+    sinks.discard()
+    again = Members(members.caps)
+    file.seek(0)
+    for header, stream in _walk(file, members.most):
+        member = _note(header, again)
+        if member and member.folder == folder:
+            sinks.write(member.name, stream.pieces(header.size))
+        else:
+            stream.skip(header.size)
+
+
+def _walk(file: BinaryIO, most: int) -> Iterator[tuple[_Header, GzipStream]]:
+    """Each member's header, and the stream at its bytes: whoever takes it reads just these.
+
+    Raises:
+        Broken
+    """
+    stream = GzipStream(file, most + _MAX_TAR_BYTES)
     extended: dict[str, str] = {}
     is_first = True
     while (block := stream.exactly(_BLOCK)) != _ZEROS:
@@ -142,7 +179,9 @@ def unpack_tarball(file: BinaryIO, members: Members, sinks: Sinks) -> None:
                 raise _unsupported("extended headers for several members, or several for one")
             extended = found if header.kind == _PAX else {}
         else:
-            _unpack_member(stream, _extend(header, extended), members, sinks)
+            header = _extend(header, extended)
+            yield header, stream
+            stream.exactly(-header.size % _BLOCK)
             extended = {}
         is_first = False
     if extended or stream.exactly(_BLOCK) != _ZEROS:
@@ -150,7 +189,8 @@ def unpack_tarball(file: BinaryIO, members: Members, sinks: Sinks) -> None:
     stream.end()
 
 
-def _unpack_member(stream: GzipStream, header: _Header, members: Members, sinks: Sinks) -> None:
+def _note(header: _Header, members: Members) -> Member | None:
+    """Take note of a member; the file, if it may be one of the adapter's two."""
     is_folder = header.kind == _FOLDER or (header.kind == _FILE and header.path.endswith(b"/"))
     if header.kind not in {_FILE, _FOLDER}:
         found = _REFUSED.get(header.kind, f"a member of the type {header.kind!r}")
@@ -158,17 +198,10 @@ def _unpack_member(stream: GzipStream, header: _Header, members: Members, sinks:
         members.refuse("unsupported_member", header.path, found, "files and folders (`tar -h` follows links)")
         if header.size:
             raise Broken("corrupt_archive", f"{found} with bytes of its own", "files and folders")
-        return
+        return None
     if is_folder and header.size:
         raise Broken("corrupt_archive", "a folder with bytes of its own", "files and folders")
-    name = members.add(header.path, header.size, is_folder=is_folder)
-    pieces = stream.pieces(header.size)
-    if name and not members.reasons:
-        sinks.write(name, pieces)
-    else:
-        for _ in pieces:
-            pass
-    stream.exactly(-header.size % _BLOCK)
+    return members.add(header.path, header.size, is_folder=is_folder)
 
 
 def _read_header(block: bytes) -> _Header:

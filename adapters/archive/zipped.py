@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from adapters.archive.inflating import Damaged, inflate
-from adapters.archive.members import MAX_MEMBERS, MAX_PATH, MAX_RATIO, RATIO_GRACE, Broken, Members, shown
+from adapters.archive.members import MAX_MEMBERS, MAX_PATH, MAX_RATIO, RATIO_GRACE, Broken, Member, Members, shown
 from adapters.archive.sinks import Sinks
 
 ZIP_MAGIC = b"PK\x03\x04"
@@ -65,14 +65,15 @@ def unpack_zip(file: BinaryIO, members: Members, sinks: Sinks) -> None:
         OSError: it could not be read, or a file not be written.
     """
     entries, directory_begin = _read_directory(file)
-    kept = {name: entry for entry in entries if (name := _take(entry, members))}
+    found = [(member, entry) for entry in entries if (member := _take(entry, members))]
     starts = _locate(file, entries, directory_begin, members)
-    members.finish()
+    folder = members.finish()
     if members.reasons:
         return
-    for name, entry in kept.items():
-        file.seek(starts[entry.path])
-        sinks.write(name, _inflated(file, entry))
+    for member, entry in found:
+        if member.folder == folder:
+            file.seek(starts[entry.path])
+            sinks.write(member.name, _inflated(file, entry))
 
 
 def _read_directory(file: BinaryIO) -> tuple[list[_Entry], int]:
@@ -134,10 +135,10 @@ def _check_extra(raw: bytes, path: bytes) -> None:
         raise Broken("corrupt_archive", "a malformed extra field", "whole fields", field=shown(path))
 
 
-def _take(entry: _Entry, members: Members) -> str | None:
-    """The name under which to keep the member, if it is kept and nothing speaks against it."""
+def _take(entry: _Entry, members: Members) -> Member | None:
+    """The member, if it may be one of the adapter's two files and nothing speaks against it."""
     is_folder = entry.path.endswith(b"/")
-    name = members.add(entry.path, entry.size, is_folder=is_folder)
+    member = members.add(entry.path, entry.size, is_folder=is_folder)
     kind = stat.S_IFMT(entry.mode)
     before = len(members.reasons)
     if kind not in {0, stat.S_IFDIR if is_folder else stat.S_IFREG}:
@@ -157,7 +158,7 @@ def _take(entry: _Entry, members: Members) -> str | None:
     if entry.size > MAX_RATIO * entry.packed + RATIO_GRACE:
         found = f"{entry.size} bytes packed into {entry.packed}"
         members.refuse("compression_ratio", entry.path, found, f"{MAX_RATIO} times")
-    return name if len(members.reasons) == before else None
+    return member if len(members.reasons) == before else None
 
 
 def _locate(file: BinaryIO, entries: list[_Entry], directory_begin: int, members: Members) -> dict[bytes, int]:

@@ -11,6 +11,7 @@ from tests.fuzz.adapter_inputs import GOOD_WEIGHTS
 from tests.fuzz.mutations import mutate_bytes
 
 _TOPS = ("", "", "./", "top/", "./top/")
+_DEEP = ("checkpoint-1", "checkpoint-2", "a/b", "__MACOSX", "adapter_model.bin")
 _TAR_FIELDS = ((0, 100), (100, 8), (124, 12), (136, 12), (148, 8), (156, 1), (157, 100), (257, 8), (329, 8), (345, 155))
 _TAR_TEXTS = (
     *(b"00000000000\0", b"77777777777\0", b"\x80" + bytes(10) + b"\x09", b"\xff" * 12),
@@ -32,6 +33,9 @@ def tarball_input(rng: random.Random) -> bytes:
     names = [CONFIG, WEIGHTS] + (
         [rng.choice(("README.md", "a/optimizer.pt", "../x", "x"))] if rng.random() < 0.2 else []
     )
+    if rng.random() < 0.15:
+        names += [f"{folder}/{name}" for folder in rng.choices(_DEEP, k=rng.choice((1, 2))) for name in names[:2]]
+        rng.shuffle(names)
     for name in rng.choices(names, k=rng.choice((1, 2, 3, 70))) if rng.random() < 0.1 else names:
         data = rng.choice((b"", b"{}", b"d" * 511, b"d" * 512, b"d" * 513, GOOD_WEIGHTS))
         if rng.random() < 0.15:
@@ -84,6 +88,10 @@ def zip_input(rng: random.Random) -> bytes:
     members = [_zip_member(rng, top + CONFIG, b"{}"), _zip_member(rng, top + WEIGHTS, weights)]
     if rng.random() < 0.2:
         members.append(_zip_member(rng, rng.choice(("README.md", "__MACOSX/x", "top/", f"b/{CONFIG}")), b"x"))
+    if rng.random() < 0.15:
+        deep = rng.choices(_DEEP, k=rng.choice((1, 2)))
+        members += [_zip_member(rng, f"{top}{folder}/{name}", b"d") for folder in deep for name in (CONFIG, WEIGHTS)]
+        rng.shuffle(members)
     if rng.random() < 0.05:
         members = rng.choices([replace(one, data=one.data[:99]) for one in members], k=rng.choice((0, 1, 3, 70)))
     more: dict[str, Any] = {}

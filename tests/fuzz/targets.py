@@ -106,7 +106,7 @@ class ArchiveTarget(Target):
         for name, file in files.items():
             found = file.path.read_bytes()
             assert (file.digest, file.size) == (hashlib.sha256(found).hexdigest(), len(found))
-            assert theirs.get(name, found) == found
+            assert theirs.get(name, found) == found, name
         return "accepted"
 
 
@@ -188,21 +188,30 @@ class _Inline(ThreadPoolExecutor):
 
 
 def _read_zip(raw: bytes) -> dict[str, bytes]:
-    found = {}
     with suppress(NotImplementedError), zipfile.ZipFile(io.BytesIO(raw)) as archive:
-        for name in filter(_is_kept, archive.namelist()):
-            found[name.rpartition("/")[2]] = archive.read(name)
-    return found
+        return {name: archive.read(path) for name, path in _shallowest(archive.namelist()).items()}
+    return {}
 
 
 def _read_tar(raw: bytes) -> dict[str, bytes]:
-    found = {}
+    found: dict[str, bytes] = {}
     with suppress(tarfile.TarError), tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as archive:
         for info in archive:
             if _is_kept(info.name) and (file := archive.extractfile(info)):
-                found[info.name.rpartition("/")[2]] = file.read()
-    return found
+                found[info.name] = file.read()
+        return {name: found[path] for name, path in _shallowest(found).items()}
+    return {}
+
+
+def _shallowest(paths: Iterable[str]) -> dict[str, str]:
+    """The paths of the shallowest folder that has both files, by their names; none if there is no such folder."""
+    folders: dict[str, dict[str, str]] = {}
+    for path in filter(_is_kept, paths):
+        folder, _, name = path.removeprefix("./").rpartition("/")
+        folders.setdefault(folder, {})[name] = path
+    whole = [folder for folder, files in folders.items() if len(files) == 2]
+    return folders[min(whole, key=lambda folder: len(folder.split("/")) if folder else 0)] if whole else {}
 
 
 def _is_kept(name: str) -> bool:
-    return name.rpartition("/")[2] in {CONFIG_NAME, WEIGHTS_NAME} and not name.startswith("__MACOSX/")
+    return name.rpartition("/")[2] in {CONFIG_NAME, WEIGHTS_NAME} and "__MACOSX" not in name.split("/")
