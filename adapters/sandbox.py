@@ -58,6 +58,16 @@ def validate_in_child(
     return read_verdict(answer)
 
 
+def inspect_in_child(config: Path, *, cpu_seconds: float, address_bytes: int) -> tuple[Reason, ...]:
+    """What is wrong with a config by itself, found in a process of its own, limited as the validator is. Blocks.
+
+    Raises:
+        ValidationFailed: the child ended without an answer.
+    """
+    answer = _run("adapters.config_check", {"config": str(config.resolve())}, cpu_seconds, address_bytes)
+    return tuple(Reason.read(reason) for reason in answer["reasons"])
+
+
 def unpack_in_child(
     archive: Path,
     folder: Path,

@@ -4,12 +4,14 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
 from adapters.errors import UnsupportedBase
 from adapters.geometry import BaseGeometry, read_geometry
+from app.chat_template import template_digest
 from app.settings import Settings
 
 #: What vLLM reads of a model; never its pickles.
@@ -30,12 +32,16 @@ class BaseModel:
 
     Attributes:
         digest: its identity, see :func:`base_digest`.
+        known_as: every name and path that it is known by: the public one, the setting's, its own config's.
+        template_digest: of its chat template, see :func:`template_digest`; None: it has none.
     """
 
     path: Path
     name: str
     geometry: BaseGeometry
     digest: str
+    known_as: frozenset[str]
+    template_digest: str | None
 
 
 def open_base(settings: Settings) -> BaseModel:
@@ -55,7 +61,20 @@ def open_base(settings: Settings) -> BaseModel:
     if not isinstance(config, dict):
         raise UnsupportedBase("config.json", type(config).__name__, "a JSON object")
     geometry = read_geometry(config, engine_dtype=settings.engine.dtype)
-    return BaseModel(path, base_name(settings), geometry, base_digest(path))
+    return BaseModel(
+        path,
+        name := base_name(settings),
+        geometry,
+        base_digest(path),
+        frozenset({name, settings.base_model or str(path), *_own_name(config)}),
+        template_digest(path),
+    )
+
+
+def _own_name(config: dict[str, Any]) -> list[str]:
+    """What the model's own config calls it, if it does."""
+    found = config.get("_name_or_path")
+    return [found] if isinstance(found, str) and found else []
 
 
 def base_digest(folder: Path) -> str:

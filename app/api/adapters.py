@@ -48,12 +48,12 @@ async def list_versions(
     cursor: Cursor = None,
 ) -> ListOut[VersionOut]:
     page = await process.adapters.list_versions(owner.tenant, adapter, only=only, limit=limit, cursor=cursor)
-    return ListOut(data=[VersionOut.of(version) for version in page.data], next_cursor=page.next_cursor)
+    return ListOut(data=[VersionOut.of(version, process.base) for version in page.data], next_cursor=page.next_cursor)
 
 
 @router.get("/{adapter}/versions/{number}", summary="Show a version", responses=answers(404))
 async def show_version(adapter: str, number: Number, owner: Reader, process: ProcessDep) -> VersionOut:
-    return VersionOut.of(await process.adapters.get_version(owner.tenant, adapter, number))
+    return VersionOut.of(await process.adapters.get_version(owner.tenant, adapter, number), process.base)
 
 
 @router.patch(
@@ -65,5 +65,6 @@ async def describe(adapter: str, number: Number, body: VersionPatch, owner: Writ
     caller, changes = owner.caller, body.model_dump(exclude_unset=True)
     admin = Scope.ADMIN in caller.scopes
     return VersionOut.of(
-        await process.descriptions.describe(owner.tenant, adapter, number, changes, admin=admin, actor=caller.key_id)
+        await process.descriptions.describe(owner.tenant, adapter, number, changes, admin=admin, actor=caller.key_id),
+        process.base,
     )

@@ -136,7 +136,8 @@ async def retire(
 ) -> VersionOut:
     actor = owner.caller.key_id
     return VersionOut.of(
-        await process.retirement.retire(owner.tenant, adapter, number, reason=body.reason, force=force, actor=actor)
+        await process.retirement.retire(owner.tenant, adapter, number, reason=body.reason, force=force, actor=actor),
+        process.base,
     )
 
 
@@ -149,7 +150,8 @@ async def restore(adapter: str, number: Number, owner: Writer, process: ProcessD
     caller = owner.caller
     admin = Scope.ADMIN in caller.scopes
     return VersionOut.of(
-        await process.retirement.restore(owner.tenant, adapter, number, admin=admin, actor=caller.key_id)
+        await process.retirement.restore(owner.tenant, adapter, number, admin=admin, actor=caller.key_id),
+        process.base,
     )
 
 

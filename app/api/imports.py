@@ -40,4 +40,6 @@ async def import_(
 ) -> VersionOut:
     options = publish_options(body.options, request, owner, process.settings.limits, source={"kind": "import"})
     published = await process.imports.run(owner.tenant, adapter, body.source, options, actor=owner.caller.key_id)
-    return version_answer(published, response, versions_path=f"{request.url.path.removesuffix('/imports')}/versions")
+    return version_answer(
+        published, response, process.base, versions_path=f"{request.url.path.removesuffix('/imports')}/versions"
+    )

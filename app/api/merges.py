@@ -60,4 +60,6 @@ async def merge(
     )
     recipe = body.model_dump(exclude={"options"}, exclude_none=True)
     published = await process.merging.merge(owner.tenant, adapter, recipe, options, actor=owner.caller.key_id)
-    return version_answer(published, response, versions_path=f"{request.url.path.removesuffix('/merges')}/versions")
+    return version_answer(
+        published, response, process.base, versions_path=f"{request.url.path.removesuffix('/merges')}/versions"
+    )

@@ -14,7 +14,8 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
-from adapters.errors import AdapterRejected, Reason
+from adapters.errors import AdapterRejected, Reason, RejectedEarly, grouped
+from adapters.sandbox import inspect_in_child
 from adapters.strict_json import parse_object
 from app.errors import InvalidRequest, TooLarge
 from app.services.archives import archive_bytes, unpack_upload
@@ -28,6 +29,11 @@ OPTIONS_NAME = "options"
 OPTIONS_BYTES = 512 * 1024
 
 _ALLOWED_PARTS = f"the parts {CONFIG_NAME} and {WEIGHTS_NAME}, or {ARCHIVE_NAME}; and {OPTIONS_NAME}, if need be"
+
+_PICKLED = frozenset({"adapter_model.bin", "adapter_model.pt", "adapter_model.pth"})
+
+#: A body with more than this to come is refused for its config at once; of a smaller one all reasons are found.
+EARLY_BYTES = 4 * 2**20
 
 _MAX_PARTS = 16
 _SHOWN = 80
@@ -48,11 +54,15 @@ class Received:
 
 
 async def receive_upload(
-    stream: AsyncIterator[bytes], content_type: str, folder: Path, limits: LimitSettings
+    stream: AsyncIterator[bytes], content_type: str, folder: Path, limits: LimitSettings, *, length: int | None = None
 ) -> Received:
     """Write the two files of an upload into ``folder``, whatever names the client gave them.
 
+    Args:
+        length: bytes of the whole body, if its sender announced them.
+
     Raises:
+        RejectedEarly: the config came first and is refused; what is left of a large body was not read.
         AdapterRejected: not multipart, parts that are missing, unknown or there twice, or an archive that is not
             one of a PEFT folder; every reason at once.
         TooLarge: a file beyond its cap.
@@ -60,7 +70,7 @@ async def receive_upload(
         ValidationFailed: the archive took too long to unpack.
         DiskFull, StoreUnavailable: the files could not be written.
     """
-    files = await _receive_files(stream, content_type, folder, limits)
+    files = await _receive_files(stream, content_type, folder, limits, length)
     options: dict[str, Any] = {}
     if OPTIONS_NAME in files:
         options = _read_options(await asyncio.to_thread(files[OPTIONS_NAME].path.read_bytes))
@@ -71,14 +81,19 @@ async def receive_upload(
 
 
 async def _receive_files(
-    stream: AsyncIterator[bytes], content_type: str, folder: Path, limits: LimitSettings
+    stream: AsyncIterator[bytes], content_type: str, folder: Path, limits: LimitSettings, length: int | None
 ) -> dict[str, SpooledFile]:
+    received, is_checked = 0, False
     form = _UploadForm(_boundary(content_type), folder, limits)
     try:
         async with asyncio.timeout(limits.upload_idle_seconds) as idle:
             async for chunk in stream:
                 form.feed(chunk)
                 await form.flush_due()
+                received += len(chunk)
+                if not is_checked and form.has_config and _much_to_come(received, length):
+                    is_checked = True
+                    await _check_config(await form.config(), limits)
                 idle.reschedule(asyncio.get_running_loop().time() + limits.upload_idle_seconds)
         return await form.finish()
     except TimeoutError:
@@ -87,6 +102,22 @@ async def _receive_files(
         ) from None
     finally:
         await form.close()
+
+
+def _much_to_come(received: int, length: int | None) -> bool:
+    """Whether the body is large: by its announced length, else by what has come of it."""
+    return (received if length is None else length - received) > EARLY_BYTES
+
+
+async def _check_config(config: SpooledFile, limits: LimitSettings) -> None:
+    reasons = await asyncio.to_thread(
+        inspect_in_child,
+        config.path,
+        cpu_seconds=limits.validation_seconds,
+        address_bytes=limits.validation_bytes,
+    )
+    if reasons:
+        raise RejectedEarly(reasons)
 
 
 def _read_options(raw: bytes) -> dict[str, Any]:
@@ -116,6 +147,8 @@ class _UploadForm:
         self._disposition = b""
         self._reasons: list[Reason] = []
         self._ended = False
+        self._config: SpooledFile | None = None
+        self.has_config = False
         try:
             self._parser = MultipartParser(
                 boundary,
@@ -126,6 +159,7 @@ class _UploadForm:
                     "on_header_end": self._on_header_end,
                     "on_headers_finished": self._on_headers_finished,
                     "on_part_data": self._on_part_data,
+                    "on_part_end": self._on_part_end,
                     "on_end": self._on_end,
                 },
             )
@@ -141,7 +175,7 @@ class _UploadForm:
         try:
             self._parser.write(chunk)
         except FormParserError:
-            raise AdapterRejected((*self._reasons, _malformed("something else"))) from None
+            raise AdapterRejected(grouped((*self._reasons, _malformed("something else")))) from None
 
     async def flush_due(self) -> None:
         for writer in self._writers.values():
@@ -153,14 +187,22 @@ class _UploadForm:
         if not self._ended:
             self._reasons.append(_malformed("no closing boundary"))
         for name in (CONFIG_NAME, WEIGHTS_NAME):
+            if name == WEIGHTS_NAME and any(reason.code == "pickle_format" for reason in self._reasons):
+                continue
             if ARCHIVE_NAME not in self._writers and name not in self._writers:
                 self._reasons.append(Reason("missing_part", name, "nothing", "one part of this name"))
             elif ARCHIVE_NAME in self._writers and name in self._writers:
                 found = f"a part beside the part {ARCHIVE_NAME}"
                 self._reasons.append(Reason("unexpected_part", name, found, _ALLOWED_PARTS))
         if self._reasons:
-            raise AdapterRejected(tuple(self._reasons))
-        return {name: await writer.finish() for name, writer in self._writers.items()}
+            raise AdapterRejected(grouped(self._reasons))
+        files = {CONFIG_NAME: self._config} if self._config else {}
+        return files | {name: await writer.finish() for name, writer in self._writers.items() if name not in files}
+
+    async def config(self) -> SpooledFile:
+        """Close the config's file, which is whole."""
+        self._config = await self._writers[CONFIG_NAME].finish()
+        return self._config
 
     async def close(self) -> None:
         """Give up whatever is not finished."""
@@ -171,7 +213,7 @@ class _UploadForm:
         self._parts += 1
         if self._parts > _MAX_PARTS:
             self._reasons.append(Reason("too_many_parts", "body", f"more than {_MAX_PARTS} parts", _ALLOWED_PARTS))
-            raise AdapterRejected(tuple(self._reasons))
+            raise AdapterRejected(grouped(self._reasons))
         self._current, self._disposition = None, b""
 
     def _on_header_end(self) -> None:
@@ -183,7 +225,10 @@ class _UploadForm:
     def _on_headers_finished(self) -> None:
         _, options = parse_options_header(self._disposition)
         name = options.get(b"name", b"").decode("utf-8", "replace")
-        if name not in self._caps:
+        if name in _PICKLED:
+            found, allowed = "a pickle, which runs code when read", "the safetensors format"
+            self._reasons.append(Reason("pickle_format", name, found, allowed))
+        elif name not in self._caps:
             self._reasons.append(Reason("unknown_part", "body", repr(name[:_SHOWN]), _ALLOWED_PARTS))
         elif name in self._writers:
             self._reasons.append(Reason("duplicate_part", name, "another part of this name", "one part of this name"))
@@ -198,6 +243,9 @@ class _UploadForm:
         if writer.size + end - start > cap:
             raise TooLarge(f"{self._current}: found more than {cap} bytes, allowed {cap} bytes", param=self._current)
         writer.add(memoryview(data)[start:end])
+
+    def _on_part_end(self) -> None:
+        self.has_config = self.has_config or self._current == CONFIG_NAME
 
     def _on_end(self) -> None:
         self._ended = True

@@ -9,10 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.api.limit_schemas import LimitsOut, LimitsPatch
 from app.api.provenance import ProvenanceOut
 from app.api.quota_schemas import QuotaOut, QuotaPatch, UsageOut
+from app.base_model import BaseModel as Base
 from app.quota import Usage
 from app.registry import Adapter, Key, Scope, Tenant, Version
 from app.services.checks import MAX_LIMIT
 from app.services.keys import DEFAULT_GRACE_S
+from app.services.version_warnings import warnings_of
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most items of one page")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]
@@ -156,9 +158,10 @@ class VersionOut(BaseModel):
     labels: dict[str, str]
     card: str = Field(description="free text, to be shown as text")
     defaults: dict[str, Any] = Field(description="what requests get that say nothing else")
+    warnings: list[str] = Field(description="why it may answer worse than expected, for people")
 
     @classmethod
-    def of(cls, version: Version) -> Self:
+    def of(cls, version: Version, base: Base) -> Self:
         return cls(
             adapter=version.adapter,
             version=version.number,
@@ -176,6 +179,7 @@ class VersionOut(BaseModel):
             labels=dict(version.labels),
             card=version.card,
             defaults=dict(version.defaults),
+            warnings=warnings_of(version, base),
         )
 
 

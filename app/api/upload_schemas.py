@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from adapters.errors import Reason
 from adapters.stores.staging import PartUrl
 from app.api.schemas import ReasonOut
+from app.base_model import BaseModel as Base
 from app.services.uploads.sessions import MAX_URLS, URL_LIFETIME_S, Progress
 from app.uploads import UploadSession
 
@@ -38,6 +39,15 @@ class UploadFileOut(BaseModel):
     direct: bool = Field(description="whether parts go straight to the store, to URLs that the server gives")
 
 
+class UploadBaseOut(BaseModel):
+    """The base that a version will be checked against."""
+
+    name: str
+    chat_template_sha256: str | None = Field(
+        description="of its chat template, white space at its ends aside; null: it has none"
+    )
+
+
 class UploadOut(BaseModel):
     id: str
     adapter: str
@@ -48,11 +58,17 @@ class UploadOut(BaseModel):
     reasons: list[ReasonOut] | None = Field(description="why it failed")
     created_at: datetime
     expires_at: datetime
+    base: UploadBaseOut
 
     @classmethod
-    def of(cls, progress: Progress) -> Self:
+    def of(cls, progress: Progress, base: Base) -> Self:
         session = progress.session
-        return cls(**_described(session), files=_files(progress), reasons=_reasons(session))
+        return cls(
+            **_described(session),
+            files=_files(progress),
+            reasons=_reasons(session),
+            base=UploadBaseOut(name=base.name, chat_template_sha256=base.template_digest),
+        )
 
 
 class ListedFileOut(BaseModel):

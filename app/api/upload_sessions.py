@@ -61,7 +61,7 @@ async def begin(
         actor=owner.caller.key_id,
     )
     response.headers["location"] = f"{request.url.path}/{progress.session.id}"
-    return UploadOut.of(progress)
+    return UploadOut.of(progress, process.base)
 
 
 @router.get("/{adapter}/uploads", summary="List the uploads under way to an adapter", responses=answers(404))
@@ -72,7 +72,7 @@ async def list_(adapter: str, owner: Writer, process: ProcessDep) -> UploadListO
 
 @router.get("/{adapter}/uploads/{upload}", summary="Show an upload and which parts are there", responses=answers(404))
 async def show(adapter: str, upload: UploadId, owner: Writer, process: ProcessDep) -> UploadOut:
-    return UploadOut.of(await process.uploads.show(owner.tenant, adapter, upload))
+    return UploadOut.of(await process.uploads.show(owner.tenant, adapter, upload), process.base)
 
 
 @router.put(
@@ -123,7 +123,7 @@ async def finish(
 ) -> VersionOut:
     published = await process.finisher.finish(owner.tenant, adapter, upload)
     versions_path = request.url.path.rpartition("/uploads/")[0] + "/versions"
-    return version_answer(published, response, versions_path=versions_path)
+    return version_answer(published, response, process.base, versions_path=versions_path)
 
 
 @router.delete("/{adapter}/uploads/{upload}", status_code=204, summary="Give an upload up", responses=answers(404, 409))

@@ -10,6 +10,7 @@ from adapters.identity import DEFAULT_ALIAS
 from app.api.auth import Owner, ProcessDep, require_owner
 from app.api.multipart import ARCHIVE_NAME, OPTIONS_NAME, receive_upload
 from app.api.schemas import VersionOut, answers
+from app.base_model import BaseModel
 from app.registry import Scope, VersionState
 from app.services.options import PublishOptions, read_options
 from app.services.publishing import Published
@@ -19,6 +20,7 @@ router = APIRouter(tags=["adapters"])
 
 Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
 
+_MAX_DIGITS = 19
 _FILE = {"type": "string", "format": "binary"}
 _OBJECT = {"type": "object"}
 _BODY: dict[str, Any] = {
@@ -55,12 +57,19 @@ async def publish(adapter: str, owner: Writer, process: ProcessDep, request: Req
     await process.publishing.check_target(owner.tenant, adapter)
     limits, content_type = process.settings.limits, request.headers.get("content-type", "")
     async with process.spool.folder(owner.tenant) as folder:
-        received = await receive_upload(request.stream(), content_type, folder, limits)
+        length = _announced(request)
+        received = await receive_upload(request.stream(), content_type, folder, limits, length=length)
         options = publish_options(received.options, request, owner, limits, source={"kind": received.kind})
         published = await process.publishing.publish(
             owner.tenant, adapter, received.upload, options, actor=owner.caller.key_id
         )
-    return version_answer(published, response, versions_path=request.url.path)
+    return version_answer(published, response, process.base, versions_path=request.url.path)
+
+
+def _announced(request: Request) -> int | None:
+    """The body's length, if its sender says it."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdecimal() and len(length) < _MAX_DIGITS else None
 
 
 def publish_options(
@@ -82,7 +91,7 @@ def publish_options(
     return read_options(raw, limits, admin=admin, source=source, uploaded_from=host, default_alias=default_alias)
 
 
-def version_answer(published: Published, response: Response, *, versions_path: str) -> VersionOut:
+def version_answer(published: Published, response: Response, base: BaseModel, *, versions_path: str) -> VersionOut:
     """201 for a new version, 200 for one that was there, 202 for one that is not tried yet; ``Location`` names it.
 
     Args:
@@ -92,4 +101,4 @@ def version_answer(published: Published, response: Response, *, versions_path: s
     if published.version.state is VersionState.VALIDATING:
         response.status_code = 202
     response.headers["location"] = f"{versions_path}/{published.version.number}"
-    return VersionOut.of(published.version)
+    return VersionOut.of(published.version, base)

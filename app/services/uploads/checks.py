@@ -11,6 +11,7 @@ from app.services.archives import archive_bytes
 from app.settings import LimitSettings
 from app.uploads import ARCHIVE, MAX_PART_BYTES, UploadFile, chosen_part_bytes
 
+_PICKLED = (".bin", ".pt", ".pth")
 _ALLOWED = f"{CONFIG_NAME} and {WEIGHTS_NAME}, or {ARCHIVE}"
 
 
@@ -37,6 +38,12 @@ def checked_files(
     """
     if set(files) not in ({CONFIG_NAME, WEIGHTS_NAME}, {ARCHIVE}):
         found = ", ".join(sorted(files))[:200] or "none"
+        if any(name.endswith(_PICKLED) for name in files):
+            raise InvalidRequest(
+                f"files: {found}: a .bin or .pt is a pickle, which can run code when it is read; "
+                "send adapter_model.safetensors, which `tenora adapters push FOLDER --convert` makes of it",
+                param="files",
+            )
         raise InvalidRequest(f"files: found {found}, allowed {_ALLOWED}", param="files")
     if part_bytes is not None and not least_part_bytes <= part_bytes <= MAX_PART_BYTES:
         allowed = f"{least_part_bytes} to {MAX_PART_BYTES} bytes"

@@ -1,0 +1,40 @@
+"""The chat template that a model's or an adapter's folder brings, in either of the places that transformers uses."""
+
+import hashlib
+import json
+from pathlib import Path
+
+_MAX_BYTES = 16 * 2**20
+
+
+def template_digest(folder: Path) -> str | None:
+    """SHA-256 (hex) of the folder's chat template, white space at its ends aside; None if it has none. Blocks."""
+    text = read_template(folder)
+    return None if text is None else hashlib.sha256(text.strip().encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_template(folder: Path) -> str | None:
+    """The folder's chat template: ``chat_template.jinja``, else the one of ``tokenizer_config.json``. Blocks."""
+    text = _read(folder / "chat_template.jinja")
+    if text is not None:
+        return text if text.strip() else None
+    raw = _read(folder / "tokenizer_config.json")
+    try:
+        config = json.loads(raw) if raw else None
+    except (ValueError, RecursionError):
+        config = None
+    found = config.get("chat_template") if isinstance(config, dict) else None
+    if isinstance(found, list):
+        # Several by name; the one that is used without a name.
+        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) and found.strip() else None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            return None
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
