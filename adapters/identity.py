@@ -24,7 +24,7 @@ MAX_VERSION_NUMBER = 2**31 - 1
 
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
-_SLUG_WORDS = "1 to 63 of a-z 0-9 . _ -, first and last a letter or digit"
+SLUG_WORDS = "1 to 63 of a-z 0-9 . _ -, first and last a letter or digit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def parse_slug(text: str, *, field: str) -> str:
         InvalidName
     """
     if not _SLUG.fullmatch(text):
-        raise InvalidName(field, text[:80], _SLUG_WORDS)
+        raise InvalidName(field, text[:80], SLUG_WORDS)
     return text
 
 

@@ -21,6 +21,7 @@ from app.cli.export import export
 from app.cli.imports import import_
 from app.cli.lifecycle import delete, deletions, restore, retire
 from app.cli.merge import merge
+from app.cli.nearest import told_nearest
 from app.cli.output import emit_json, emit_record, emit_table
 from app.cli.push import push
 from app.cli.watch import watch
@@ -67,7 +68,7 @@ def show(
 ) -> None:
     """Show an adapter with its versions, or one version."""
     name, _, number = adapter.partition("@")
-    with connect_as_admin(url, key, as_json=as_json) as api:
+    with connect_as_admin(url, key, as_json=as_json) as api, told_nearest(api, tenant, adapter, as_json=as_json):
         if number:
             _show_version(api.call("GET", f"{_path(tenant)}{path_of(name, 'versions', number)}"), as_json=as_json)
         else:

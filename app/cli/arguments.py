@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from adapters.errors import InvalidName
-from adapters.identity import parse_slug
+from adapters.identity import SLUG_WORDS, parse_slug
 from app.cli.client import path_of
 from app.cli.output import USAGE, fail
 
@@ -33,7 +33,24 @@ def tenant_name(text: str) -> str:
 
 
 def adapter_name(text: str) -> str:
-    return slug("adapter", text)
+    try:
+        return slug("adapter", text)
+    except typer.BadParameter as error:
+        words = f"{text[:80]!r} is no name for an adapter: use {SLUG_WORDS}"
+        proposed = _proposed(text)
+        raise typer.BadParameter(words + (f", such as {proposed}." if proposed else ".")) from error
+
+
+def _proposed(text: str) -> str:
+    """The nearest name that fits the grammar; empty if nothing of the text is left."""
+    return re.sub(r"[^a-z0-9._-]+", "-", text.lower())[:63].strip("._-")
+
+
+def named(adapter: str | None, command: str) -> str:
+    """The adapter's name; ends the command if it was not given."""
+    if adapter is None:
+        fail(f"the adapter has no name yet: give one, `tenora adapters {command} --adapter NAME`.", USAGE)
+    return adapter
 
 
 def version_name(text: str) -> str:
@@ -114,6 +131,10 @@ VersionArgument = Annotated[
 ]
 AdapterOption = Annotated[
     str, typer.Option("--adapter", metavar="ADAPTER", parser=adapter_name, help="the adapter's name")
+]
+#: As :data:`AdapterOption`, of a command that says itself what is missing.
+AdapterName = Annotated[
+    str | None, typer.Option("--adapter", metavar="ADAPTER", parser=adapter_name, help="the adapter's name (required)")
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
 

@@ -88,7 +88,7 @@ def _told(address: str, *, as_json: bool) -> Iterator[None]:
         if as_json:
             emit_json_error(refused.body)
             raise typer.Exit(FAILED) from None
-        if refused.reasons:
+        if len(refused.reasons) > 1:
             show_reasons(refused.reasons)
         fail(" ".join(filter(None, (str(refused), next_step(refused)))), FAILED)
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:

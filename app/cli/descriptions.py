@@ -58,6 +58,8 @@ def show_version(version: dict[str, Any]) -> None:
         "base": f"{base['name']} {base['digest']}" if base else None,
     }
     emit_record(record, (*_RECORD, "base", *_PROVENANCE))
+    for warning in version.get("warnings") or ():
+        note(f"warning: {warning}")
     if version.get("card"):
         sys.stdout.write(f"\n{clean_prose(version['card'])}\n")
 

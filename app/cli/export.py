@@ -15,10 +15,9 @@ from adapters.identity import content_digest
 from app.cli.arguments import TenantOption, no_version, version_name
 from app.cli.client import Api, adapters_path
 from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.folders import CONFIG_FILE, WEIGHTS_FILE
+from app.cli.nearest import told_nearest
 from app.cli.output import FAILED, USAGE, emit_json, emit_line, fail
-
-CONFIG_FILE = "adapter_config.json"
-WEIGHTS_FILE = "adapter_model.safetensors"
 
 _REPR_DIGEST = re.compile(r"(?:.*,)?\s*sha-256=:([A-Za-z0-9+/=]+):.*", re.ASCII)
 
@@ -47,9 +46,9 @@ def export(
     folder = folder.resolve()
     try:
         if folder.exists() and any(folder.iterdir()):
-            fail(f"{folder}: found files, allowed a new or an empty folder", USAGE)
+            fail(f"{folder} is not empty: give a new or an empty folder.", USAGE)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with connect_as_admin(url, key, as_json=as_json) as api:
+        with connect_as_admin(url, key, as_json=as_json) as api, told_nearest(api, tenant, version, as_json=as_json):
             digests = _download(api, path, folder)
     except OSError as error:
         fail(f"{error.filename or folder}: {error.strerror}", USAGE)

@@ -1,11 +1,12 @@
 """``tenora adapters import``: a version from the Hugging Face Hub, from S3, or from a folder of this machine."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from app.cli.arguments import AdapterOption, TenantOption
+from app.cli.arguments import AdapterName, TenantOption, named
 from app.cli.client import adapters_path
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.descriptions import read_labels, show_published
@@ -13,6 +14,9 @@ from app.cli.output import USAGE, emit_json, fail
 from app.cli.push import push
 
 _REMOTE = ("hf://", "s3://")
+_WEB = re.compile(r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)", re.ASCII)
+_HUB = re.compile(r"hf://([\w.-]+/[\w.-]+?)(?:@([^/]*))?(?:/.*)?", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
 
 _Source = Annotated[
     str,
@@ -30,7 +34,7 @@ _NoWait = Annotated[bool, typer.Option("--no-wait", help="return before the smok
 
 def import_(
     source: _Source,
-    adapter: AdapterOption,
+    adapter: AdapterName = None,
     alias: _Alias = "default",
     label: _Labels = None,
     allow_no_effect: _AllowNoEffect = False,
@@ -41,6 +45,7 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Import an adapter as the next version."""
+    adapter = named(adapter, f"import {source}")
     server: dict[str, Any] = {"tenant": tenant, "url": url, "key": key, "as_json": as_json}
     if not source.startswith(_REMOTE):
         _check_there(source)
@@ -60,12 +65,30 @@ def import_(
         "allow_no_effect": allow_no_effect,
         "wait": not no_wait,
     }
+    _check_address(source)
     _import_there(source, adapter, options, **server)
 
 
 def _check_there(source: str) -> None:
-    if not Path(source).exists():
-        fail(f"{source}: found nothing, allowed a folder, an archive, hf://... or s3://...", USAGE)
+    """End the command for what is neither here nor an address that the server fetches."""
+    if Path(source).exists():
+        return
+    if match := _WEB.match(source):
+        repository = match[1]
+        fail(f"{source} is a web address: write hf://{repository}@COMMIT instead. {_commit(repository)}", USAGE)
+    fail(f"{source} does not exist here: give a folder, an archive, hf://ORG/REPOSITORY@COMMIT or s3://...", USAGE)
+
+
+def _check_address(source: str) -> None:
+    """End the command for a repository of the Hub without a commit, which the server would refuse."""
+    match = _HUB.fullmatch(source)
+    if match and not _COMMIT.fullmatch(match[2] or ""):
+        repository = match[1]
+        fail(f"{source} names no commit: write hf://{repository}@COMMIT. {_commit(repository)}", USAGE)
+
+
+def _commit(repository: str) -> str:
+    return f"`git ls-remote https://huggingface.co/{repository} HEAD` prints the newest COMMIT, 40 hex digits."
 
 
 def _import_there(

@@ -112,9 +112,9 @@ def emit_record(record: Mapping[str, Any], keys: Sequence[str]) -> None:
 
 
 def show_reasons(reasons: Sequence[Mapping[str, Any]]) -> None:
-    """Why an upload was refused, as a table on stderr."""
-    cells = [[_cell(reason.get(key)) for key in ("field", "found", "allowed")] for reason in reasons]
-    _print_whole(_table(["field", "found", "allowed"], cells), stderr())
+    """Why an upload was refused: one sentence for each kind of reason, on stderr."""
+    for reason in reasons:
+        note(f"- {clean(reason.get('message') or _cell(reason.get('field')))}")
 
 
 def _table(headings: list[str], rows: list[list[str]]) -> Table:

@@ -1,30 +1,31 @@
 """``tenora adapters push``: upload a folder or an archive as an adapter's next version."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-from app.cli.arguments import AdapterOption, TenantOption
+from adapters.validation import precheck
+from app.chat_template import template_digest
+from app.cli.arguments import AdapterName, TenantOption, named
 from app.cli.client import Refused, adapters_path
 from app.cli.connection import Json, Key, Url, connect_as_admin
+from app.cli.convert import convert_weights
 from app.cli.descriptions import read_labels, read_object, read_text, show_published
-from app.cli.output import USAGE, emit_json, fail, note, stderr
+from app.cli.folders import CONFIG_FILE, WEIGHTS_FILE, NoAdapter, find_adapter, weights_of
+from app.cli.output import FAILED, USAGE, emit_json, emit_json_error, fail, note, show_reasons, stderr
 from app.cli.sending import Sender, Source, bytes_there
 
-CONFIG_FILE = "adapter_config.json"
-WEIGHTS_FILE = "adapter_model.safetensors"
 _ARCHIVE = "archive"
 _MIB = 2**20
 
 _Files = Annotated[
     Path,
-    typer.Argument(
-        exists=True, metavar="PATH", help=f"a folder with {CONFIG_FILE} and {WEIGHTS_FILE}, or a .tar.gz or .zip of it"
-    ),
+    typer.Argument(metavar="PATH", help=f"a folder with {CONFIG_FILE} and {WEIGHTS_FILE}, or a .tar.gz or .zip of it"),
 ]
 _Text = Annotated[
     Path | None, typer.Option(exists=True, dir_okay=False, allow_dash=True, help="a file with the text; - reads stdin")
@@ -38,7 +39,7 @@ _Alias = Annotated[str, typer.Option(help="the alias to move to the new version;
 
 def push(
     path: _Files,
-    adapter: AdapterOption,
+    adapter: AdapterName = None,
     alias: _Alias = "default",
     label: _Labels = None,
     card: _Text = None,
@@ -54,6 +55,9 @@ def push(
     through_server: Annotated[
         bool, typer.Option("--through-server", help="send nothing straight to the server's store")
     ] = False,
+    convert: Annotated[
+        bool, typer.Option("--convert", help="turn weights in a .bin into safetensors on this machine; needs torch")
+    ] = False,
     tenant: TenantOption = None,
     url: Url = None,
     key: Key = None,
@@ -61,34 +65,82 @@ def push(
 ) -> None:
     """Upload a folder or an archive as the adapter's next version.
 
-    Run again after it was killed, it goes on where it was.
+    Its files are checked before they are sent. Run again after it was killed, it goes on where it was.
     """
+    adapter = named(adapter, f"push {path}")
     options = _options(alias, label, card, training_run, defaults, allow_no_effect=allow_no_effect, no_wait=no_wait)
     part_bytes = None if part_mb is None else int(part_mb * _MIB)
-    with connect_as_admin(url, key, as_json=as_json) as api, _progress() as bar, _files_told():
-        files = _hashed(_found(path), bar)
+    with (
+        connect_as_admin(url, key, as_json=as_json) as api,
+        TemporaryDirectory(prefix="tenora-push-") as scratch,
+        _progress() as bar,
+        _files_told(),
+    ):
+        found = find_adapter(path, convert=convert)
+        if found != path:
+            note(f"pushing the adapter in {found}")
+        paths = _files(found, Path(scratch), convert=convert)
+        _check(paths, as_json=as_json)
+        files = _hashed(paths, bar)
         uploads = adapters_path(tenant, adapter, "uploads")
         sent = bar("uploading", sum(file.size for file in files.values()))
         sender = Sender(api, uploads, files, through_server=through_server, sent=sent)
-        version = _send(sender, options, part_bytes)
+        version, upload = _send(sender, options, part_bytes)
+    _tell_template(found, upload, version, defaults=options.get("defaults", {}))
     if as_json:
         emit_json(version)
     else:
         show_published(version)
 
 
-def _send(sender: Sender, options: dict[str, Any], part_bytes: int | None) -> dict[str, Any]:
+def _send(sender: Sender, options: dict[str, Any], part_bytes: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The version, and the upload that became it."""
     upload = sender.resume(options, part_bytes)
     if upload is None:
-        return sender.send(sender.begin(options, part_bytes))
+        upload = sender.begin(options, part_bytes)
+        return sender.send(upload), upload
     note(f"going on with upload {upload['id']}: {bytes_there(upload)} bytes are there already")
     try:
-        return sender.send(upload)
+        return sender.send(upload), upload
     except Refused as refused:
         if refused.status not in (404, 409):
             raise
     # It ended while we were at it: it expired, or somebody gave it up.
-    return sender.send(sender.begin(options, part_bytes))
+    upload = sender.begin(options, part_bytes)
+    return sender.send(upload), upload
+
+
+def _check(paths: dict[str, Path], *, as_json: bool) -> None:
+    """End the command, before anything is sent, for what no server would take."""
+    if CONFIG_FILE not in paths:
+        return
+    reasons = precheck(paths[CONFIG_FILE], paths[WEIGHTS_FILE])
+    if not reasons:
+        return
+    shown = [reason.shown() for reason in reasons]
+    others = f" There are {len(reasons) - 1} more reasons." if len(reasons) > 1 else ""
+    message = f"{reasons[0].message}{others}"
+    if as_json:
+        row = {"type": "invalid_request_error", "param": None, "code": "adapter_rejected"}
+        emit_json_error({"error": {"message": message, **row, "reasons": shown}})
+        raise typer.Exit(FAILED)
+    if len(reasons) > 1:
+        show_reasons(shown)
+    fail(f"{message} Nothing was sent.", FAILED)
+
+
+def _tell_template(
+    folder: Path, upload: Mapping[str, Any], version: Mapping[str, Any], *, defaults: Mapping[str, Any]
+) -> None:
+    """Say that a chat template of the folder's own is not used, if the base has another one."""
+    digest, base = template_digest(folder), upload.get("base")
+    if digest is None or base is None or digest == base["chat_template_sha256"] or "chat_template" in defaults:
+        return
+    note(
+        f"The folder's chat template differs from that of the base {base['name']} and is not used: an operator sets it "
+        f"with a platform key and `tenora adapters describe {version['name']} --defaults FILE`, where FILE is "
+        '{"chat_template": "..."}.'
+    )
 
 
 def _options(
@@ -120,10 +172,18 @@ def _options(
     return options
 
 
-def _found(path: Path) -> dict[str, Path]:
-    if path.is_dir():
-        return {name: path / name for name in (CONFIG_FILE, WEIGHTS_FILE)}
-    return {_ARCHIVE: path}
+def _files(found: Path, scratch: Path, *, convert: bool) -> dict[str, Path]:
+    """What to send, by name; weights in a pickle are converted into the scratch folder first."""
+    if not found.is_dir():
+        if convert:
+            raise NoAdapter(f"{found} is an archive: unpack it and push its folder with --convert.")
+        return {_ARCHIVE: found}
+    weights = weights_of(found)
+    if weights.name != WEIGHTS_FILE:
+        note(f"converting {weights}")
+        convert_weights(weights, scratch / WEIGHTS_FILE)
+        weights = scratch / WEIGHTS_FILE
+    return {CONFIG_FILE: found / CONFIG_FILE, WEIGHTS_FILE: weights}
 
 
 def _hashed(paths: dict[str, Path], bar: "_Bar") -> dict[str, Source]:
@@ -136,6 +196,8 @@ def _files_told() -> Iterator[None]:
     """End the command if a file cannot be read."""
     try:
         yield
+    except NoAdapter as error:
+        fail(str(error), USAGE)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}", USAGE)
 

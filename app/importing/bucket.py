@@ -16,7 +16,7 @@ from adapters.errors import StoreUnavailable
 from adapters.stores.files import disk_errors, new_file
 from adapters.stores.s3_calls import ATTEMPTS, download, status_of, vendor_errors
 from app.errors import SourceUnavailable, TooLarge
-from app.importing.source import BucketSource, refused
+from app.importing.source import Absent, BucketSource, absent
 from app.services.spool import SpooledFile
 
 if TYPE_CHECKING:
@@ -63,6 +63,21 @@ class Buckets:
                 raise SourceUnavailable("the bucket's server did not answer, or refused", retry_after=30) from error
         return SpooledFile(path, digest.hexdigest(), size)
 
+    def has(self, source: BucketSource, name: str) -> bool:
+        """Whether there is an object that this server may read. Blocks.
+
+        Raises:
+            SourceUnavailable: the bucket's server did not answer.
+        """
+        try:
+            with vendor_errors("look for an import"), _absence(source, name):
+                self._client.head_object(Bucket=source.bucket, Key=source.key(name))
+        except Absent:
+            return False
+        except StoreUnavailable as error:
+            raise SourceUnavailable("the bucket's server did not answer, or refused", retry_after=30) from error
+        return True
+
     @cached_property
     def _client(self) -> "S3Client":
         config = Config(
@@ -84,5 +99,5 @@ def _absence(source: BucketSource, name: str) -> Iterator[None]:
         yield
     except ClientError as error:
         if status_of(error) in _ABSENT:
-            raise refused(source, f"a prefix with {name} that this server may read") from None
+            raise absent(source, name, "the bucket does not give it out") from None
         raise

@@ -17,7 +17,7 @@ import httpx
 
 from app.errors import InvalidRequest, SourceUnavailable, TooLarge
 from app.importing.addresses import NotPublic, public_addresses
-from app.importing.source import HubSource, refused
+from app.importing.source import Absent, HubSource, absent
 from app.services.spool import SpooledFile, SpoolWriter
 from app.settings import ImportSettings
 
@@ -51,10 +51,8 @@ class Hub:
             SourceUnavailable: the hub did not answer, or not as agreed.
             DiskFull, StoreUnavailable
         """
-        path = "/".join(quote(part, safe="") for part in (*source.folder.split("/"), name) if part)
-        url = httpx.URL(f"{self._endpoint}/{source.repo}/resolve/{source.commit}/{path}")
         async with self._client() as client, _told():
-            digest, response = await self._resolve(client, url, source, name)
+            digest, response = await self._resolve(client, self._url(source, name), source, name)
             try:
                 async for chunk in _chunks(response, name, cap):
                     writer.add(memoryview(chunk))
@@ -66,6 +64,24 @@ class Hub:
         if digest not in (None, file.digest):
             raise SourceUnavailable(f"the Hub sent other bytes for {name} than it announced")
         return file
+
+    async def has(self, source: HubSource, name: str) -> bool:
+        """Whether the commit has a file that this server may read; its bytes are not.
+
+        Raises:
+            SourceUnavailable
+        """
+        async with self._client() as client, _told():
+            try:
+                _, response = await self._resolve(client, self._url(source, name), source, name)
+            except Absent:
+                return False
+            await response.aclose()
+        return True
+
+    def _url(self, source: HubSource, name: str) -> httpx.URL:
+        path = "/".join(quote(part, safe="") for part in (*source.folder.split("/"), name) if part)
+        return httpx.URL(f"{self._endpoint}/{source.repo}/resolve/{source.commit}/{path}")
 
     def _client(self) -> httpx.AsyncClient:
         # Proxies of the environment are not used: an address that was checked is the one to connect to.
@@ -165,8 +181,7 @@ def _target(url: httpx.URL, response: httpx.Response, source: HubSource, name: s
 
 def _refusal(status: int, source: HubSource, name: str) -> InvalidRequest | SourceUnavailable:
     if status in _ABSENT:
-        allowed = f"a commit with {name} that this server may read (the Hub said {status})"
-        return refused(source, allowed)
+        return absent(source, name, f"the Hub said {status}")
     return SourceUnavailable(f"the Hub answered with {status}", retry_after=30)
 
 

@@ -91,9 +91,21 @@ def read_source(text: str) -> HubSource | BucketSource:
     raise refused(text, _GRAMMAR)
 
 
+class Absent(InvalidRequest):
+    """The source lacks a file, or this server may not read it."""
+
+
 def refused(source: object, allowed: str) -> InvalidRequest:
     """The error about a source that is not allowed."""
-    return InvalidRequest(f"source: found {str(source)[:200]!r}, allowed {allowed}", param="source")
+    return InvalidRequest(f"source: {str(source)[:200]!r} cannot be imported: use {allowed}.", param="source")
+
+
+def absent(source: object, name: str, why: str) -> Absent:
+    """The error about a file that the source lacks."""
+    return Absent(
+        f"source: {str(source)[:200]!r} has no {name} that this server may read ({why}): name the folder that has it.",
+        param="source",
+    )
 
 
 def _segments(path: str) -> tuple[str, ...]:

@@ -8,15 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
+from adapters.errors import AdapterRejected, Reason
 from adapters.turns import NoPlace, Turns
 from app.errors import Busy, SourceUnavailable
 from app.importing.bucket import Buckets
 from app.importing.hub import Hub
-from app.importing.source import BucketSource, HubSource, read_source, refused
+from app.importing.source import Absent, BucketSource, HubSource, read_source, refused
 from app.services.options import PublishOptions
 from app.services.publishing import Published, PublishingService
 from app.services.spool import Spool, SpooledFile, SpoolWriter, Upload
 from app.settings import ImportSettings, Settings
+
+_PICKLE = "adapter_model.bin"
 
 
 class ImportService:
@@ -40,6 +43,7 @@ class ImportService:
 
         Raises:
             InvalidRequest: a source that is malformed, not allowed here, or not there.
+            AdapterRejected: its weights are there as a pickle only.
             TooLarge: a file beyond its cap.
             SourceUnavailable: the source did not answer, or not in time.
             Busy: too many imports, or uploads, at the same time.
@@ -58,7 +62,7 @@ class ImportService:
             if not any(source.is_under(prefix) for prefix in self._prefixes):
                 raise refused(source, "a prefix that TENORA_IMPORTS__S3_PREFIXES of this server names")
         elif not self._settings.hf:
-            raise refused(source, "nothing from the Hub: TENORA_IMPORTS__HF of this server is false")
+            raise refused(source, "a folder or an archive, as TENORA_IMPORTS__HF of this server is false")
         elif self._settings.hf_owners and source.owner not in self._settings.hf_owners:
             raise refused(source, "an owner that TENORA_IMPORTS__HF_OWNERS of this server names")
 
@@ -66,10 +70,26 @@ class ImportService:
         deadline = time.monotonic() + self._settings.seconds
         try:
             async with asyncio.timeout(self._settings.seconds):
-                files = {name: await self._fetch_file(source, name, folder, deadline) for name in self._caps}
+                files = {name: await self._fetch_or_explain(source, name, folder, deadline) for name in self._caps}
         except TimeoutError:
             raise SourceUnavailable("the import took too long", retry_after=60) from None
         return Upload(config=files[CONFIG_NAME], weights=files[WEIGHTS_NAME])
+
+    async def _fetch_or_explain(
+        self, source: HubSource | BucketSource, name: str, folder: Path, deadline: float
+    ) -> SpooledFile:
+        try:
+            return await self._fetch_file(source, name, folder, deadline)
+        except Absent:
+            if name == WEIGHTS_NAME and await self._has(source, _PICKLE):
+                found, allowed = "a pickle, which runs code when read", "the safetensors format"
+                raise AdapterRejected((Reason("pickle_format", _PICKLE, found, allowed),)) from None
+            raise
+
+    async def _has(self, source: HubSource | BucketSource, name: str) -> bool:
+        if isinstance(source, BucketSource):
+            return await asyncio.to_thread(self._buckets.has, source, name)
+        return await self._hub.has(source, name)
 
     async def _fetch_file(
         self, source: HubSource | BucketSource, name: str, folder: Path, deadline: float

@@ -196,12 +196,15 @@ def _read_zip(raw: bytes) -> dict[str, bytes]:
 
 def _read_tar(raw: bytes) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    if _has_gnu_times(gzip.decompress(raw)):
+    unpacked = gzip.decompress(raw)
+    if _has_gnu_times(unpacked):
         return {}
     with suppress(tarfile.TarError), tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as archive:
         for info in archive:
             if _is_kept(info.name) and (file := archive.extractfile(info)):
                 found[info.name] = file.read()
+        if unpacked[archive.offset : archive.offset + 512].strip(b"\0"):
+            return {}  # it stopped at a header that it minds, and may have missed the shallowest folder
         return {name: found[path] for name, path in _shallowest(found).items()}
     return {}
 

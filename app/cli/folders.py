@@ -1,0 +1,129 @@
+"""Where an adapter's files are on this machine: the folder or archive to push, or one sentence that says what to do."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
+PICKLES = ("adapter_model.bin", "adapter_model.pt", "adapter_model.pth")
+
+_CHECKPOINT = re.compile(r"checkpoint-([0-9]{1,12})", re.ASCII)
+_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
+_MAX_DEPTH, _MAX_FOLDERS = 6, 10_000
+
+_NEEDED = f"{CONFIG_FILE} and {WEIGHTS_FILE}, as `model.save_pretrained(FOLDER)` writes them"
+
+
+class NoAdapter(Exception):
+    """There is nothing to push here; the text is a sentence for people."""
+
+
+def find_adapter(path: Path, *, convert: bool = False) -> Path:
+    """The folder that holds an adapter's two files, or the archive itself.
+
+    Of a folder without an adapter at its top, the one at the shallowest level below is taken.
+
+    Args:
+        convert: weights in a pickle will do.
+
+    Raises:
+        NoAdapter
+        OSError
+    """
+    if not path.exists():
+        raise NoAdapter(f"{path} does not exist: give the folder that holds {_NEEDED}, or a .tar.gz or .zip of it.")
+    if not path.is_dir():
+        _check_archive(path)
+        return path
+    if _has_adapter(path, convert=convert):
+        return path
+    found = _below(path, convert=convert)
+    _refuse_checkpoints(path, found)
+    if len(found) > 1:
+        raise NoAdapter(f"{path} holds several adapters, {found[0]} and {found[1]}: push one of them.")
+    if not found:
+        raise NoAdapter(_what_is_missing(path))
+    return found[0]
+
+
+def weights_of(folder: Path) -> Path:
+    """The file with the weights: safetensors, else a pickle.
+
+    Raises:
+        NoAdapter: neither is there.
+    """
+    names = (name for name in (WEIGHTS_FILE, *PICKLES) if (folder / name).is_file())
+    name = next(names, None)
+    if name is None:
+        raise NoAdapter(_what_is_missing(folder))
+    return folder / name
+
+
+def _has_adapter(folder: Path, *, convert: bool) -> bool:
+    weights = (WEIGHTS_FILE, *PICKLES) if convert else (WEIGHTS_FILE,)
+    return (folder / CONFIG_FILE).is_file() and any((folder / name).is_file() for name in weights)
+
+
+def _below(path: Path, *, convert: bool) -> list[Path]:
+    """The folders with an adapter at the shallowest level below that has one."""
+    level, seen = [path], 0
+    for _ in range(_MAX_DEPTH):
+        level = [child for folder in level for child in _folders(folder)]
+        seen += len(level)
+        found = [folder for folder in level if _has_adapter(folder, convert=convert)]
+        if found or seen > _MAX_FOLDERS:
+            return found
+    return []
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    return (folder / name for name in names if name != "__MACOSX")
+
+
+def _refuse_checkpoints(path: Path, found: list[Path]) -> None:
+    """Of a trainer's output people choose the checkpoint; the newest is proposed."""
+    steps = {folder: int(match[1]) for folder in found if (match := _CHECKPOINT.fullmatch(folder.name))}
+    if steps and len(steps) == len(found):
+        newest = max(steps, key=lambda folder: steps[folder])
+        raise NoAdapter(
+            f"{path} holds a training's checkpoints, but no adapter of its own: push the newest one, {newest}, or "
+            "save the adapter there with `model.save_pretrained`."
+        )
+
+
+def _check_archive(path: Path) -> None:
+    """Raises:
+    NoAdapter: the file is none of the archives that can be pushed.
+    """
+    if path.name in (CONFIG_FILE, WEIGHTS_FILE):
+        raise NoAdapter(f"{path} is one of an adapter's two files: push its folder, {path.parent}.")
+    with path.open("rb") as file:
+        magic = file.read(4)
+    if path.suffix in {".bin", ".pt", ".pth", ".ckpt"}:
+        raise NoAdapter(f"{path} is a pickle: push its folder with --convert, `push {path.parent} --convert`.")
+    if not magic.startswith((_GZIP, _ZIP)):
+        raise NoAdapter(f"{path} is neither a folder nor a .tar.gz or .zip: give the folder that holds {_NEEDED}.")
+
+
+def _what_is_missing(folder: Path) -> str:
+    has_config = (folder / CONFIG_FILE).is_file()
+    pickle = next((name for name in PICKLES if (folder / name).is_file()), None)
+    if has_config and pickle:
+        return (
+            f"{folder / pickle} is a pickle, which can run code when it is read: push again with --convert, which "
+            "turns it into safetensors on this machine."
+        )
+    if has_config:
+        return f"{folder} has {CONFIG_FILE} but no {WEIGHTS_FILE}: save the adapter again with `model.save_pretrained`."
+    if (folder / WEIGHTS_FILE).is_file() or pickle:
+        return f"{folder} has weights but no {CONFIG_FILE}: save the adapter again with `model.save_pretrained`."
+    if (folder / "config.json").is_file():
+        return (
+            f"{folder} holds a whole model, not an adapter: this server serves LoRA adapters of its own base, so push "
+            "the folder that PEFT's `model.save_pretrained(FOLDER)` wrote."
+        )
+    return f"{folder} holds no adapter: give the folder that holds {_NEEDED}, or a .tar.gz or .zip of it."

@@ -1,0 +1,38 @@
+"""What to say of an adapter or a version that is not there: the nearest name, or where the names are listed."""
+
+import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+
+from app.cli.client import Api, Refused, adapters_path
+from app.cli.output import FAILED, fail
+
+
+@contextmanager
+def told_nearest(api: Api, tenant: str | None, version: str, *, as_json: bool) -> Iterator[None]:
+    """End the command with the next step, should the server not know ``ADAPTER[@N]``."""
+    try:
+        yield
+    except Refused as refused:
+        if refused.status != HTTPStatus.NOT_FOUND or as_json or not (words := _advice(api, tenant, version)):
+            raise
+        fail(f"{words} ({refused.status})", FAILED)
+
+
+def _advice(api: Api, tenant: str | None, version: str) -> str:
+    adapter, at, number = version.partition("@")
+    of_tenant = f" --tenant {tenant}" if tenant else ""
+    try:
+        known = {row["name"]: row["versions"] for row in api.list(adapters_path(tenant))}
+    except Refused:
+        # Without the tenant, or the right to see its adapters, the server's own words are all there is.
+        return ""
+    if adapter in known:
+        newest = next(iter(known[adapter]), None)
+        if not at or newest is None:
+            return ""
+        return f"There is no version {number} of the adapter {adapter!r}: the newest is {adapter}@{newest}."
+    near = difflib.get_close_matches(adapter, known, n=1)
+    listed = f"`tenora adapters list{of_tenant}` shows the names"
+    return f"There is no adapter {adapter!r}: " + (f"did you mean {near[0]!r}? {listed}." if near else f"{listed}.")
