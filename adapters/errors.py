@@ -5,7 +5,6 @@ The tree::
     AdapterError
     ├── InvalidName         a name that a person wrote does not fit the grammar
     ├── AdapterRejected     an upload that this base cannot serve; carries one reason for each kind
-    │   └── RejectedEarly   known from its config, before its weights were read
     ├── UnsupportedBase     the base model's config.json is not one that adapters can be checked against
     ├── ValidationFailed    the validator itself was stopped (time, memory); says nothing about the upload
     └── StorageError
@@ -134,15 +133,12 @@ class AdapterRejected(AdapterError):
 
     Attributes:
         reasons: one for each kind, at least one; the first says most.
+        unread: whether a part of the upload was not read any more.
     """
 
-    def __init__(self, reasons: tuple[Reason, ...]) -> None:
-        self.reasons = reasons
+    def __init__(self, reasons: tuple[Reason, ...], *, unread: bool = False) -> None:
+        self.reasons, self.unread = reasons, unread
         super().__init__(" ".join(reason.message for reason in reasons))
-
-
-class RejectedEarly(AdapterRejected):
-    """The upload was refused for its config, before its weights were read."""
 
 
 class UnsupportedBase(AdapterError, ValueError):

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from adapters import errors as adapter_errors
-from adapters.errors import AdapterError, AdapterRejected, InvalidName, Reason, RejectedEarly, StorageError
+from adapters.errors import AdapterError, AdapterRejected, InvalidName, Reason, StorageError
 from app.api.inference_headers import limit_headers
 from app.errors import (
     ROWS,
@@ -112,7 +112,7 @@ def problem_of(error: Exception) -> Problem:
         return Problem(row, error.message, param=error.param, retry_after=error.retry_after)
     if isinstance(error, AdapterRejected):
         # The rest of the body is not worth reading.
-        headers = {"connection": "close"} if isinstance(error, RejectedEarly) else {}
+        headers = {"connection": "close"} if error.unread else {}
         return Problem(row, _first(error.reasons), reasons=error.reasons, headers=headers)
     if isinstance(error, InvalidName):
         return Problem(row, str(error), param=error.field)

@@ -14,7 +14,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
-from adapters.errors import AdapterRejected, Reason, RejectedEarly, grouped
+from adapters.errors import AdapterRejected, Reason, grouped
 from adapters.sandbox import inspect_in_child
 from adapters.strict_json import parse_object
 from app.errors import InvalidRequest, TooLarge
@@ -62,9 +62,9 @@ async def receive_upload(
         length: bytes of the whole body, if its sender announced them.
 
     Raises:
-        RejectedEarly: the config came first and is refused; what is left of a large body was not read.
         AdapterRejected: not multipart, parts that are missing, unknown or there twice, or an archive that is not
-            one of a PEFT folder; every reason at once.
+            one of a PEFT folder; every kind of reason at once. Of a large body also a config that comes first and is
+            refused; then the rest was not read.
         TooLarge: a file beyond its cap.
         InvalidRequest: the client sent nothing for too long, or options that are no JSON object.
         ValidationFailed: the archive took too long to unpack.
@@ -117,7 +117,7 @@ async def _check_config(config: SpooledFile, limits: LimitSettings) -> None:
         address_bytes=limits.validation_bytes,
     )
     if reasons:
-        raise RejectedEarly(reasons)
+        raise AdapterRejected(reasons, unread=True)
 
 
 def _read_options(raw: bytes) -> dict[str, Any]:

@@ -62,15 +62,21 @@ def test_headers_tell_clients_what_to_do(error: Exception, status: int, header: 
 
 
 def test_a_rejection_lists_its_reasons() -> None:
-    reasons = tuple(Reason(code, "r", "65", "1 to 64") for code in ("rank_too_large", "rank_mismatch"))
+    reasons = (
+        Reason("rank_too_large", "r", "rank 65", "at most 64"),
+        Reason("rank_mismatch", "a", "rank 8", "4", count=9, examples=("a", "b", "c")),
+    )
     error = openai_body(problem_of(AdapterRejected(reasons)))["error"]
-    assert error["message"] == "this base cannot serve the upload: r: found 65, allowed 1 to 64 (and 1 more)"
+    assert error["message"] == f"{reasons[0].message} There is 1 more reason."
     assert error["reasons"][1] == {
         "code": "rank_mismatch",
-        "field": "r",
-        "found": "65",
-        "allowed": "1 to 64",
-        "message": "r: found 65, allowed 1 to 64",
+        "field": "a",
+        "found": "rank 8",
+        "allowed": "4",
+        "message": "a has rank 8, but must have 4: upload the config and the weights of one save. "
+        "The same holds for 8 more, such as b and c.",
+        "count": 9,
+        "examples": ["a", "b", "c"],
     }
 
 

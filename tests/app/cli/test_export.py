@@ -71,7 +71,7 @@ def test_a_folder_that_has_files_is_left_alone(
 ) -> None:
     _import(tenora, adapter_folder, tenant)
     (tmp_path / "mine").write_text("mine")
-    assert "allowed a new or an empty folder" in _export(tenora, tmp_path, tenant, exit_code=2)
+    assert "give a new or an empty folder" in _export(tenora, tmp_path, tenant, exit_code=2)
     assert (tmp_path / "mine").read_text() == "mine"
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -1,8 +1,10 @@
 """``tenora adapters push`` against a live server: folders, archives, what is resumed, what is tried again."""
 
+import asyncio
 import hashlib
 import json
 import shutil
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -10,11 +12,17 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from app.cli import sending
 from app.cli.client import Api, Refused, adapters_path
 from app.cli.sending import Sender, Source, bytes_there, lanes, persistent
-from tests.app.serving import peft_files
+from app.main import create_app
+from app.settings import Settings
+from tests.app.cli.conftest import Tenora
+from tests.app.serving import MAX_RANK, NoEngine, peft_files, save_base, set_up
+from tests.live_server import live_server
 
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 
@@ -116,6 +124,170 @@ def test_a_missing_file_is_named_before_anything_is_sent(tenora, tenant, adapter
     shutil.copy(adapter_folder / FILES[0], tmp_path)
     result = tenora("adapters", "push", str(tmp_path), "--tenant", tenant, "--adapter", "prices", exit_code=2)
     assert FILES[1] in result.stderr
+    assert "model.save_pretrained" in result.stderr
+
+
+def test_what_cannot_be_pushed_gets_the_next_step(tenora, tenant, adapter_folder, tmp_path):
+    def said(path: Path, *more: str, exit_code: int = 2) -> str:
+        result = tenora("adapters", "push", str(path), *more, "--tenant", tenant, exit_code=exit_code)
+        return result.stderr
+
+    named = ("--adapter", "prices")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "notes.txt").write_text("no archive")
+    (tmp_path / "weights.bin").write_bytes(b"PK")
+    shutil.copytree(adapter_folder, tmp_path / "two" / "a")
+    shutil.copytree(adapter_folder, tmp_path / "two" / "b")
+    assert "does not exist: give the folder" in said(tmp_path / "absent", *named)
+    assert "holds no adapter: give the folder" in said(tmp_path / "empty", *named)
+    assert "a whole model, not an adapter" in said(tmp_path / "model", *named)
+    assert "neither a folder nor a .tar.gz or .zip" in said(tmp_path / "notes.txt", *named)
+    assert "with --convert" in said(tmp_path / "weights.bin", *named)
+    assert "push its folder" in said(adapter_folder / FILES[1], *named)
+    assert f"{tmp_path / 'two' / 'a'} and {tmp_path / 'two' / 'b'}" in said(tmp_path / "two", *named)
+    assert f"push {adapter_folder} --adapter NAME" in said(adapter_folder)
+    assert "such as bad-name." in said(adapter_folder, "--adapter", "Bad Name!")
+
+
+def test_a_trainer_s_output_has_its_newest_checkpoint_proposed(tenora, tenant, adapter_folder, tmp_path):
+    for step in (9, 100, 20):
+        shutil.copytree(adapter_folder, tmp_path / f"checkpoint-{step}")
+    push = ("adapters", "push", "--tenant", tenant, "--adapter", "prices")
+    assert f"push the newest one, {tmp_path / 'checkpoint-100'}" in tenora(*push, str(tmp_path), exit_code=2).stderr
+    # With an adapter at the top the checkpoints are passed over, as in an archive.
+    for name in FILES:
+        shutil.copy(adapter_folder / name, tmp_path)
+    assert tenora.json(*push, str(tmp_path))["name"] == "prices@1"
+
+
+def test_the_shallowest_adapter_of_a_folder_is_pushed(tenora, tenant, adapter_folder, tmp_path):
+    shutil.copytree(adapter_folder, tmp_path / "out" / "final")
+    shutil.copytree(adapter_folder, tmp_path / "out" / "old" / "deep")
+    result = tenora("adapters", "push", str(tmp_path), "--tenant", tenant, "--adapter", "prices")
+    assert f"pushing the adapter in {tmp_path / 'out' / 'final'}" in result.stderr
+
+
+def bad_config(adapter_folder: Path, folder: Path, **values: Any) -> Path:
+    shutil.copytree(adapter_folder, folder)
+    config = json.loads((folder / FILES[0]).read_text()) | values
+    (folder / FILES[0]).write_text(json.dumps(config))
+    return folder
+
+
+def test_a_config_is_checked_before_anything_is_sent(tenora, tenant, api, adapter_folder, tmp_path, monkeypatch):
+    folder = bad_config(adapter_folder, tmp_path / "bad", use_dora=True, r=8)
+    monkeypatch.setattr(Sender, "begin", lambda *_: pytest.fail("an upload was begun"))
+    push = ("adapters", "push", str(folder), "--tenant", tenant, "--adapter", "prices")
+    said = tenora(*push, exit_code=1).stderr
+    assert "- use_dora is True" in said
+    assert "The same holds for 5 more" in said
+    assert "Nothing was sent." in said
+    error = json.loads(tenora(*push, "--json", exit_code=1).stderr)["error"]
+    assert error["code"] == "adapter_rejected"
+    assert [(reason["code"], reason["count"]) for reason in error["reasons"]] == [
+        ("unsupported_feature", 1),
+        ("rank_mismatch", 6),
+    ]
+    assert api.call("GET", adapters_path(tenant, "prices", "uploads"))["data"] == []
+
+
+def pickled(adapter_folder: Path, folder: Path, found: object = None) -> Path:
+    """The adapter with its weights as ``torch.save`` writes them."""
+    folder.mkdir()
+    shutil.copy(adapter_folder / FILES[0], folder)
+    torch.save(load_file(adapter_folder / FILES[1]) if found is None else found, folder / "adapter_model.bin")
+    return folder
+
+
+def test_a_pickle_is_converted_on_this_machine(tenora, tenant, adapter_folder, tmp_path):
+    folder = pickled(adapter_folder, tmp_path / "pickle")
+    push = ("adapters", "push", str(folder), "--tenant", tenant, "--adapter", "prices")
+    assert "push again with --convert" in tenora(*push, exit_code=2).stderr
+    first = tenora.json(*push, "--convert")
+    assert tenora.json(*push, "--convert") == first
+    assert sorted(path.name for path in folder.iterdir()) == [FILES[0], "adapter_model.bin"]
+    tenora("adapters", "export", "prices@1", str(tmp_path / "out"), "--tenant", tenant)
+    converted, original = load_file(tmp_path / "out" / FILES[1]), load_file(adapter_folder / FILES[1])
+    assert all(torch.equal(converted[name], tensor) for name, tensor in original.items())
+
+
+class Evil:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("touched"),)
+
+
+@pytest.mark.parametrize("found", [{"a": Evil()}, [1, 2], {"a": "text"}])
+def test_a_pickle_of_more_than_tensors_is_not_read(
+    tenora, tenant, adapter_folder, tmp_path, monkeypatch, found: object
+):
+    folder = pickled(adapter_folder, tmp_path / "pickle", found)
+    monkeypatch.chdir(tmp_path)
+    push = ("adapters", "push", str(folder), "--tenant", tenant, "--adapter", "prices", "--convert")
+    assert "save the adapter again" in tenora(*push, exit_code=2).stderr
+    assert not (tmp_path / "touched").exists()
+
+
+def test_a_conversion_without_torch_says_what_to_install(tenora, tenant, adapter_folder, tmp_path, monkeypatch):
+    folder = pickled(adapter_folder, tmp_path / "pickle")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    push = ("adapters", "push", str(folder), "--tenant", tenant, "--adapter", "prices", "--convert")
+    assert "pip install torch safetensors" in tenora(*push, exit_code=2).stderr
+
+
+def test_another_base_is_a_warning_of_push_and_show(tenora, tenant, adapter_folder, tmp_path):
+    folder = bad_config(adapter_folder, tmp_path / "other", base_model_name_or_path="meta-llama/Llama-3.1-8B")
+    pushed = tenora("adapters", "push", str(folder), "--tenant", tenant, "--adapter", "prices")
+    shown = tenora("adapters", "show", "prices@1", "--tenant", tenant)
+    for said in (pushed.stderr, shown.stderr):
+        assert "warning: adapter_config.json says that the adapter was trained on meta-llama/Llama-3.1-8B" in said
+
+
+@pytest.mark.parametrize(
+    ("folder_has", "said"), [("{{ other }}", True), ("{{ base }}", False), ("{{ base }}\n", False), (None, False)]
+)
+def test_a_chat_template_that_differs_is_not_used(
+    tmp_path_factory, tmp_path, clean_environment, adapter_folder, folder_has, said
+):
+    base = save_base(tmp_path_factory.mktemp("base") / "tiny-llama")
+    (base / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ base }}"}))
+    settings = Settings(
+        home=tmp_path / "home", base_model=str(base), engine={"max_lora_rank": MAX_RANK, "max_loras": 4}
+    )
+    key = asyncio.run(set_up(settings))
+    folder = shutil.copytree(adapter_folder, tmp_path / "adapter")
+    if folder_has is not None:
+        (folder / "chat_template.jinja").write_text(folder_has)
+    with live_server(create_app(settings, engine=NoEngine())) as url:
+        tenora = Tenora({"TENORA_URL": url, "TENORA_KEY": key, "TENORA_HOME": str(tmp_path / "none"), "COLUMNS": "200"})
+        tenora("tenants", "create", "retail")
+        result = tenora("adapters", "push", str(folder), "--tenant", "retail", "--adapter", "prices")
+    assert ("chat template differs from that of the base tiny-llama and is not used" in result.stderr) is said
+    assert ("tenora adapters describe prices@1 --defaults FILE" in result.stderr) is said
+
+
+def test_commands_that_are_mistyped_get_the_next_step(tenora, tenant, adapter_folder, tmp_path):
+    tenora("adapters", "push", str(adapter_folder), "--tenant", tenant, "--adapter", "prices")
+    of = ("--tenant", tenant)
+
+    def said(*command: str, exit_code: int) -> str:
+        return " ".join(tenora("adapters", *command, exit_code=exit_code).stderr.split())
+
+    out = str(tmp_path / "out")
+    assert "did you mean 'prices'?" in said("show", "prcies", *of, exit_code=1)
+    assert "tenora adapters list" in said("show", "zzz", *of, exit_code=1)
+    assert "the newest is prices@1" in said("show", "prices@77", *of, exit_code=1)
+    assert "the newest is prices@1" in said("export", "prices@9", out, *of, exit_code=1)
+    assert "write prices@N" in said("export", "prices", out, *of, exit_code=2)
+    named = ("--adapter", "x", *of)
+    assert "write hf://org/repo@COMMIT" in said("import", "hf://org/repo", *named, exit_code=2)
+    assert "write hf://org/repo@COMMIT" in said("import", "hf://org/repo@main/sub", *named, exit_code=2)
+    assert "git ls-remote" in said("import", "https://huggingface.co/org/repo", *named, exit_code=2)
+    assert "does not exist here" in said("import", "nowhere", *named, exit_code=2)
+    assert "import hf://org/repo --adapter NAME" in said("import", "hf://org/repo", *of, exit_code=2)
 
 
 def test_a_file_that_changes_under_way_is_refused(tenora, tenant, tmp_path, monkeypatch):
