@@ -185,6 +185,33 @@ def test_what_the_gate_refuses(
     assert not list(open_site.spool.glob("*/*"))
 
 
+def test_a_pickle_alone_gets_the_way_to_convert_it(
+    open_site: Site, admin: httpx.Client, unit: Unit, fake_hub: FakeHub, s3: str, files: PeftFiles
+) -> None:
+    folder = uuid.uuid4().hex
+    held = {"adapter_config.json": files.config, "adapter_model.bin": b"PK"}
+    fake_hub.files |= {f"{folder}/{name}": data for name, data in held.items()}
+    for name, data in held.items():
+        s3_client(s3).put_object(Bucket=BUCKET, Key=f"shared/{folder}/{name}", Body=data)
+    for source in (f"hf://org/repo@{COMMIT}/{folder}", f"s3://{BUCKET}/shared/{folder}/"):
+        answer = _post(admin, _path(unit), source)
+        assert answer.status_code == 422, answer.text
+        (reason,) = answer.json()["error"]["reasons"]
+        assert (reason["code"], reason["field"]) == ("pickle_format", "adapter_model.bin")
+        assert "weights_only=True" in reason["message"]
+    assert not list(open_site.spool.glob("*/*"))
+
+
+def test_a_pickle_beside_safetensors_is_passed_over(
+    open_site: Site, admin: httpx.Client, unit: Unit, fake_hub: FakeHub, files: PeftFiles
+) -> None:
+    folder = _hold(fake_hub, files)
+    fake_hub.files[f"{folder}/adapter_model.bin"] = b"PK"
+    fake_hub.asked.clear()
+    assert _post(admin, _path(unit), f"hf://org/repo@{COMMIT}/{folder}").status_code == 201
+    assert not any(path.endswith(".bin") for path, _ in fake_hub.asked)
+
+
 def test_a_file_beyond_its_cap(
     open_site: Site, admin: httpx.Client, unit: Unit, fake_hub: FakeHub, s3: str, files: PeftFiles
 ) -> None:
