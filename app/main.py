@@ -160,6 +160,7 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
 
     Raises:
         RegistryUnavailable: the database does not answer, or needs ``tenora migrate``.
+        app.secrets.MissingPepper, app.secrets.WrongPepper: the registry was made with another pepper.
         EngineUnavailable, or whatever the engine raises when it cannot start
     """
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="tenora"))
@@ -167,6 +168,7 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
     async with AsyncExitStack() as started:
         started.push_async_callback(process.database.close)
         await process.database.check()
+        await process.open_peppers()
         started.callback(process.spool.close)
         await asyncio.to_thread(process.spool.open)
         started.callback(process.parts.close)

@@ -19,7 +19,7 @@ from app.importing.hub import Hub
 from app.metrics import Metrics
 from app.node import node_id, node_name
 from app.planning.machine import resolve_slots
-from app.secrets import load_peppers
+from app.secrets import Peppers
 from app.services.adapters import AdapterService
 from app.services.aliases import AliasService
 from app.services.audit import AuditService
@@ -49,6 +49,7 @@ from app.services.metering.ledger import Ledger
 from app.services.metering.meter import Meter
 from app.services.models import ModelService
 from app.services.nodes import NodeService
+from app.services.pepper import open_peppers
 from app.services.pins import PinService
 from app.services.placement import PlacementService
 from app.services.prefetch.prefetching import Prefetcher
@@ -78,7 +79,7 @@ class Process:
         engine: another implementation of the port; default: vLLM in this process.
 
     Raises:
-        app.base_model.BaseNotFound, app.secrets.InvalidPepper
+        app.base_model.BaseNotFound
         adapters.errors.AdapterError: the base, the store's URL or HOME's disk is not usable.
         ValueError: the database's URL is not one that the registry supports.
     """
@@ -103,9 +104,18 @@ class Process:
         limits = settings.limits
         self.spool = Spool(settings.home / "spool", places=limits.uploads, patience_s=limits.upload_idle_seconds)
         self.prompts = ChatPrompts(settings, special_tokens(base.path))
-        self._peppers = load_peppers(settings)
+        self._peppers: Peppers
         self.node = node_id(settings.home)
         self._callers, self._readers = CallerCache(), Readers()
+
+    async def open_peppers(self) -> None:
+        """Load the peppers and prove that they are the registry's: before any service that makes or checks a secret.
+
+        Raises:
+            app.secrets.MissingPepper, app.secrets.WrongPepper, app.secrets.InvalidPepper
+            RegistryUnavailable
+        """
+        self._peppers = await open_peppers(self.database, self.settings)
 
     @cached_property
     def readiness(self) -> Readiness:

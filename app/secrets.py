@@ -22,6 +22,14 @@ class InvalidPepper(ValueError):
     """The pepper is too short to be a secret."""
 
 
+class MissingPepper(ValueError):
+    """There is no pepper, and a new one would be another than the registry's."""
+
+
+class WrongPepper(ValueError):
+    """The pepper is another than the one that the registry's keys were made under."""
+
+
 @dataclass(frozen=True, slots=True)
 class Peppers:
     """What secrets are derived from.
@@ -44,12 +52,16 @@ class Peppers:
         return tuple(derive(pepper, purpose, *words) for pepper in self.every)
 
 
-def load_peppers(settings: Settings) -> Peppers:
-    """The pepper from the settings, or the one in ``HOME/secrets/pepper``, made if there is none; and the others.
+def load_peppers(settings: Settings, *, make: bool = True) -> Peppers:
+    """The pepper from the settings, or the one in ``HOME/secrets/pepper``; and the others.
 
     Two processes that start at once on the same HOME get the same pepper.
 
+    Args:
+        make: make one if there is none.
+
     Raises:
+        MissingPepper: there is none, and none was to be made.
         InvalidPepper: shorter than 32 bytes.
         OSError: HOME cannot be read or written.
     """
@@ -59,6 +71,12 @@ def load_peppers(settings: Settings) -> Peppers:
         return Peppers(_checked(settings.pepper.get_secret_value().encode(), "TENORA_PEPPER"), others)
     path = settings.home / "secrets" / "pepper"
     if not path.exists():
+        if not make:
+            raise MissingPepper(
+                f"there is no pepper at {path}, and this registry's keys were made under one. Set TENORA_PEPPER, or "
+                "copy HOME/secrets/pepper from the server that made them, or from its backup. If it is lost, run "
+                "`tenora init --new-pepper`: every key must be made anew then."
+            )
         _make(path)
     return Peppers(_checked(path.read_bytes().strip(), str(path)), others)
 

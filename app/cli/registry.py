@@ -4,10 +4,11 @@ SQLAlchemy and Alembic cost a second to import: commands that only talk to a ser
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from app.database.migrate import head_revision, upgrade
 from app.database.session import Database
@@ -19,21 +20,38 @@ from app.secrets import load_peppers
 from app.services.caller_cache import CallerCache
 from app.services.key_format import KeyHasher
 from app.services.keys import KeyService, NewKey
+from app.services.pepper import open_peppers, replace_pepper
 from app.settings import Settings
 
 _ACTOR = "cli"
 _KEY_NAME = "first platform key"
 
+T = TypeVar("T")
 
-def prepare(settings: Settings) -> None:
-    """Make HOME (only its owner may enter), the pepper and the schema; blocks.
+
+def prepare(settings: Settings, *, new_pepper: bool = False) -> None:
+    """Make HOME (only its owner may enter), the schema and the pepper; blocks.
+
+    Args:
+        new_pepper: go on with this HOME's pepper although the registry was made with another one.
 
     Raises:
-        RegistryUnavailable, InvalidPepper, ValueError, OSError
+        RegistryUnavailable, MissingPepper, WrongPepper, InvalidPepper, ValueError, OSError
     """
     secure_home(settings.home)
-    load_peppers(settings)
     upgrade(database_url(settings))
+    asyncio.run(
+        _with_database(settings, lambda database: (replace_pepper if new_pepper else open_peppers)(database, settings))
+    )
+
+
+def check_pepper(settings: Settings) -> None:
+    """Load the pepper and prove that it is the registry's; blocks.
+
+    Raises:
+        RegistryUnavailable, MissingPepper, WrongPepper, InvalidPepper, ValueError, OSError
+    """
+    asyncio.run(_with_database(settings, lambda database: open_peppers(database, settings)))
 
 
 def upgrade_schema(settings: Settings) -> str | None:
@@ -57,13 +75,14 @@ def check_schema(settings: Settings) -> str | None:
     url = parse_url(database_url(settings))
     if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
         raise RegistryUnavailable(f"there is no registry at {url.database}: run tenora init")
-    asyncio.run(_check(Database(database_url(settings))))
+    asyncio.run(_with_database(settings, Database.check))
     return head_revision()
 
 
-async def _check(database: Database) -> None:
+async def _with_database(settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:
+    database = Database(database_url(settings))
     try:
-        await database.check()
+        return await work(database)
     finally:
         await database.close()
 
@@ -97,7 +116,7 @@ async def works_for_platform(settings: Settings, text: str) -> bool:
 async def _keys(settings: Settings) -> AsyncIterator[KeyService]:
     database = Database(database_url(settings))
     try:
-        yield KeyService(database, KeyHasher(load_peppers(settings)), CallerCache())
+        yield KeyService(database, KeyHasher(load_peppers(settings, make=False)), CallerCache())
     finally:
         await database.close()
 

@@ -17,6 +17,12 @@ def init(
     force_new_key: Annotated[
         bool, typer.Option("--force-new-key", help="issue a key although one that works exists")
     ] = False,
+    new_pepper: Annotated[
+        bool,
+        typer.Option(
+            "--new-pepper", help="the pepper is lost: go on with another; keys and seals from before are void"
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Set up HOME and the database, and print the first platform key; it is never shown again."""
@@ -24,8 +30,8 @@ def init(
 
     settings = load_settings()
     with failures_told():
-        prepare(settings)
-        created = asyncio.run(issue_platform_key(settings, force=force_new_key))
+        prepare(settings, new_pepper=new_pepper)
+        created = asyncio.run(issue_platform_key(settings, force=force_new_key or new_pepper))
     if created is None:
         fail("a platform key that works exists already; --force-new-key issues another one")
     if as_json:

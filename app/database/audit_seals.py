@@ -38,6 +38,12 @@ async def above(connection: AsyncConnection, row_id: int, *, limit: int) -> list
     return [Seal(row.row_id, row.mac) for row in await connection.execute(statement)]
 
 
+async def newest(connection: AsyncConnection, *, limit: int) -> list[Seal]:
+    """The last seals, by id."""
+    statement = select(audit_seals).order_by(audit_seals.c.row_id.desc()).limit(limit)
+    return [Seal(row.row_id, row.mac) for row in await connection.execute(statement)][::-1]
+
+
 async def start(connection: AsyncConnection) -> tuple[Seal | None, Seal]:
     """The anchor of a trail that was trimmed, and the seal that its first row leans on."""
     row = (await connection.execute(select(audit_anchors))).one_or_none()
