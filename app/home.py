@@ -1,12 +1,23 @@
-"""HOME, which holds keys, prompts' caches and adapters: only its owner may enter."""
+"""HOME, which holds keys and adapters: only its owner may enter, and one server at a time holds its lock.
 
+A deletion is proven for a HOME: its disk cache, and the engine of the server that uses it. A second server on the same
+HOME would hold the adapter unseen, and both would write the journal of usage records.
+"""
+
+import fcntl
 import logging
+import os
+import socket
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
 _OWNER_ONLY = 0o700
+_FILE = "lock"
+_MAX_HOLDER_BYTES = 200
 
 
 def secure_home(home: Path) -> None:
@@ -25,3 +36,34 @@ def secure_home(home: Path) -> None:
         home.chmod(_OWNER_ONLY)
     except PermissionError:
         logger.warning("HOME %s has mode %o and belongs to another user. Run chmod 700 on it as that user.", home, mode)
+
+
+class HomeInUse(OSError):
+    """Another server holds the lock."""
+
+
+@contextmanager
+def exclusive(home: Path) -> Iterator[None]:
+    """Make HOME if it is missing and hold its lock (``flock``). The kernel releases it when the process ends, however.
+
+    Processes that this one starts do not inherit it.
+
+    Raises:
+        HomeInUse: names the process that holds it.
+        OSError: HOME cannot be made or written, or its filesystem has no locks.
+    """
+    secure_home(home)
+    with os.fdopen(os.open(home / _FILE, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = file.read(_MAX_HOLDER_BYTES).decode("utf-8", errors="replace").strip() or "another process"
+            raise HomeInUse(
+                f"{home} is in use by {holder}. Stop that server, or give this one a HOME of its own (TENORA_HOME)."
+            ) from None
+        except OSError as error:
+            raise OSError(f"{home / _FILE} cannot be locked ({error.strerror}). Put HOME on a local disk.") from error
+        file.truncate(0)
+        file.write(f"pid {os.getpid()} on {socket.gethostname()}\n".encode())
+        file.flush()
+        yield
