@@ -1,6 +1,7 @@
 """Every setting, read from the environment (prefix ``TENORA_``) once, at start."""
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -246,6 +247,16 @@ CLIENT_NAMES = frozenset({"TENORA_URL", "TENORA_KEY"})
 _MAPPINGS = ("TENORA_ENGINE__EXTRA_ARGS__",)
 
 
+_SERVICE_LINK = re.compile(
+    r"TENORA_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)", re.ASCII
+)
+_LINK_VALUE = re.compile("(tcp|udp|sctp)://")
+_SERVICE_LINKS = (
+    "Kubernetes has set {names} for a Service whose name begins with tenora. "
+    "Set enableServiceLinks: false in the pod's spec, or rename the Service."
+)
+
+
 class UnknownSetting(ValueError):
     """The environment holds ``TENORA_`` names that are no settings."""
 
@@ -262,8 +273,9 @@ def check_environment(environ: Mapping[str, str]) -> None:
         UnknownSetting: names each of them and the nearest settings.
     """
     known = setting_names()
-    complaints = []
-    for name in sorted(environ):
+    links = sorted(name for name, value in environ.items() if _is_service_link(name, value, known))
+    complaints = [_SERVICE_LINKS.format(names=", ".join(links))] if links else []
+    for name in sorted(environ.keys() - links):
         upper = name.upper()
         if not upper.startswith(PREFIX) or upper in CLIENT_NAMES or _is_setting(upper, known):
             continue
@@ -271,6 +283,14 @@ def check_environment(environ: Mapping[str, str]) -> None:
         complaints.append(f"{name}: no such setting; nearest: {', '.join(nearest) or 'none'}")
     if complaints:
         raise UnknownSetting("\n".join(complaints))
+
+
+def _is_service_link(name: str, value: str, known: tuple[str, ...]) -> bool:
+    """Whether Kubernetes set this variable, as it does in every pod for a Service ``tenora`` or ``tenora-...``.
+
+    https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+    """
+    return bool(_SERVICE_LINK.fullmatch(name)) and (name not in known or bool(_LINK_VALUE.match(value)))
 
 
 def _is_setting(name: str, known: tuple[str, ...]) -> bool:

@@ -7,6 +7,7 @@ from vllm import envs
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.platforms import current_platform
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine import async_llm
@@ -15,6 +16,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from app.engine.executor import CoreExecutor, fits_in_core
 from app.engine.forking import EngineContext
+from app.engine.requirements import do_without_compiler
 from app.engine.statistics import EngineStatistics, TokenStatistics
 from app.engine.steps import can_bound_steps
 from app.engine.stream_chunks import write_plainly
@@ -43,6 +45,8 @@ def construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
     os.environ.update(ENVIRONMENT)
     # Its processes would trace their own steps there, by another protocol and unasked. Ours has read it by now.
     os.environ.pop("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", None)
+    if current_platform.is_cpu():
+        do_without_compiler(os.environ)
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
     # The context decides defaults such as the batch size: these are those of vLLM's own server.
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(UsageContext.OPENAI_API_SERVER)

