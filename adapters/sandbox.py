@@ -112,6 +112,8 @@ def _run(module: str, request: dict[str, Any], cpu_seconds: float, address_bytes
             timeout=cpu_seconds * _WALL_PER_CPU_SECOND + _WALL_GRACE_S,
             cwd=_ROOT,
             env=_ENVIRONMENT,
+            # A signal to the server's whole group must not end what the server, which drains, has still to answer.
+            start_new_session=True,
             check=False,
         )
     except subprocess.TimeoutExpired as error:

@@ -85,6 +85,9 @@ class NoEngine:
     async def start(self) -> None:
         """There is nothing to start."""
 
+    def leave(self) -> None:
+        """Nothing to do: there is no engine to start again."""
+
     async def stop(self) -> None:
         """There is nothing to stop."""
 

@@ -10,9 +10,11 @@ import logging
 import signal
 import socket
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.lifespan.on import LifespanOn
 
 from app.cli.connections import BoundedProtocol
 from app.garbage import collect_rarely
@@ -27,6 +29,30 @@ _POLL_S = 0.05
 _TICKS = 20
 
 
+class _Lifespan(LifespanOn):
+    """Uvicorn's lifespan, whose start can be interrupted."""
+
+    _interrupted = False
+
+    def interrupt(self) -> None:
+        """Cancel the start, unless it is done; what has been started is ended."""
+        if not self.startup_event.is_set():
+            logger.warning("told to end before it has started")
+            self._interrupted = True
+            self._main.cancel()
+
+    async def main(self) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("the lifespan runs in no task")
+        self._main = task
+        await super().main()
+
+    async def send(self, message: Any) -> None:
+        # Else the traceback of the cancellation.
+        await super().send(message | {"message": ""} if self._interrupted else message)
+
+
 class Server(uvicorn.Server):
     """A server whose end nobody has to notice.
 
@@ -38,16 +64,31 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: FastAPI, *, drain_s: float, grace_s: float) -> None:
         config.timeout_graceful_shutdown = round(grace_s + _LAST_WORDS_S)
         super().__init__(config)
+        if not config.loaded:
+            config.load()
+        config.lifespan_class = _Lifespan
         self._app, self._drain_s, self._grace_s = app, drain_s, grace_s
-        self._signals: list[int] = []
+        #: Those that told it to end, in their order.
+        self.signals: list[int] = []
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._signals.append(sig)
+        self.signals.append(sig)
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """Start, unless a signal comes first: then end what has been started, and raise SystemExit as uvicorn does."""
+        watching = asyncio.create_task(self._interrupt_at_signal())
+        try:
+            await super().startup(sockets)
+        finally:
+            watching.cancel()
         collect_rarely()
+
+    async def _interrupt_at_signal(self) -> None:
+        while not self.signals:  # noqa: ASYNC110 - signals set no event
+            await asyncio.sleep(_POLL_S)
+        if isinstance(self.lifespan, _Lifespan):
+            self.lifespan.interrupt()
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS == 0:
@@ -60,6 +101,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         process: Process = self._app.state.process
         process.readiness.leave()
+        process.engine.leave()
         await self._drain()
         # They would never end by themselves.
         process.events.end()
@@ -73,7 +115,7 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._drain_s
         # A second signal is from somebody who does not want to wait.
-        while self._signals == [signal.SIGTERM] and loop.time() < ends:  # noqa: ASYNC110 - signals set no event
+        while self.signals == [signal.SIGTERM] and loop.time() < ends:  # noqa: ASYNC110 - signals set no event
             await asyncio.sleep(_POLL_S)
 
     async def _end_requests(self, process: Process) -> None:

@@ -201,6 +201,9 @@ class Engine(Protocol):
     async def start(self) -> None:
         """Return when the engine has answered a request, or raise EngineUnavailable."""
 
+    def leave(self) -> None:
+        """The server is about to end: an engine that answers goes on, one that dies from now on is not replaced."""
+
     async def stop(self) -> None:
         """End the engine and everything that it started."""
 

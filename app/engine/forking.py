@@ -5,13 +5,21 @@ before it does anything; or, where it finds no reason against it, it forks them 
 its secrets and the locks of its threads. The fork server is a process of its own. It starts with the first engine, in
 the environment that vLLM has made ready for one, and ends when this process and the engines have ended. If it dies, the
 engine dies with it, and the next one starts another.
+
+Both are in a session of their own. Whoever ends a server sends a signal to its whole process group (a terminal,
+systemd, ``timeout``), and the engine must outlive the requests that the server still answers.
 """
 
 import multiprocessing
 import os
+import signal
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
-_PRELOADED = ["__main__", "app.engine.preloaded"]
+from app.engine.orphans import end_with_server
+
+# The session first: until then a signal to the server's group ends the fork server too.
+_PRELOADED = ["app.engine.session", "__main__", "app.engine.preloaded"]
 
 
 class _EngineProcess(ForkServerProcess):
@@ -23,6 +31,11 @@ class _EngineProcess(ForkServerProcess):
         super().start()
 
     def run(self) -> None:
+        # vLLM may be waiting for its server long before it makes what watches that.
+        end_with_server()
+        if os.getppid() != os.getsid(0):
+            # The fork server, whose session this is, was killed before there was a watch.
+            os._exit(1)
         os.environ.clear()
         os.environ.update(self._environment)
         super().run()
@@ -32,3 +45,11 @@ class EngineContext(ForkServerContext):
     """What vLLM gets for the context of multiprocessing that it starts engines from."""
 
     Process = _EngineProcess
+
+
+def end_engines() -> None:
+    """Kill the fork server, if there is one; engines that came from it notice and end, also half-started ones."""
+    server: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    if server is not None:
+        # It is this process's child and is reaped when the next one starts: the id is nobody else's.
+        os.kill(server, signal.SIGKILL)

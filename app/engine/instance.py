@@ -29,6 +29,7 @@ from adapters.identity import VersionKey
 from app.engine import answers, translation
 from app.engine.base import Endpoint, EngineRequest, MostTokens
 from app.engine.construction import construct
+from app.engine.forking import end_engines
 from app.engine.outputs import OutputLog
 from app.engine.priorities import priority
 from app.engine.rendering import Rendered, RenderedOnce
@@ -80,18 +81,31 @@ class EngineInstance:
         Raises:
             Exception: whatever vLLM raises when it cannot start; nothing is left running.
         """
+        construction = asyncio.ensure_future(asyncio.to_thread(construct, arguments))
         try:
-            llm, args = await asyncio.to_thread(construct, arguments)
+            llm, args = await asyncio.shield(construction)
         except asyncio.CancelledError:
-            # The thread cannot be cancelled, but without its processes it gives up at once.
-            for child in multiprocessing.active_children():
-                child.terminate()
+            await cls._give_up(construction)
             raise
         try:
             return await while_alive(lambda: llm.errored, cls._prepared(llm, args, base_name, log))
         except BaseException:
             await asyncio.to_thread(llm.shutdown)
             raise
+
+    @classmethod
+    async def _give_up(cls, construction: "asyncio.Future[tuple[AsyncLLM, Any]]") -> None:
+        """End a construction: its thread cannot be cancelled, but gives up without its processes.
+
+        It may be about to start them, so they are ended until it has.
+        """
+        while not construction.done():
+            end_engines()
+            for child in multiprocessing.active_children():
+                child.terminate()
+            await asyncio.wait({construction}, timeout=_DEATH_POLL_S)
+        if construction.exception() is None:
+            await asyncio.to_thread(construction.result()[0].shutdown)
 
     @classmethod
     async def _prepared(cls, llm: AsyncLLM, args: Any, base_name: str, log: OutputLog) -> "EngineInstance":

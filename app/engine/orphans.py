@@ -1,5 +1,6 @@
 """An engine ends with the server that started it, however that ends."""
 
+import functools
 import multiprocessing
 import os
 import threading
@@ -8,8 +9,9 @@ from multiprocessing.connection import wait
 _EVERY_S = 0.5
 
 
+@functools.cache
 def end_with_server() -> None:
-    """End this process once the one that started it has ended, or the fork server that it came from.
+    """End this process once the one that started it has ended, or the fork server that it came from; say it once.
 
     vLLM's engine waits for ever for a server that was killed, with all of its memory; and without the fork server
     nobody would learn how the engine ends. (The kernel's own way, ``PR_SET_PDEATHSIG``, goes by the thread that started

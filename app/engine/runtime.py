@@ -106,6 +106,9 @@ class VllmEngine:
     async def start(self) -> None:
         await self._supervisor.start()
 
+    def leave(self) -> None:
+        self._supervisor.leave()
+
     async def stop(self) -> None:
         await self._supervisor.stop()
 

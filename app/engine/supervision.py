@@ -46,6 +46,7 @@ class Supervisor(Generic[L]):
         self._backoff_s = backoff_s
         self._life: L | None = None
         self._guard: asyncio.Task[None] | None = None
+        self._leaving, self._launching = False, False
         self.state = EngineState.STOPPED
         self.restarts, self.hangs = 0, 0
 
@@ -76,10 +77,18 @@ class Supervisor(Generic[L]):
         self.state = EngineState.READY
         self._guard = asyncio.create_task(self._keep_alive(self._life))
 
+    def leave(self) -> None:
+        """Launch nothing from now on; the life that answers goes on until :meth:`stop`, or until its death."""
+        self._leaving = True
+        if self._launching and self._guard is not None:
+            self.state = EngineState.STOPPED
+            self._guard.cancel()
+
     async def stop(self) -> None:
         self.state = EngineState.STOPPED
         if self._guard is not None:
-            self._guard.cancel()
+            if not self._guard.cancelling():
+                self._guard.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._guard
         life, self._life = self._life, None
@@ -91,10 +100,17 @@ class Supervisor(Generic[L]):
             await life.dead.wait()
             self.state = EngineState.RESTARTING
             self._life = None
-            logger.error("the engine %s; starting it again", "hung" if life.hung else "died")
+            logger.error("the engine %s", "hung" if life.hung else "died")
             self.hangs += life.hung
             await life.end()
+            if self._leaving:
+                self.state = EngineState.STOPPED
+                logger.warning("the server is leaving: no other engine is started")
+                return
+            logger.warning("starting the engine again")
+            self._launching = True
             life = await self._launch_until_up()
+            self._launching = False
             self._life = life
             self.restarts += 1
             self.state = EngineState.READY

@@ -94,6 +94,8 @@ def _start(folder: Path) -> subprocess.Popen[str]:
         encoding="utf-8",
         cwd=_ROOT,
         env=environment,
+        # A signal to the server's whole group must not end what the server, which drains, has still to answer.
+        start_new_session=True,
     )
 
 

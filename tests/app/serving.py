@@ -122,6 +122,9 @@ class NoEngine:
         self.calls.append("start")
         await self.check()
 
+    def leave(self) -> None:
+        self.calls.append("leave")
+
     async def stop(self) -> None:
         self.calls.append("stop")
 

@@ -6,10 +6,11 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
+import pytest
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -19,18 +20,43 @@ from app.settings import Settings
 from tests.app.serving import MAX_RANK, NoEngine, save_base, set_up
 
 
-@contextmanager
-def running(folder: Path, *, drain_s: float = 0) -> Iterator[tuple[Server, threading.Thread, str]]:
-    """A server in a thread, and a platform key; the test ends it."""
+class StartingEngine(NoEngine):
+    """It starts and starts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.starting = threading.Event()
+
+    async def start(self) -> None:
+        self.calls.append("start")
+        self.starting.set()
+        await asyncio.Event().wait()
+
+
+def begin(folder: Path, engine: NoEngine, *, drain_s: float = 0) -> tuple[Server, threading.Thread, str]:
+    """A server in a thread, and a platform key."""
     base = save_base(folder / "tiny-llama")
     settings = Settings(home=folder / "home", base_model=str(base), engine={"max_lora_rank": MAX_RANK})
     settings.home.mkdir()
     key = asyncio.run(set_up(settings))
-    app = create_app(settings, engine=NoEngine())
+    app = create_app(settings, engine=engine)
     config = uvicorn.Config(app, port=0, lifespan="on", log_config=None)
     server = Server(config, app, drain_s=drain_s, grace_s=60)
-    thread = threading.Thread(target=server.run)
+
+    def run() -> None:
+        # How uvicorn ends a process whose application did not start.
+        with suppress(SystemExit):
+            server.run()
+
+    thread = threading.Thread(target=run)
     thread.start()
+    return server, thread, key
+
+
+@contextmanager
+def running(folder: Path, *, drain_s: float = 0) -> Iterator[tuple[Server, threading.Thread, str]]:
+    """A server in a thread, and a platform key; the test ends it."""
+    server, thread, key = begin(folder, NoEngine(), drain_s=drain_s)
     while not server.started:
         time.sleep(0.01)
     try:
@@ -98,9 +124,12 @@ def test_after_sigterm_it_is_not_ready_and_still_answers_until_proxies_have_turn
             for answer in (client.get("/health/live"), httpx.get(f"{url}/health/live", trust_env=False)):
                 assert (answer.status_code, answer.headers["connection"]) == (200, "close")
             assert thread.is_alive()
+            engine = server.config.app.state.process.engine  # type: ignore[union-attr]
             server.handle_exit(signal.SIGTERM, None)
         thread.join(20)
         assert not thread.is_alive()
+        # From the moment that it is not ready it starts no other engine.
+        assert engine.calls[-2:] == ["leave", "stop"]
 
 
 def test_who_interrupts_it_does_not_wait_for_proxies(tmp_path: Path) -> None:
@@ -108,3 +137,19 @@ def test_who_interrupts_it_does_not_wait_for_proxies(tmp_path: Path) -> None:
         server.handle_exit(signal.SIGINT, None)
         thread.join(20)
         assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_a_start_is_given_up_at_once_without_a_traceback(
+    tmp_path: Path, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = StartingEngine()
+    server, thread, _ = begin(tmp_path, engine, drain_s=600)
+    assert engine.starting.wait(60)
+    server.handle_exit(told, None)
+    thread.join(60)
+    assert not thread.is_alive()
+    assert not server.started
+    assert engine.calls == ["start", "stop"]
+    assert "told to end before it has started" in caplog.text
+    assert "Traceback" not in caplog.text

@@ -93,3 +93,58 @@ async def test_stopping_ends_the_life_and_starts_none() -> None:
     assert (supervisor.state, launcher.attempts, launcher.lives[0].ended) == (EngineState.STOPPED, 1, 1)
     with pytest.raises(EngineUnavailable):
         _ = supervisor.life
+
+
+async def test_a_server_that_leaves_keeps_its_engine_and_starts_no_other() -> None:
+    launcher = Launcher()
+    supervisor = Supervisor(launcher, backoff_s=0.001)
+    await supervisor.start()
+    supervisor.leave()
+    assert supervisor.state is EngineState.READY
+    assert supervisor.life is launcher.lives[0]
+    launcher.lives[0].dead.set()
+    await reach(supervisor, EngineState.STOPPED, restarts=0)
+    assert (launcher.attempts, launcher.lives[0].ended) == (1, 1)
+    await supervisor.stop()
+    assert (launcher.attempts, launcher.lives[0].ended) == (1, 1)
+
+
+async def test_a_launch_under_way_is_given_up_once_the_server_leaves() -> None:
+    begun, given_up = asyncio.Event(), asyncio.Event()
+    first = Life()
+
+    async def launch() -> Life:
+        if not first.dead.is_set():
+            return first
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            # What ends processes takes its time, and is not interrupted by the stop that follows.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            given_up.set()
+        raise AssertionError
+
+    supervisor = Supervisor(launch, backoff_s=0.001)
+    await supervisor.start()
+    first.dead.set()
+    await begun.wait()
+    supervisor.leave()
+    await supervisor.stop()
+    assert given_up.is_set()
+    assert supervisor.state is EngineState.STOPPED
+
+
+async def test_a_pause_between_two_tries_is_not_waited_for_by_a_server_that_leaves() -> None:
+    launcher = Launcher(failures={2})
+    supervisor = Supervisor(launcher, backoff_s=600)
+    await supervisor.start()
+    launcher.lives[0].dead.set()
+    async with asyncio.timeout(10):
+        while launcher.attempts < 2:
+            await asyncio.sleep(0)
+    supervisor.leave()
+    async with asyncio.timeout(10):
+        await supervisor.stop()
+    assert launcher.attempts == 2

@@ -1,0 +1,99 @@
+"""Processes of the fork server: whose signals reach them, and when they end. Without an engine, which takes long."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+GONE_S = 60
+#: Starts a process in the way an engine is started, says its id and the fork server's, and lives until it is killed.
+STARTER = """
+import signal, sys, time
+from multiprocessing.forkserver import _forkserver
+from app.engine import forking
+
+forking._PRELOADED.remove("app.engine.preloaded")
+
+def sleep():
+    time.sleep(600)
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True))
+    process = forking.EngineContext().Process(target=sleep)
+    process.start()
+    print(process.pid, _forkserver._forkserver_pid, flush=True)
+    for line in sys.stdin:
+        forking.end_engines()
+        process.join()
+        print("ended", flush=True)
+    process.join()
+"""
+
+
+@dataclass
+class Started:
+    starter: subprocess.Popen[str]
+    engine: psutil.Process
+    fork_server: psutil.Process
+
+    def says(self) -> str:
+        assert self.starter.stdout is not None
+        return self.starter.stdout.readline().strip()
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Started]:
+    script = tmp_path / "starter.py"
+    script.write_text(STARTER)
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as starter:
+        assert starter.stdout is not None
+        engine, fork_server = (psutil.Process(int(pid)) for pid in starter.stdout.readline().split())
+        try:
+            yield Started(starter, engine, fork_server)
+        finally:
+            for process in (psutil.Process(starter.pid), engine, fork_server):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+
+
+def test_a_signal_to_the_servers_group_does_not_reach_them(started: Started) -> None:
+    os.killpg(started.starter.pid, signal.SIGTERM)
+    assert started.says() == "told"
+    for process in (started.engine, started.fork_server):
+        assert process.is_running()
+        assert os.getsid(process.pid) == started.fork_server.pid
+    assert os.getsid(started.starter.pid) == started.starter.pid
+
+
+def test_they_end_with_a_server_that_is_killed_before_the_engine_has_done_anything(started: Started) -> None:
+    started.starter.kill()
+    _, alive = psutil.wait_procs([started.engine, started.fork_server], GONE_S)
+    assert not alive
+
+
+def test_an_engine_ends_with_its_fork_server(started: Started) -> None:
+    started.fork_server.kill()
+    _, alive = psutil.wait_procs([started.engine], GONE_S)
+    assert not alive
+
+
+def test_a_server_can_end_engines_that_are_half_started(started: Started) -> None:
+    assert started.starter.stdin is not None
+    started.starter.stdin.write("end\n")
+    started.starter.stdin.flush()
+    assert started.says() == "ended"
+    _, alive = psutil.wait_procs([started.engine], GONE_S)
+    assert not alive
