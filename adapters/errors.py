@@ -164,10 +164,11 @@ class StorageError(AdapterError):
 
     Attributes:
         retry_after: whole seconds after which the same call may succeed, where that is known.
+        reason: why, in words for an operator; never for clients.
     """
 
-    def __init__(self, message: str, *, retry_after: int | None = None) -> None:
-        self.retry_after = retry_after
+    def __init__(self, message: str, *, retry_after: int | None = None, reason: str = "") -> None:
+        self.retry_after, self.reason = retry_after, reason
         super().__init__(message)
 
 

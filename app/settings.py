@@ -168,7 +168,7 @@ class Settings(BaseSettings):
 
     home: Path = Field(Path(".tenora"), description="SQLite, local blobs, disk cache, secrets, demo")
     database_url: str | None = Field(
-        None, description="default: sqlite+aiosqlite in HOME; postgresql+psycopg://... in production"
+        None, description="default: sqlite+aiosqlite in HOME; postgresql://... in production"
     )
     store_url: str | None = Field(None, description="default: file://HOME/blobs; or s3://bucket/prefix")
     s3_endpoint_url: str | None = Field(None, description="an S3 server other than AWS")

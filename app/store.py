@@ -1,5 +1,8 @@
 """The blob store that the settings name."""
 
+from urllib.parse import urlsplit
+
+from adapters.errors import StorageError, StoreUnavailable
 from adapters.stores import open_store
 from adapters.stores.base import BlobStore
 from app.settings import Settings
@@ -13,8 +16,37 @@ def configured_store(settings: Settings) -> BlobStore:
         adapters.errors.StorageError: a local folder cannot be made, or boto3 finds no usable configuration.
     """
     return open_store(
-        settings.store_url or (settings.home.resolve() / "blobs").as_uri(),
+        _url(settings),
         endpoint_url=settings.s3_endpoint_url,
         region=settings.s3_region,
         public_endpoint_url=settings.s3_public_endpoint_url,
     )
+
+
+def check_store(settings: Settings) -> None:
+    """Ask the store whether it answers, and say to an operator where it is and why it does not. Blocks.
+
+    Raises:
+        adapters.errors.InvalidName: the URL, or the endpoint's, is not of the right shape.
+        adapters.errors.StoreUnavailable
+    """
+    try:
+        configured_store(settings).check()
+    except StorageError as error:
+        reason = error.reason or getattr(error.__cause__, "strerror", None) or str(error)
+        raise StoreUnavailable(f"the store {_place(settings)} cannot be used: {reason}") from error
+
+
+def _url(settings: Settings) -> str:
+    return settings.store_url or (settings.home.resolve() / "blobs").as_uri()
+
+
+def _place(settings: Settings) -> str:
+    url = _url(settings)
+    if not url.startswith("s3:"):
+        return url
+    if settings.s3_endpoint_url is None:
+        return f"{url} at AWS"
+    endpoint = urlsplit(settings.s3_endpoint_url)
+    port = endpoint.port or {"http": 80, "https": 443}[endpoint.scheme]
+    return f"{url} at {endpoint.hostname}:{port}"

@@ -1,12 +1,14 @@
 """Run by Alembic. Uses the connection it is handed, or the one that the settings name."""
 
+from collections.abc import Collection
 from typing import Any
 
 from alembic import context
+from alembic.runtime.migration import MigrationContext
 from alembic.util import CommandError
 from sqlalchemy import JSON, Column, Connection
 
-from app.database.migrate import migration_connection
+from app.database.migrate import migration_connection, note_oldest
 from app.database.tables import metadata
 from app.database.urls import database_url
 from app.settings import Settings
@@ -26,6 +28,11 @@ def _default_differs(
     return (found or "").removesuffix("::json") != (rendered or "")
 
 
+def _applied(*, ctx: MigrationContext, heads: Collection[Any], **_rest: object) -> None:
+    if ctx.connection is not None:
+        note_oldest(ctx.connection, context.script, heads)
+
+
 def _run(connection: Connection) -> None:
     context.configure(
         connection=connection,
@@ -33,6 +40,7 @@ def _run(connection: Connection) -> None:
         # SQLite alters a table by copying it.
         render_as_batch=connection.dialect.name == "sqlite",
         compare_server_default=_default_differs,
+        on_version_apply=_applied,  # type: ignore[arg-type]  # Alembic calls it with names, and says otherwise
     )
     with context.begin_transaction():
         context.run_migrations()

@@ -9,6 +9,8 @@ revision: str = ${repr(up_revision)}
 down_revision: str | None = ${repr(down_revision)}
 branch_labels: Sequence[str] | None = ${repr(branch_labels)}
 depends_on: Sequence[str] | None = ${repr(depends_on)}
+# True if servers of the release before can use the schema: new tables, new columns that are null or have a default.
+additive: bool = False
 
 
 def upgrade() -> None:

@@ -5,7 +5,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
-from botocore.exceptions import BotoCoreError, ClientError, IncompleteReadError, ResponseStreamingError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    IncompleteReadError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ReadTimeoutError,
+    ResponseStreamingError,
+)
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
@@ -20,6 +30,14 @@ logger = logging.getLogger(__name__)
 ATTEMPTS = 3
 _CHUNK_BYTES = 2**20
 _ABSENT = frozenset({"NoSuchKey", "NoSuchUpload"})
+
+
+#: What a refusal means where there is no body to say it, as in the answer to a HEAD.
+_REASONS = {
+    301: "the bucket is in another region: set TENORA_S3_REGION",
+    403: "the credentials may not use the bucket",
+    404: "there is no such bucket",
+}
 
 
 class AlreadyThere(Exception):
@@ -44,12 +62,13 @@ def vendor_errors(doing: str) -> Iterator[None]:
         if code in _ABSENT:
             raise BlobNotFound("the S3 store holds no such bytes") from None
         logger.warning("the S3 store refused to %s: %.80s (HTTP %s)", doing, code, status_of(error))
-        raise StoreUnavailable(f"the S3 store refused to {doing}") from None
+        reason = _REASONS.get(status_of(error), f"{code:.80} (HTTP {status_of(error)})")
+        raise StoreUnavailable(f"the S3 store refused to {doing}", reason=reason) from None
     except (BotoCoreError, ResponseParserError, HTTPError, KeyError, RecursionError) as error:
         # KeyError: a 200 without the fields that the protocol promises, from something that is no S3 server.
         # RecursionError: botocore asks for the bucket's region on a redirect, and follows that call's redirect too.
         logger.warning("the S3 store did not %s: %s", doing, type(error).__name__)
-        raise StoreUnavailable("the S3 store did not answer") from None
+        raise StoreUnavailable("the S3 store did not answer", reason=_no_answer(error)) from None
 
 
 @contextmanager
@@ -93,6 +112,18 @@ def download(
                 raise
         else:
             return
+
+
+def _no_answer(error: Exception) -> str:
+    match error:
+        case NoCredentialsError() | PartialCredentialsError():
+            return "there are no credentials: boto3 looks for AWS_ACCESS_KEY_ID, a profile, or a role"
+        case EndpointConnectionError():
+            return "nobody listens there, or the name is unknown"
+        case ConnectTimeoutError() | ReadTimeoutError():
+            return "no answer in time"
+        case _:
+            return f"{type(error).__name__}: this may be no S3 server"
 
 
 def code_of(error: ClientError) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from app.database.migrate import head_revision, upgrade
+from app.database.migrate import check_database, upgrade
 from app.database.session import Database
 from app.database.urls import database_url, parse_url
 from app.errors import RegistryUnavailable, Unauthenticated
@@ -22,6 +22,7 @@ from app.services.key_format import KeyHasher
 from app.services.keys import KeyService, NewKey
 from app.services.pepper import open_peppers, replace_pepper
 from app.settings import Settings
+from app.store import check_store
 
 _ACTOR = "cli"
 _KEY_NAME = "first platform key"
@@ -30,15 +31,19 @@ T = TypeVar("T")
 
 
 def prepare(settings: Settings, *, new_pepper: bool = False) -> None:
-    """Make HOME (only its owner may enter), the schema and the pepper; blocks.
+    """Make HOME (only its owner may enter), the schema and the pepper, and ask the store whether it answers; blocks.
 
     Args:
         new_pepper: go on with this HOME's pepper although the registry was made with another one.
 
     Raises:
         RegistryUnavailable, MissingPepper, WrongPepper, InvalidPepper, ValueError, OSError
+        adapters.errors.AdapterError: the store's URL is not one, or it cannot be used.
     """
+    # Before anything is made in a database for a store that cannot work.
+    parse_url(database_url(settings))
     secure_home(settings.home)
+    check_store(settings)
     upgrade(database_url(settings))
     asyncio.run(
         _with_database(settings, lambda database: (replace_pepper if new_pepper else open_peppers)(database, settings))
@@ -55,28 +60,27 @@ def check_pepper(settings: Settings) -> None:
 
 
 def upgrade_schema(settings: Settings) -> str | None:
-    """Bring the schema to this release's revision and return that; blocks.
+    """Bring the schema to this release's revision, unless it is newer and fits; the revision that it has now; blocks.
 
     Raises:
         RegistryUnavailable, ValueError, OSError
     """
     secure_home(settings.home)
-    upgrade(database_url(settings))
-    return head_revision()
+    return upgrade(database_url(settings))
 
 
 def check_schema(settings: Settings) -> str | None:
-    """The revision, if the schema is at this release's; blocks.
+    """The schema's revision, if this release can use it; blocks.
 
     Raises:
-        RegistryUnavailable: it is not, or the database does not answer.
+        RegistryUnavailable: it cannot, or the database does not answer.
         ValueError: the database's URL is not one that the registry supports.
     """
     url = parse_url(database_url(settings))
     if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
         raise RegistryUnavailable(f"there is no registry at {url.database}: run tenora init")
-    asyncio.run(_with_database(settings, Database.check))
-    return head_revision()
+    check_database(database_url(settings))
+    return asyncio.run(_with_database(settings, Database.check))
 
 
 async def _with_database(settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:

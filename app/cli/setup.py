@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from adapters.errors import AdapterError
 from app.cli.configuration import load_settings
 from app.cli.connection import Json
 from app.cli.output import emit_json, emit_line, fail, note
@@ -42,7 +43,9 @@ def init(
 
 
 def migrate(
-    check: Annotated[bool, typer.Option("--check", help="change nothing; exit 1 unless the schema is at head")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="change nothing; exit 1 unless this release can use the schema")
+    ] = False,
 ) -> None:
     """Upgrade the database's schema to this release's."""
     from app.cli.registry import check_schema, upgrade_schema
@@ -55,10 +58,10 @@ def migrate(
 
 @contextmanager
 def failures_told() -> Iterator[None]:
-    """End the command with the message of an expected failure: of the database, the disk, or a setting's value."""
+    """End the command with the message of an expected failure: of database, store, disk, or a setting's value."""
     try:
         yield
     except TenoraError as error:
         fail(error.message)
-    except (OSError, ValueError) as error:
+    except (AdapterError, OSError, ValueError) as error:
         fail(str(error))

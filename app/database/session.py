@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from app.database.migrate import earlier_revisions, head_revision
+from app.database.migrate import earlier_revisions, head_revision, newer_than_this_release, oldest_revision
 from app.database.revision import RegistryRevision, Revision
 from app.database.urls import SQLITE_BUSY_MS, parse_url
 from app.errors import RegistryUnavailable
@@ -97,14 +97,25 @@ class Database:
             async with self._writer.begin() as connection:
                 yield connection
 
-    async def check(self) -> None:
-        """Prove that the database answers and that its schema is this release's.
+    async def check(self) -> str | None:
+        """Prove that the database answers and that this release can use its schema; the schema's revision.
+
+        It is this release's, or a newer one since which migrations only added: a server that crashed while the others
+        are replaced by the next release's starts again.
 
         Raises:
             RegistryUnavailable
         """
-        if (found := await self._schema()) != self._head:
+        found = await self._schema()
+        if found == self._head:
+            return found
+        if found in self._earlier:
             raise RegistryUnavailable(f"the registry's schema is at {found}, not {self._head}: run tenora migrate")
+        async with self.read() as connection:
+            oldest = await connection.run_sync(oldest_revision)
+        if oldest is None or oldest not in {self._head, *self._earlier}:
+            raise newer_than_this_release(found)
+        return found
 
     async def check_serving(self) -> None:
         """Prove that a server that runs may go on: its schema is this release's, or a newer one's.

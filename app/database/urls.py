@@ -6,7 +6,9 @@ from sqlalchemy.exc import ArgumentError
 from app.settings import Settings
 
 SQLITE_BUSY_MS = 10_000
-_ALLOWED = "sqlite+aiosqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
+_ALLOWED = "Use sqlite+aiosqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
+_POSTGRESQL = frozenset({"postgresql", "postgres", "postgresql+psycopg"})
+_POSTGRESQL_PORT = 5432
 
 
 def database_url(settings: Settings) -> str:
@@ -15,7 +17,7 @@ def database_url(settings: Settings) -> str:
 
 
 def parse_url(url: str) -> URL:
-    """Check a database URL.
+    """Check a database URL; the driver may be left out of PostgreSQL's.
 
     Raises:
         ValueError: another database or driver, or SQLite without a file.
@@ -23,8 +25,20 @@ def parse_url(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        raise ValueError(f"database_url: found no URL, allowed {_ALLOWED}") from None
-    in_file = parsed.database not in (None, "", ":memory:")
-    if parsed.drivername == "postgresql+psycopg" or (parsed.drivername == "sqlite+aiosqlite" and in_file):
+        raise ValueError(f"TENORA_DATABASE_URL is no URL. {_ALLOWED}") from None
+    if parsed.drivername in _POSTGRESQL:
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername == "sqlite+aiosqlite" and parsed.database not in (None, "", ":memory:"):
         return parsed
-    raise ValueError(f"database_url: found {parsed.render_as_string(hide_password=True)!r}, allowed {_ALLOWED}")
+    shown = parsed.render_as_string(hide_password=True)
+    raise ValueError(f"TENORA_DATABASE_URL is {shown!r}, which the registry cannot use. {_ALLOWED}")
+
+
+def place(url: URL) -> str:
+    """Where the database is, for an operator: host and port, a socket, or a file; no password."""
+    if url.get_backend_name() == "sqlite":
+        return str(url.database)
+    # libpq's own parameters may name them too, several of each.
+    hosts, port = url.host or url.query.get("host") or "localhost", url.port or url.query.get("port")
+    host = hosts if isinstance(hosts, str) else ",".join(hosts)
+    return f"{host}:{port or _POSTGRESQL_PORT}"

@@ -9,6 +9,7 @@ revision: str = "0014"
 down_revision: str | None = "0013"
 branch_labels: Sequence[str] | None = None
 depends_on: Sequence[str] | None = None
+additive: bool = True
 
 
 def upgrade() -> None:
