@@ -1,10 +1,11 @@
 """``tenora serve``: the server, in this process."""
 
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Annotated
 
 import typer
@@ -12,6 +13,8 @@ import typer
 from app.cli.configuration import load_settings
 from app.cli.output import fail
 from app.cli.setup import failures_told
+from app.engine.requirements import check_libraries
+from app.home import exclusive
 from app.observability.logs import log_config, shared_with_vllm
 from app.settings import Settings
 
@@ -29,7 +32,11 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM."""
     settings = load_settings(host=host, port=port)
-    with closing(_listen(settings)) as listener:
+    with ExitStack() as held:
+        with failures_told():
+            check_libraries()
+            held.enter_context(exclusive(settings.home))
+        listener = held.enter_context(closing(_listen(settings)))
         if demo:
             from app.cli.demo import demo_settings, prepare_demo
 
@@ -73,11 +80,15 @@ def _url(settings: Settings, listener: socket.socket) -> str:
 def _check_start(settings: Settings) -> None:
     """Name what is likely to be wrong before the engine's slow start; the start itself would log a traceback."""
     from app.base_model import open_base
-    from app.cli.registry import check_schema
+    from app.cli.registry import check_pepper, check_schema
+    from app.store import configured_store
 
     with failures_told():
         check_schema(settings)
+        check_pepper(settings)
         open_base(settings)
+        # One that does not answer now may do so later.
+        configured_store(settings)
 
 
 def _run(settings: Settings, listener: socket.socket, companion: Companion | None) -> None:
@@ -117,6 +128,9 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
     try:
         server.run(sockets=[listener])  # in the main thread: signals arrive nowhere else
     except SystemExit:
+        for told in server.signals:
+            # The end that the signal means; uvicorn sees to it for a server that has started.
+            signal.raise_signal(told)
         fail("the server could not start; its log says why")
     if problem is not None:
         fail(problem)

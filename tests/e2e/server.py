@@ -85,6 +85,16 @@ class Server:
             return False
 
 
+def processes_of(home: Path) -> list[psutil.Process]:
+    """Whatever runs with this HOME, and whatever came from that, wherever it is now in the tree of processes."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process.environ().get("TENORA_HOME") == str(home):
+                found.append(process)
+    return found
+
+
 def every_step_size(server: Server, key: str, model: str) -> None:
     """Let the engine run a step of every size once, before its memory is weighed.
 
@@ -136,7 +146,12 @@ def serving(home: Path, base: Path, admin_key: str, *, port: int | None = None, 
     port = port or free_port()
     log = (home / "server.log").open("ab")
     process = subprocess.Popen(
-        [TENORA, "serve", "--port", str(port)], env=environment(home, base, **settings), stdout=log, stderr=log
+        [TENORA, "serve", "--port", str(port)],
+        env=environment(home, base, **settings),
+        stdout=log,
+        stderr=log,
+        # So that a test may send a signal to its whole group.
+        start_new_session=True,
     )
     server = Server(f"http://127.0.0.1:{port}", admin_key, process, home)
     try:

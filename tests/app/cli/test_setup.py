@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sqlite3
 import stat
 
@@ -9,6 +10,7 @@ import pytest
 
 from app.cli.registry import works_for_platform
 from app.cli.serve import _listen, _url
+from app.home import exclusive
 from app.settings import Settings
 
 
@@ -44,7 +46,7 @@ def test_migrate_and_check(alone):
 
 def test_a_database_that_is_none(alone):
     result = alone("migrate", exit_code=1, TENORA_DATABASE_URL="mysql://user:hunter2@host/db")
-    assert "postgresql+psycopg" in result.stderr
+    assert "Use sqlite+aiosqlite:///FILE or postgresql://USER" in result.stderr
     assert "hunter2" not in result.stderr
 
 
@@ -67,3 +69,63 @@ def test_the_audit_trail_is_checked_and_printed_without_a_server(alone, tmp_path
     home = tmp_path / "home"
     (home / "audit-seal").write_text(json.dumps({"row_id": 9, "mac": "0" * 64}))
     assert "this server saw row 9 sealed" in alone("audit", "verify", exit_code=1).stderr
+
+
+def test_a_second_server_on_one_home_is_refused_and_other_commands_are_not(alone, tmp_path):
+    home = tmp_path / "home"
+    alone("init")
+    with exclusive(home):
+        for arguments in (["serve", "--port", "0"], ["serve", "--demo", "--port", "0"]):
+            (line,) = alone(*arguments, exit_code=1).stderr.splitlines()
+            assert f"is in use by pid {os.getpid()}" in line
+        alone("migrate", "--check")
+        alone("audit", "verify")
+        alone("audit", "export")
+        alone("gc", "--dry-run")
+        alone("init", "--force-new-key")
+
+
+def test_another_pepper_is_told_before_anything_is_served_or_accused(alone, tmp_path):
+    alone("init")
+    pepper = tmp_path / "home/secrets/pepper"
+    kept = pepper.read_text()
+    for damage in (lambda: pepper.write_text("x" * 64), pepper.unlink):
+        damage()
+        for arguments in (["serve", "--port", "0"], ["audit", "verify"], ["init", "--force-new-key"]):
+            (line,) = alone(*arguments, exit_code=1).stderr.splitlines()
+            assert "secrets/pepper" in line
+            assert "--new-pepper" in line
+    assert not pepper.exists(), "nobody makes another one"
+    pepper.write_text(kept)
+    alone("audit", "verify")
+
+
+def test_a_lost_pepper_is_replaced_when_that_is_asked_for(alone, tmp_path):
+    first = alone("init").stdout.strip()
+    (tmp_path / "home/secrets/pepper").unlink()
+    second = alone("init", "--new-pepper").stdout.strip()
+    settings = Settings(home=tmp_path / "home")
+    assert [asyncio.run(works_for_platform(settings, key)) for key in (first, second)] == [False, True]
+    alone("init", "--force-new-key")
+
+
+def test_a_schema_of_a_newer_release_is_one_sentence(alone, tmp_path):
+    alone("init")
+    with sqlite3.connect(tmp_path / "home" / "tenora.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9001'")
+        connection.execute("UPDATE installation SET value = '9001' WHERE name = 'oldest_revision'")
+    connection.close()
+    for arguments in (["migrate"], ["migrate", "--check"], ["init"], ["serve", "--port", "0"], ["audit", "verify"]):
+        (line,) = alone(*arguments, exit_code=1).stderr.splitlines()
+        assert "is at 9001, which a newer release made and this one cannot use" in line
+
+
+def test_a_schema_that_a_newer_release_only_added_to_is_used(alone, tmp_path):
+    alone("init")
+    with sqlite3.connect(tmp_path / "home" / "tenora.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9001'")
+    connection.close()
+    assert "the schema is at 9001" in alone("migrate").stderr
+    assert "the schema is at 9001" in alone("migrate", "--check").stderr
+    alone("init", "--force-new-key")
+    alone("audit", "verify")
