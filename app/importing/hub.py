@@ -9,7 +9,9 @@ https://huggingface.co/docs/huggingface_hub/package_reference/file_download
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import quote
 
@@ -27,6 +29,8 @@ _TIMEOUT = httpx.Timeout(connect=10, read=60, write=30, pool=10)
 _MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _ABSENT = frozenset({401, 403, 404, 410})
+_HUB, _STRANGER = "The Hub", "The host that the Hub redirected to"
+_ASK_THE_PLATFORM = "Ask the platform team whether TENORA_IMPORTS__HF_ENDPOINT is right and can be reached."
 _SHA256 = re.compile(r'(?:W/)?"?([0-9a-f]{64})"?', re.ASCII)
 
 
@@ -51,7 +55,7 @@ class Hub:
             SourceUnavailable: the hub did not answer, or not as agreed.
             DiskFull, StoreUnavailable
         """
-        async with self._client() as client, _told():
+        async with self._client() as client, self._translated():
             digest, response = await self._resolve(client, self._url(source, name), source, name)
             try:
                 async for chunk in _chunks(response, name, cap):
@@ -71,7 +75,7 @@ class Hub:
         Raises:
             SourceUnavailable
         """
-        async with self._client() as client, _told():
+        async with self._client() as client, self._translated():
             try:
                 _, response = await self._resolve(client, self._url(source, name), source, name)
             except Absent:
@@ -106,6 +110,25 @@ class Hub:
                     return digest, response
                 url = _target(url, response, source, name)
         raise SourceUnavailable("the Hub redirected too often")
+
+    @asynccontextmanager
+    async def _translated(self) -> AsyncGenerator[None]:
+        """Let no error of httpx out.
+
+        Raises:
+            SourceUnavailable: with a sentence for each kind of failure.
+        """
+        try:
+            yield
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, NotPublic) as error:
+            logger.warning("the Hub did not answer as agreed: %s: %s", type(error).__name__, error)
+            raise _explained(error, _HUB if self._is_about_hub(error) else _STRANGER) from None
+
+    def _is_about_hub(self, error: Exception) -> bool:
+        try:
+            return not isinstance(error, httpx.RequestError) or _origin(error.request.url) == _origin(self._endpoint)
+        except RuntimeError:  # it has no request
+            return True
 
     async def _ask_hub(self, client: httpx.AsyncClient, url: httpx.URL) -> httpx.Response:
         headers = {"accept-encoding": "identity"}
@@ -189,11 +212,39 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
 
 
-@asynccontextmanager
-async def _told() -> AsyncGenerator[None]:
-    """Let no error of httpx out: its text may hold an address of this network."""
-    try:
-        yield
-    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, NotPublic) as error:
-        logger.warning("the Hub did not answer as agreed: %s: %s", type(error).__name__, error)
-        raise SourceUnavailable("the Hub did not answer, or redirected to a host that is not public") from None
+def _explained(error: Exception, host: str) -> SourceUnavailable:
+    """Say what failed without the error's own text, which may hold an address of this network."""
+    causes = list(_causes(error))
+    if isinstance(error, NotPublic):
+        # A name that nobody has gets the same words: they must not tell which names exist in this network.
+        return SourceUnavailable(
+            "The Hub redirected to a host that is not public. Imports only come from public hosts."
+        )
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+        return SourceUnavailable(
+            f"{host} has a TLS certificate that this server does not trust. "
+            "Ask the platform team to add its issuer to the server's certificates (SSL_CERT_FILE)."
+        )
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        return SourceUnavailable(f"{host} could not be reached over TLS. {_ASK_THE_PLATFORM}")
+    if isinstance(error, httpx.TimeoutException):
+        return SourceUnavailable(f"{host} did not answer in time. Try again later.", retry_after=30)
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return SourceUnavailable(f"{host} has a name that cannot be resolved. {_ASK_THE_PLATFORM}")
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return SourceUnavailable(f"{host} refused the connection. Try again later. {_ASK_THE_PLATFORM}", retry_after=30)
+    if isinstance(error, httpx.ConnectError):
+        return SourceUnavailable(f"{host} cannot be reached. Try again later. {_ASK_THE_PLATFORM}", retry_after=30)
+    if isinstance(error, httpx.TransportError):
+        return SourceUnavailable(f"{host} broke off its answer. Try again.", retry_after=5)
+    return SourceUnavailable(f"{host} did not answer as the Hub's API says. {_ASK_THE_PLATFORM}")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and all that led to it."""
+    while error is not None:
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            for inner in error.exceptions:
+                yield from _causes(inner)
+        error = error.__cause__ or error.__context__

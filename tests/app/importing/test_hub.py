@@ -1,11 +1,21 @@
 """The hub's files over HTTP: caps, redirects and who gets the token."""
 
+import contextlib
 import hashlib
-from collections.abc import Iterator
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from app.errors import InvalidRequest, SourceUnavailable, TooLarge
 from app.importing import hub as hub_module
@@ -14,6 +24,7 @@ from app.importing.hub import Hub
 from app.importing.source import HubSource
 from app.services.spool import SpooledFile, SpoolWriter
 from app.settings import ImportSettings
+from tests.e2e.server import free_port
 from tests.hubserver import COMMIT, FakeHub, hub_server
 
 NAME = "adapter_config.json"
@@ -138,11 +149,126 @@ async def test_other_bytes_than_announced(fake: FakeHub, tmp_path: Path) -> None
         await fetched(hub_of(fake), tmp_path)
 
 
-async def test_a_hub_that_is_not_there(tmp_path: Path) -> None:
-    hub = Hub(ImportSettings(hf=True, hf_endpoint="http://127.0.0.1:9"))
+@contextlib.contextmanager
+def listening(answer: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A port whose connections are given to ``answer`` one by one, and closed."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            # The listener's end is the thread's.
+            with contextlib.suppress(OSError):
+                while True:
+                    with listener.accept()[0] as connection, contextlib.suppress(OSError):
+                        answer(connection)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def self_signed(folder: Path) -> ssl.SSLContext:
+    """A server's TLS with a certificate that nobody trusts."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (folder / "hub.pem").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + certificate.public_bytes(pem)
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "hub.pem")
+    return context
+
+
+async def failure(tmp_path: Path, endpoint: str) -> SourceUnavailable:
     with pytest.raises(SourceUnavailable) as caught:
+        await fetched(Hub(ImportSettings(hf=True, hf_endpoint=endpoint)), tmp_path)
+    assert not re.search(r"127\.0\.0\.1|localhost|\.invalid", caught.value.message)
+    return caught.value
+
+
+async def test_a_hub_that_refuses_the_connection(tmp_path: Path) -> None:
+    error = await failure(tmp_path, f"http://127.0.0.1:{free_port()}")
+    assert error.message.startswith("The Hub refused the connection.")
+    assert error.retry_after == 30
+
+
+async def test_a_hub_without_an_address(tmp_path: Path) -> None:
+    assert "name that cannot be resolved" in (await failure(tmp_path, "http://hub.invalid")).message
+
+
+async def test_a_hub_whose_certificate_nobody_trusts(tmp_path: Path) -> None:
+    context = self_signed(tmp_path)
+    with listening(lambda connection: context.wrap_socket(connection, server_side=True).close()) as port:
+        error = await failure(tmp_path, f"https://localhost:{port}")
+    assert "TLS certificate that this server does not trust" in error.message
+    assert error.retry_after is None
+
+
+async def test_a_hub_that_speaks_no_tls(tmp_path: Path) -> None:
+    with listening(lambda connection: connection.sendall(b"HTTP/1.1 400 no\r\n\r\n")) as port:
+        assert "could not be reached over TLS" in (await failure(tmp_path, f"https://localhost:{port}")).message
+
+
+async def test_a_hub_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "_TIMEOUT", httpx.Timeout(0.2))
+    over = threading.Event()
+    with listening(lambda _: over.wait() and None) as port:
+        error = await failure(tmp_path, f"http://127.0.0.1:{port}")
+        over.set()
+    assert error.message.startswith("The Hub did not answer in time.")
+    assert error.retry_after
+
+
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf", b"no HTTP at all"])
+async def test_a_hub_that_breaks_off(tmp_path: Path, sent: bytes) -> None:
+    def answer(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(sent)
+
+    with listening(answer) as port:
+        assert (await failure(tmp_path, f"http://127.0.0.1:{port}")).message.startswith("The Hub broke off its answer.")
+
+
+async def test_a_failing_host_behind_a_redirect_is_not_called_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "hub.example":
+            return httpx.Response(302, headers={"location": "https://cdn.example/file"})
+        raise httpx.ReadTimeout("too slow")
+
+    async def addresses(host: str, port: int) -> list[str]:
+        return ["203.0.113.1"]
+
+    monkeypatch.setattr(hub_module, "public_addresses", addresses)
+    hub = Hub(ImportSettings(hf=True, hf_endpoint="https://hub.example"), transport=lambda: httpx.MockTransport(answer))
+    with pytest.raises(SourceUnavailable, match="host that the Hub redirected to did not answer in time"):
         await fetched(hub, tmp_path)
-    assert "127.0.0.1" not in caught.value.message
+
+
+async def test_names_of_this_network_cannot_be_guessed_by_redirects(fake: FakeHub, tmp_path: Path) -> None:
+    """A host that exists but is not public, and one that does not exist, are refused in the same words."""
+    told = set()
+    for host in ("localhost", "nobody-has-this.invalid", "10.0.0.1"):
+        fake.overrides[fake.path(NAME)] = 302, {"location": f"https://{host}/"}, b""
+        with pytest.raises(SourceUnavailable) as caught:
+            await fetched(hub_of(fake), tmp_path)
+        told.add(caught.value.message)
+        (tmp_path / "file").unlink()
+    [message] = told
+    assert "redirected to a host that is not public" in message
 
 
 async def test_a_redirect_to_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
