@@ -16,13 +16,12 @@ class Turn:
     Attributes:
         share: whose part of the places it uses; None: it is only spare work, which nobody waits for.
         begun: set once it may run.
-        late: whether it has passed its deadline and goes on.
     """
 
-    __slots__ = ("begun", "late", "share")
+    __slots__ = ("begun", "share")
 
     def __init__(self, share: str | None) -> None:
-        self.share, self.late = share, False
+        self.share = share
         self.begun = asyncio.Event()
 
 

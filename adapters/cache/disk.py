@@ -14,7 +14,7 @@ What a lease goes through::
 import asyncio
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from adapters.cache.fetches import RETRY_S, Fetches
@@ -40,6 +40,7 @@ class _Entry:
         preparing: the verification or fetch under way; its result says whether the store was asked.
         share: whose part of the fetches a fetch uses.
         turn: the fetch's.
+        late: set when the fetch has passed its deadline.
         dropped: to be removed with the last lease.
     """
 
@@ -51,6 +52,7 @@ class _Entry:
     preparing: asyncio.Task[bool] | None = None
     share: str | None = None
     turn: Turn | None = None
+    late: asyncio.Event = field(default_factory=asyncio.Event)
     dropped: bool = False
 
 
@@ -144,7 +146,7 @@ class DiskCache:
                 return self._leased(entry, 0.0)
             if share is not None:
                 self.hurry(key, share)
-            if not await self._in_time(entry.preparing or self._begin(key, entry)):
+            if not await self._in_time(entry, entry.preparing or self._begin(key, entry)):
                 self.hits += 1
         except BaseException:
             self._release(entry)
@@ -197,8 +199,8 @@ class DiskCache:
     def _entry(self, key: VersionKey, *, spare: bool) -> _Entry:
         digest = key.digest
         entry = self._entries.get(digest)
-        if entry and entry.turn and entry.turn.late:
-            raise StoreUnavailable("the store takes long to deliver the adapter's bytes", retry_after=RETRY_S)
+        if entry and entry.late.is_set() and not entry.ready:
+            raise _late()
         if entry and not entry.leases and entry.size != key.size:
             # Torn by an earlier process: there is no use in hashing it, and the budget needs the right size.
             self._remove(digest)
@@ -248,14 +250,21 @@ class DiskCache:
         entry.preparing.add_done_callback(lambda done: done.cancelled() or done.exception())
         return entry.preparing
 
-    async def _in_time(self, preparing: asyncio.Task[bool]) -> bool:
-        """The task's result; it goes on although the caller is cancelled or the deadline passes."""
+    async def _in_time(self, entry: _Entry, preparing: asyncio.Task[bool]) -> bool:
+        """The task's result; it goes on although the caller is cancelled or the deadline passes.
+
+        Callers that join a fetch give up when it is late, however recently they came.
+        """
+        late = asyncio.create_task(entry.late.wait())
         try:
-            async with asyncio.timeout(self._fetch_s):
-                return await asyncio.shield(preparing)
-        except TimeoutError:
-            message = f"the adapter's bytes were not here within {self._fetch_s:g} s"
-            raise StoreUnavailable(message, retry_after=RETRY_S) from None
+            await asyncio.wait({preparing, late}, timeout=self._fetch_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            late.cancel()
+        if preparing.done():
+            return preparing.result()
+        if entry.late.is_set():
+            raise _late()
+        raise StoreUnavailable(f"the adapter's bytes were not here within {self._fetch_s:g} s", retry_after=RETRY_S)
 
     async def _prepare(self, key: VersionKey, entry: _Entry) -> bool:
         try:
@@ -287,8 +296,12 @@ class DiskCache:
                 self._discard(digest)
             # What was evicted must be gone before its room is used, and an older copy of this digest before a newer.
             await asyncio.gather(*self._removals)
-            await self._fetches.run(key, turn)
+            await self._fetches.run(key, turn, entry.late)
             self._room.filled(entry.digest)
         finally:
             entry.turn = None
             self._fetches.turns.leave(turn)
+
+
+def _late() -> StoreUnavailable:
+    return StoreUnavailable("the store takes long to deliver the adapter's bytes", retry_after=RETRY_S)

@@ -53,8 +53,11 @@ class Fetches:
         """Forget that the version's fetch failed."""
         self._failures.forget(key.version_id)
 
-    async def run(self, key: VersionKey, turn: Turn) -> None:
+    async def run(self, key: VersionKey, turn: Turn, late: asyncio.Event) -> None:
         """Fetch a version whose turn has begun, however long it takes.
+
+        Args:
+            late: set when the deadline has passed and the fetch goes on.
 
         Raises:
             BlobNotFound, DigestMismatch, StoreUnavailable: remembered for a while.
@@ -66,16 +69,16 @@ class Fetches:
             await asyncio.wait({fetch}, timeout=self._deadline_s)
             if not fetch.done():
                 self.failed += 1
-                await self._wait_late(fetch, turn)
+                await self._wait_late(fetch, turn, late)
             fetch.result()
         except (BlobNotFound, DigestMismatch, StoreUnavailable) as error:
-            self.failed += not turn.late
+            self.failed += not late.is_set()
             self._failures.note(key.version_id, error, self._now())
             raise
         self.forget(key)
 
-    async def _wait_late(self, fetch: asyncio.Future[None], turn: Turn) -> None:
-        turn.late = True
+    async def _wait_late(self, fetch: asyncio.Future[None], turn: Turn, late: asyncio.Event) -> None:
+        late.set()
         self._late += 1
         try:
             if self._late <= _LATE:

@@ -36,6 +36,28 @@ async def test_who_waits_is_refused_after_the_deadline_and_the_fetch_goes_on(
     assert (cache.hits, cache.misses, cache.failures) == (1, 2, 1)
 
 
+async def test_who_joined_a_dripping_download_gives_up_with_it(root: Path, store: WatchedStore, settled) -> None:
+    key = store.publish(1)
+    cache = DiskCache(root, store, 10_000, fetch_s=2)
+    store.gate.clear()
+    first = asyncio.create_task(cache.lease(key))
+    await until(lambda: store.active)
+    # The scenario, no synchronisation: it comes in the middle of the download.
+    await asyncio.sleep(1)
+    joined = asyncio.create_task(cache.lease(key))
+    await asyncio.wait({first})
+    await until(lambda: cache.failures)
+    done, _ = await asyncio.wait({joined}, timeout=0.5)
+    store.gate.set()
+    outcomes = await asyncio.gather(first, joined, return_exceptions=True)
+    await settled()
+    assert done == {joined}
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 2
+    # What came in the end is kept.
+    async with await cache.lease(key) as lease:
+        assert is_intact(lease.path, key)
+
+
 async def test_a_late_fetch_that_fails_leaves_nothing_and_may_be_dropped(
     root: Path, store: WatchedStore, settled
 ) -> None:
