@@ -10,6 +10,7 @@ from app.services.events import EVERY_S as EVENTS_EVERY_S
 from app.services.idempotency import SWEEP_EVERY_S as IDEMPOTENCY_EVERY_S
 from app.services.key_watch import EVERY_S as KEYS_EVERY_S
 from app.services.limits.service import EVERY_S as LIMITS_EVERY_S
+from app.services.lost_bytes import EVERY_S as LOST_BYTES_EVERY_S
 from app.services.metering.ledger import EVERY_S as USAGE_EVERY_S
 from app.services.nodes import HEARTBEAT_S
 from app.services.placement import EVERY_S as PLACEMENT_EVERY_S
@@ -42,6 +43,7 @@ def background(process: Process) -> tuple[Periodic, ...]:
         Periodic("prefetching", PREFETCHING_EVERY_S, process.prefetching.advance),
         Periodic("heartbeat", HEARTBEAT_S, process.nodes.beat),
         Periodic("deletions", DELETIONS_EVERY_S, process.deleting.advance),
+        Periodic("lost bytes", LOST_BYTES_EVERY_S, process.lost_bytes.tend),
         Periodic("events", EVENTS_EVERY_S, process.events.poll),
         Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
         Periodic("accesses", ACCESSES_EVERY_S, process.audit.accesses.write),

@@ -43,6 +43,7 @@ from app.services.key_watch import KeyWatch
 from app.services.keys import KeyService
 from app.services.limits.choice import limit_service
 from app.services.limits.service import LimitService
+from app.services.lost_bytes import LostBytes
 from app.services.merging import MergingService
 from app.services.metering.journal import Journal
 from app.services.metering.ledger import Ledger
@@ -221,6 +222,10 @@ class Process:
     @cached_property
     def export(self) -> ExportService:
         return ExportService(self.adapters, self.cache, self._readers)
+
+    @cached_property
+    def lost_bytes(self) -> LostBytes:
+        return LostBytes(self.database, self.store, self.cache)
 
     # How they go.
 

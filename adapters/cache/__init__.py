@@ -5,7 +5,8 @@ Before the store stand the negative cache (:mod:`adapters.cache.failures`) and t
 """
 
 from adapters.cache.disk import DiskCache
+from adapters.cache.fetches import Lost
 from adapters.cache.files import CONFIG_NAME, WEIGHTS_NAME
 from adapters.cache.lease import Lease
 
-__all__ = ["CONFIG_NAME", "WEIGHTS_NAME", "DiskCache", "Lease"]
+__all__ = ["CONFIG_NAME", "WEIGHTS_NAME", "DiskCache", "Lease", "Lost"]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from adapters.cache.fetches import RETRY_S, Fetches
+from adapters.cache.fetches import RETRY_S, Fetches, Lost
 from adapters.cache.files import VersionFiles
 from adapters.cache.lease import Lease
 from adapters.cache.room import Room
@@ -104,6 +104,11 @@ class DiskCache:
         return self._fetches.failed
 
     @property
+    def lost(self) -> tuple[Lost, ...]:
+        """Versions whose bytes were missing or wrong when the store was last asked for them."""
+        return tuple(self._fetches.lost.values())
+
+    @property
     def evictions(self) -> int:
         """Versions removed to make room."""
         return self._room.evictions
@@ -160,6 +165,10 @@ class DiskCache:
             entry.share = share
             if entry.turn is not None:
                 self._fetches.turns.hurry(entry.turn, share)
+
+    def forget_failure(self, key: VersionKey) -> None:
+        """The store has the version's bytes again: the next lease asks it at once."""
+        self._fetches.forget(key)
 
     async def drop(self, key: VersionKey) -> None:
         """Remove the version from the disk, now or with its last lease; a lease taken before then keeps it."""

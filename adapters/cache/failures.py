@@ -8,7 +8,8 @@ from adapters.errors import StorageError
 
 _FIRST_S = 2.0
 _LONGEST_S = 30.0
-_MOST = 10_000
+#: Versions remembered.
+MOST_FAILURES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Failures:
         most: versions remembered.
     """
 
-    def __init__(self, *, most: int = _MOST) -> None:
+    def __init__(self, *, most: int = MOST_FAILURES) -> None:
         self._most = most
         self._failures: OrderedDict[int, _Failure] = OrderedDict()
 

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
-from adapters.cache.failures import Failures
+from adapters.cache.failures import MOST_FAILURES, Failures
 from adapters.cache.files import VersionFiles
-from adapters.errors import BlobNotFound, DigestMismatch, StoreUnavailable
+from adapters.errors import BlobNotFound, DigestMismatch, StorageError, StoreUnavailable
 from adapters.identity import VersionKey
 from adapters.turns import Turn, Turns
 
@@ -14,6 +15,18 @@ from adapters.turns import Turn, Turns
 RETRY_S = 5
 #: Late fetches that no longer take up a place.
 _LATE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A version whose bytes the store does not have, or has others in their place.
+
+    Attributes:
+        missing: no bytes; False: wrong ones.
+    """
+
+    key: VersionKey
+    missing: bool
 
 
 class Fetches:
@@ -31,11 +44,13 @@ class Fetches:
         turns: who may fetch.
         begun: how many have begun since the process did.
         failed: how many of them failed or passed the deadline.
+        lost: versions whose last fetch found no bytes in the store (BlobNotFound) or others (DigestMismatch), by id.
     """
 
     def __init__(self, files: VersionFiles, now: Callable[[], float], *, deadline_s: float, places: int) -> None:
         self.begun = self.failed = 0
         self.turns = Turns(places)
+        self.lost: dict[int, Lost] = {}
         self._files, self._now, self._deadline_s = files, now, deadline_s
         self._failures = Failures()
         self._threads = ThreadPoolExecutor(places + _LATE, thread_name_prefix="fetch")
@@ -52,6 +67,7 @@ class Fetches:
     def forget(self, key: VersionKey) -> None:
         """Forget that the version's fetch failed."""
         self._failures.forget(key.version_id)
+        self.lost.pop(key.version_id, None)
 
     async def run(self, key: VersionKey, turn: Turn, late: asyncio.Event) -> None:
         """Fetch a version whose turn has begun, however long it takes.
@@ -74,8 +90,13 @@ class Fetches:
         except (BlobNotFound, DigestMismatch, StoreUnavailable) as error:
             self.failed += not late.is_set()
             self._failures.note(key.version_id, error, self._now())
+            self._note_lost(key, error)
             raise
         self.forget(key)
+
+    def _note_lost(self, key: VersionKey, error: StorageError) -> None:
+        if isinstance(error, BlobNotFound | DigestMismatch) and len(self.lost) < MOST_FAILURES:
+            self.lost[key.version_id] = Lost(key, missing=isinstance(error, BlobNotFound))
 
     async def _wait_late(self, fetch: asyncio.Future[None], turn: Turn, late: asyncio.Event) -> None:
         late.set()

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from adapters import errors as adapter_errors
-from adapters.errors import AdapterError, AdapterRejected, InvalidName, Reason, StorageError
+from adapters.errors import AdapterError, AdapterRejected, BlobNotFound, InvalidName, Reason, StorageError
 from app.api.inference_headers import limit_headers
 from app.errors import (
     ROWS,
@@ -42,13 +42,19 @@ INTERNAL = Row(500, "server_error", "internal_error")
 _UNPROCESSABLE = Row(422, ROWS[InvalidRequest].type, ROWS[InvalidRequest].code)
 
 _DEFAULT_RETRY_AFTER_S = 5
+#: What a person takes at least to put lost bytes back.
+_REPAIR_S = 60
 _SHOWN = 80
 
 # Errors of stores and disks carry paths and vendors' words; clients get these instead.
 _NEUTRAL: dict[type[Exception], str] = {
     adapter_errors.ValidationFailed: "the upload could not be checked within the limits for time and memory",
-    adapter_errors.BlobNotFound: "the adapter's bytes are not in the store",
-    adapter_errors.DigestMismatch: "the adapter's bytes are not those that were published",
+    adapter_errors.BlobNotFound: (
+        "The adapter's bytes are missing from the store. Its owner can repair it: push the same files again."
+    ),
+    adapter_errors.DigestMismatch: (
+        "The adapter's bytes in the store are damaged. Ask the platform team to remove them, then push the files again."
+    ),
     adapter_errors.StoreUnavailable: "the adapter store does not answer",
     adapter_errors.DiskFull: "this server's disk has no room",
 }
@@ -116,6 +122,9 @@ def problem_of(error: Exception) -> Problem:
         return Problem(row, _first(error.reasons), reasons=error.reasons, headers=headers)
     if isinstance(error, InvalidName):
         return Problem(row, str(error), param=error.field)
+    if isinstance(error, BlobNotFound):
+        # Waiting does not bring the bytes back: clients must not retry by themselves.
+        return Problem(row, _NEUTRAL[BlobNotFound], retry_after=_REPAIR_S, headers={"x-should-retry": "false"})
     retry_after = error.retry_after if isinstance(error, StorageError) else None
     return Problem(row, _NEUTRAL[type(error)], retry_after=retry_after)
 

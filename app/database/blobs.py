@@ -43,6 +43,22 @@ async def needed_contents(connection: AsyncConnection, digests: Collection[str] 
     return set(await connection.scalars(statement))
 
 
+async def names_of_needed(connection: AsyncConnection, version_ids: Collection[int]) -> dict[int, tuple[str, str]]:
+    """Those of these versions whose bytes are needed: id -> tenant's slug and name (``pricing@3``)."""
+    found: dict[int, tuple[str, str]] = {}
+    asked = sorted(version_ids)
+    for start in range(0, len(asked), _AT_ONCE):
+        statement = (
+            select(versions.c.id, tenants.c.slug, adapters.c.slug, versions.c.number)
+            .join_from(versions, adapters, versions.c.adapter_id == adapters.c.id)
+            .join(tenants, adapters.c.tenant_id == tenants.c.id)
+            .where(_NEEDED, versions.c.id.in_(asked[start : start + _AT_ONCE]))
+        )
+        for identity, tenant, adapter, number in await connection.execute(statement):
+            found[identity] = (tenant, f"{adapter}@{number}")
+    return found
+
+
 async def needed_blobs(connection: AsyncConnection) -> dict[str, list[tuple[str, str]]]:
     """Every blob that a version needs -> the tenants and names (``pricing@3``) of these versions."""
     statement = (

@@ -28,6 +28,7 @@ class ServiceMetrics:
             refused=dict(process.limits.refused),
             ready={part: problem is None for part, problem in process.readiness.last.items()},
             succeeded={work.name: work.succeeded_at for work in self._works},
+            lost_bytes=process.lost_bytes.counts(),
             audit_intact=process.audit.intact,
             queue=process.settings.queue,
             home=process.settings.home,
@@ -40,6 +41,7 @@ class _Now(Collector):
     refused: Mapping[str, int]
     ready: Mapping[str, bool]
     succeeded: Mapping[str, float]
+    lost_bytes: Mapping[str, int]
     audit_intact: bool
     queue: QueueSettings
     home: Path
@@ -56,6 +58,12 @@ class _Now(Collector):
         yield _labelled("tenora_ready", "Whether a part answered when it was last asked", "part", self.ready)
         yield _labelled(
             "tenora_work_succeeded_timestamp_seconds", "When repeated work last ended well", "work", self.succeeded
+        )
+        yield _labelled(
+            "tenora_versions_without_bytes",
+            "Versions that this server asked the store for, and that have missing or damaged bytes there",
+            "bytes",
+            self.lost_bytes,
         )
         disk = shutil.disk_usage(self.home)
         gauges: dict[str, tuple[str, float]] = {

@@ -33,7 +33,7 @@ from app.services.descriptions import apply_description
 from app.services.options import PublishOptions
 from app.services.prompts.chat import ChatPrompts
 from app.services.quotas import check_room, enforce_quota
-from app.services.spool import Upload
+from app.services.spool import SpooledFile, Upload
 from app.services.tenants import tenant_or_404
 from app.services.trials import TrialService
 from app.settings import Settings
@@ -147,7 +147,14 @@ class PublishingService:
 
     async def _store_files(self, upload: Upload) -> None:
         for file in (upload.config, upload.weights):
-            await asyncio.to_thread(file.adopt or partial(self._store.put, file.digest, file.path))
+            await asyncio.to_thread(self._store_file, file)
+
+    def _store_file(self, file: SpooledFile) -> None:
+        if self._store.size(file.digest) not in (None, file.size):
+            # No bytes of another size have this digest, so nobody can use them.
+            logger.warning("the store's blob %s was damaged and is replaced", file.digest)
+            self._store.delete(file.digest)
+        (file.adopt or partial(self._store.put, file.digest, file.path))()
 
     def _version(
         self, upload: Upload, summary: Summary, manifest: dict[str, Any], options: PublishOptions, actor: str

@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+import psycopg
 import pytest
 from fastapi import FastAPI
+from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import make_url
+from typer.testing import CliRunner
 
 from adapters.cache import DiskCache
+from app.cli.root import app as command
 from app.engine.base import Answer, EngineRequest
 from app.main import create_app
 from app.node import node_id
@@ -110,6 +114,11 @@ class Cluster:
         app = create_app(self.settings.model_copy(update={"home": home}), engine=engine)
         with live_server(_with_cache(app, engine)) as url:
             yield Peer(url, home, engine)
+
+    def lose_blobs(self) -> None:
+        """Remove all bytes from the bucket, behind the servers' backs."""
+        for digest in self.blobs():
+            s3_client(str(self.settings.s3_endpoint_url)).delete_object(Bucket=self.bucket, Key=f"p/sha256/{digest}")
 
     def blobs(self) -> set[str]:
         listed = s3_client(str(self.settings.s3_endpoint_url)).list_objects_v2(Bucket=self.bucket, Prefix="p/sha256/")
@@ -240,6 +249,66 @@ def test_a_server_that_is_down_is_named_and_catches_up_before_it_serves(
                 cluster, one, deletion, until=lambda found: all(node["disk_gone_at"] for node in found["nodes"])
             )
             assert all(node["reachable"] for node in found["nodes"])
+
+
+def test_bytes_lost_in_the_bucket_are_told_and_a_push_repairs_them(
+    cluster: Cluster, files: PeftFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.background.LOST_BYTES_EVERY_S", 0.05)
+    with cluster.running(tmp_path / "one") as one, cluster.running(tmp_path / "two") as two:
+        key = publish(cluster, one, files)
+        whole = cluster.blobs()
+        cluster.lose_blobs()
+        with two.client(key) as client:
+            answer = client.post("/v1/completions", json={"model": "quotes", "prompt": "x"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "adapter_bytes_missing")
+        assert "push the same files again" in answer.json()["error"]["message"]
+        assert (answer.headers["x-should-retry"], answer.headers["retry-after"]) == ("false", "60")
+        until(lambda: missing_at(cluster, two) == 1)
+        until(lambda: events(cluster, "version.bytes_missing") == [(TENANT, "quotes@1")])
+        push(cluster, one, tmp_path / "peft")
+        assert cluster.blobs() == whole
+        # The other server asks the store again at once, and has nothing to report any more.
+        until(lambda: missing_at(cluster, two) == 0)
+        assert two.ask(key, "quotes") == one.ask(key, "quotes") == "1"
+        assert events(cluster, "version.bytes_missing") == [(TENANT, "quotes@1")]
+
+
+def push(cluster: Cluster, peer: Peer, folder: Path) -> None:
+    environment = {"TENORA_URL": peer.url, "TENORA_KEY": cluster.admin_key, "TENORA_HOME": str(folder / "home")}
+    arguments = ["adapters", "push", str(folder), "--tenant", TENANT, "--adapter", "quotes"]
+    result = CliRunner().invoke(command, arguments, env=environment)
+    assert result.exit_code == 0, result.stderr
+
+
+def missing_at(cluster: Cluster, peer: Peer) -> float:
+    with peer.client(cluster.admin_key) as admin:
+        series = exposed(admin.get("/metrics").text)
+    [value] = [value for labels, value in series["tenora_versions_without_bytes"] if labels == {"bytes": "missing"}]
+    return value
+
+
+def events(cluster: Cluster, action: str) -> list[tuple[str, str]]:
+    url = str(cluster.settings.database_url).replace("+psycopg", "")
+    with psycopg.connect(url) as connection:
+        return connection.execute("SELECT tenant, subject FROM audit WHERE action = %s", (action,)).fetchall()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not happen")
+
+
+def exposed(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """The samples of an exposition by name."""
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
 
 
 def test_an_alias_moved_through_one_is_used_by_the_other_within_a_second(

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
-from adapters.errors import AdapterRejected, BlobNotFound, Reason, StorageError, ValidationFailed
+from adapters.errors import AdapterRejected, BlobNotFound, DigestMismatch, Reason, StorageError, ValidationFailed
 from adapters.stores.base import BlobStore
+from adapters.stores.files import file_digest
 from app.clock import Clock, is_past, utc_now
 from app.database import uploads
 from app.database.session import Database
@@ -77,7 +78,7 @@ class UploadFinisher:
         """Make the upload a version; called again after its end, it answers the same.
 
         Raises:
-            Conflict: parts are missing, and which; or it is being finished, or was given up.
+            Conflict: parts are missing, and which; or it is being finished, or was given up, or has lost its bytes.
             AdapterRejected: with every reason; also if the files are not those that were announced.
             Whatever :meth:`PublishingService.publish` raises
         """
@@ -86,6 +87,7 @@ class UploadFinisher:
             return Published(await self._adapters.get_version(tenant, adapter, session.result), created=False)
         if session.state is UploadState.FAILED:
             raise _failure(session.error or {})
+        await self._check_stored(tenant, session)
         claim = _Claim(self._database, await self._claimed(session), self._clock)
         try:
             async with claim.held(), self._spool.folder(tenant) as folder:
@@ -96,6 +98,17 @@ class UploadFinisher:
         await claim.end(tenant, UploadState.DONE, result=published.version.number)
         await remove_staged(self._store.staging, session)
         return published
+
+    async def _check_stored(self, tenant: str, session: UploadSession) -> None:
+        """Give the upload up if the store has lost bytes that this server said it need not get."""
+        stored = [file for file in session.files.values() if file.stored and session.state is UploadState.OPEN]
+        if await asyncio.to_thread(lambda: all(self._store.size(file.sha256) == file.size for file in stored)):
+            return
+        now, actor = self._clock(), session.created_by
+        await end_upload(self._database, tenant, session, UploadState.ABORTED, at=now, actor=actor)
+        raise Conflict(
+            "The store has lost bytes of this version since the upload began. Begin a new upload.", param="upload"
+        )
 
     async def _claimed(self, session: UploadSession) -> UploadSession:
         now = self._clock()
@@ -155,6 +168,8 @@ class UploadFinisher:
         path, file = folder / name, session.files[name]
         if file.stored:
             await asyncio.to_thread(self._store.fetch, file.sha256, path)
+            if await asyncio.to_thread(file_digest, path) != file.sha256:
+                raise DigestMismatch(f"the store's bytes are not those of {file.sha256}")
             return SpooledFile(path, file.sha256, file.size)
         staging, staged = self._store.staging, staged_file(session, name)
         digest = await asyncio.to_thread(staging.fetch, staged, path)
@@ -233,7 +248,7 @@ def _gaps(name: str, file: UploadFile, numbers: tuple[int, ...]) -> str:
 
 
 def _lost(session: UploadSession) -> Reason:
-    return Reason("upload_lost", "upload", f"{session.id} without its bytes", "an upload that the store still holds")
+    return Reason("upload_lost", "upload", f"{session.id} without its bytes", "a new upload: push the files again")
 
 
 def _kept(error: BaseException) -> dict[str, Any]:

@@ -50,7 +50,8 @@ class UploadService:
     """``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id."""
 
     def __init__(self, database: Database, store: BlobStore, limits: LimitSettings, *, clock: Clock = utc_now) -> None:
-        self._database, self._staging, self._limits, self._clock = database, store.staging, limits, clock
+        self._database, self._store, self._limits, self._clock = database, store, limits, clock
+        self._staging = store.staging
 
     async def begin(
         self,
@@ -74,7 +75,9 @@ class UploadService:
             NotFound, RegistryUnavailable, StoreUnavailable, DiskFull
         """
         planned = checked_files(files, part_bytes, self._staging.least_part_bytes, self._limits)
-        tenant_id, known = await self._look_up(tenant, adapter, planned)
+        tenant_id, registered = await self._look_up(tenant, adapter, planned)
+        # A version whose bytes were lost is repaired by sending them again.
+        known = registered and await asyncio.to_thread(self._are_stored, planned)
         upload_id, now = uuid.uuid4().hex, self._clock()
         session = UploadSession(
             id=upload_id,
@@ -199,6 +202,9 @@ class UploadService:
             self._check_room(await uploads.count_live(connection, owner.id))
             line = await stored.find_adapter(connection, owner, adapter)
             return owner.id, line is not None and await _is_known(connection, line.id, files)
+
+    def _are_stored(self, files: Mapping[str, UploadFile]) -> bool:
+        return all(self._store.size(file.sha256) == file.size for file in files.values())
 
     async def _begin_files(
         self, upload_id: str, planned: Mapping[str, UploadFile], *, stored: bool

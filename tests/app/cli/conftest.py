@@ -34,12 +34,16 @@ class Tenora:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def server_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """HOME of the live server."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
+def site(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """URL and platform key of a live server."""
     base = save_base(tmp_path_factory.mktemp("base") / "tiny-llama")
-    settings = Settings(
-        home=tmp_path_factory.mktemp("home"), base_model=str(base), engine={"max_lora_rank": MAX_RANK, "max_loras": 4}
-    )
+    settings = Settings(home=server_home, base_model=str(base), engine={"max_lora_rank": MAX_RANK, "max_loras": 4})
     admin_key = asyncio.run(set_up(settings))
     with live_server(create_app(settings, engine=NoEngine())) as url:
         yield url, admin_key

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from adapters.stores.local import LocalStore
 from app.cli import sending
 from app.cli.client import Api, Refused, adapters_path
 from app.cli.sending import Sender, Source, bytes_there, lanes, persistent
@@ -39,6 +40,12 @@ def api(site):
     url, key = site
     with Api(url, key) as api:
         yield api
+
+
+@pytest.fixture
+def store(server_home):
+    """The server's store."""
+    return LocalStore(server_home / "blobs")
 
 
 @pytest.fixture
@@ -328,6 +335,45 @@ def test_parts_that_the_server_lost_are_sent_again(api, tenant, adapter_folder):
     # As if all had arrived: only the server knows better.
     full = {name: {**file, "received": list(range(1, file["parts"] + 1))} for name, file in upload["files"].items()}
     assert sender.send({**upload, "files": full})["version"] == 1
+
+
+def test_the_same_files_repair_a_version_whose_bytes_were_lost(tenora, tenant, store, tmp_path):
+    peft_files(tmp_path / "made", seed=23)
+    push = ("adapters", "push", str(tmp_path / "made"), "--tenant", tenant, "--adapter", "prices")
+    first = tenora.json(*push)
+    digest = hashlib.sha256((tmp_path / "made" / FILES[1]).read_bytes()).hexdigest()
+    store.delete(digest)
+    assert tenora.json(*push) == first
+    assert store.size(digest) == (tmp_path / "made" / FILES[1]).stat().st_size
+
+
+def test_the_same_files_replace_a_blob_that_was_cut_off(tenora, tenant, store, tmp_path):
+    peft_files(tmp_path / "made", seed=24)
+    push = ("adapters", "push", str(tmp_path / "made"), "--tenant", tenant, "--adapter", "prices")
+    first = tenora.json(*push)
+    whole = (tmp_path / "made" / FILES[1]).read_bytes()
+    blob = store._path(hashlib.sha256(whole).hexdigest())
+    blob.unlink()
+    blob.write_bytes(whole[:10])
+    assert tenora.json(*push) == first
+    assert blob.read_bytes() == whole
+
+
+def test_damaged_bytes_of_the_same_size_are_named(tenora, tenant, store, tmp_path):
+    """The server must not say that all is well: only whoever may remove the blob can repair it."""
+    peft_files(tmp_path / "made", seed=25)
+    push = ("adapters", "push", str(tmp_path / "made"), "--tenant", tenant, "--adapter", "prices")
+    tenora.json(*push)
+    whole = (tmp_path / "made" / FILES[1]).read_bytes()
+    blob = store._path(hashlib.sha256(whole).hexdigest())
+    blob.unlink()
+    blob.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sending, "_PAUSES_S", ())
+        assert "are damaged" in tenora(*push, exit_code=1).stderr
+    blob.unlink()
+    tenora.json(*push)
+    assert blob.read_bytes() == whole
 
 
 def test_persistence_ends(no_pauses):
