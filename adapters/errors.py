@@ -11,6 +11,7 @@ The tree::
         ├── BlobNotFound    no such digest in the store
         ├── DigestMismatch  bytes that are not what their digest says
         ├── StoreUnavailable  the store did not answer, or refused
+        ├── ForeignStore    the store belongs to another registry, or may do so
         └── DiskFull        this node's disk or cache budget has no room
 """
 
@@ -182,6 +183,10 @@ class DigestMismatch(StorageError):
 
 class StoreUnavailable(StorageError):
     """The store did not answer, or refused the operation."""
+
+
+class ForeignStore(StorageError):
+    """The store is not known to be this registry's: nothing in it may be served or removed."""
 
 
 class DiskFull(StorageError):

@@ -234,5 +234,6 @@ ROWS: dict[type[Exception], Row] = {
     adapter_errors.BlobNotFound: Row(503, "service_unavailable_error", "adapter_bytes_missing"),
     adapter_errors.DigestMismatch: Row(503, "service_unavailable_error", "adapter_bytes_corrupt"),
     adapter_errors.StoreUnavailable: Row(503, "service_unavailable_error", "store_unavailable"),
+    adapter_errors.ForeignStore: Row(503, "service_unavailable_error", "store_of_another_registry"),
     adapter_errors.DiskFull: Row(503, "service_unavailable_error", "disk_full"),
 }

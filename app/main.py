@@ -1,6 +1,7 @@
 """The HTTP application: ``create_app(settings)``."""
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from fastapi import Depends, FastAPI
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp
 
+from adapters.errors import BlobNotFound, DiskFull, StoreUnavailable
 from app.api import (
     adapters,
     aliases,
@@ -51,6 +53,8 @@ from app.settings import Settings
 
 if TYPE_CHECKING:
     from app.observability.otlp import Tracing
+
+logger = logging.getLogger(__name__)
 
 #: Files, stores and validators block in threads. Python's default, cores + 4, would let a few slow uploads
 #: keep everyone's adapters from being fetched.
@@ -161,6 +165,7 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
     Raises:
         RegistryUnavailable: the database does not answer, or needs ``tenora migrate``.
         app.secrets.MissingPepper, app.secrets.WrongPepper: the registry was made with another pepper.
+        ForeignStore: the store belongs to another registry.
         EngineUnavailable, or whatever the engine raises when it cannot start
     """
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="tenora"))
@@ -169,6 +174,7 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
         started.push_async_callback(process.database.close)
         await process.database.check()
         await process.open_peppers()
+        await _check_store(process)
         started.callback(process.spool.close)
         await asyncio.to_thread(process.spool.open)
         started.callback(process.parts.close)
@@ -200,3 +206,13 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
                 repeated.push_async_callback(work.stop)
                 work.start()
             yield process
+
+
+async def _check_store(process: Process) -> None:
+    """Raises:
+    ForeignStore: what does not answer now is asked again before anything is removed, and for readiness.
+    """
+    try:
+        await process.store_owner.ensure()
+    except (StoreUnavailable, DiskFull, BlobNotFound) as error:
+        logger.warning("the store was not asked whose it is: %s", error)

@@ -59,6 +59,7 @@ from app.services.publishing import PublishingService
 from app.services.readiness import Readiness
 from app.services.sharing import SharingService
 from app.services.spool import Spool
+from app.services.store_owner import StoreOwner
 from app.services.tenants import TenantService
 from app.services.trials import TrialService
 from app.services.uploads.finish import UploadFinisher
@@ -123,9 +124,17 @@ class Process:
         checks = {
             "engine": self.engine.check,
             "database": self.database.check_serving,
-            "store": lambda: asyncio.to_thread(self.store.check),
+            "store": self._check_store,
         }
         return Readiness(checks)
+
+    async def _check_store(self) -> None:
+        await asyncio.to_thread(self.store.check)
+        await self.store_owner.ensure()
+
+    @cached_property
+    def store_owner(self) -> StoreOwner:
+        return StoreOwner(self.database, self.store)
 
     # Who calls.
 

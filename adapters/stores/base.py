@@ -28,6 +28,15 @@ def check_digest(digest: str) -> str:
     return digest
 
 
+#: Where a store, under its root or prefix, names the registry that it belongs to.
+OWNER_NAME = "registry"
+
+
+def read_owner(content: bytes) -> str:
+    """The registry's id in what a store has under ``OWNER_NAME``; of other content what can be shown."""
+    return "".join(c for c in content.decode("ascii", errors="replace") if c.isprintable())[:80]
+
+
 @dataclass(frozen=True, slots=True)
 class BlobInfo:
     """What a listing says of a blob: its size in bytes, and when it was last written (UTC)."""
@@ -83,6 +92,27 @@ class BlobStore(Protocol):
 
         Raises:
             StoreUnavailable: also in the middle.
+        """
+
+    def owner(self) -> str | None:
+        """The id of the registry whose bytes these are; None: no registry has claimed the store.
+
+        Raises:
+            StoreUnavailable
+        """
+
+    def claim(self, owner: str) -> str:
+        """Note whose store it is, unless somebody has; returns the id that stands, the same for all who claim at once.
+
+        Raises:
+            StoreUnavailable, DiskFull
+        """
+
+    def take_over(self, owner: str) -> None:
+        """Note whose store it is from now on, whoever claimed it before.
+
+        Raises:
+            StoreUnavailable, DiskFull
         """
 
     def check(self) -> None:

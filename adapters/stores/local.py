@@ -7,6 +7,7 @@ later would change the blob: the port forbids them, and a file that is another u
 never linked. That one, and one on another filesystem, is copied, and the copy verified.
 """
 
+import contextlib
 import os
 import shutil
 import stat
@@ -16,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from adapters.errors import BlobNotFound, DigestMismatch, StoreUnavailable
-from adapters.stores.base import BlobInfo, check_digest, is_digest
+from adapters.stores.base import OWNER_NAME, BlobInfo, check_digest, is_digest, read_owner
 from adapters.stores.files import disk_errors, file_digest, link_or_copy, new_directory, new_file, sweep_stale, sync
 from adapters.stores.local_staging import LocalStaging
 
@@ -33,7 +34,7 @@ class LocalStore:
     """
 
     def __init__(self, root: Path) -> None:
-        self._blobs = root / "sha256"
+        self._blobs, self._owner = root / "sha256", root / OWNER_NAME
         # Inside the root, so that a rename stays within one filesystem.
         self._temporary = root / "tmp"
         with disk_errors("open the store"):
@@ -98,6 +99,38 @@ class LocalStore:
             with disk_errors("list the blobs"):
                 found = [info for path in folder.iterdir() if (info := _info(path)) is not None]
             yield from found
+
+    def owner(self) -> str | None:
+        with disk_errors("read whose store it is"):
+            try:
+                return read_owner(self._owner.read_bytes())
+            except FileNotFoundError:
+                return None
+
+    def claim(self, owner: str) -> str:
+        with disk_errors("note whose store it is"), self._noted(owner) as temporary:
+            # A link appears whole and never replaces: of several at once the first one stays.
+            with contextlib.suppress(FileExistsError):
+                self._owner.hardlink_to(temporary)
+                sync(self._owner.parent)
+            return read_owner(self._owner.read_bytes())
+
+    def take_over(self, owner: str) -> None:
+        with disk_errors("note whose store it is"), self._noted(owner) as temporary:
+            temporary.rename(self._owner)
+            sync(self._owner.parent)
+
+    @contextlib.contextmanager
+    def _noted(self, owner: str) -> Iterator[Path]:
+        """A temporary file with a registry's id."""
+        temporary = self._temporary / uuid.uuid4().hex
+        try:
+            with new_file(temporary) as file:
+                file.write(owner.encode() + b"\n")
+            sync(temporary)
+            yield temporary
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def check(self) -> None:
         for directory in (self._blobs, self._temporary):

@@ -14,6 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
@@ -22,12 +23,13 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from adapters.errors import DigestMismatch, InvalidName, StoreUnavailable
-from adapters.stores.base import BlobInfo, check_digest, is_digest
+from adapters.stores.base import OWNER_NAME, BlobInfo, check_digest, is_digest, read_owner
 from adapters.stores.files import disk_errors, new_file
 from adapters.stores.s3_calls import (
     ATTEMPTS,
     AlreadyThere,
     WriteConflict,
+    code_of,
     condition,
     download,
     status_of,
@@ -45,6 +47,8 @@ logger = logging.getLogger(__name__)
 PART_BYTES = 16 * 2**20
 _CONNECT_TIMEOUT_S = 5.0
 _CONNECTIONS = 64
+#: More than a registry's id has.
+_OWNER_BYTES = 1024
 
 Style = Literal["auto", "virtual", "path"]
 _CONFLICT_PAUSES_S = (0.1, 0.4, 1.6)
@@ -132,6 +136,35 @@ class S3Store:
             if page is None:
                 return
             yield from (info for info in found if is_digest(info.digest))
+
+    def owner(self) -> str | None:
+        with vendor_errors("read whose store it is"):
+            try:
+                body = self._client.get_object(Bucket=self._bucket, Key=self._owner_key)["Body"]
+            except ClientError as error:
+                if status_of(error) == 404 and code_of(error) != "NoSuchBucket":
+                    return None
+                raise
+            with body:
+                return read_owner(body.read(_OWNER_BYTES))
+
+    def claim(self, owner: str) -> str:
+        # 409: another server is writing its id just now.
+        with suppress(AlreadyThere, WriteConflict), vendor_errors("note whose store it is"), condition():
+            self._client.put_object(
+                Bucket=self._bucket, Key=self._owner_key, Body=owner.encode() + b"\n", IfNoneMatch="*"
+            )
+        if (stands := self.owner()) is None:
+            raise StoreUnavailable("the S3 store is busy with another write of the same bytes")
+        return stands
+
+    def take_over(self, owner: str) -> None:
+        with vendor_errors("note whose store it is"):
+            self._client.put_object(Bucket=self._bucket, Key=self._owner_key, Body=owner.encode() + b"\n")
+
+    @property
+    def _owner_key(self) -> str:
+        return f"{self._prefix}/{OWNER_NAME}".lstrip("/")
 
     def check(self) -> None:
         with vendor_errors("check"):

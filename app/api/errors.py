@@ -56,6 +56,7 @@ _NEUTRAL: dict[type[Exception], str] = {
         "The adapter's bytes in the store are damaged. Ask the platform team to remove them, then push the files again."
     ),
     adapter_errors.StoreUnavailable: "the adapter store does not answer",
+    adapter_errors.ForeignStore: "the adapter store belongs to another registry",
     adapter_errors.DiskFull: "this server's disk has no room",
 }
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adapters.errors import AdapterError
 from app.cli.configuration import load_settings
 from app.cli.connection import Json
-from app.cli.output import emit_json, emit_table, fail, note
+from app.cli.output import emit_json, emit_table, note
 from app.cli.setup import failures_told
 from app.settings import Settings
 
@@ -37,10 +36,7 @@ def gc(
     settings = load_settings()
     with failures_told():
         check_schema(settings)
-        try:
-            findings, fates = asyncio.run(_run(settings, timedelta(hours=min_age_hours), dry_run=dry_run))
-        except AdapterError as error:
-            fail(str(error))
+        findings, fates = asyncio.run(_run(settings, timedelta(hours=min_age_hours), dry_run=dry_run))
     _show(findings, fates, dry_run=dry_run, as_json=as_json)
     if findings.dangling:
         raise typer.Exit(1)

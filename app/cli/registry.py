@@ -4,12 +4,14 @@ SQLAlchemy and Alembic cost a second to import: commands that only talk to a ser
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+from adapters.errors import BlobNotFound, ForeignStore, StoreUnavailable
 from app.database.migrate import check_database, upgrade
 from app.database.session import Database
 from app.database.urls import database_url, parse_url
@@ -21,8 +23,9 @@ from app.services.caller_cache import CallerCache
 from app.services.key_format import KeyHasher
 from app.services.keys import KeyService, NewKey
 from app.services.pepper import open_peppers, replace_pepper
+from app.services.store_owner import StoreOwner
 from app.settings import Settings
-from app.store import check_store
+from app.store import check_store, configured_store
 
 _ACTOR = "cli"
 _KEY_NAME = "first platform key"
@@ -87,6 +90,50 @@ async def _with_database(settings: Settings, work: Callable[[Database], Awaitabl
     database = Database(database_url(settings))
     try:
         return await work(database)
+    finally:
+        await database.close()
+
+
+def check_store_owner(settings: Settings) -> None:
+    """Prove that the store is this registry's; one that does not answer is passed over. Blocks.
+
+    Raises:
+        ForeignStore, RegistryUnavailable, ValueError
+        adapters.errors.AdapterError: the store's URL is not usable.
+    """
+
+    async def check() -> None:
+        async with _store_owner(settings) as owner:
+            with contextlib.suppress(StoreUnavailable, BlobNotFound):
+                await owner.ensure()
+
+    asyncio.run(check())
+
+
+def adopt_store(settings: Settings, *, force: bool) -> tuple[str | None, str]:
+    """Make the store this registry's; returns its owner before and now. Blocks.
+
+    Raises:
+        ForeignStore: it is another registry's, and this is not forced.
+        RegistryUnavailable, ValueError, adapters.errors.AdapterError
+    """
+
+    async def adopt() -> tuple[str | None, str]:
+        async with _store_owner(settings) as owner:
+            if not force and (other := await owner.other()) is not None:
+                raise ForeignStore(
+                    f"The store belongs to registry {other}. Stop its servers, then run this again with --yes."
+                )
+            return await owner.adopt(actor=_ACTOR)
+
+    return asyncio.run(adopt())
+
+
+@asynccontextmanager
+async def _store_owner(settings: Settings) -> AsyncIterator[StoreOwner]:
+    database = Database(database_url(settings))
+    try:
+        yield StoreOwner(database, configured_store(settings))
     finally:
         await database.close()
 

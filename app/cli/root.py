@@ -2,7 +2,7 @@
 
 import typer
 
-from app.cli import adapters, audit, bench, engine, keys, prices, tenants
+from app.cli import adapters, audit, bench, engine, keys, prices, store, tenants
 from app.cli.gc import gc
 from app.cli.generate import generate
 from app.cli.limits import limits
@@ -30,6 +30,7 @@ app.add_typer(adapters.app, name="adapters")
 app.add_typer(prices.app, name="prices")
 app.add_typer(engine.app, name="engine")
 app.add_typer(audit.app, name="audit")
+app.add_typer(store.app, name="store")
 app.add_typer(bench.app, name="bench")
 
 

@@ -47,6 +47,7 @@ def serve(
         else:
             _check_start(settings)
             companion = None
+        _check_store(settings)
         _run(settings, listener, companion)
 
 
@@ -89,6 +90,13 @@ def _check_start(settings: Settings) -> None:
         open_base(settings)
         # One that does not answer now may do so later.
         configured_store(settings)
+
+
+def _check_store(settings: Settings) -> None:
+    from app.cli.registry import check_store_owner
+
+    with failures_told():
+        check_store_owner(settings)
 
 
 def _run(settings: Settings, listener: socket.socket, companion: Companion | None) -> None:

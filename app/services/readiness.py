@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from adapters.errors import AdapterError
+from adapters.errors import AdapterError, ForeignStore
 from app.errors import TenoraError
 
 logger = logging.getLogger(__name__)
@@ -18,6 +18,7 @@ EVERY_S = 5.0
 #: However often somebody asks, what is behind the probes is asked once in this many seconds.
 _FRESH_S = 1.0
 _SILENT = "does not answer"
+_FOREIGN = "belongs to another registry"
 _LEAVING = "is shutting down"
 
 
@@ -78,6 +79,8 @@ class _Part:
         match error:
             case TenoraError():
                 return error.message
+            case ForeignStore():
+                return _FOREIGN
             case AdapterError():
                 return _SILENT
             case _:

@@ -14,6 +14,7 @@ from app.services.deletion.deletions import DeletionService
 from app.services.deletion.readers import Readers
 from app.services.deletion.worker import DeletionWorker
 from app.services.nodes import NodeService
+from app.services.store_owner import StoreOwner
 from tests.app.serving import NoEngine
 from tests.contract.registry import Node, SettableClock
 
@@ -42,6 +43,7 @@ class Place:
         )
 
     async def start(self) -> None:
+        await StoreOwner(self.database, self.store).ensure()
         await self.nodes.register()
         await self.worker.catch_up()
 

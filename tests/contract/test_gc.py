@@ -14,6 +14,7 @@ from app.database.tables import audit, idempotency, nodes, uploads
 from app.deletions import ALIVE_S, CLAIM_S, BlobFate
 from app.services.deletion.blobs import BlobService
 from app.services.deletion.gc import Dangling, GcService
+from app.services.store_owner import StoreOwner
 from app.services.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings
 from tests.contract.deleting import FIRST, Place, publish, put
@@ -31,7 +32,8 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 @pytest.fixture
-def gc(node: Node, store: LocalStore, clock: SettableClock) -> GcService:
+async def gc(node: Node, store: LocalStore, clock: SettableClock) -> GcService:
+    await StoreOwner(node.database, store).ensure()
     blobs = BlobService(node.database, store, COLLECTOR, clock=clock)
     return GcService(
         node.database, store, blobs, UploadSweeper(node.database, store, LimitSettings(), clock=clock), clock=clock

@@ -143,3 +143,22 @@ def test_one_source_put_twice_at_once_stays_one_blob(store: BlobStore, tmp_path:
 
 def test_a_store_that_answers_passes_its_check(store: BlobStore) -> None:
     store.check()
+
+
+def test_the_first_claim_of_a_store_stands(store: BlobStore) -> None:
+    assert store.owner() is None
+    owners = [f"{number:032x}" for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        told = set(pool.map(store.claim, owners))
+    assert len(told) == 1
+    assert told <= set(owners)
+    assert store.owner() == told.pop()
+    store.take_over("f" * 32)
+    assert store.owner() == store.claim("e" * 32) == "f" * 32
+    assert list(store.list_blobs()) == []
+
+
+def test_whose_store_it_is_cannot_be_asked_of_a_bucket_that_is_not_there(s3_endpoint: str) -> None:
+    store = open_store("s3://nobody-made-this-bucket/p", endpoint_url=s3_endpoint, region="us-east-1")
+    with pytest.raises(StoreUnavailable):
+        store.owner()

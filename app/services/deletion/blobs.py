@@ -24,6 +24,7 @@ from app.database import deletions as stored
 from app.database.blobs import held_by_uploads, used_by_versions
 from app.database.session import Database
 from app.deletions import CLAIM_USE_S, BlobFate, claim, claimed_by_others
+from app.services.store_owner import StoreOwner
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class BlobService:
 
     def __init__(self, database: Database, store: BlobStore, node: str, *, clock: Clock = utc_now) -> None:
         self._database, self._store, self._node, self._clock = database, store, node, clock
+        self._owner = StoreOwner(database, store, clock=clock)
 
     async def settled(self, digests: Collection[str]) -> None:
         """Wait until nobody is about to delete these blobs: between a version's row and its second put.
@@ -63,7 +65,9 @@ class BlobService:
 
         Raises:
             RegistryUnavailable, StoreUnavailable: asked again later it goes on.
+            ForeignStore: nothing is removed.
         """
+        await self._owner.ensure()
         while (fates := await self.claim(deletion_id)) is not None:
             mine = {digest: fate for digest, fate in fates.items() if fate.claimed_by == self._node}
             outcome = await self._delete_unneeded(mine)

@@ -21,6 +21,7 @@ from app.database.session import Database
 from app.deletions import FORGOTTEN_S, BlobFate
 from app.services.deletion.blobs import BlobService
 from app.services.deletion.worker import finish_deletion
+from app.services.store_owner import StoreOwner
 from app.services.uploads.sweeper import UploadSweeper
 
 _ANSWERS_KEPT = timedelta(hours=24)
@@ -74,13 +75,16 @@ class GcService:
         clock: Clock = utc_now,
     ) -> None:
         self._database, self._store, self._blobs, self._uploads, self._clock = database, store, blobs, uploads, clock
+        self._owner = StoreOwner(database, store, clock=clock)
 
     async def survey(self, *, min_age: timedelta) -> Findings:
         """Look, and change nothing.
 
         Raises:
             RegistryUnavailable, StoreUnavailable
+            ForeignStore: all blobs of another registry would look like garbage.
         """
+        await self._owner.ensure()
         async with self._database.read() as connection:
             before = await needed_blobs(connection)
         listed = await asyncio.to_thread(lambda: {blob.digest: blob for blob in self._store.list_blobs()})

@@ -8,6 +8,7 @@ from adapters.stores.base import BlobStore
 from app.clock import Clock, utc_now
 from app.database import uploads
 from app.database.session import Database
+from app.services.store_owner import StoreOwner
 from app.services.uploads.ends import end_upload, remove_staged
 from app.services.uploads.finish import SILENT
 from app.settings import LimitSettings
@@ -28,6 +29,7 @@ class UploadSweeper:
 
     def __init__(self, database: Database, store: BlobStore, limits: LimitSettings, *, clock: Clock = utc_now) -> None:
         self._database, self._staging, self._clock = database, store.staging, clock
+        self._owner = StoreOwner(database, store, clock=clock)
         self._lifetime = timedelta(hours=limits.upload_hours)
 
     async def sweep(self) -> None:
@@ -35,9 +37,11 @@ class UploadSweeper:
 
         Raises:
             RegistryUnavailable, StoreUnavailable: the next call goes on.
+            ForeignStore: another registry's uploads would look abandoned.
         """
         now = self._clock()
         await self._end_expired()
+        await self._owner.ensure()
         # Read before the store is, and younger things are left alone: an upload begins in the store first.
         async with self._database.read() as connection:
             live = await uploads.live_upload_ids(connection)

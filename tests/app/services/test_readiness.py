@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from adapters.errors import StoreUnavailable
+from adapters.errors import ForeignStore, StoreUnavailable
 from app.errors import EngineUnavailable
 from app.services import readiness
 from app.services.readiness import Readiness
@@ -50,6 +50,12 @@ async def test_only_our_own_words_are_shown() -> None:
     probes["engine"].error = EngineUnavailable("the engine is starting")
     probes["store"].error = StoreUnavailable("AccessDenied for s3://internal")
     assert await Readiness(probes).problems() == {"engine": "the engine is starting", "store": "does not answer"}
+
+
+async def test_another_registrys_store_is_named_without_its_id() -> None:
+    probe = Probe()
+    probe.error = ForeignStore("The store belongs to registry abc")
+    assert await Readiness({"store": probe}).problems() == {"store": "belongs to another registry"}
 
 
 async def test_a_probe_that_hangs_is_not_asked_again_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
