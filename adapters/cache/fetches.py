@@ -44,13 +44,13 @@ class Fetches:
         turns: who may fetch.
         begun: how many have begun since the process did.
         failed: how many of them failed or passed the deadline.
-        lost: versions whose last fetch found no bytes in the store (BlobNotFound) or others (DigestMismatch), by id.
+        lost: versions whose last fetch found no bytes in the store (BlobNotFound) or others (DigestMismatch).
     """
 
     def __init__(self, files: VersionFiles, now: Callable[[], float], *, deadline_s: float, places: int) -> None:
         self.begun = self.failed = 0
         self.turns = Turns(places)
-        self.lost: dict[int, Lost] = {}
+        self.lost: dict[str, Lost] = {}
         self._files, self._now, self._deadline_s = files, now, deadline_s
         self._failures = Failures()
         self._threads = ThreadPoolExecutor(places + _LATE, thread_name_prefix="fetch")
@@ -62,12 +62,12 @@ class Fetches:
         Raises:
             BlobNotFound, DigestMismatch, StoreUnavailable: as it was then, with the time that is left.
         """
-        self._failures.check(key.version_id, self._now())
+        self._failures.check(key.lora_name, self._now())
 
     def forget(self, key: VersionKey) -> None:
         """Forget that the version's fetch failed."""
-        self._failures.forget(key.version_id)
-        self.lost.pop(key.version_id, None)
+        self._failures.forget(key.lora_name)
+        self.lost.pop(key.lora_name, None)
 
     async def run(self, key: VersionKey, turn: Turn, late: asyncio.Event) -> None:
         """Fetch a version whose turn has begun, however long it takes.
@@ -89,14 +89,14 @@ class Fetches:
             fetch.result()
         except (BlobNotFound, DigestMismatch, StoreUnavailable) as error:
             self.failed += not late.is_set()
-            self._failures.note(key.version_id, error, self._now())
+            self._failures.note(key.lora_name, error, self._now())
             self._note_lost(key, error)
             raise
         self.forget(key)
 
     def _note_lost(self, key: VersionKey, error: StorageError) -> None:
         if isinstance(error, BlobNotFound | DigestMismatch) and len(self.lost) < MOST_FAILURES:
-            self.lost[key.version_id] = Lost(key, missing=isinstance(error, BlobNotFound))
+            self.lost[key.lora_name] = Lost(key, missing=isinstance(error, BlobNotFound))
 
     async def _wait_late(self, fetch: asyncio.Future[None], turn: Turn, late: asyncio.Event) -> None:
         late.set()

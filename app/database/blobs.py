@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from adapters.identity import VersionKey
 from app.database.tables import adapters, tenants, uploads, versions
 from app.registry import VersionState
 
@@ -43,19 +44,23 @@ async def needed_contents(connection: AsyncConnection, digests: Collection[str] 
     return set(await connection.scalars(statement))
 
 
-async def names_of_needed(connection: AsyncConnection, version_ids: Collection[int]) -> dict[int, tuple[str, str]]:
-    """Those of these versions whose bytes are needed: id -> tenant's slug and name (``pricing@3``)."""
-    found: dict[int, tuple[str, str]] = {}
-    asked = sorted(version_ids)
+async def names_of_needed(
+    connection: AsyncConnection, keys: Collection[VersionKey]
+) -> dict[VersionKey, tuple[str, str]]:
+    """Those of these versions whose bytes are needed -> tenant's slug and name (``pricing@3``)."""
+    found: dict[VersionKey, tuple[str, str]] = {}
+    wanted = {(key.version_id, key.digest): key for key in keys}
+    asked = sorted(key.version_id for key in keys)
     for start in range(0, len(asked), _AT_ONCE):
         statement = (
-            select(versions.c.id, tenants.c.slug, adapters.c.slug, versions.c.number)
+            select(versions.c.id, versions.c.digest, tenants.c.slug, adapters.c.slug, versions.c.number)
             .join_from(versions, adapters, versions.c.adapter_id == adapters.c.id)
             .join(tenants, adapters.c.tenant_id == tenants.c.id)
             .where(_NEEDED, versions.c.id.in_(asked[start : start + _AT_ONCE]))
         )
-        for identity, tenant, adapter, number in await connection.execute(statement):
-            found[identity] = (tenant, f"{adapter}@{number}")
+        for identity, digest, tenant, adapter, number in await connection.execute(statement):
+            if key := wanted.get((identity, digest)):
+                found[key] = (tenant, f"{adapter}@{number}")
     return found
 
 

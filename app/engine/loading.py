@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -18,6 +19,12 @@ from app.engine.transfer import Transfers
 from app.errors import AdapterLoadFailed, EngineUnavailable
 from app.observability.tracing import stage
 from app.scheduling.ticket import Ticket
+
+logger = logging.getLogger(__name__)
+
+#: Ids whose bytes are remembered before those that are not held are forgotten.
+_MOST_DIGESTS = 10_000
+_DISPLACE_POLL_S = 0.02
 
 
 class LoadedLease:
@@ -72,6 +79,8 @@ class AdapterLoader:
         #: it is out.
         self._changes = asyncio.Lock()
         self._closed = False
+        #: Digest of the bytes that an id stands for here, of all ids that are held and some that were.
+        self._digests: dict[int, str] = {}
         self._numbers = itertools.count(1)
 
     async def enter(self, ticket: Ticket) -> LoadedLease:
@@ -95,7 +104,10 @@ class AdapterLoader:
             adapters.errors.StorageError: the version's bytes could not be had.
         """
         self._queue.check_open()
-        came, cold = time.monotonic(), key.version_id not in self.slots
+        came = time.monotonic()
+        async with before_deadline(ticket, "its adapter"):
+            await self._displace(key)
+        cold = key.version_id not in self.slots
         self.host.hold(key, ticket.tenant)
         try:
             await self._enter(ticket)
@@ -112,6 +124,11 @@ class AdapterLoader:
         Raises: as :meth:`lease`.
         """
         (await self.lease(self.ticket("load", key), key)).release()
+
+    def prefetch(self, key: VersionKey) -> None:
+        """Bring a version into host memory if nobody has to go for it."""
+        if self._identify(key):
+            self.host.prefetch(key)
 
     def ticket(self, purpose: str, key: VersionKey) -> Ticket:
         """The server's own request for a version, which takes no place in the batch."""
@@ -145,6 +162,30 @@ class AdapterLoader:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.host.close()
+
+    def _identify(self, key: VersionKey) -> bool:
+        """Note which bytes the id stands for; False: others are held under it."""
+        known = self._digests.get(key.version_id, key.digest)
+        if known != key.digest and self.holds(key.version_id):
+            return False
+        if len(self._digests) >= _MOST_DIGESTS:
+            self._digests = {number: digest for number, digest in self._digests.items() if self.holds(number)}
+        self._digests[key.version_id] = key.digest
+        return True
+
+    async def _displace(self, key: VersionKey) -> None:
+        """Drop other bytes that are held under the version's id, and return once none are left.
+
+        Ids are never reused, but for a database that is restored under a running server.
+        """
+        if self._identify(key):
+            return
+        logger.warning("version %s has the id of other bytes in the engine, which are dropped", key.lora_name)
+        while not self._identify(key):
+            await self.unload(key.version_id)
+            # Requests that run on them end first.
+            await asyncio.sleep(_DISPLACE_POLL_S)
+            self._queue.check_open()
 
     async def _enter(self, ticket: Ticket) -> None:
         try:

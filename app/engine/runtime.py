@@ -98,7 +98,7 @@ class VllmEngine:
 
     def prefetch(self, key: VersionKey) -> None:
         if life := self._supervisor.current:
-            life.loader.host.prefetch(key)
+            life.loader.prefetch(key)
 
     async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         return self._supervisor.life.instance.token_texts(token_ids)
@@ -121,11 +121,20 @@ class VllmEngine:
     def was_finite(self, request_id: str) -> bool:
         return self._log.was_finite(request_id)
 
+    def _forget_namesake(self, life: EngineLife, key: VersionKey) -> None:
+        """Hold on no longer to other bytes under the version's id, as after a restored database."""
+        held = (self._standing.pins.get(key.version_id), self._standing.preloads.get(key.version_id))
+        if any(other is not None and other.digest != key.digest for other in held):
+            self._standing.forget(key.version_id)
+            life.pins.unpin(key.version_id)
+
     async def preload(self, key: VersionKey) -> None:
+        self._forget_namesake(self._supervisor.life, key)
         await self._supervisor.life.loader.load(key)
         self._standing.preloads[key.version_id] = key
 
     async def pin(self, key: VersionKey) -> None:
+        self._forget_namesake(self._supervisor.life, key)
         await self._supervisor.life.pins.pin(key)
         self._standing.pins[key.version_id] = key
 
@@ -160,6 +169,7 @@ class VllmEngine:
         life = self._supervisor.life
         wanted, came = ticket(request), time.monotonic()
         if request.adapter:
+            self._forget_namesake(life, request.adapter)
             lease = await life.loader.lease(wanted, request.adapter)
         else:
             lease = await life.loader.enter(wanted)

@@ -32,7 +32,7 @@ class LostBytes:
 
     def __init__(self, database: Database, store: BlobStore, cache: DiskCache, *, clock: Clock = utc_now) -> None:
         self._database, self._store, self._cache, self._clock = database, store, cache, clock
-        self._reported: dict[int, datetime] = {}
+        self._reported: dict[VersionKey, datetime] = {}
         self._looks = 0
 
     def counts(self) -> dict[str, int]:
@@ -48,12 +48,12 @@ class LostBytes:
             RegistryUnavailable, StoreUnavailable: the next call goes on.
         """
         lost = self._cache.lost
-        still = {one.key.version_id for one in lost}
+        still = {one.key for one in lost}
         quiet_since = self._clock() - _QUIET
-        self._reported = {number: at for number, at in self._reported.items() if number in still or at > quiet_since}
+        self._reported = {key: at for key, at in self._reported.items() if key in still or at > quiet_since}
         if not lost:
             return
-        await self._report([one for one in lost if one.key.version_id not in self._reported])
+        await self._report([one for one in lost if one.key not in self._reported])
         start = self._looks * _AT_ONCE % len(lost)
         self._looks += 1
         for one in (*lost[start:], *lost[:start])[:_AT_ONCE]:
@@ -65,10 +65,10 @@ class LostBytes:
             return
         now = self._clock()
         async with self._database.write() as connection:
-            needed = await names_of_needed(connection, [one.key.version_id for one in lost])
+            needed = await names_of_needed(connection, [one.key for one in lost])
             for one in lost:
-                if one.key.version_id in needed:
-                    tenant, name = needed[one.key.version_id]
+                if one.key in needed:
+                    tenant, name = needed[one.key]
                     await audit.record(
                         connection,
                         at=now,
@@ -79,11 +79,11 @@ class LostBytes:
                         after={"digest": one.key.digest},
                     )
         for one in lost:
-            if one.key.version_id not in needed:
+            if one.key not in needed:
                 self._cache.forget_failure(one.key)  # deleted meanwhile
                 continue
-            self._reported[one.key.version_id] = now
-            tenant, name = needed[one.key.version_id]
+            self._reported[one.key] = now
+            tenant, name = needed[one.key]
             if one.missing:
                 logger.error("the store has lost the bytes of %s of %s: push the same files again", name, tenant)
             else:

@@ -38,6 +38,7 @@ class Workers:
         unreadable, uncopyable: versions that fail at either step.
         may_stage: no staging ends while it is clear.
         copying: versions half copied, with the pieces that are there.
+        digests: digest of the bytes that were last staged under each id.
         pieces: calls that a copy into a slot takes.
         dead: whether it can do nothing any more.
     """
@@ -48,6 +49,7 @@ class Workers:
         self.named: set[int] = set()
         self.stagings: list[int] = []
         self.places: list[int] = []
+        self.digests: dict[int, str] = {}
         self.unreadable: set[int] = set()
         self.uncopyable: set[int] = set()
         self.may_stage = asyncio.Event()
@@ -75,6 +77,7 @@ class Workers:
         assert version_id not in self._under_way
         self.stagings.append(version_id)
         self._under_way[version_id] = Path(path)
+        self.digests[version_id] = Path(path).name
 
     def finished(self) -> list[tuple[int, int, str]]:
         if not self.may_stage.is_set():

@@ -2,11 +2,14 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 
 from adapters.cache import DiskCache
 from adapters.errors import BlobNotFound
+from adapters.identity import VersionKey
+from app.engine import loading
 from app.engine.base import EngineEvent
 from app.engine.loading import AdapterLoader
 from app.engine.transfer import Transfers
@@ -392,3 +395,96 @@ async def test_a_version_on_this_disk_is_staged_although_every_thread_is_taken(
         await asyncio.gather(*taken)
         files.release()
     assert workers.staged == {1}
+
+
+@pytest.fixture
+def namesakes(version: Versions) -> tuple[VersionKey, VersionKey]:
+    """Two versions with the same id, as before and after a database was restored."""
+    return version(1), replace(version(2), version_id=1)
+
+
+@pytest.mark.parametrize("where", ["slot", "host", "disk"])
+async def test_other_bytes_under_an_id_are_dropped(
+    desk: Desk, workers: Workers, version: Versions, namesakes: tuple[VersionKey, VersionKey], where: str
+) -> None:
+    before, after = namesakes
+    for number, key in enumerate((before, after, before, after)):
+        lease = await desk.lease(f"r{number}", key)
+        assert workers.digests[1] == key.digest
+        assert 1 in workers.named
+        lease.release()
+        if where != "slot":
+            # Others take its slot, or its place in host memory too.
+            for other in (11, 12) if where == "host" else (11, 12, 13, 14, 15):
+                (await desk.lease(f"r{number} {other}", version(other))).release()
+    assert desk.loader.host.residency.used <= desk.loader.host.residency.capacity
+    assert not desk.loader.host.residency.leases(1)
+    assert workers.places.count(1) == 4
+
+
+async def test_other_bytes_under_an_id_wait_for_requests_that_run(
+    desk: Desk, workers: Workers, namesakes: tuple[VersionKey, VersionKey]
+) -> None:
+    before, after = namesakes
+    running = await desk.lease("running", before)
+    later = [asyncio.create_task(desk.lease(f"later {number}", after)) for number in range(3)]
+    await asyncio.wait(later, timeout=0.2)
+    assert not any(task.done() for task in later)
+    assert workers.digests[1] == before.digest
+    running.release()
+    for task in later:
+        (await task).release()
+    assert workers.digests[1] == after.digest
+    assert workers.stagings == [1, 1]
+
+
+async def test_other_bytes_under_an_id_wait_for_those_on_their_way(
+    desk: Desk, workers: Workers, namesakes: tuple[VersionKey, VersionKey]
+) -> None:
+    before, after = namesakes
+    workers.may_stage.clear()
+    first = asyncio.create_task(desk.lease("first", before))
+    await until(lambda: workers.stagings)
+    second = asyncio.create_task(desk.lease("second", after))
+    await asyncio.sleep(0)
+    workers.may_stage.set()
+    lease = await first
+    assert workers.digests[1] == before.digest
+    lease.release()
+    (await second).release()
+    assert workers.digests[1] == after.digest
+
+
+async def test_other_bytes_under_an_id_are_not_prefetched_over_those_in_use(
+    desk: Desk, workers: Workers, namesakes: tuple[VersionKey, VersionKey]
+) -> None:
+    before, after = namesakes
+    running = await desk.lease("running", before)
+    desk.loader.prefetch(after)
+    running.release()
+    (await desk.lease("again", before)).release()
+    assert (workers.stagings, workers.digests[1]) == ([1], before.digest)
+
+
+async def test_who_waits_for_other_bytes_to_go_is_refused_at_its_deadline_and_by_a_dead_engine(
+    desk: Desk, namesakes: tuple[VersionKey, VersionKey]
+) -> None:
+    before, after = namesakes
+    running = await desk.lease("running", before)
+    with pytest.raises(Busy):
+        await desk.lease("hurried", after, deadline_s=0.05)
+    patient = asyncio.create_task(desk.lease("patient", after))
+    await asyncio.sleep(0)
+    await desk.loader.close()
+    with pytest.raises(EngineUnavailable):
+        await patient
+    running.release()
+
+
+async def test_ids_are_not_remembered_without_end(
+    desk: Desk, version: Versions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "_MOST_DIGESTS", 20)
+    for number in range(1, 60):
+        (await desk.lease(f"r{number}", version(number))).release()
+        assert len(desk.loader._digests) <= 20

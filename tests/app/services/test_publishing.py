@@ -34,6 +34,7 @@ from app.services.options import PublishOptions
 from app.services.prompts.chat import ChatPrompts
 from app.services.publishing import Published, PublishingService
 from app.services.spool import SpooledFile, Upload
+from app.services.store_owner import StoreOwner
 from app.services.tenants import TenantService
 from app.services.trials import TrialService
 from app.services.uploads.sweeper import UploadSweeper
@@ -124,6 +125,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     worker = DeletionWorker(database, engine, cache, blobs, readers, NODE)
     nodes = NodeService(database, NODE, "here")
     await nodes.register()
+    await StoreOwner(database, store).ensure()
     trials = TrialService(database, engine, readers, lambda: None)
     prompts = ChatPrompts(settings, {})
     publishing = PublishingService(database, store, base, settings, trials, prompts, blobs)
