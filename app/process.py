@@ -126,7 +126,7 @@ class Process:
             "database": self.database.check_serving,
             "store": self._check_store,
         }
-        return Readiness(checks)
+        return Readiness(checks, limitations={"database": lambda: self.database.troubles.changes})
 
     async def _check_store(self) -> None:
         await asyncio.to_thread(self.store.check)

@@ -17,7 +17,9 @@ class Live(BaseModel):
 
 
 class Ready(BaseModel):
-    status: Literal["ready", "not_ready"]
+    """``degraded``: inference goes on, and ``checks`` says what does not."""
+
+    status: Literal["ready", "degraded", "not_ready"]
     checks: dict[str, str]
 
 
@@ -33,9 +35,10 @@ async def live() -> Live:
 )
 async def ready(process: ProcessDep, response: Response) -> Ready:
     problems = await process.readiness.problems()
-    checks = {name: problem or "ok" for name, problem in problems.items()}
+    limitations = process.readiness.limitations
+    checks = {name: problem or limitations.get(name, "ok") for name, problem in problems.items()}
     if not any(problems.values()):
-        return Ready(status="ready", checks=checks)
+        return Ready(status="degraded" if limitations else "ready", checks=checks)
     response.status_code = 503
     response.headers["retry-after"] = _RETRY_AFTER_S
     return Ready(status="not_ready", checks=checks)

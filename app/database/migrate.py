@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, select
 from sqlalchemy.exc import OperationalError
 
 from app.database.tables import installation
+from app.database.troubles import Cause, cause_of, unavailable
 from app.database.urls import SQLITE_BUSY_MS, parse_url, place
 from app.errors import RegistryUnavailable
 
@@ -137,6 +138,8 @@ def _told(url: str) -> Iterator[None]:
     try:
         yield
     except OperationalError as error:
+        if (cause := cause_of(error.orig)) is not Cause.NO_ANSWER:
+            raise unavailable(cause) from error
         where, (reason, *_) = place(parse_url(url)), str(error.orig).strip().splitlines() or ["it gives no reason"]
         raise RegistryUnavailable(f"the registry's database at {where} does not answer: {reason}") from error
 

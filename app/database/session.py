@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from app.database.migrate import earlier_revisions, head_revision, newer_than_this_release, oldest_revision
 from app.database.revision import RegistryRevision, Revision
+from app.database.troubles import Troubles
 from app.database.urls import SQLITE_BUSY_MS, parse_url
 from app.errors import RegistryUnavailable
 
@@ -43,6 +44,8 @@ class Database:
         #: Whether several servers may use it, with locks on rows.
         self.is_postgresql = parsed.get_backend_name() == "postgresql"
         self._head, self._earlier = head_revision(), earlier_revisions()
+        #: Why statements failed.
+        self.troubles = Troubles()
         self._revision = RegistryRevision(url)
         self._lookups = _SqliteLookups(parsed) if parsed.get_backend_name() == "sqlite" else None
 
@@ -62,10 +65,10 @@ class Database:
         Raises:
             RegistryUnavailable: the database does not answer, or on PostgreSQL not within ten seconds.
         """
-        with _translated():
+        with self._translated():
             if self._lookups is not None:
                 return await self._lookups.run(work)
-            return await _within(_LOOKUP_S, self._look_up(work))
+            return await self._within(_LOOKUP_S, self._look_up(work))
 
     async def _look_up(self, work: Callable[[Connection], T]) -> T:
         async with self._reader.connect() as connection:
@@ -78,7 +81,7 @@ class Database:
         Raises:
             RegistryUnavailable: the database does not answer.
         """
-        with _translated():
+        with self._translated():
             async with self._reader.connect() as connection:
                 yield connection
 
@@ -93,9 +96,41 @@ class Database:
             RegistryUnavailable: the database does not answer.
             sqlalchemy.exc.IntegrityError: a constraint refused a row; the transaction is over.
         """
-        with _translated():
+        with self._translated():
             async with self._writer.begin() as connection:
                 yield connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except PoolTimeout as error:
+            raise self.troubles.note(error) from error
+        except (OperationalError, InterfaceError) as error:
+            raise self.troubles.note(error.orig) from error
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+            raise self.troubles.note(error.orig) from error
+
+    async def _within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
+        """The result of ``work``, unless it takes longer.
+
+        :func:`asyncio.timeout` would wait until the driver has cancelled its query, for ever if the server is silent.
+
+        Raises:
+            RegistryUnavailable: it took longer; its connection comes back when the server says something, or is gone.
+        """
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait({task}, timeout=seconds)
+            if not task.done():
+                raise self.troubles.note(None)
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                task.add_done_callback(_read)
 
     async def check(self) -> str | None:
         """Prove that the database answers and that this release can use its schema; the schema's revision.
@@ -168,42 +203,6 @@ class _SqliteLookups:
     def _work(self, work: Callable[[Connection], T]) -> T:
         with self._engine.connect() as connection:
             return work(connection)
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except (OperationalError, InterfaceError, PoolTimeout) as error:
-        raise _unavailable() from error
-    except DBAPIError as error:
-        if not error.connection_invalidated:
-            raise
-        raise _unavailable() from error
-
-
-def _unavailable() -> RegistryUnavailable:
-    return RegistryUnavailable("the registry's database does not answer", retry_after=1)
-
-
-async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """The result of ``work``, unless it takes longer.
-
-    :func:`asyncio.timeout` would wait until the driver has cancelled its query, for ever if the server is silent.
-
-    Raises:
-        RegistryUnavailable: it took longer; its connection comes back when the server says something, or is gone.
-    """
-    task = asyncio.create_task(work)
-    try:
-        await asyncio.wait({task}, timeout=seconds)
-        if not task.done():
-            raise _unavailable()
-        return task.result()
-    finally:
-        if not task.done():
-            task.cancel()
-            task.add_done_callback(_read)
 
 
 def _read(task: "asyncio.Task[Any]") -> None:

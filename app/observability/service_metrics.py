@@ -28,6 +28,7 @@ class ServiceMetrics:
             refused=dict(process.limits.refused),
             ready={part: problem is None for part, problem in process.readiness.last.items()},
             succeeded={work.name: work.succeeded_at for work in self._works},
+            database_failures={cause.value: count for cause, count in process.database.troubles.counts.items()},
             lost_bytes=process.lost_bytes.counts(),
             audit_intact=process.audit.intact,
             queue=process.settings.queue,
@@ -41,6 +42,7 @@ class _Now(Collector):
     refused: Mapping[str, int]
     ready: Mapping[str, bool]
     succeeded: Mapping[str, float]
+    database_failures: Mapping[str, int]
     lost_bytes: Mapping[str, int]
     audit_intact: bool
     queue: QueueSettings
@@ -49,12 +51,8 @@ class _Now(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Blocks for as long as the disk takes to say how full it is."""
-        refused = CounterMetricFamily(
-            "tenora_limit_refusals", "Requests refused by a tenant's or key's limit", labels=("limit",)
-        )
-        for limit, count in self.refused.items():
-            refused.add_metric((limit,), count)
-        yield refused
+        yield _counted("tenora_limit_refusals", "Requests refused by a tenant's or key's limit", "limit", self.refused)
+        yield _counted("tenora_database_failures", "Database statements that failed", "cause", self.database_failures)
         yield _labelled("tenora_ready", "Whether a part answered when it was last asked", "part", self.ready)
         yield _labelled(
             "tenora_work_succeeded_timestamp_seconds", "When repeated work last ended well", "work", self.succeeded
@@ -76,6 +74,13 @@ class _Now(Collector):
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value)
+
+
+def _counted(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=(label,))
+    for value, number in values.items():
+        family.add_metric((value,), number)
+    return family
 
 
 def _labelled(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:

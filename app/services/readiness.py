@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 
 from adapters.errors import AdapterError, ForeignStore
 from app.errors import TenoraError
@@ -26,10 +27,18 @@ class Readiness:
     """The probes by name; each raises if its part cannot serve.
 
     Args:
+        limitations: for a part that answers, what it cannot do just now, in words for anyone, or None.
         clock: seconds, monotonic.
     """
 
-    def __init__(self, probes: Mapping[str, Probe], *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        probes: Mapping[str, Probe],
+        *,
+        limitations: Mapping[str, Callable[[], str | None]] = MappingProxyType({}),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limitations = limitations
         self._parts = {name: _Part(name, probe) for name, probe in probes.items()}
         self._clock = clock
         self._asking = asyncio.Lock()
@@ -40,6 +49,11 @@ class Readiness:
     def leave(self) -> None:
         """From now on this server is not ready, and soon it is gone."""
         self.leaving = True
+
+    @property
+    def limitations(self) -> Mapping[str, str]:
+        """What parts that answer cannot do just now: inference goes on without it."""
+        return {part: words for part, limitation in self._limitations.items() if (words := limitation())}
 
     @property
     def last(self) -> Mapping[str, str | None]:

@@ -1,10 +1,16 @@
 """The application's beginning and end."""
 
 import asyncio
+import itertools
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import event
+from sqlalchemy.pool import Pool
 
 from app.main import create_app
 from app.settings import Settings
@@ -88,3 +94,47 @@ def test_a_server_starts_although_its_store_does_not_answer(
     with live_server(create_app(settings, engine=NoEngine())) as url:
         answer = httpx.get(f"{url}/health/ready", trust_env=False, timeout=30)
     assert (answer.status_code, answer.json()["checks"]["store"]) == (503, "does not answer")
+
+
+@pytest.fixture
+def little_room() -> Iterator[None]:
+    """SQLite databases that grow by a few pages and no further, as on a full disk."""
+
+    def limit(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA page_count")
+        cursor.execute(f"PRAGMA max_page_count={cursor.fetchone()[0] + 16}")
+        cursor.close()
+
+    event.listen(Pool, "connect", limit)
+    yield
+    event.remove(Pool, "connect", limit)
+
+
+def test_a_full_database_is_named_wherever_somebody_looks(
+    settings: Settings, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+) -> None:
+    key = asyncio.run(set_up(settings))
+    request.getfixturevalue("little_room")
+    headers = {"authorization": f"Bearer {key}"}
+    with (
+        live_server(create_app(settings, engine=NoEngine())) as url,
+        httpx.Client(base_url=url, headers=headers, trust_env=False) as client,
+    ):
+        assert client.get("/health/ready").json()["status"] == "ready"
+        for number in itertools.count():
+            answer = client.post("/admin/tenants", json={"slug": f"unit-{number}", "name": "x" * 100})
+            if answer.status_code != 201:
+                break
+        ready, metrics = client.get("/health/ready"), client.get("/metrics").text
+        assert client.get("/admin/tenants").status_code == 200
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "registry_unavailable")
+    assert "has no room left" in answer.json()["error"]["message"]
+    # Inference goes on, so a proxy must not take the server away.
+    assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
+    assert ready.json()["checks"]["database"] == "its disk is full, so that it takes no changes"
+    assert "database or disk is full" in caplog.text
+    failures = re.search(r'^tenora_database_failures_total\{cause="disk_full"\} (.*)$', metrics, re.MULTILINE)
+    assert failures is not None
+    assert float(failures[1]) >= 1
+    assert str(settings.home) not in answer.text + ready.text

@@ -1,0 +1,126 @@
+"""Why the registry's database refuses: the cause by its error code, counted, logged, and kept for readiness."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from sqlite3 import SQLITE_BUSY, SQLITE_FULL, SQLITE_LOCKED, SQLITE_READONLY
+
+from app.errors import RegistryUnavailable
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for which a cause counts as present after it was last seen. Every server writes a sign of life more often.
+RECENT_S = 30.0
+#: Seconds between two lines in the log about one cause.
+_LOGGED_EVERY_S = 60.0
+_LONGEST = 200
+
+
+class Cause(StrEnum):
+    """Why a statement failed."""
+
+    DISK_FULL = "disk_full"
+    READ_ONLY = "read_only"
+    TOO_MANY_CONNECTIONS = "too_many_connections"
+    LOCKED = "locked"
+    NO_ANSWER = "no_answer"
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """For readiness, after "database:", and for clients."""
+
+    state: str
+    message: str
+
+
+_WORDS = {
+    Cause.DISK_FULL: _Words(
+        "its disk is full, so that it takes no changes",
+        "The registry's database has no room left, so nothing can be changed. Ask the platform team to give it room.",
+    ),
+    Cause.READ_ONLY: _Words(
+        "is read-only, so that it takes no changes",
+        "The registry's database is read-only, so nothing can be changed. Try again later.",
+    ),
+    Cause.TOO_MANY_CONNECTIONS: _Words(
+        "has no connection left for this server",
+        "The registry's database has no connection left for this server. Try again in a moment.",
+    ),
+    Cause.LOCKED: _Words(
+        "is locked by another process", "The registry's database is locked by another process. Try again in a moment."
+    ),
+    Cause.NO_ANSWER: _Words("does not answer", "the registry's database does not answer"),
+}
+_SQLSTATES = {"53100": Cause.DISK_FULL, "25006": Cause.READ_ONLY, "53300": Cause.TOO_MANY_CONNECTIONS}
+_SQLITE_CODES = {
+    SQLITE_FULL: Cause.DISK_FULL,
+    SQLITE_READONLY: Cause.READ_ONLY,
+    SQLITE_BUSY: Cause.LOCKED,
+    SQLITE_LOCKED: Cause.LOCKED,
+}
+#: A refused connection has no SQLSTATE in libpq, only PostgreSQL's words (53300).
+_NO_CONNECTION = ("too many clients", "remaining connection slots", "too many connections")
+
+
+class Troubles:
+    """What went wrong with one database.
+
+    Attributes:
+        counts: failed statements by cause, since the process began.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.counts: Counter[Cause] = Counter(dict.fromkeys(Cause, 0))
+        self._clock = clock
+        self._seen: dict[Cause, float] = {}
+        self._logged: dict[Cause, float] = {}
+
+    def note(self, error: BaseException | None) -> RegistryUnavailable:
+        """Count a failure and log its cause; returns what callers are told.
+
+        Args:
+            error: the driver's; None: there was no answer in time.
+        """
+        cause, now = cause_of(error), self._clock()
+        self.counts[cause] += 1
+        self._seen[cause] = now
+        if now - self._logged.get(cause, float("-inf")) >= _LOGGED_EVERY_S:
+            self._logged[cause] = now
+            logger.warning("the registry's database %s: %s", _WORDS[cause].state, _first_line(error))
+        return unavailable(cause)
+
+    @property
+    def changes(self) -> str | None:
+        """Why the database took no changes a moment ago, in words; None: it did, or nothing was to be changed."""
+        limit = self._clock() - RECENT_S
+        for cause in (Cause.DISK_FULL, Cause.READ_ONLY):
+            if self._seen.get(cause, float("-inf")) > limit:
+                return _WORDS[cause].state
+        return None
+
+
+def unavailable(cause: Cause) -> RegistryUnavailable:
+    """What clients are told of a cause."""
+    return RegistryUnavailable(_WORDS[cause].message, retry_after=1)
+
+
+def cause_of(error: BaseException | None) -> Cause:
+    """The cause behind a driver's error, by PostgreSQL's SQLSTATE or SQLite's result code."""
+    sqlstate, code = getattr(error, "sqlstate", None), getattr(error, "sqlite_errorcode", None)
+    if sqlstate in _SQLSTATES:
+        return _SQLSTATES[sqlstate]
+    if isinstance(code, int):
+        # The low byte is the kind, what is above it the detail.
+        return _SQLITE_CODES.get(code & 0xFF, Cause.NO_ANSWER)
+    if sqlstate is None and any(words in str(error) for words in _NO_CONNECTION):
+        return Cause.TOO_MANY_CONNECTIONS
+    return Cause.NO_ANSWER
+
+
+def _first_line(error: BaseException | None) -> str:
+    lines = str(error).splitlines() if error is not None else []
+    return lines[0][:_LONGEST] if lines else "no answer in time"
