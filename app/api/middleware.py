@@ -42,6 +42,9 @@ _MULTIPART_BYTES = 64 * 1024 + OPTIONS_BYTES
 #: a stream of events would pass each of them for every token.
 SEND_BODY = "send_body"
 
+#: Where a request's state keeps the error that it is answered with unseen: its connection had no place.
+REFUSED = "refused"
+
 #: A server on its way out asks for no further request on the connection, so that none arrives as it closes it.
 _CLOSE = (b"connection", b"close")
 
@@ -115,6 +118,9 @@ class _Exchange:
         if self._scope["path"].endswith("\n"):
             # Starlette would take it for the path without, which all that looks at paths does not.
             return HTTPException(HTTPStatus.NOT_FOUND)
+        refused: Exception | None = self._scope["state"].get(REFUSED)
+        if refused is not None:
+            return refused
         length = 0
         for name, value in self._scope["headers"]:
             if name == b"content-length":

@@ -1,29 +1,59 @@
-"""Uvicorn's HTTP protocol with an end to every wait for a client.
+"""Uvicorn's HTTP protocol with bounds on what a client may take and keep waiting.
 
-Uvicorn bounds neither a request's head nor the time that it takes, and waits for ever for the rest of a body and for a
-reader who does not read. One client could fill memory with a header, or hold connections, requests and what these
-hold without sending or reading a byte.
+Uvicorn bounds no head, no trailer and no pipeline, waits for ever for a body and for a reader, and takes a body that
+comes with ``Upgrade`` for a request. Each of these is corrected here. When connections run low, those that wait for
+their clients are closed.
 """
 
 import asyncio
+import heapq
 import json
-from collections.abc import Callable
+import logging
+import resource
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.errors import openai_body, problem_of
+from app.api.middleware import REFUSED
 from app.errors import Busy, TenoraError, TooLarge
 from app.settings import LimitSettings
+
+logger = logging.getLogger(__name__)
 
 #: The application's own patience with an upload ends first, and has words for it.
 _SLACK_S = 5
 _RETRY_AFTER_S = 5
 #: Of a connection's life, until its first request is there.
 _FIRST_S = 3
+#: Headers of one request; browsers and clients send about 20.
+_HEADERS = 256
+#: Requests that may wait behind one on the same connection.
+_PIPELINED = 8
+#: Bytes of chunk framing that each byte of a body pays for: a chunk of one byte has five.
+_FRAMING_PER_BYTE = 16
+#: After an answer to an unfinished request: how long, and how much of it, is read and dropped before the connection
+#: is closed. A client that still writes would otherwise lose the answer.
+_LINGER_S, _LINGER_BYTES = 1, 512 * 1024
+#: Connections that only requests for health, metrics and administration may use.
+_KEPT = 64
+_KEPT_PATHS = ("/health", "/metrics", "/admin/")
+#: Files that the process needs besides its connections.
+_OTHER_FILES = 1024
+
+
+class _Overlong(Exception):
+    """Raised in a parser's callback: the head is beyond its bounds."""
+
+
+class _Unreadable(Exception):
+    """Raised in a parser's callback: the request is one that this server does not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +62,14 @@ class Bounds:
 
     Attributes:
         connections: open at the same time.
+        kept: of these, the last ones are for health, metrics and administration.
         head_bytes, head_s: of a request's line and headers, and until they are there.
         body_s: for a body's next bytes.
         unread_s: that an answer may wait for its reader.
     """
 
     connections: int
+    kept: int
     head_bytes: int
     head_s: float
     body_s: float
@@ -47,48 +79,162 @@ class Bounds:
     def of(cls, limits: LimitSettings) -> "Bounds":
         return cls(
             limits.connections,
+            min(_KEPT, limits.connections // 8),
             limits.header_bytes,
             limits.header_seconds,
             limits.upload_idle_seconds + _SLACK_S,
             limits.unread_seconds,
         )
 
+    @property
+    def shared(self) -> int:
+        """Connections for requests of every kind."""
+        return self.connections - self.kept
+
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection; whoever runs the server calls :meth:`sweep` every few seconds."""
+    """One connection; the server calls :meth:`sweep` every few seconds.
+
+    Attributes:
+        heard: when the client last did what is waited for, or got its answer.
+    """
 
     def __init__(self, *arguments: Any, bounds: Bounds, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._bounds = bounds
-        self._in_head, self._head_bytes = True, 0
-        #: When the client last did what is waited for.
-        self._heard = self.loop.time()
+        self._in_head = True
+        #: Bytes of heads, chunk framing and trailers that no body has paid for.
+        self._framing = 0
+        #: Nothing that still comes is read.
+        self._deaf, self._dropped = False, 0
+        #: What the request in the parser said of the connection.
+        self._stays_open = True
+        #: The request that is being answered.
+        self._answered: RequestResponseCycle | None = None
+        #: Beyond the connections for requests of every kind.
+        self._extra = False
+        self.heard = self.loop.time()
         self._unread_since: float | None = None
+
+    @property
+    def address(self) -> str:
+        """The peer's address."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Since when only the client is waited for; None while it is being answered."""
+        if self._unread_since is not None:
+            return self._unread_since
+        cycle = self._answered
+        if cycle is None or cycle.response_complete or (cycle.more_body and not self.flow.read_paused):
+            return self.heard
+        return None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if len(self.connections) <= self._bounds.shared:
+            return
+        _close_idle(self._others(), max(1, self._bounds.shared // _KEPT))
+        self._extra = len(self.connections) > self._bounds.shared
         if len(self.connections) > self._bounds.connections:
-            error = Busy(f"{self._bounds.connections} connections are open already", retry_after=_RETRY_AFTER_S)
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, error)
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, self._no_place())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.pipeline.clear()
+        if self._answered is not None:
+            _hang_up(self._answered)
 
     def data_received(self, data: bytes) -> None:
-        if not self._in_head or not self._head_bytes:
+        if self._deaf:
+            self._dropped += len(data)
+            if self._dropped > _LINGER_BYTES:
+                self.transport.abort()
+            return
+        self._unset_keepalive_if_required()
+        if not self._in_head or not self._framing:
             # The bytes of a head do not lengthen its time.
-            self._heard = self.loop.time()
+            self.heard = self.loop.time()
+        self._framing += len(data)
+        self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            plain = self._plain_head()
+            # The old parser reads nothing more if the head has "Connection: close".
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self._read(plain + data[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            overlong = isinstance(error.__context__, _Overlong)
+            self._give_up(self._refuse_head if overlong else self._refuse_bytes)
+        else:
+            if self._framing > self._bounds.head_bytes:
+                self._give_up(self._refuse_head)
+
+    def _plain_head(self) -> bytes:
+        """Write the head again without its Upgrade: the parser reads no body behind one."""
+        version = self.parser.get_http_version().encode()
+        kept = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"".join((b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version), *kept, b"\r\n"))
+
+    def on_message_begin(self) -> None:
+        if len(self.pipeline) >= _PIPELINED:
+            raise _Unreadable
+        super().on_message_begin()
+        self._in_head = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers are dropped. Uvicorn would add them to the headers of the request that is being answered.
         if self._in_head:
-            self._head_bytes += len(data)
-        super().data_received(data)
-        if self._in_head and self._head_bytes > self._bounds.head_bytes:
-            error = TooLarge(f"headers: found more, allowed {self._bounds.head_bytes} bytes", param="headers")
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, error)
+            super().on_header(name, value)
+            if len(self.headers) > _HEADERS:
+                raise _Overlong
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._head_bytes = False, 0
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > self._bounds.head_bytes:
+            raise _Overlong
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise _Unreadable
+            return
+        self._in_head, self._framing = False, 0
         super().on_headers_complete()
+        # An answer that comes before the rest of its request closes the connection, and says so.
+        cycle = self.cycle
+        self._stays_open, cycle.keep_alive = cycle.keep_alive, False
+        cycle.transport = _Lingering(self.transport, self._linger)  # type: ignore[assignment]
+
+    def on_body(self, body: bytes) -> None:
+        self._framing = max(0, self._framing - _FRAMING_PER_BYTE * len(body))
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         super().on_message_complete()
-        self._in_head = True
+        self._in_head, self._framing = True, 0
+        self.cycle.transport = self.transport
+        if not self.cycle.response_started:
+            self.cycle.keep_alive = self._stays_open
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        if self._extra:
+            self._extra = len(self.connections) > self._bounds.shared
+            if self._extra and not cycle.scope["path"].startswith(_KEPT_PATHS):
+                cycle.scope["state"][REFUSED] = self._no_place()
+                self._stays_open = cycle.keep_alive = False
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        self.heard = self.loop.time()
+        super().on_response_complete()
+        if self._deaf:
+            self._unset_keepalive_if_required()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -100,6 +246,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Uvicorn's, but a connection that has just come may bring its request yet: we still took some when it came."""
+        self._stays_open = False
         if self.cycle is None and not self.transport.is_closing():
             self.loop.call_later(_FIRST_S, super().shutdown)
         else:
@@ -111,13 +258,56 @@ class BoundedProtocol(HttpToolsProtocol):
             if now - self._unread_since > self._bounds.unread_s:
                 self.transport.abort()
             return
-        waited = now - self._heard
+        waited = now - self.heard
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering:
             if self.cycle.more_body and not self.flow.read_paused and waited > self._bounds.body_s:
                 self.transport.abort()
         elif self.timeout_keep_alive_task is None and waited > self._bounds.head_s:
             self.transport.close()
+
+    def drop(self) -> None:
+        """Close the connection in favour of another one."""
+        # Uvicorn only learns of it a moment later, when more may have come.
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _others(self) -> Iterable["BoundedProtocol"]:
+        return [one for one in self.connections if isinstance(one, BoundedProtocol) and one is not self]
+
+    def _give_up(self, refuse: Callable[[], None]) -> None:
+        """Read no further. Answers that are due go out; ``refuse`` is called if there is none, as one request has one.
+
+        The connection is closed in any case.
+        """
+        self._deaf = True
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            refuse()
+        elif not cycle.more_body:
+            cycle.keep_alive = False
+        elif cycle is not self._answered:
+            self.pipeline.popleft()
+            due = self.pipeline[0][0] if self.pipeline else self._answered
+            if due is not None:
+                self.cycle = due
+                due.keep_alive = False
+        else:
+            _hang_up(cycle)
+            if cycle.response_started:
+                self.transport.close()
+            else:
+                refuse()
+
+    def _refuse_bytes(self) -> None:
+        self.send_400_response("Invalid HTTP request received.")
+
+    def _refuse_head(self) -> None:
+        error = TooLarge(f"headers: found more, allowed {self._bounds.head_bytes} bytes", param="headers")
+        self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, error)
+
+    def _no_place(self) -> Busy:
+        return Busy(f"{self._bounds.connections} connections are open already", retry_after=_RETRY_AFTER_S)
 
     def _refuse(self, status: HTTPStatus, error: TenoraError) -> None:
         body = json.dumps(openai_body(problem_of(error))).encode()
@@ -128,7 +318,76 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.write("\r\n".join((*lines, "", "")).encode() + body)
         self.transport.close()
 
+    def _linger(self) -> None:
+        if self._deaf or self.transport.is_closing():
+            self.transport.close()
+            return
+        self._deaf = True
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(_LINGER_S, self.transport.close)
+
+
+class _Lingering:
+    """A transport as one answer sees it, whose end is only that of what is written."""
+
+    __slots__ = ("close", "is_closing", "write")
+
+    def __init__(self, transport: asyncio.Transport, linger: Callable[[], None]) -> None:
+        self.write, self.is_closing, self.close = transport.write, transport.is_closing, linger
+
+
+def _hang_up(cycle: RequestResponseCycle) -> None:
+    """Tell the application that the client is gone."""
+    if not cycle.response_complete:
+        cycle.disconnected = True
+    cycle.message_event.set()
+
+
+def _close_idle(connections: Iterable[BoundedProtocol], most: int) -> None:
+    """Close up to so many connections that wait for their clients.
+
+    The longest wait of the address with the most connections ends first.
+    """
+    held: Counter[str] = Counter()
+    waiting: dict[str, list[tuple[float, int, BoundedProtocol]]] = defaultdict(list)
+    for number, one in enumerate(connections):
+        held[one.address] += 1
+        if (since := one.waiting_since) is not None:
+            waiting[one.address].append((-since, number, one))
+    for queue in waiting.values():
+        queue.sort()
+    largest = [(-held[address], address) for address in waiting]
+    heapq.heapify(largest)
+    closed = 0
+    while largest and closed < most:
+        count, address = largest[0]
+        waiting[address].pop()[-1].drop()
+        closed += 1
+        if waiting[address]:
+            heapq.heapreplace(largest, (count + 1, address))
+        else:
+            heapq.heappop(largest)
+
 
 def bounded(limits: LimitSettings) -> Callable[..., asyncio.Protocol]:
     """What uvicorn makes a connection's protocol with."""
     return partial(BoundedProtocol, bounds=Bounds.of(limits))
+
+
+def allow_files(limits: LimitSettings) -> None:
+    """Raise the soft limit of open files to what the connections need, as far as the hard limit goes."""
+    needed = limits.connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY:
+        if hard < needed:
+            logger.warning(
+                "%d connections need %d open files, and this process may have %d: raise its limit (ulimit -n), "
+                "or lower TENORA_LIMITS__CONNECTIONS",
+                limits.connections,
+                needed,
+                hard,
+            )
+        needed = min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

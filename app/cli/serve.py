@@ -106,7 +106,7 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
         os.environ.update(shared_with_vllm(logging, settings.home, os.environ))
     import uvicorn
 
-    from app.cli.connections import bounded
+    from app.cli.connections import allow_files, bounded
     from app.cli.server import Server
     from app.main import create_app
 
@@ -123,6 +123,7 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
         timeout_keep_alive=_KEEP_ALIVE_S,
         log_config=logging,
     )
+    allow_files(settings.limits)
     server = Server(config, app, drain_s=settings.drain_seconds, grace_s=settings.grace_seconds)
     problem: str | None = None
 

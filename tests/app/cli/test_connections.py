@@ -1,7 +1,11 @@
 """Clients that send slowly, or too much, or do not read: each is let go, and who behaves is not."""
 
+import asyncio
 import json
+import re
+import resource
 import socket
+import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,7 +17,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
-from app.cli.connections import bounded
+from app.cli.connections import allow_files, bounded
 from app.cli.server import Server
 from app.services.readiness import Readiness
 from app.settings import LimitSettings
@@ -28,11 +32,27 @@ PATIENCE_S = 60
 def _application() -> FastAPI:
     app = FastAPI()
     app.state.process = SimpleNamespace(readiness=Readiness({}), events=SimpleNamespace(end=lambda: None))
-    app.state.gone = threading.Event()
+    app.state.gone, app.state.waiting = threading.Event(), threading.Event()
 
     @app.post("/echo")
     async def echo(request: Request) -> int:
         return len(await request.body())
+
+    @app.post("/headers")
+    async def headers(request: Request) -> dict[str, str]:
+        await request.body()
+        return dict(request.headers)
+
+    @app.post("/refuse")
+    async def refuse() -> str:
+        return "no"
+
+    @app.get("/wait")
+    async def wait(request: Request) -> None:
+        app.state.waiting.set()
+        while not await request.is_disconnected():
+            await asyncio.sleep(0.01)
+        app.state.gone.set()
 
     @app.get("/stream")
     async def stream() -> StreamingResponse:
@@ -84,8 +104,10 @@ def test_who_has_just_come_as_the_server_ends_is_still_answered(app: FastAPI) ->
 
 
 @contextmanager
-def _running(app: FastAPI) -> Iterator[tuple[Server, int]]:
-    config = uvicorn.Config(app, port=0, http=bounded(LIMITS), ws="none", lifespan="off", log_config=None)
+def _running(app: FastAPI, limits: LimitSettings = LIMITS) -> Iterator[tuple[Server, int]]:
+    config = uvicorn.Config(
+        app, port=0, http=bounded(limits), ws="none", lifespan="off", log_config=None, timeout_keep_alive=PATIENCE_S
+    )
     server = Server(config, app, drain_s=0, grace_s=0)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -163,16 +185,255 @@ def test_an_answer_that_nobody_reads_ends(app: FastAPI, connect: Callable[[], so
     assert len(everything(client)) < 10_000 * 10_000
 
 
-def test_no_more_connections_than_there_may_be(connect: Callable[[], socket.socket]) -> None:
-    request = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\na"
-    clients = [connect() for _ in range(LIMITS.connections)]
-    for client in clients:
-        client.sendall(request)
-        assert client.recv(2**16).startswith(b"HTTP/1.1 200")
+def answers(said: bytes) -> list[bytes]:
+    """The status lines of answers."""
+    return re.findall(rb"HTTP/1\.1 [0-9]{3} [^\r]*", said)
+
+
+UPGRADES = {
+    "none": b"",
+    "h2c": b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\n",
+    "websocket": b"Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
+    "anything": b"upgrade: foo/2, bar\r\nconnection: upgrade\r\n",
+    "twice": b"Upgrade: a\r\nConnection: Upgrade\r\nUpgrade: b\r\n",
+}
+SMUGGLED = b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"
+BODIES = {
+    "of a length": (b"Content-Length: %d\r\n" % len(SMUGGLED), SMUGGLED),
+    "in chunks": (b"Transfer-Encoding: chunked\r\n", b"%x\r\n%s\r\n0\r\n\r\n" % (len(SMUGGLED), SMUGGLED)),
+}
+
+
+@pytest.mark.parametrize("upgrade", UPGRADES.values(), ids=UPGRADES)
+@pytest.mark.parametrize(("head", "body"), BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("apart", [True, False], ids=["apart", "at once"])
+def test_the_body_of_a_request_that_asks_for_an_upgrade_is_its_body(
+    connect: Callable[[], socket.socket], upgrade: bytes, head: bytes, body: bytes, apart: bool
+) -> None:
+    client = connect()
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    request = b"POST /echo HTTP/1.1\r\nHost: x\r\n" + upgrade + head + b"\r\n"
+    for _ in range(2):
+        if apart:
+            client.sendall(request)
+            # The server has read the head once it answers another connection.
+            other = connect()
+            other.sendall(b"POST /refuse HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert everything(other).endswith(b'"no"')
+            client.sendall(body)
+        else:
+            client.sendall(request + body)
+        assert client.recv(2**16).endswith(b"\r\n\r\n%d" % len(SMUGGLED))
+    client.sendall(b"POST /headers HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + head + b"\r\n" + body)
+    assert answers(everything(client)) == [b"HTTP/1.1 200 OK"]
+
+
+def test_an_upgrade_without_a_body_is_answered_once(connect: Callable[[], socket.socket]) -> None:
+    client = connect()
+    request = b"POST /headers HTTP/1.1\r\nHost: x\r\nX-A: b: c\r\n" + UPGRADES["websocket"] + b"\r\n"
+    client.sendall(request * 3 + request.replace(b"keep-alive", b"close"))
+    said = everything(client)
+    assert answers(said) == [b"HTTP/1.1 200 OK"] * 4
+    assert b'"x-a":"b: c"' in said
+    assert b'"upgrade":' not in said
+
+
+@pytest.mark.parametrize("request_", [b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
+def test_a_tunnel_and_http_2_are_refused(connect: Callable[[], socket.socket], request_: bytes) -> None:
+    client = connect()
+    client.sendall(request_ + SMUGGLED)
+    assert answers(everything(client)) == [b"HTTP/1.1 400 Bad Request"]
+
+
+CHUNKED = b" HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"
+TRAILER = b"".join(b"x%07d: %s\r\n" % (number, b"y" * 40) for number in range(1000))
+ENDLESS = {
+    "trailers": (b"0\r\n", TRAILER),
+    "one trailer": (b"0\r\nx: ", b"y" * 50_000),
+    "a trailer's name": (b"0\r\n", b"y" * 50_000),
+    "a chunk's extension": (b"2;", b"y" * 50_000),
+    "extensions of chunks": (b"", b"1;" + b"y" * 2000 + b"\r\na\r\n"),
+}
+
+
+@pytest.mark.parametrize("path", [b"/echo", b"/refuse"], ids=["read", "answered before"])
+@pytest.mark.parametrize(("lead", "block"), ENDLESS.values(), ids=ENDLESS)
+def test_what_is_no_body_is_bounded(
+    connect: Callable[[], socket.socket], path: bytes, lead: bytes, block: bytes
+) -> None:
+    client = connect()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+    client.sendall(b"POST " + path + CHUNKED + lead)
+    sent = 0
+    # What the kernels of both ends hold is some MiB.
+    while sent < 64 * 2**20:
+        try:
+            client.sendall(block)
+        except ConnectionError:
+            return
+        sent += len(block)
+    pytest.fail("the connection takes bytes for ever")
+
+
+def test_a_trailer_is_no_header(connect: Callable[[], socket.socket]) -> None:
+    client = connect()
+    client.sendall(b"POST /headers" + CHUNKED + b"0\r\nx-late: 1\r\n\r\n")
+    first = client.recv(2**16)
+    client.sendall(b"POST /headers HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    both = first + everything(client)
+    assert answers(both) == [b"HTTP/1.1 200 OK"] * 2
+    assert b"x-late" not in both
+
+
+def test_a_body_in_chunks_of_one_byte_is_read(connect: Callable[[], socket.socket]) -> None:
+    client = connect()
+    size = 10 * LIMITS.header_bytes
+    head = b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    client.sendall(head + b"1;a=b\r\na\r\n" * size + b"0\r\n\r\n")
+    assert client.recv(2**16).endswith(b"\r\n\r\n%d" % size)
+
+
+@pytest.mark.parametrize(
+    "headers", [b"a:\r\n" * 300, b"a: " + b"b" * 9000 + b"\r\n"], ids=["many headers", "a long header"]
+)
+def test_a_head_that_comes_at_once_is_bounded_too(connect: Callable[[], socket.socket], headers: bytes) -> None:
+    client = connect()
+    client.sendall(b"POST /refuse HTTP/1.1\r\n" + headers + b"\r\n")
+    assert answers(everything(client)) == [b"HTTP/1.1 431 Request Header Fields Too Large"]
+
+
+def test_few_requests_wait_behind_another(connect: Callable[[], socket.socket]) -> None:
+    client = connect()
+    client.sendall(b"POST /refuse HTTP/1.1\r\nhost: x\r\n\r\n" * 1000)
+    assert answers(everything(client)) == [b"HTTP/1.1 200 OK"] * 9
+
+
+BEHIND = {
+    "no request": b"nonsense\r\n\r\n",
+    "a head without end": b"GET / HTTP/1.1\r\nx-filler: " + b"a" * 10_000,
+    "a body that is none": b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nx",
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
+def test_what_cannot_be_read_behind_a_request_takes_no_answer_from_it(
+    connect: Callable[[], socket.socket], behind: bytes
+) -> None:
+    client = connect()
+    request = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"
+    client.sendall(request * 2 + behind)
+    assert answers(everything(client)) == [b"HTTP/1.1 200 OK"] * 2
+
+
+def test_a_body_that_cannot_be_read_has_one_answer(connect: Callable[[], socket.socket]) -> None:
+    client = connect()
+    client.sendall(b"POST /echo" + CHUNKED + b"nonsense")
+    assert answers(everything(client)) == [b"HTTP/1.1 400 Bad Request"]
+
+
+def test_an_answer_before_the_end_of_its_request_ends_the_connection(connect: Callable[[], socket.socket]) -> None:
+    client = connect()
+    client.sendall(b"POST /refuse HTTP/1.1\r\nhost: x\r\ncontent-length: 200000\r\n\r\n" + b"a" * 1000)
+    first = client.recv(2**16)
+    assert first.startswith(b"HTTP/1.1 200")
+    assert b"connection: close\r\n" in first
+    # Who still sends is listened to for a moment: the answer is not lost.
+    client.sendall(b"a" * 100_000)
+    assert everything(client) in (b"", b'"no"')
+
+
+def test_the_end_of_a_connection_ends_what_it_asked_for_first(
+    app: FastAPI, connect: Callable[[], socket.socket]
+) -> None:
+    client = connect()
+    client.sendall(b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert app.state.waiting.wait(PATIENCE_S)
+    # Another request behind the first, and no reader any more.
+    client.sendall(b"POST /refuse HTTP/1.1\r\nhost: x\r\n\r\nnonsense\r\n\r\n")
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    assert app.state.gone.wait(PATIENCE_S)
+
+
+REQUEST = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\na"
+
+
+def answered(client: socket.socket) -> bool:
+    client.sendall(REQUEST)
+    return client.recv(2**16).startswith(b"HTTP/1.1 200")
+
+
+def test_when_all_are_taken_the_longest_idle_one_goes(connect: Callable[[], socket.socket]) -> None:
+    clients = []
+    for _ in range(LIMITS.connections):
+        clients.append(connect())
+        assert answered(clients[-1])
+    assert answered(clients[0])
+    late = connect()
+    assert answered(late)
+    # The first one was used again, so the second was idle the longest.
+    assert everything(clients[1]) == b""
+    # Idle, and kept: only who has begun is hurried.
+    time.sleep(3 * LIMITS.header_seconds)
+    assert all(answered(client) for client in (clients[0], *clients[2:], late))
+
+
+def test_a_connection_that_is_at_work_is_kept(app: FastAPI, connect: Callable[[], socket.socket]) -> None:
+    clients = []
+    for _ in range(LIMITS.connections):
+        clients.append(connect())
+        app.state.waiting.clear()
+        clients[-1].sendall(b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert app.state.waiting.wait(PATIENCE_S)
     refused = everything(connect())
     assert refused.startswith(b"HTTP/1.1 503 Service Unavailable")
     assert b"retry-after: 5" in refused
-    # Idle, and kept: only who has begun is hurried.
-    time.sleep(3 * LIMITS.header_seconds)
-    clients[0].sendall(request)
-    assert clients[0].recv(2**16).startswith(b"HTTP/1.1 200")
+    assert all(is_quiet(client) for client in clients)
+
+
+def is_quiet(client: socket.socket) -> bool:
+    client.settimeout(0.1)
+    try:
+        return bool(client.recv(1))
+    except TimeoutError:
+        return True
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"", b"POST /echo HTTP/1.1\r\n", b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\na"],
+    ids=["nothing", "a head", "a body"],
+)
+def test_the_address_with_the_most_connections_goes_first(app: FastAPI, begun: bytes) -> None:
+    patient = LimitSettings(connections=LIMITS.connections)
+    with _running(app, patient) as (server, port):
+        quiet = _from("127.0.0.2", port)
+        assert answered(quiet)
+        crowd = []
+        for number in range(2 * LIMITS.connections):
+            crowd.append(_from("127.0.0.1", port))
+            crowd[-1].sendall(begun)
+            while len(server.server_state.connections) < min(number + 2, LIMITS.connections):
+                time.sleep(0.01)
+        neighbour = _from("127.0.0.3", port)
+        # Idle before all of them, and neither the neighbour nor the first has lost its place.
+        assert answered(neighbour)
+        assert answered(quiet)
+        for client in (quiet, neighbour, *crowd):
+            client.close()
+
+
+def _from(address: str, port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S, source_address=(address, 0))
+
+
+def test_the_limit_of_open_files_follows_the_connections() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        allow_files(LimitSettings(connections=2000))
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (3024, hard)
+        allow_files(LimitSettings(connections=4))
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (3024, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
