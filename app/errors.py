@@ -6,7 +6,7 @@ The tree::
     ├── Unauthenticated    ├── Forbidden        ├── NotFound          ├── Conflict
     ├── InvalidRequest     ├── UnsupportedField ├── TooLarge          ├── MethodNotAllowed
     ├── AdapterQuarantined ├── AdapterLoadFailed ├── AdapterRetired  ├── AdapterNotReady
-    ├── WrongBase          ├── PreconditionFailed ├── QuotaExceeded
+    ├── WrongBase          ├── PreconditionFailed ├── QuotaExceeded    ├── UnsupportedEncoding
     ├── MergeRejected      ├── MergeFailed      ├── SourceUnavailable
     ├── IdempotencyConflict ├── IdempotencyInProgress ├── QueueFull
     ├── TooManyOpen        ├── BodyTooSlow
@@ -164,6 +164,10 @@ class TooManyOpen(TenoraError):
     """The caller has as many of these under way as it may."""
 
 
+class UnsupportedEncoding(TenoraError):
+    """The body is compressed in a way that this route does not read."""
+
+
 class Limited(TenoraError):
     """More than the caller may use.
 
@@ -217,6 +221,7 @@ ROWS: dict[type[Exception], Row] = {
     IdempotencyInProgress: Row(409, "conflict_error", "idempotency_in_progress"),
     TooLarge: Row(413, "invalid_request_error", "too_large"),
     BodyTooSlow: Row(408, "invalid_request_error", "body_too_slow"),
+    UnsupportedEncoding: Row(415, "invalid_request_error", "unsupported_encoding"),
     InvalidRequest: Row(400, "invalid_request_error", "invalid_value"),
     UnsupportedField: Row(400, "invalid_request_error", "unsupported_field"),
     QueueFull: Row(429, "rate_limit_error", "queue_full"),

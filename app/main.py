@@ -24,6 +24,7 @@ from app.api import (
     files,
     health,
     imports,
+    json_bodies,
     keys,
     limits,
     lorax,
@@ -100,6 +101,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
     app.add_middleware(RequestFrame, limits=settings.limits)
     errors.install(app)
     _include_routers(app)
+    json_bodies.install(app)
     description.install(app)
     return app
 

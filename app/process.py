@@ -23,6 +23,7 @@ from app.secrets import Peppers
 from app.services.adapters import AdapterService
 from app.services.aliases import AliasService
 from app.services.audit import AuditService
+from app.services.bodies.reading import BodyReader
 from app.services.caller_cache import CallerCache
 from app.services.canary.canaries import CanaryService
 from app.services.canary.outcomes import Outcomes
@@ -105,6 +106,7 @@ class Process:
         self.engine_view = EngineViewService(self.database, self.engine, node=node_name())
         limits = settings.limits
         self.spool = Spool(settings.home / "spool", places=limits.uploads, patience_s=limits.upload_idle_seconds)
+        self.bodies = BodyReader()
         self.prompts = ChatPrompts(settings, special_tokens(base.path))
         self._peppers: Peppers
         self.node = node_id(settings.home)

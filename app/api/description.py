@@ -53,7 +53,7 @@ def _complete(document: dict[str, Any]) -> None:
             operation.setdefault("parameters", []).append(_IDEMPOTENCY)
             errors += [400, 409]
         if "requestBody" in operation:
-            errors.append(413)
+            errors += [400, 413, 415]
         envelope = LoraxErrorOut if path in LORAX_PATHS else ErrorOut
         content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{envelope.__name__}"}}}
         for status in errors:

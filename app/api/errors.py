@@ -29,6 +29,7 @@ from app.errors import (
     row_of,
 )
 from app.observability.context import note_error
+from app.services.bodies.parsing import Unusable
 
 logger = logging.getLogger(__name__)
 
@@ -181,6 +182,8 @@ def _from_framework(error: HTTPException) -> Problem:
             allowed = (error.headers or {}).get("Allow", "")
             message = f"this route does not have this method; allowed {allowed}"
             return Problem(ROWS[MethodNotAllowed], message, headers={"allow": allowed})
+        case 400 if isinstance(error.__cause__, Unusable):
+            return Problem(_UNPROCESSABLE, f"body: {error.__cause__}", param="body")
         case 400:
             return Problem(_UNPROCESSABLE, "the body is not JSON that can be read")
         case status:

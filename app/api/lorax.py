@@ -6,10 +6,10 @@ from starlette.responses import Response
 from app.api.auth import inference_caller
 from app.api.inference_headers import deadline_of
 from app.api.inference_schemas import COMPAT_GENERATE, GENERATE, GENERATE_STREAM
+from app.api.json_bodies import read_object
 from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response, until_disconnect
 from app.process import Process
-from app.services.bodies.parsing import parse_object
 from app.services.inference import Served
 
 router = APIRouter(tags=["LoRAX"], route_class=PlainRoute)
@@ -42,7 +42,9 @@ async def compat_generate(request: Request) -> Response:
 async def _served(request: Request, *, stream: bool | None) -> Served:
     caller = await inference_caller(request)
     process: Process = request.state.process
-    deadline_s, body = deadline_of(request), parse_object(await request.body())
-    work = process.inference.generate(caller, request.state.request_id, body, stream=stream, deadline_s=deadline_s)
-    async with process.key_watch.holding(caller.key_id):
-        return await until_disconnect(request.receive, work)
+    request_id = request.state.request_id
+    async with process.limits.counted(caller, request_id):
+        deadline_s, body = deadline_of(request), await read_object(request, caller)
+        work = process.inference.generate(caller, request_id, body, stream=stream, deadline_s=deadline_s)
+        async with process.key_watch.holding(caller.key_id):
+            return await until_disconnect(request.receive, work)

@@ -14,9 +14,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.body_pace import BodyPace
+from app.api.content_encoding import NAME, Decompressor, encoding_of
 from app.api.errors import LORAX_PATHS, error_response
 from app.api.multipart import OPTIONS_BYTES
-from app.errors import TooLarge
+from app.errors import InvalidRequest, TooLarge, UnsupportedEncoding
 from app.observability.context import CURRENT, RequestContext
 from app.observability.logs import ACCESS
 from app.process import Process
@@ -57,6 +58,7 @@ _POLLED = frozenset({"/health/live", "/health/ready", "/metrics"})
 _ID_BYTES = 16
 _MAX_CLIENT_ID = 128
 _UNPRINTABLE = re.compile(rb"[^\x20-\x7e]")
+_LENGTH_DIGITS = 20
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -95,14 +97,29 @@ class RequestFrame:
 class _Exchange:
     """One request and its answer, seen from the frame."""
 
-    __slots__ = ("_cap", "_context", "_headers", "_pace", "_process", "_read", "_receive", "_scope", "_send", "status")
+    __slots__ = (
+        "_cap",
+        "_context",
+        "_decompressor",
+        "_headers",
+        "_pace",
+        "_process",
+        "_read",
+        "_receive",
+        "_scope",
+        "_send",
+        "_takes_files",
+        "status",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: LimitSettings) -> None:
         self._scope, self._receive, self._send = scope, receive, send
         self._process: Process = scope["state"]["process"]
-        self._cap = _cap(scope, limits)
+        file_cap = _file_cap(scope, limits)
+        self._takes_files, self._cap = file_cap is not None, file_cap or limits.body_bytes
         self._read = 0
         self._pace: BodyPace | None = BodyPace(limits)
+        self._decompressor: Decompressor | None = None
         self.status = 0
         request_id = secrets.token_hex(_ID_BYTES)
         self._context = RequestContext(request_id, confidential=scope["path"] in _PROMPT_PATHS)
@@ -118,17 +135,37 @@ class _Exchange:
         if self._scope["path"].endswith("\n"):
             # Starlette would take it for the path without, which all that looks at paths does not.
             return HTTPException(HTTPStatus.NOT_FOUND)
-        refused: Exception | None = self._scope["state"].get(REFUSED)
-        if refused is not None:
-            return refused
-        length = 0
+        refusal: Exception | None = self._scope["state"].get(REFUSED)
         for name, value in self._scope["headers"]:
             if name == b"content-length":
-                length = int(value)
+                refusal = refusal or self._announced(value)
+            elif name == b"content-encoding":
+                refusal = refusal or self._encoded(value)
             elif name == b"x-request-id":
                 shown = _UNPRINTABLE.sub(b"", value)[:_MAX_CLIENT_ID]
                 self._headers[1:] = [(b"x-client-request-id", shown)]
-        return self._over_cap(length, f"{length} bytes")
+        return refusal
+
+    def _announced(self, length: bytes) -> Exception | None:
+        # Python reads no number of thousands of digits, and no body has one.
+        if len(length) > _LENGTH_DIGITS:
+            return InvalidRequest(
+                f"content-length: found {len(length)} digits, allowed {_LENGTH_DIGITS}", param="content-length"
+            )
+        return self._over_cap(int(length), f"{int(length)} bytes")
+
+    def _encoded(self, header: bytes) -> Exception | None:
+        encoding = encoding_of(header)
+        if encoding is None:
+            return None
+        if self._takes_files:
+            return UnsupportedEncoding(f"{NAME}: found {encoding[:40]!r}, allowed none for files", param=NAME)
+        try:
+            twice = self._decompressor is not None
+            self._decompressor = Decompressor(f"{encoding}, {encoding}" if twice else encoding, self._cap)
+        except UnsupportedEncoding as error:
+            return error
+        return None
 
     async def receive(self) -> Message:
         """Pass the body on, counted, as a chunked one announces no length, and at its least rate until it is whole."""
@@ -139,6 +176,9 @@ class _Exchange:
             self._read += len(message.get("body", b""))
             if (too_large := self._over_cap(self._read, "more")) is not None:
                 raise too_large
+            if self._decompressor is not None:
+                plain = self._decompressor.feed(message.get("body", b""), last=not message.get("more_body", False))
+                message = {**message, "body": plain}
         return message
 
     async def send(self, message: Message) -> None:
@@ -187,13 +227,14 @@ class _Exchange:
         return TooLarge(f"body: found {found}, allowed {self._cap} bytes", param="body")
 
 
-def _cap(scope: Scope, limits: LimitSettings) -> int:
+def _file_cap(scope: Scope, limits: LimitSettings) -> int | None:
+    """Bytes of a body that is a file, or holds files; None: it is none."""
     path: str = scope["path"]
     if scope["method"] == "POST" and path.endswith("/versions") and _UPLOAD_PATH.fullmatch(path):
         return limits.config_bytes + limits.weights_bytes + _MULTIPART_BYTES
     if scope["method"] == "PUT" and _PART_PATH.fullmatch(path):
         return MAX_PART_BYTES
-    return limits.body_bytes
+    return None
 
 
 def _header(scope: Scope, name: bytes) -> str | None:

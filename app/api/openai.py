@@ -6,11 +6,11 @@ from starlette.responses import Response
 from app.api.auth import inference_caller
 from app.api.inference_headers import deadline_of
 from app.api.inference_schemas import CHAT, COMPLETION
+from app.api.json_bodies import read_object
 from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response, until_disconnect
 from app.engine.base import Endpoint
 from app.process import Process
-from app.services.bodies.parsing import parse_object
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=PlainRoute)
 
@@ -28,8 +28,10 @@ async def chat_completions(request: Request) -> Response:
 async def _answer(request: Request, endpoint: Endpoint) -> Response:
     caller = await inference_caller(request)
     process: Process = request.state.process
-    deadline_s, body = deadline_of(request), parse_object(await request.body())
-    work = process.inference.complete(caller, request.state.request_id, endpoint, body, deadline_s=deadline_s)
-    async with process.key_watch.holding(caller.key_id):
-        served = await until_disconnect(request.receive, work)
+    request_id = request.state.request_id
+    async with process.limits.counted(caller, request_id):
+        deadline_s, body = deadline_of(request), await read_object(request, caller)
+        work = process.inference.complete(caller, request_id, endpoint, body, deadline_s=deadline_s)
+        async with process.key_watch.holding(caller.key_id):
+            served = await until_disconnect(request.receive, work)
     return answer_response(served)

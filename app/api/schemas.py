@@ -239,6 +239,7 @@ ERRORS = {
     410: "the version was retired",
     412: "it was changed since the caller read it; the message has its ETag",
     413: "a body or a file beyond its cap",
+    415: "a body that is compressed in a way that is not read here",
     422: "a body, a name or an adapter that is not allowed; with every reason",
     429: "the tenant has as many requests waiting, or feeds open, as it may",
     503: "the engine, the registry or the store does not answer just now",

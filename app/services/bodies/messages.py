@@ -1,11 +1,10 @@
 """The turns of a chat: roles, text content and tool calls; the base reads text only."""
 
-import json
 from typing import Any
 
 from app.errors import InvalidRequest, UnsupportedField
 from app.services.bodies.checks import fields, refuse, text
-from app.services.bodies.parsing import shown
+from app.services.bodies.parsing import Unusable, loads, shown
 from app.settings import LimitSettings
 
 # Bounds the work of the chat template, which the cap on the body's bytes alone does not.
@@ -89,7 +88,9 @@ def _tool_call(value: Any, path: str) -> dict[str, Any]:
 def _arguments(value: str, path: str) -> None:
     """vLLM reads a malformed text as no arguments at all, without a word."""
     try:
-        parsed = json.loads(value)
+        parsed = loads(value)
+    except Unusable as error:
+        raise InvalidRequest(f"{path}: {error}", param=path) from None
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):

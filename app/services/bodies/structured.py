@@ -13,7 +13,7 @@ from typing import Any
 from app.errors import InvalidRequest, UnsupportedField
 from app.services.bodies import checks
 from app.services.bodies.checks import fields, one_of, refuse, text
-from app.services.bodies.parsing import shown
+from app.services.bodies.parsing import loads, shown
 from app.settings import LimitSettings
 
 _SCHEMA_DEPTH = 32
@@ -110,7 +110,7 @@ def json_constraint(value: Any, path: str, limits: LimitSettings) -> dict[str, A
     if len(value.encode()) > limits.schema_bytes:
         raise InvalidRequest(f"{path}: allowed at most {limits.schema_bytes} bytes", param=path)
     try:
-        return schema(json.loads(value), path, limits)
+        return schema(loads(value), path, limits)
     except (ValueError, RecursionError):
         raise refuse(path, value, "a JSON schema") from None
 

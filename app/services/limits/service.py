@@ -1,18 +1,22 @@
 """What a tenant, its key and an adapter may be used for: asked before a request runs, settled when it has ended."""
 
 import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
+from http import HTTPStatus
 from typing import Any
 
+from adapters.errors import AdapterError
 from app.engine.base import Engine, EngineRequest, MostTokens
-from app.errors import BudgetExceeded, InvalidRequest, Limited, LimitExceeded
+from app.errors import BudgetExceeded, InvalidRequest, Limited, LimitExceeded, TenoraError, row_of
 from app.limits.limiter import Exceeded, Grant, Standing, Subject, subjects_of
 from app.limits.limits import COSTS, Limits
 from app.limits.remaining import Left
 from app.limits.window import SPAN_S
 from app.money import Price, amount_text
 from app.registry import Caller, ResolvedVersion
-from app.services.limits.accounts import Accounts
+from app.services.limits.accounts import Accounts, Decision
 from app.services.prices import PriceService
 
 #: Seconds between two times that accounts are tended.
@@ -50,6 +54,35 @@ class LimitService:
     def __init__(self, engine: Engine, accounts: Accounts, prices: PriceService) -> None:
         self._engine, self.accounts, self.prices = engine, accounts, prices
         self.refused = dict.fromkeys((field.name for field in fields(Limits)), 0)
+        #: Requests that have begun and that no account has counted yet.
+        self._uncounted: set[str] = set()
+
+    @asynccontextmanager
+    async def counted(self, caller: Caller, request_id: str) -> AsyncGenerator[None]:
+        """Count a request that is refused before :meth:`admit` counted it: a bad body is a request too.
+
+        Raises:
+            LimitExceeded: in place of the refusal, if the request is one too many.
+        """
+        self._uncounted.add(request_id)
+        try:
+            yield
+        except (TenoraError, AdapterError) as error:
+            row = row_of(error)
+            if request_id in self._uncounted and row and row.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                await self._count(caller, request_id, error)
+            raise
+        finally:
+            self._uncounted.discard(request_id)
+
+    def refuse(self, caller: Caller) -> None:
+        """Refuse a request before anything is done for it, if its caller is known to have no more.
+
+        Raises:
+            LimitExceeded
+        """
+        if refused := self.accounts.refusal(_limits(caller, None)):
+            self._granted(refused)
 
     async def admit(self, caller: Caller, request: EngineRequest, version: ResolvedVersion | None = None) -> Permit:
         """Take what a request can use; :meth:`settle` gives back what it did not. All of its limits, or none.
@@ -70,11 +103,9 @@ class LimitService:
         price = self.prices.of(version)
         tokens, cost = most.prompt + most.output, price.most(most.prompt, most.output)
         decision = refused or await self.accounts.take(request.request_id, limits, tokens, cost)
-        if isinstance(decision.outcome, Exceeded):
-            self.refused[decision.outcome.name] += 1
-            shared = version is not None and version.owner != caller.tenant_slug
-            raise _refusal(decision.outcome, decision.standing, shared=shared)
-        return Permit(request.request_id, decision.outcome, decision.standing, price, most.rendered)
+        grant = self._granted(decision, shared=version is not None and version.owner != caller.tenant_slug)
+        self._uncounted.discard(request.request_id)
+        return Permit(request.request_id, grant, decision.standing, price, most.rendered)
 
     async def left(self, caller: Caller) -> dict[str, list[Left]]:
         """Where a tenant's key stands with the limits of its tenant, and with its own; by ``tenant`` and ``key``.
@@ -88,6 +119,19 @@ class LimitService:
     def settle(self, permit: Permit, tokens: int, cost: int = 0) -> None:
         """The request has ended, used so many tokens and cost so many picos. Once per permit."""
         self.accounts.settle(permit.request_id, permit.grant, tokens, cost)
+
+    async def _count(self, caller: Caller, request_id: str, error: Exception) -> None:
+        limits = {subject: one.of_requests for subject, one in _limits(caller, None).items()}
+        if isinstance(error, Limited) or not any(one.given for one in limits.values()):
+            return
+        grant = self._granted(await self.accounts.take(request_id, limits, 0))
+        self.accounts.settle(request_id, grant, 0)
+
+    def _granted(self, decision: Decision, *, shared: bool = False) -> Grant:
+        if isinstance(decision.outcome, Exceeded):
+            self.refused[decision.outcome.name] += 1
+            raise _refusal(decision.outcome, decision.standing, shared=shared)
+        return decision.outcome
 
 
 def _limits(caller: Caller, version: ResolvedVersion | None) -> dict[Subject, Limits]:

@@ -4,10 +4,13 @@ import importlib
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.errors import InvalidRequest, TenoraError, UnsupportedField
+from app.services.bodies import parsing
 from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, MODEL_FIELDS, chat_body, completion_body
-from app.services.bodies.parsing import parse_object
+from app.services.bodies.parsing import MAX_CONTAINERS, MAX_NAMES, MAX_VALUES, parse_large_object, parse_object
 from app.settings import LimitSettings
 
 LIMITS = LimitSettings()
@@ -222,7 +225,8 @@ def test_a_named_tool():
 @pytest.mark.parametrize(
     "raw",
     [
-        b"", b"nonsense", b"[1]", b"null", b'"x"', b'{"a": NaN}', b'{"a": -Infinity}', b"\xff\xfe{}", b"\xef\xbb\xbf{}",
+        b"", b"nonsense", b"[1]", b"null", b'"x"', b'{"a": NaN}', b'{"a": -Infinity}', b"\xff\xfe{}",
+        b"\xef\xbb\xbf", b"\xef\xbb\xbf\xef\xbb\xbf{}", b'{"a": 1e999}', b'{"a": -1E400}',
         b'{"a":' * 100_000, b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}", b'{"a": "\\ud800"}', b'{"\\uDC00": 1}',
         b'{"a": "\xed\xa0\x80"}', json.dumps({"a": 1}).encode("utf-16"),
     ],
@@ -230,6 +234,70 @@ def test_a_named_tool():
 def test_bytes_that_are_no_json_object(raw):
     with pytest.raises(InvalidRequest, match="body"):
         parse_object(raw)
+
+
+def test_a_byte_order_mark_is_no_text():
+    assert parse_object(b'\xef\xbb\xbf{"a": "\xef\xbb\xbf"}') == {"a": "\ufeff"}
+
+
+MUCH = {
+    "arrays and objects": '{"a": [' + "[]," * MAX_CONTAINERS + "[]]}",
+    "objects": '{"a": [' + "{}," * MAX_CONTAINERS + "{}]}",
+    "names": "{" + ",".join(f'"{number}":0' for number in range(MAX_NAMES + 1)) + "}",
+    "values": '{"a": [' + "1," * (MAX_VALUES + 1) + "1]}",
+    "strings": '{"a": [' + '"",' * (MAX_VALUES + MAX_NAMES) + '""]}',
+    "behind strings": '{"a\\\\": "\\"", "b": "[[\\\\", "c": [' + "[]," * MAX_CONTAINERS + "[]]}",
+    "nothing that ends": '{"a": "\\' + "[" * 2**17,
+}
+
+
+@pytest.mark.parametrize("text", MUCH.values(), ids=MUCH)
+def test_a_large_body_of_too_many_things_is_refused(text):
+    with pytest.raises(InvalidRequest, match="body: "):
+        parse_large_object(text.encode())
+
+
+def test_what_is_in_a_string_is_one_thing():
+    text = '[{"a": 1}, "b\\"], ' * 40_000
+    assert parse_large_object(json.dumps({"prompt": text, "n": 1}).encode()) == {"prompt": text, "n": 1}
+
+
+@given(st.recursive(st.integers() | st.text('\\"[]{},:a'), lambda inner: st.lists(inner) | st.dictionaries(
+    st.text('\\"[]{},:a'), inner)))  # fmt: skip
+def test_things_are_counted_as_a_parser_finds_them(value):
+    def count(node):
+        inner = [*node.values()] if isinstance(node, dict) else node if isinstance(node, list) else []
+        own = (isinstance(node, list | dict), len(inner) if isinstance(node, dict) else 0, max(0, len(inner) - 1))
+        return [sum(column) for column in zip(own, *map(count, inner), strict=True)]
+
+    counted = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parsing, "_bounded", lambda what, found, allowed: counted.append(found))
+        parsing.check_amount(json.dumps(value).encode())
+    assert counted[1:] == count(value)
+
+
+JSON_IN_STRINGS = {
+    "half a pair": '{"a": "\\ud800"}',
+    "the other half": '{"a": ["\\uDC00\\ud800"]}',
+    "half a pair as a name": '{"\\udfff": 1}',
+    "NaN": '{"a": NaN}',
+    "an infinity": '{"a": [-Infinity]}',
+    "beyond a double": '{"a": 1e999}',
+}
+
+
+@pytest.mark.parametrize("text", JSON_IN_STRINGS.values(), ids=JSON_IN_STRINGS)
+def test_json_within_a_string_is_as_strict(text):
+    turn = {
+        "role": "assistant",
+        "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": text}}],
+    }
+    body = {"messages": [turn, {"role": "tool", "tool_call_id": "1", "content": "x"}]}
+    with pytest.raises(InvalidRequest, match=r"messages\.0\.tool_calls\.0\.function\.arguments: found"):
+        chat_body(parse_object(json.dumps(body).encode()), LIMITS)
+    with pytest.raises(InvalidRequest, match="guided_json"):
+        chat(guided_json=text.replace('"a"', '"const"'))
 
 
 def test_surrogate_pairs_are_text():

@@ -1,0 +1,60 @@
+"""JSON bodies of all routes: nothing is parsed for a caller without a key, and a large body is parsed in a thread."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.routing import APIRoute, request_response
+
+from app.api.auth import authenticate
+from app.process import Process
+from app.registry import Caller
+from app.services.bodies.parsing import SMALL_BYTES, check_amount
+
+
+async def read_object(request: Request, caller: Caller) -> dict[str, Any]:
+    """Parse an inference request's body, a JSON object, if its caller may have another request.
+
+    Raises:
+        LimitExceeded, InvalidRequest, TooLarge, Busy
+    """
+    process: Process = request.state.process
+    raw = await request.body()
+    return await process.bodies.parse(raw, share=caller.tenant_slug or "", before=lambda: process.limits.refuse(caller))
+
+
+def install(app: FastAPI) -> None:
+    """Replace the reading of JSON in FastAPI's routes.
+
+    FastAPI parses a body before it looks at a key, and in the event loop.
+    """
+    for route in app.routes:
+        if isinstance(route, APIRoute) and route.body_field is not None:
+            route.app = request_response(_handler(route))
+
+
+def _handler(route: APIRoute) -> Callable[[Request], Awaitable[Response]]:
+    handle = route.get_route_handler()
+
+    async def handler(request: Request) -> Response:
+        await authenticate(request)
+        return await handle(_JsonRequest(request.scope, request.receive))
+
+    return handler
+
+
+class _JsonRequest(Request):
+    async def json(self) -> Any:
+        raw = await self.body()
+        if len(raw) <= SMALL_BYTES:
+            return await super().json()
+        process: Process = self.state.process
+        caller: Caller = self.state.caller
+        return await process.bodies.in_turn(lambda: _parse_large(raw), share=caller.tenant_slug or "")
+
+
+def _parse_large(raw: bytes) -> Any:
+    # FastAPI has an answer to every error here.
+    check_amount(raw)
+    return json.loads(raw)

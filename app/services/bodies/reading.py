@@ -1,0 +1,58 @@
+"""Bodies of requests parsed in turn: a large one in a thread, one at a time, tenant by tenant."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from adapters.turns import NoPlace, Turns
+from app.errors import Busy
+from app.services.bodies.parsing import SMALL_BYTES, parse_large_object, parse_object
+
+Parsed = TypeVar("Parsed")
+
+#: A body takes a tenth of a second at most.
+_PATIENCE_S = 10.0
+_RETRY_AFTER_S = 2
+
+
+class BodyReader:
+    """Parses the bodies of all requests.
+
+    Threads share the interpreter's lock with the event loop, so more than one at a time gains nothing and costs every
+    stream. Tenants take turns, so one that sends many large bodies waits for itself.
+    """
+
+    def __init__(self) -> None:
+        self._turns = Turns(1)
+
+    async def parse(self, raw: bytes, *, share: str, before: Callable[[], None]) -> dict[str, Any]:
+        """Parse a JSON object.
+
+        Args:
+            share: the tenant whose turn it is.
+            before: called once it is this body's turn; it may refuse the request.
+
+        Raises:
+            InvalidRequest: see :func:`app.services.bodies.parsing.parse_object`.
+            Busy: too many large bodies wait.
+        """
+        if len(raw) <= SMALL_BYTES:
+            before()
+            return parse_object(raw)
+        return await self.in_turn(lambda: parse_large_object(raw), share=share, before=before)
+
+    async def in_turn(
+        self, parse: Callable[[], Parsed], *, share: str, before: Callable[[], None] = lambda: None
+    ) -> Parsed:
+        """Parse a large body in a thread; arguments as above.
+
+        Raises:
+            Busy: too many large bodies wait.
+            Exception: that of ``parse`` or ``before``.
+        """
+        try:
+            async with self._turns.place(share, patience_s=_PATIENCE_S):
+                before()
+                return await asyncio.to_thread(parse)
+        except NoPlace:
+            raise Busy("too many large bodies wait to be read", retry_after=_RETRY_AFTER_S) from None
