@@ -4,7 +4,8 @@ The tree::
 
     TenoraError
     ├── Unauthenticated    ├── Forbidden        ├── NotFound          ├── Conflict
-    ├── InvalidRequest     ├── UnsupportedField ├── TooLarge          ├── MethodNotAllowed
+    ├── InvalidRequest (ContextLengthExceeded)
+    ├── UnsupportedField   ├── TooLarge         ├── MethodNotAllowed
     ├── AdapterQuarantined ├── AdapterLoadFailed ├── AdapterRetired  ├── AdapterNotReady
     ├── WrongBase          ├── PreconditionFailed ├── QuotaExceeded    ├── UnsupportedEncoding
     ├── MergeRejected      ├── MergeFailed      ├── SourceUnavailable
@@ -62,6 +63,10 @@ class Conflict(TenoraError):
 
 class InvalidRequest(TenoraError):
     """A value is not allowed; the message names the field, the value found and what is allowed."""
+
+
+class ContextLengthExceeded(InvalidRequest):
+    """A prompt that leaves no room for a token of an answer in the base's context."""
 
 
 class UnsupportedField(TenoraError):
@@ -223,6 +228,7 @@ ROWS: dict[type[Exception], Row] = {
     BodyTooSlow: Row(408, "invalid_request_error", "body_too_slow"),
     UnsupportedEncoding: Row(415, "invalid_request_error", "unsupported_encoding"),
     InvalidRequest: Row(400, "invalid_request_error", "invalid_value"),
+    ContextLengthExceeded: Row(400, "invalid_request_error", "context_length_exceeded"),
     UnsupportedField: Row(400, "invalid_request_error", "unsupported_field"),
     QueueFull: Row(429, "rate_limit_error", "queue_full"),
     TooManyOpen: Row(429, "rate_limit_error", "too_many_open"),

@@ -1,6 +1,7 @@
 """What inference routes read from a request's headers, and say in their answers' headers beside the body."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.requests import Request
@@ -21,6 +22,12 @@ DEADLINE: dict[str, Any] = {
     "refused with a 503 that says when to try again",
     "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_TIMEOUT_S},
 }
+
+IGNORED = "x-tenora-ignored"
+_IGNORED_NAMES = 32
+_IGNORED_CHARS = 1024
+# Names inside of messages are the client's own words.
+_FIELD_NAME = re.compile(r"[A-Za-z0-9_$\-\[\].]{1,100}", re.ASCII)
 
 # Any number of decimals: a client that subtracts moments sends seventeen digits.
 _SECONDS = re.compile(r"[0-9]{1,4}(\.[0-9]*)?|\.[0-9]+", re.ASCII)
@@ -58,6 +65,22 @@ def limit_headers(standing: Standing | None) -> dict[str, str]:
                 f"x-ratelimit-reset-{what}": f"{rate.reset_s:.3f}s",
             }
     return headers
+
+
+def ignored_headers(names: Iterable[str]) -> dict[str, str]:
+    """The fields of a request that were ignored, each named once: at most 32 of them, ``...`` for the others."""
+    shown: dict[str, None] = {}
+    size = 0
+    for name in names:
+        word = name if _FIELD_NAME.fullmatch(name) else "?"
+        if word in shown:
+            continue
+        size += len(word) + len(", ")
+        if len(shown) == _IGNORED_NAMES or size > _IGNORED_CHARS:
+            shown["..."] = None
+            break
+        shown[word] = None
+    return {IGNORED: ", ".join(shown)} if shown else {}
 
 
 def load_headers(load: LoadPhases | None) -> dict[str, str]:

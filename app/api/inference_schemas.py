@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from app.api.inference_headers import DEADLINE
+from app.api.inference_headers import DEADLINE, IGNORED
+from app.services.bodies import lorax, openai
 from app.services.bodies.lorax import PARAMETERS
 from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, MODEL_FIELDS
 
@@ -25,12 +26,13 @@ _TYPES: dict[str, dict[str, Any]] = {
 }
 
 
-def _object(names: Iterable[str], *required: str) -> dict[str, Any]:
+def _object(names: Iterable[str], *required: str, ignored: frozenset[str]) -> dict[str, Any]:
     properties = {name: _TYPES.get(name, {}) for name in sorted(names)}
+    properties |= {name: {"description": "ignored"} for name in sorted(ignored)}
     return {"type": "object", "properties": properties, "required": [*required], "additionalProperties": False}
 
 
-_PARAMETERS: dict[str, Any] = {**_object(PARAMETERS), "type": ["object", "null"]}
+_PARAMETERS: dict[str, Any] = {**_object(PARAMETERS, ignored=lorax.IGNORED), "type": ["object", "null"]}
 _LORAX: dict[str, Any] = {
     "type": "object",
     "properties": {"inputs": {"type": "string", "minLength": 1}, "parameters": _PARAMETERS, "stream": _BOOLEAN},
@@ -79,6 +81,10 @@ _TOKEN_OR_ERROR: dict[str, Any] = {
         },
     ]
 }
+_IGNORED_HEADER = {
+    "description": "names of the request's fields that were ignored, as they cannot change the answer",
+    "schema": {"type": "string"},
+}
 _LORAX_DATA = {"type": "string", "contentMediaType": "application/json", "contentSchema": _TOKEN_OR_ERROR}
 _OPENAI_DATA = {"type": "string", "description": "a chunk, or an error, as JSON; `[DONE]` at the end"}
 
@@ -100,12 +106,20 @@ def _documented(
     return {
         "parameters": [DEADLINE],
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-        "responses": {"200": {"description": "the answer, whole or as events", "content": content}},
+        "responses": {
+            "200": {
+                "description": "the answer, whole or as events",
+                "content": content,
+                "headers": {IGNORED: _IGNORED_HEADER},
+            }
+        },
     }
 
 
-COMPLETION = _documented(_object({*COMPLETION_FIELDS, *MODEL_FIELDS}, "prompt"), _CHOICES, _OPENAI_DATA)
-CHAT = _documented(_object({*CHAT_FIELDS, *MODEL_FIELDS}, "messages"), _CHOICES, _OPENAI_DATA)
+COMPLETION = _documented(
+    _object({*COMPLETION_FIELDS, *MODEL_FIELDS}, "prompt", ignored=openai.IGNORED), _CHOICES, _OPENAI_DATA
+)
+CHAT = _documented(_object({*CHAT_FIELDS, *MODEL_FIELDS}, "messages", ignored=openai.IGNORED), _CHOICES, _OPENAI_DATA)
 GENERATE = _documented(_LORAX, _GENERATED)
 GENERATE_STREAM = _documented(_LORAX, None, _LORAX_DATA)
 COMPAT_GENERATE = _documented(_LORAX, {"type": "array", "items": _GENERATED}, _LORAX_DATA)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.api.errors import LORAX_PATHS, lorax_body, openai_body, problem_of
-from app.api.inference_headers import limit_headers, load_headers
+from app.api.inference_headers import ignored_headers, limit_headers, load_headers
 from app.api.middleware import SEND_BODY
 from app.engine.base import EventStream
 from app.errors import TenoraError
@@ -79,7 +79,7 @@ class _Watch:
 def answer_response(served: Served, *, in_list: bool = False) -> Response:
     """The answer as it goes out; ``in_list`` wraps a whole one in an array."""
     headers = ({"x-tenora-adapter": served.version} if served.version else {}) | load_headers(served.load)
-    headers |= limit_headers(served.standing)
+    headers |= limit_headers(served.standing) | ignored_headers(served.ignored)
     if isinstance(served.answer, dict):
         # In a sixth of the time of json.dumps; what is no number is null, as JSON has no word for it.
         content = to_json([served.answer] if in_list else served.answer, inf_nan_mode="null")

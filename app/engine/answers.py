@@ -6,10 +6,16 @@ import math
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from pydantic import BaseModel
+
 from app.engine.translation import Asked
 from app.errors import ROWS, TenoraError
 from app.observability.context import note_error
 
+_NULLABLE_OF_CHOICE = dict.fromkeys(("logprobs", "finish_reason"))
+_NULLABLE_OF_MESSAGE = dict.fromkeys(("content", "refusal"))
+#: Fields that are null in OpenAI's answers too.
+NULLABLE = frozenset({*_NULLABLE_OF_CHOICE, *_NULLABLE_OF_MESSAGE})
 _ERROR_PREFIX = 'data: {"error"'
 
 
@@ -98,6 +104,19 @@ def error_event(error: TenoraError) -> str:
     note_error(row.code)
     body = {"message": error.message, "type": row.type, "param": error.param, "code": row.code}
     return f"data: {json.dumps({'error': body})}\n\n"
+
+
+def without_nulls(answer: BaseModel) -> dict[str, Any]:
+    """A whole answer as JSON values, without the fields that are null and that OpenAI's answers do not have.
+
+    A client that sends a message back sends all of its fields back, and some refuse a null where they know no field.
+    """
+    whole = answer.model_dump(exclude_none=True)
+    for choice in whole["choices"]:
+        choice |= _NULLABLE_OF_CHOICE | choice
+        if "message" in choice:
+            choice["message"] = _NULLABLE_OF_MESSAGE | choice["message"]
+    return whole
 
 
 def without_nan(value: Any) -> Any:

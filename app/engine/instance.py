@@ -32,7 +32,7 @@ from app.engine.construction import construct
 from app.engine.forking import end_engines
 from app.engine.outputs import OutputLog
 from app.engine.priorities import priority
-from app.engine.rendering import Rendered, RenderedOnce
+from app.engine.rendering import NoRoomForAnswer, Rendered, RenderedOnce
 from app.engine.statistics import EngineStatistics
 from app.engine.translation import Asked
 from app.engine.watchdog import while_alive
@@ -69,7 +69,8 @@ class EngineInstance:
             Endpoint.CHAT: (ChatCompletionRequest, state.openai_serving_chat.create_chat_completion, "chatcmpl"),
         }
         self._greedy = state.openai_serving_completion.default_sampling_params.get("temperature") == 0
-        self._renderer = RenderedOnce(state.openai_serving_chat.online_renderer)
+        longest = int(llm.model_config.max_model_len)
+        self._renderer = RenderedOnce(state.openai_serving_chat.online_renderer, longest=longest)
         for serving in (state.openai_serving_completion, state.openai_serving_chat):
             serving.online_renderer = self._renderer
         self._watcher = asyncio.create_task(self._watch())
@@ -172,7 +173,7 @@ class EngineInstance:
                 return await answers.Events.begin(answer, asked)
         if isinstance(answer, ErrorResponse):
             raise asked.error(answer.error.model_dump())
-        whole = answer.model_dump()
+        whole = answers.without_nulls(answer)
         if not self._log.was_finite(request.request_id):
             whole = answers.without_nan(whole)
         return {**whole, "model": request.model}
@@ -288,7 +289,9 @@ class EngineInstance:
         except ValidationError as error:
             raise translation.from_validation(error) from None
         except VLLMClientError as error:
-            raise InvalidRequest(asked.text(str(error)), param=getattr(error, "parameter", None)) from None
+            raise asked.refused(str(error), getattr(error, "parameter", None)) from None
+        except NoRoomForAnswer as error:
+            raise asked.too_long(str(error)) from None
         except GenerationError:
             raise asked.failed() from None
         except ChatTemplateResolutionError:

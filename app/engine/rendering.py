@@ -11,6 +11,10 @@ from pydantic import BaseModel
 from app.engine.base import Endpoint
 
 
+class NoRoomForAnswer(ValueError):
+    """A prompt of as many tokens as the context has; vLLM itself refuses it later, without naming the cause."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rendered:
     """A request whose prompts are tokens.
@@ -26,8 +30,7 @@ class Rendered:
     @property
     def inputs(self) -> list[dict[str, Any]]:
         """Of the engine, one for each prompt."""
-        inputs: list[dict[str, Any]] = self.result[1] if isinstance(self.result, tuple) else self.result
-        return inputs
+        return _inputs(self.result)
 
     @property
     def counts(self) -> list[int]:
@@ -38,8 +41,13 @@ class Rendered:
 class RenderedOnce:
     """vLLM's renderer, which gives again what it has given for the same request; all else is as it was."""
 
-    def __init__(self, renderer: Any) -> None:
-        self._renderer = renderer
+    """
+    Args:
+        longest: tokens of a prompt and its answer together; None: nothing is known of that.
+    """
+
+    def __init__(self, renderer: Any, *, longest: int | None = None) -> None:
+        self._renderer, self._longest = renderer, longest
         self._known: dict[int, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -61,11 +69,31 @@ class RenderedOnce:
             del self._known[id(rendered.body)]
 
     async def render(self, endpoint: Endpoint, request: BaseModel) -> Any:
-        """What this endpoint renders a request to: the engine's inputs, or an error."""
+        """What this endpoint renders a request to: the engine's inputs, or an error.
+
+        Raises:
+            NoRoomForAnswer
+        """
         return await (self.render_chat if endpoint is Endpoint.CHAT else self.render_completion)(request)
 
     async def render_completion(self, request: BaseModel) -> Any:
-        return self._known.get(id(request)) or await self._renderer.render_completion(request)
+        return self._known.get(id(request)) or self._checked(await self._renderer.render_completion(request))
 
     async def render_chat(self, request: BaseModel) -> Any:
-        return self._known.get(id(request)) or await self._renderer.render_chat(request)
+        return self._known.get(id(request)) or self._checked(await self._renderer.render_chat(request))
+
+    def _checked(self, result: Any) -> Any:
+        if self._longest is not None and isinstance(result, list | tuple):
+            most = max((len(one["prompt_token_ids"]) for one in _inputs(result)), default=0)
+            if most >= self._longest:
+                raise NoRoomForAnswer(
+                    f"This model's maximum context length is {self._longest} tokens. However, your prompt contains "
+                    f"{most} input tokens, which leaves no room for an answer. "
+                    "Please reduce the length of the input prompt."
+                )
+        return result
+
+
+def _inputs(result: Any) -> list[dict[str, Any]]:
+    inputs: list[dict[str, Any]] = result[1] if isinstance(result, tuple) else result
+    return inputs

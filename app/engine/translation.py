@@ -5,13 +5,15 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from app.engine.base import EngineRequest
-from app.errors import EngineUnavailable, InvalidRequest, TenoraError
+from app.engine.base import Endpoint, EngineRequest
+from app.errors import ContextLengthExceeded, EngineUnavailable, InvalidRequest, TenoraError
 
 #: A chat template for prompts that are rendered already.
 AS_IT_IS = "{{ prompt }}"
 #: What vLLM says of a request whose grammar its compiler gave up, and of no other that there is here.
 GENERATION_FAILED = "Internal server error"
+#: What vLLM calls a prompt that is too long to be read.
+_TOO_LONG = frozenset({"input_text", "input_tokens"})
 _MESSAGE_CHARS = 500
 _RETRY_AFTER_S = 5
 
@@ -22,18 +24,21 @@ class Asked:
 
     Attributes:
         engine_name, public_name: its model's, for vLLM and for its client.
+        prompt_field: the field of the request that holds the prompt.
         form: the field that says which form the answer must have; None if none does.
         greedy: whether the base decodes greedily where a request names no temperature.
     """
 
     engine_name: str
     public_name: str
+    prompt_field: str
     form: str | None = None
     greedy: bool = False
 
     @classmethod
     def of(cls, request: EngineRequest, engine_name: str, *, greedy: bool = False) -> Self:
-        return cls(engine_name, request.model, _form(request.body), greedy)
+        prompt_field = "messages" if request.endpoint is Endpoint.CHAT else "prompt"
+        return cls(engine_name, request.model, prompt_field, _form(request.body), greedy)
 
     def body(self, request: EngineRequest) -> dict[str, Any]:
         """vLLM's request: what the client asks for, under what only the server sets."""
@@ -55,8 +60,23 @@ class Asked:
     def error(self, body: dict[str, Any]) -> TenoraError:
         """vLLM's error body as ours: what the client did wrong keeps its words, what went wrong here does not."""
         if 400 <= int(body.get("code") or 500) < 500:
-            return InvalidRequest(self.text(str(body.get("message", ""))), param=body.get("param"))
+            return self.refused(str(body.get("message", "")), body.get("param"))
         return self.failed() if body.get("message") == GENERATION_FAILED else stopped()
+
+    def refused(self, message: str, param: str | None) -> InvalidRequest:
+        """What the client did wrong, in vLLM's words.
+
+        Args:
+            param: vLLM's name of the field.
+        """
+        if param in _TOO_LONG:
+            # The rest is vLLM's internal name and the value.
+            return self.too_long(message.partition(" (parameter=")[0])
+        return InvalidRequest(self.text(message), param=param)
+
+    def too_long(self, message: str) -> ContextLengthExceeded:
+        """The prompt leaves no room for an answer."""
+        return ContextLengthExceeded(self.text(message), param=self.prompt_field)
 
     def failed(self) -> TenoraError:
         """The engine gave up this answer alone: its grammar went beyond what the compiler may use."""

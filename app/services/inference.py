@@ -1,6 +1,6 @@
 """One inference request: from a parsed body to the engine's answer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -13,7 +13,7 @@ from app.observability.tracing import stage
 from app.registry import Caller, ResolvedVersion
 from app.services.adapters import AdapterService
 from app.services.bodies import checks, lorax, lorax_answers
-from app.services.bodies.openai import chat_body, completion_body
+from app.services.bodies.openai import chat_body, completion_body, ignored
 from app.services.canary.outcomes import Asked, Outcomes
 from app.services.deletion.readers import Readers
 from app.services.limits.service import LimitService
@@ -37,12 +37,14 @@ class Served:
         version: ``pricing@3``, or ``retail/pricing@3`` of another tenant's; None for the base model.
         load: what it waited for, if its adapter had no slot when it came.
         standing: where the caller stands with its limits.
+        ignored: names of the request's fields that were ignored, some of them repeatedly.
     """
 
     answer: Answer
     version: str | None
     load: LoadPhases | None = None
     standing: Standing | None = None
+    ignored: Iterable[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class InferenceService:
             filled = apply_defaults(endpoint, checked, target.defaults, longest=self._longest)
             prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
             request = _request(caller, request_id, endpoint, filled, target, prompt=prompt, deadline_s=deadline_s)
-            return await self._answer(caller, request, target, body)
+            return replace(await self._answer(caller, request, target, body), ignored=ignored(body))
 
     async def generate(
         self,
@@ -138,7 +140,7 @@ class InferenceService:
                 wanted = self._filled(body, target, stream)
             request = _request(caller, request_id, Endpoint.COMPLETIONS, wanted.body, target, deadline_s=deadline_s)
             try:
-                served = await self._answer(caller, request, target, body)
+                served = replace(await self._answer(caller, request, target, body), ignored=lorax.ignored(body))
             except InvalidRequest as error:
                 raise lorax.in_lorax_words(error) from None
         answer, special, texts = served.answer, self._engine.special_token_ids, self._engine.token_texts

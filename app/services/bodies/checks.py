@@ -1,6 +1,6 @@
 """Checks of single values: each returns the value, or raises InvalidRequest naming field, value and what is allowed."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from app.errors import InvalidRequest, UnsupportedField
@@ -14,6 +14,9 @@ _USER_CHARS = 512
 _LOGIT_BIASES = 300
 _STOP_TOKEN_IDS = 128
 MAX_TOKEN_ID = 2**31 - 1
+
+#: Random padding of OpenAI's events against observers of their lengths; it is no part of the text.
+IGNORED_STREAM_OPTIONS = frozenset({"include_obfuscation"})
 
 
 def refuse(path: str, found: object, allowed: str) -> InvalidRequest:
@@ -76,6 +79,19 @@ def one_of(*allowed: Any) -> Check:
         if not any(type(value) is type(other) and value == other for other in allowed):
             raise refuse(path, value, words)
         return value
+
+    return check
+
+
+def supported_only(*allowed: Any) -> Check:
+    """A field that is supported with a few values, all of which ask for what happens anyway."""
+    check_value = one_of(*allowed)
+
+    def check(value: Any, path: str, limits: LimitSettings) -> Any:
+        try:
+            return check_value(value, path, limits)
+        except InvalidRequest as error:
+            raise UnsupportedField(error.message, param=error.param) from None
 
     return check
 
@@ -148,22 +164,34 @@ def prompt(value: Any, path: str, limits: LimitSettings) -> Any:
 
 
 def stream_options(value: Any, path: str, limits: LimitSettings) -> dict[str, bool]:
+    given = fields(value, path, {"include_usage", "continuous_usage_stats", *IGNORED_STREAM_OPTIONS})
     return {
         name: boolean(item, f"{path}.{name}", limits)
-        for name, item in fields(value, path, {"include_usage", "continuous_usage_stats"}).items()
+        for name, item in given.items()
+        if name not in IGNORED_STREAM_OPTIONS
     }
 
 
 def fields(value: Any, path: str, allowed: Collection[str], *, required: tuple[str, ...] = ()) -> dict[str, Any]:
     """An object with allow-listed keys; keys whose value is null are left out, as if they had not been sent."""
-    if not isinstance(value, dict):
-        raise refuse(path, value, "an object")
-    present = {name: item for name, item in value.items() if item is not None}
-    for name in present:
-        if name not in allowed:
+    for name, item in value.items() if isinstance(value, dict) else ():
+        if item is not None and name not in allowed:
             where = f"{path}.{name[:80]}"
             raise UnsupportedField(f"{where}: not supported, allowed {', '.join(sorted(allowed))}", param=where)
+    return known_fields(value, path, allowed, required=required)
+
+
+def known_fields(value: Any, path: str, known: Collection[str], *, required: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The keys of an object that are known and not null; others are left out."""
+    if not isinstance(value, dict):
+        raise refuse(path, value, "an object")
+    present = {name: item for name, item in value.items() if item is not None and name in known}
     for name in required:
         if name not in present:
             raise InvalidRequest(f"{path}.{name}: missing", param=f"{path}.{name}")
     return present
+
+
+def other_fields(value: dict[str, Any], path: str, known: Collection[str]) -> Iterator[str]:
+    """Names of the keys that :func:`known_fields` leaves out although they have a value."""
+    return (f"{path}.{name}" for name, item in value.items() if item is not None and name not in known)

@@ -5,6 +5,7 @@ The shape is that of LoRAX's ``router/src/lib.rs`` (``CompatGenerateRequest``), 
 is off unless ``do_sample`` or a parameter that only sampling has asks for it, and a stop string stays in the text.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +51,7 @@ def _response_format(value: Any, path: str, limits: LimitSettings) -> dict[str, 
 
 
 # lorax-client sends every parameter, most of them null; null counts as not sent. Not supported, so refused with
-# any other value: merged_adapters, api_token and adapter sources but this server's own, typical_p, watermark.
+# any other value: merged_adapters, api_token and adapter sources but this server's own, watermark.
 PARAMETERS: dict[str, Check] = {
     "adapter_id": lambda value, path, _: checks.text(value, path),
     "adapter_source": one_of("local"),
@@ -76,6 +77,10 @@ PARAMETERS: dict[str, Check] = {
     "response_format": _response_format,
 }
 
+#: Could change the answer and is ignored all the same, the one exception to the rule: LangChain's client of this
+#: protocol sends 0.95 with every request, whoever uses it.
+IGNORED = frozenset({"typical_p"})
+
 # Parameters whose value the completions body takes over as it is.
 _RENAMED = {
     "ignore_eos_token": "ignore_eos",
@@ -87,6 +92,8 @@ _RENAMED = {
 
 # Names that the engine's refusals speak of.
 _ENGINE_NAMES = {"max_tokens": "max_new_tokens", "truncate_prompt_tokens": "truncate"}
+# Of these too, but as a common word in the sentence.
+_ENGINE_FIELDS = _ENGINE_NAMES | {"prompt": "inputs"}
 
 
 def generation(body: dict[str, Any], limits: LimitSettings, *, default_tokens: int, stream: bool | None) -> Generation:
@@ -126,13 +133,18 @@ def generation(body: dict[str, Any], limits: LimitSettings, *, default_tokens: i
     )
 
 
+def ignored(body: dict[str, Any]) -> Iterator[str]:
+    """Names of what a body that passed :func:`generation` asks for in vain."""
+    parameters = body.get("parameters") or {}
+    return (f"parameters.{name}" for name in sorted(IGNORED) if parameters.get(name) is not None)
+
+
 def in_lorax_words(error: InvalidRequest) -> InvalidRequest:
     """The engine's refusal of a translated body, with the names that the caller knows."""
     message, param = error.message, error.param
     for engine_name, name in _ENGINE_NAMES.items():
         message = message.replace(engine_name, name)
-        param = name if param == engine_name else param
-    return InvalidRequest(message, param=param)
+    return type(error)(message, param=_ENGINE_FIELDS.get(param, param) if param else None)
 
 
 def _checked(
@@ -145,8 +157,12 @@ def _checked(
     if not inputs:
         raise refuse("inputs", inputs, "text of at least one character")
     sent = body.get("parameters")
-    given = fields({} if sent is None else sent, "parameters", PARAMETERS)
-    parameters = {name: PARAMETERS[name](value, f"parameters.{name}", limits) for name, value in given.items()}
+    given = fields({} if sent is None else sent, "parameters", {*PARAMETERS, *IGNORED})
+    parameters = {
+        name: PARAMETERS[name](value, f"parameters.{name}", limits)
+        for name, value in given.items()
+        if name not in IGNORED
+    }
     streams = body.get("stream")
     if streams is None:
         streams = False

@@ -1,9 +1,16 @@
-"""The turns of a chat: roles, text content and tool calls; the base reads text only."""
+"""The turns of a chat: roles, text content and tool calls; the base reads text only.
 
+Clients send back what other servers and their own libraries added to an answer. Of a message, a part of its content,
+a tool call and its function only the keys that are named here reach the engine. The others are ignored, as vLLM
+ignores them, and :func:`ignored` names them.
+"""
+
+import json
+from collections.abc import Iterator
 from typing import Any
 
 from app.errors import InvalidRequest, UnsupportedField
-from app.services.bodies.checks import fields, refuse, text
+from app.services.bodies.checks import known_fields, other_fields, refuse, text
 from app.services.bodies.parsing import Unusable, loads, shown
 from app.settings import LimitSettings
 
@@ -12,13 +19,27 @@ _TURNS = 2048
 _PARTS = 256
 _TOOL_CALLS = 128
 _NAME_CHARS = 256
+# The engine reads arguments again, deeper in its stack than this process does.
+_ARGUMENTS_DEPTH = 128
+_NO_ARGUMENTS = "{}"
 
 _FIELDS = {
     "system": {"role", "content", "name"},
     "developer": {"role", "content", "name"},
     "user": {"role", "content", "name"},
     "assistant": {"role", "content", "name", "tool_calls"},
-    "tool": {"role", "content", "tool_call_id"},
+    "tool": {"role", "content", "name", "tool_call_id"},
+}
+_CALL_FIELDS = ("id", "type", "function")
+_FUNCTION_FIELDS = ("name", "arguments")
+
+#: The key that holds the text, by the type of a part. The engine reads each of them as text.
+_PART_TEXTS = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+    "thinking": "thinking",
 }
 
 
@@ -32,40 +53,59 @@ def messages(value: Any, path: str, _: LimitSettings) -> list[dict[str, Any]]:
     return [_message(item, f"{path}.{index}") for index, item in enumerate(value)]
 
 
+def ignored(value: list[dict[str, Any]]) -> Iterator[str]:
+    """Names of the keys that :func:`messages` left out of messages that it accepted, some of them repeatedly."""
+    for message in value:
+        yield from other_fields(message, "messages[]", _FIELDS[message["role"]])
+        content = message.get("content")
+        for part in content if isinstance(content, list) else ():
+            yield from other_fields(part, "messages[].content[]", ("type", _PART_TEXTS[part["type"]]))
+        calls = message.get("tool_calls") if message["role"] == "assistant" else None
+        for call in calls or ():
+            yield from other_fields(call, "messages[].tool_calls[]", _CALL_FIELDS)
+            yield from other_fields(call["function"], "messages[].tool_calls[].function", _FUNCTION_FIELDS)
+
+
 def _message(value: Any, path: str) -> dict[str, Any]:
     role = value.get("role") if isinstance(value, dict) else None
     if not isinstance(role, str) or role not in _FIELDS:
         raise refuse(f"{path}.role", role, f"one of {', '.join(_FIELDS)}")
-    turn = fields(value, path, _FIELDS[role])
+    if role == "developer" and value.get("tools"):
+        # The engine would offer them to the model.
+        raise UnsupportedField(f"{path}.tools: send tools in the field tools", param=f"{path}.tools")
+    turn = known_fields(value, path, _FIELDS[role])
     for name in ("name", "tool_call_id"):
         if name in turn and len(text(turn[name], f"{path}.{name}")) > _NAME_CHARS:
             raise refuse(f"{path}.{name}", turn[name], f"at most {_NAME_CHARS} characters")
     if role == "tool" and "tool_call_id" not in turn:
         raise InvalidRequest(f"{path}.tool_call_id: missing", param=f"{path}.tool_call_id")
-    if "tool_calls" in turn:
-        turn["tool_calls"] = _tool_calls(turn["tool_calls"], f"{path}.tool_calls")
-    if "content" in turn:
-        turn["content"] = _content(turn["content"], f"{path}.content")
-    elif not turn.get("tool_calls"):
+    if calls := _tool_calls(turn.pop("tool_calls", []), f"{path}.tool_calls"):
+        turn["tool_calls"] = calls
+    if "content" not in turn and role != "assistant":
         raise InvalidRequest(f"{path}.content: missing", param=f"{path}.content")
+    content = _content(turn.pop("content", ""), f"{path}.content")
+    if content or not calls:
+        turn["content"] = content
     if role == "developer":
         turn["role"] = "system"
     return turn
 
 
-def _content(value: Any, path: str) -> Any:
-    """A text, or a list of text parts."""
+def _content(value: Any, path: str) -> str | list[dict[str, str]]:
+    """A text, or a list of text parts; of none of them the empty text."""
     if isinstance(value, str):
         return value
-    if not isinstance(value, list) or not 1 <= len(value) <= _PARTS:
-        raise refuse(path, value, f"a string or an array of 1 to {_PARTS} text parts")
-    for index, part in enumerate(value):
-        where = f"{path}.{index}"
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind != "text":
-            raise UnsupportedField(f"{where}.type: found {shown(kind)}, allowed 'text'", param=f"{where}.type")
-        text(fields(part, where, {"type", "text"}, required=("text",))["text"], f"{where}.text")
-    return value
+    if not isinstance(value, list) or len(value) > _PARTS:
+        raise refuse(path, value, f"a string or an array of at most {_PARTS} text parts")
+    return [_part(item, f"{path}.{index}") for index, item in enumerate(value)] or ""
+
+
+def _part(value: Any, path: str) -> dict[str, str]:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or kind not in _PART_TEXTS:
+        raise UnsupportedField(f"{path}.type: found {shown(kind)}, allowed 'text'", param=f"{path}.type")
+    name = _PART_TEXTS[kind]
+    return {"type": "text", "text": text(value.get(name), f"{path}.{name}")}
 
 
 def _tool_calls(value: Any, path: str) -> list[dict[str, Any]]:
@@ -75,23 +115,49 @@ def _tool_calls(value: Any, path: str) -> list[dict[str, Any]]:
 
 
 def _tool_call(value: Any, path: str) -> dict[str, Any]:
-    call = fields(value, path, {"id", "type", "function"}, required=("id", "type", "function"))
+    call = known_fields(value, path, _CALL_FIELDS, required=_CALL_FIELDS)
     if call["type"] != "function":
         raise UnsupportedField(f"{path}.type: found {shown(call['type'])}, allowed 'function'", param=f"{path}.type")
-    text(call["id"], f"{path}.id")
-    function = fields(call["function"], f"{path}.function", {"name", "arguments"}, required=("name", "arguments"))
-    text(function["name"], f"{path}.function.name")
-    _arguments(text(function["arguments"], f"{path}.function.arguments"), f"{path}.function.arguments")
-    return {"id": call["id"], "type": "function", "function": function}
+    where = f"{path}.function"
+    function = known_fields(call["function"], where, _FUNCTION_FIELDS, required=_FUNCTION_FIELDS)
+    return {
+        "id": text(call["id"], f"{path}.id"),
+        "type": "function",
+        "function": {
+            "name": text(function["name"], f"{where}.name"),
+            "arguments": _arguments(text(function["arguments"], f"{where}.arguments"), f"{where}.arguments"),
+        },
+    }
 
 
-def _arguments(value: str, path: str) -> None:
-    """vLLM reads a malformed text as no arguments at all, without a word."""
+def _arguments(value: str, path: str) -> str:
+    """A JSON object as text: ``{}`` for a text that is blank, cut off or no object.
+
+    Models write such texts, and a call whose answer ended at ``max_tokens`` has one. The call is part of the
+    conversation from then on, which could not go on if it were refused. vLLM reads them the same way.
+    """
     try:
         parsed = loads(value)
     except Unusable as error:
         raise InvalidRequest(f"{path}: {error}", param=path) from None
+    except json.JSONDecodeError:
+        return _NO_ARGUMENTS
     except (ValueError, RecursionError):
-        parsed = None
+        words = "found a number that is too long, or JSON nested too deeply"
+        raise InvalidRequest(f"{path}: {words}, allowed a JSON object as a string", param=path) from None
     if not isinstance(parsed, dict):
-        raise InvalidRequest(f"{path}: allowed a JSON object as a string", param=path)
+        return _NO_ARGUMENTS
+    _check_arguments(parsed, path)
+    return value
+
+
+def _check_arguments(parsed: dict[str, Any], path: str) -> None:
+    """Refuse what the engine could not write into a prompt; found without recursion, as the depth is in doubt."""
+    level: list[Any] = [parsed]
+    for _ in range(_ARGUMENTS_DEPTH):
+        level = [item for node in level for item in (node.values() if isinstance(node, dict) else node)]
+        level = [item for item in level if isinstance(item, dict | list)]
+        if not level:
+            break
+    else:
+        raise InvalidRequest(f"{path}: nested deeper than {_ARGUMENTS_DEPTH} levels", param=path)

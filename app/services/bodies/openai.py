@@ -1,14 +1,17 @@
 """Bodies of OpenAI's two inference routes: an allow-list with a check per field.
 
 The fields are OpenAI's and those of vLLM's ``CompletionRequest`` and ``ChatCompletionRequest`` that are a
-client's to choose. A field whose value is null counts as not sent. Any other field is refused by name.
+client's to choose. A field whose value is null counts as not sent. A field that cannot change the answer is ignored,
+and named by :func:`ignored`. Any other field is refused by name.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from app.errors import InvalidRequest, UnsupportedField
 from app.services.bodies import checks, structured
-from app.services.bodies.checks import Check, boolean, integer, integer_up_to, number, one_of
+from app.services.bodies.checks import Check, boolean, integer, integer_up_to, number, one_of, supported_only
+from app.services.bodies.messages import ignored as ignored_of_messages
 from app.services.bodies.messages import messages
 from app.services.bodies.parsing import shown
 from app.settings import LimitSettings
@@ -17,6 +20,22 @@ MAX_TOKENS = 2**31 - 1
 
 #: Name the model; the inference service reads them.
 MODEL_FIELDS = frozenset({"model", "adapter_id"})
+
+#: OpenAI's fields on its own platform, its caches and the effort of models that reason: none changes what this base
+#: answers, so none is checked or forwarded. ``user`` is not one of them: it chooses a version where traffic is split.
+IGNORED = frozenset(
+    {
+        "metadata",
+        "prediction",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "reasoning_effort",
+        "safety_identifier",
+        "service_tier",
+        "store",
+    }
+)
 
 _SAMPLING: dict[str, Check] = {
     "temperature": number(0, 2),
@@ -65,15 +84,15 @@ CHAT_FIELDS: dict[str, Check] = _SAMPLING | {
     "tools": structured.tools,
     "tool_choice": structured.tool_choice,
     "parallel_tool_calls": boolean,
-    # Values of OpenAI's platform fields that ask for what happens here anyway.
-    "store": one_of(False),
-    "service_tier": one_of("auto", "default"),
+    # Values that ask for what happens here anyway.
     "modalities": one_of(["text"]),
-    "metadata": one_of({}),
+    "verbosity": supported_only("medium"),
+    "functions": supported_only([]),
+    "function_call": supported_only("none", "auto"),
 }
 
 # Checked, but nothing that the engine needs to know.
-_NOT_FORWARDED = ("user", "best_of", "store", "service_tier", "modalities", "metadata")
+_NOT_FORWARDED = ("user", "best_of", "modalities", "verbosity", "functions", "function_call")
 
 
 def completion_body(body: dict[str, Any], limits: LimitSettings) -> dict[str, Any]:
@@ -110,14 +129,27 @@ def chat_body(body: dict[str, Any], limits: LimitSettings) -> dict[str, Any]:
         raise InvalidRequest("messages: missing", param="messages")
     if checked.get("top_logprobs") and not checked.get("logprobs"):
         raise InvalidRequest("top_logprobs: allowed only with logprobs true", param="top_logprobs")
-    _check_tool_choice(checked)
+    _choose_tools(checked)
     return _finish(checked)
+
+
+def ignored(body: dict[str, Any]) -> Iterator[str]:
+    """Names of what a body that passed its check asks for in vain, some of them repeatedly.
+
+    A key inside a list is named once for all items, as ``messages[].parsed``.
+    """
+    idle = {*IGNORED, *_idle_tool_fields(body)}
+    yield from (name for name, value in body.items() if name in idle and value is not None)
+    yield from ignored_of_messages(body.get("messages") or [])
+    yield from structured.ignored_of_tools(body.get("tools") or [])
+    options = body.get("stream_options") or {}
+    yield from (f"stream_options.{name}" for name in checks.IGNORED_STREAM_OPTIONS if options.get(name) is not None)
 
 
 def _checked(body: dict[str, Any], table: dict[str, Check], limits: LimitSettings) -> dict[str, Any]:
     checked = {}
     for name, value in body.items():
-        if value is None or name in MODEL_FIELDS:
+        if value is None or name in MODEL_FIELDS or name in IGNORED:
             continue
         check = table.get(name)
         if check is None:
@@ -135,11 +167,24 @@ def _finish(checked: dict[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def _check_tool_choice(checked: dict[str, Any]) -> None:
-    choice = checked.get("tool_choice", "none")
-    if choice != "none" and "tools" not in checked:
-        raise InvalidRequest("tool_choice: allowed only with tools", param="tool_choice")
-    if isinstance(choice, dict):
+def _choose_tools(checked: dict[str, Any]) -> None:
+    """Check the choice among tools, and leave out what says nothing to the engine."""
+    for name in _idle_tool_fields(checked):
+        checked.pop(name, None)
+    if not checked.get("tools"):
+        # An empty list counts as not sent.
+        checked.pop("tools", None)
+        if "tool_choice" in checked:
+            raise InvalidRequest("tool_choice: allowed only with tools", param="tool_choice")
+    elif isinstance(choice := checked.get("tool_choice"), dict):
         name = choice["function"]["name"]
         if all(tool["function"]["name"] != name for tool in checked["tools"]):
             raise InvalidRequest(f"tool_choice: found {shown(name)}, allowed one of tools", param="tool_choice")
+
+
+def _idle_tool_fields(body: dict[str, Any]) -> tuple[str, ...]:
+    """Fields about tools that ask for what happens anyway."""
+    if body.get("tools"):
+        return ("parallel_tool_calls",) if body.get("parallel_tool_calls") else ()
+    free = body.get("tool_choice") in ("none", "auto")
+    return ("parallel_tool_calls", "tool_choice") if free else ("parallel_tool_calls",)

@@ -12,7 +12,7 @@ from typing import Any
 
 from app.errors import InvalidRequest, UnsupportedField
 from app.services.bodies import checks
-from app.services.bodies.checks import fields, one_of, refuse, text
+from app.services.bodies.checks import fields, known_fields, one_of, other_fields, refuse, text
 from app.services.bodies.parsing import loads, shown
 from app.settings import LimitSettings
 
@@ -27,6 +27,7 @@ _SCHEMA_ITEMS = 10_000
 _SCHEMA_BOUNDS = 128
 _CHOICES = 1024
 _TOOLS = 128
+_TOOL_FIELDS = ("type", "function")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _NAME_WORDS = "1 to 64 of A-Z a-z 0-9 _ -"
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
@@ -116,13 +117,19 @@ def json_constraint(value: Any, path: str, limits: LimitSettings) -> dict[str, A
 
 
 def tools(value: Any, path: str, limits: LimitSettings) -> list[dict[str, Any]]:
-    """OpenAI's tools; only functions."""
-    if not isinstance(value, list) or not 1 <= len(value) <= _TOOLS:
-        raise refuse(path, value, f"an array of 1 to {_TOOLS} tools")
+    """OpenAI's tools; only functions. Other keys beside the function are ignored, as the engine ignores them."""
+    if not isinstance(value, list) or len(value) > _TOOLS:
+        raise refuse(path, value, f"an array of at most {_TOOLS} tools")
     checked = [_tool(item, f"{path}.{index}", limits) for index, item in enumerate(value)]
     _counted((tool["function"].get("parameters") for tool in checked), path)
     sized(checked, path, limits)
     return checked
+
+
+def ignored_of_tools(value: list[dict[str, Any]]) -> Iterator[str]:
+    """Names of the keys that :func:`tools` left out of tools that it accepted, some of them repeatedly."""
+    for tool in value:
+        yield from other_fields(tool, "tools[]", _TOOL_FIELDS)
 
 
 def tool_choice(value: Any, path: str, limits: LimitSettings) -> Any:
@@ -164,7 +171,10 @@ def _tool(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
     kind = value.get("type") if isinstance(value, dict) else None
     if kind != "function":
         raise UnsupportedField(f"{path}.type: found {shown(kind)}, allowed 'function'", param=f"{path}.type")
-    given = fields(value, path, {"type", "function"})
+    if value.get("defer_loading"):
+        # The engine would keep the tool from the model at first.
+        raise UnsupportedField(f"{path}.defer_loading: not supported", param=f"{path}.defer_loading")
+    given = known_fields(value, path, _TOOL_FIELDS)
     where = f"{path}.function"
     function = fields(given.get("function"), where, {"name", "description", "parameters", "strict"}, required=("name",))
     _described(function, where, limits)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from app.api.inference_headers import deadline_of, load_headers
+from app.api.inference_headers import deadline_of, ignored_headers, load_headers
 from app.api.streaming import answer_response
 from app.engine.overview import LoadPhases
 from app.errors import InvalidRequest
@@ -81,6 +81,38 @@ def test_the_phases_are_in_w3cs_syntax_and_add_up(load: LoadPhases) -> None:
     assert re.fullmatch(rf"{_METRIC}(, {_METRIC})*", headers["server-timing"])
     parts = [float(part.partition("=")[2]) for part in headers["server-timing"].split(", ")]
     assert abs(sum(parts) - int(headers["x-tenora-load-ms"])) < 1
+
+
+def test_what_was_ignored_is_named_once() -> None:
+    names = ["metadata", "messages[].tool_calls[].index", "messages[].tool_calls[].index", "metadata"]
+    assert ignored_headers(names) == {"x-tenora-ignored": "metadata, messages[].tool_calls[].index"}
+    assert ignored_headers(iter(())) == {}
+    assert "x-tenora-ignored" not in answer_response(Served({}, "prices@1")).headers
+    answer = answer_response(Served({}, "prices@1", ignored=iter(names)))
+    assert answer.headers["x-tenora-ignored"] == "metadata, messages[].tool_calls[].index"
+
+
+@pytest.mark.parametrize(
+    "name", ["messages[].a\r\nx-evil: 1", "messages[].ü", "messages[].", "a,b", "x" * 101, "", "\0"]
+)
+def test_a_name_that_a_client_made_up_is_no_header(name: str) -> None:
+    value = ignored_headers([name, "store"])["x-tenora-ignored"]
+    assert value in ("?, store", f"{name}, store")
+    assert re.fullmatch(r"[ -~]+", value)
+
+
+@given(st.lists(st.text(min_size=1), max_size=100), st.integers(0, 5000))
+def test_however_many_names_the_header_is_short_and_safe(names: list[str], many: int) -> None:
+    headers = ignored_headers([*names, *(f"messages[].key{number}" for number in range(many))])
+    value = headers.get("x-tenora-ignored", "")
+    assert re.fullmatch(r"[ -~]*", value)
+    assert len(value) <= 1100
+    assert len(value.split(", ")) <= 33
+
+
+def test_the_names_that_have_no_room_are_three_dots() -> None:
+    value = ignored_headers(f"messages[].key{number}" for number in range(10_000))["x-tenora-ignored"]
+    assert value.endswith(", messages[].key31, ...")
 
 
 async def test_streams_have_the_headers_too() -> None:

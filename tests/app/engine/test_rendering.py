@@ -8,9 +8,10 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
 from app.engine.base import Endpoint
-from app.engine.rendering import Rendered, RenderedOnce
+from app.engine.rendering import NoRoomForAnswer, Rendered, RenderedOnce
 
 MESSAGES = [{"role": "user", "content": "Who are you?"}]
+CHAT = ChatCompletionRequest(model="m", messages=MESSAGES)
 
 
 class Counting:
@@ -53,6 +54,18 @@ async def test_a_chat_has_its_conversation_with_it(renderer: RenderedOnce) -> No
     assert rendered.counts == [1]
     with renderer.knowing(rendered):
         assert await renderer.render_chat(body) == (body.messages, rendered.inputs)
+
+
+@pytest.mark.parametrize("endpoint", [Endpoint.COMPLETIONS, Endpoint.CHAT])
+async def test_a_prompt_must_leave_room_for_an_answer(endpoint: Endpoint) -> None:
+    # The inputs are one token longer each time.
+    renderer = RenderedOnce(Counting(), longest=6)
+    body = CompletionRequest(model="m", prompt="a") if endpoint is Endpoint.COMPLETIONS else CHAT
+    prompts = len(Rendered(body, await renderer.render(endpoint, body)).counts)
+    for _ in range(5 // prompts - 1):
+        await renderer.render(endpoint, body)
+    with pytest.raises(NoRoomForAnswer, match="maximum context length is 6 tokens"):
+        await renderer.render(endpoint, body)
 
 
 async def test_to_the_engine_it_comes_when_it_is_run(renderer: RenderedOnce) -> None:

@@ -1,15 +1,19 @@
-"""Events of a stream are what vLLM's own models write, to the byte."""
+"""Events of a stream are what vLLM's own models write, to the byte, but for their null fields."""
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vllm.entrypoints.generate.base.protocol import UsageInfo
+from vllm.entrypoints.generate.base.protocol import DeltaFunctionCall, DeltaMessage, DeltaToolCall, UsageInfo
+from vllm.entrypoints.openai.chat_completion import protocol as chat_protocol
+from vllm.entrypoints.openai.chat_completion import serving as chat_serving
 from vllm.entrypoints.openai.completion import protocol, serving
 
 from app.engine import stream_chunks
-from app.engine.stream_chunks import CHOICE, EVENT, StreamChoice, StreamEvent
+from app.engine.answers import NULLABLE
+from app.engine.stream_chunks import CHOICE, EVENT, ChatStreamEvent, StreamChoice, StreamEvent
 
 PLAIN = {
     "index": 0,
@@ -40,9 +44,20 @@ options = st.sampled_from([{"exclude_unset": True}, {"exclude_unset": False, "ex
 
 
 def theirs(head: dict[str, Any], choices: list[dict[str, Any]]) -> protocol.CompletionStreamResponse:
+    """vLLM's event, in which the fields were never set that are vLLM's own and null."""
+    kept = [{name: value for name, value in one.items() if value is not None or name in NULLABLE} for one in choices]
     return protocol.CompletionStreamResponse(
-        **head, choices=[protocol.CompletionResponseStreamChoice(**one) for one in choices]
+        **head, choices=[protocol.CompletionResponseStreamChoice(**one) for one in kept]
     )
+
+
+def nulls(value: Any) -> set[str]:
+    """The names of all fields of a JSON value that are null."""
+    if isinstance(value, list):
+        return set().union(*map(nulls, value))
+    if not isinstance(value, dict):
+        return set()
+    return {name for name, item in value.items() if item is None}.union(*map(nulls, value.values()))
 
 
 def ours(head: dict[str, Any], choices: list[dict[str, Any]]) -> StreamEvent:
@@ -59,7 +74,10 @@ def ours(head: dict[str, Any], choices: list[dict[str, Any]]) -> StreamEvent:
 def test_an_event_is_what_vllms_model_writes(
     head: dict[str, Any], choices: list[dict[str, Any]], how: dict[str, bool]
 ) -> None:
-    assert ours(head, choices).model_dump_json(**how) == theirs(head, choices).model_dump_json(**how)
+    text = ours(head, choices).model_dump_json(**how)
+    assert text == theirs(head, choices).model_dump_json(**how)
+    if how:
+        assert nulls(json.loads(text)) <= NULLABLE
 
 
 @pytest.mark.parametrize(
@@ -80,6 +98,67 @@ def test_what_is_left_out_is_left_out() -> None:
     )
 
 
+def test_a_plain_event_has_openais_fields_and_no_other() -> None:
+    event = json.loads(ours(HEAD, [PLAIN]).model_dump_json(exclude_unset=True))
+    assert event["choices"] == [{"index": 0, "text": " a", "logprobs": None, "finish_reason": None}]
+
+
+def chat_event(delta: DeltaMessage, **choice: Any) -> dict[str, Any]:
+    """An event of a chat as vLLM sets it, read from the text that goes out."""
+    one = chat_protocol.ChatCompletionResponseStreamChoice(
+        index=0,
+        delta=delta,
+        **{"logprobs": None, "finish_reason": None, "stop_reason": None, "token_ids": None} | choice,
+    )
+    usage = UsageInfo(prompt_tokens=3, completion_tokens=1, total_tokens=4, completion_tokens_details=None)
+    event = ChatStreamEvent(
+        **HEAD | {"object": "chat.completion.chunk"},
+        choices=[one],
+        prompt_token_ids=None,
+        prompt_text=None,
+        usage=usage,
+    )
+    written: dict[str, Any] = json.loads(event.model_dump_json(exclude_unset=True))
+    assert set(written["usage"]) == {"prompt_tokens", "completion_tokens", "total_tokens"}
+    return written
+
+
+@pytest.mark.parametrize(
+    ("delta", "expected"),
+    [
+        (DeltaMessage(role="assistant", content=""), {"role": "assistant", "content": ""}),
+        (DeltaMessage(content=" a", reasoning=None), {"content": " a"}),
+        (DeltaMessage(content=None, reasoning=None), {"content": None}),
+        (DeltaMessage(), {}),
+        (
+            DeltaMessage(
+                tool_calls=[DeltaToolCall(index=0, id=None, function=DeltaFunctionCall(name=None, arguments="{"))]
+            ),
+            {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]},
+        ),
+        (DeltaMessage(tool_calls=[DeltaToolCall(index=0, function=None)]), {"tool_calls": [{"index": 0}]}),
+    ],
+)
+def test_an_event_of_a_chat_has_openais_fields_and_no_other(delta: DeltaMessage, expected: dict[str, Any]) -> None:
+    event = chat_event(delta)
+    assert set(event) == {*HEAD, "choices", "usage"}
+    assert event["choices"] == [{"index": 0, "delta": expected, "logprobs": None, "finish_reason": None}]
+
+
+def test_an_event_of_a_chat_keeps_what_is_not_null() -> None:
+    event = chat_event(DeltaMessage(content="a"), finish_reason="stop", stop_reason="END", token_ids=[5])
+    assert event["choices"] == [
+        {
+            "index": 0,
+            "delta": {"content": "a"},
+            "logprobs": None,
+            "finish_reason": "stop",
+            "stop_reason": "END",
+            "token_ids": [5],
+        }
+    ]
+
+
 def test_a_plain_event_needs_none_of_vllms_models(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = theirs(HEAD, [PLAIN]).model_dump_json(exclude_unset=True)
     monkeypatch.delattr(stream_chunks, "CompletionStreamResponse")
@@ -94,9 +173,13 @@ def test_vllms_models_have_these_fields_in_this_order() -> None:
 def test_vllms_streams_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CompletionStreamResponse", "CompletionResponseStreamChoice"):
         monkeypatch.setattr(serving, name, getattr(serving, name))
+    name = "ChatCompletionStreamResponse"
+    monkeypatch.setattr(chat_serving, name, getattr(chat_serving, name))
     stream_chunks.write_plainly()
     code = serving.OpenAIServingCompletion.completion_stream_generator.__code__
     assert serving.CompletionStreamResponse is StreamEvent
+    assert chat_serving.ChatCompletionStreamResponse is ChatStreamEvent
+    assert name in chat_serving.OpenAIServingChat.chat_completion_stream_generator.__code__.co_names
     assert {"CompletionStreamResponse", "CompletionResponseStreamChoice"} <= set(code.co_names)
     # The names that they are called with, in their order: with others every event would be made of models again.
     assert {EVENT, CHOICE} <= set(code.co_consts)

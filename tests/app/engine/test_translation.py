@@ -6,7 +6,7 @@ import pytest
 
 from app.engine.base import Endpoint, EngineRequest
 from app.engine.translation import GENERATION_FAILED, Asked
-from app.errors import EngineUnavailable, InvalidRequest, TenoraError
+from app.errors import ContextLengthExceeded, EngineUnavailable, InvalidRequest, TenoraError
 
 FAILED = {"message": GENERATION_FAILED, "code": 500}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}
@@ -49,6 +49,17 @@ def test_a_death_is_never_the_clients() -> None:
 def test_what_the_client_did_wrong_keeps_its_words_and_its_name() -> None:
     error = asked().error({"message": "7@ab takes 512 tokens", "code": 400, "param": "max_tokens"})
     assert (told(error), error.message) == ((InvalidRequest, "max_tokens"), "prices takes 512 tokens")
+
+
+@pytest.mark.parametrize(("endpoint", "field"), [(Endpoint.CHAT, "messages"), (Endpoint.COMPLETIONS, "prompt")])
+@pytest.mark.parametrize("param", ["input_text", "input_tokens"])
+def test_a_prompt_that_is_too_long_has_a_code_and_its_field(endpoint: Endpoint, field: str, param: str) -> None:
+    words = "This model's maximum context length is 256 tokens."
+    own = Asked.of(EngineRequest("1", endpoint, {}, "prices", None, cache_salt="salt"), "7@ab")
+    error = own.error({"message": f"{words} (parameter={param}, value=300)", "code": 400, "param": param})
+    assert told(error) == (ContextLengthExceeded, field)
+    assert error.message == words
+    assert told(own.too_long(words)) == (ContextLengthExceeded, field)
 
 
 def test_the_server_has_the_last_word_in_a_request() -> None:

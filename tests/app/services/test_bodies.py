@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from app.errors import InvalidRequest, TenoraError, UnsupportedField
 from app.services.bodies import parsing
-from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, MODEL_FIELDS, chat_body, completion_body
+from app.services.bodies.openai import (
+    CHAT_FIELDS,
+    COMPLETION_FIELDS,
+    IGNORED,
+    MODEL_FIELDS,
+    chat_body,
+    completion_body,
+    ignored,
+)
 from app.services.bodies.parsing import MAX_CONTAINERS, MAX_NAMES, MAX_VALUES, parse_large_object, parse_object
 from app.settings import LimitSettings
 
@@ -34,7 +42,7 @@ REFUSED_COMPLETION = {
     "ec_transfer_params", "vllm_xargs", "repetition_detection", "thinking_token_budget", "stream_interval",
 }  # fmt: skip
 REFUSED_CHAT = (REFUSED_COMPLETION - {"suffix", "prompt_embeds"}) | {
-    "echo", "reasoning_effort", "include_reasoning", "add_generation_prompt", "continue_final_message", "documents",
+    "echo", "include_reasoning", "add_generation_prompt", "continue_final_message", "documents",
     "chat_template", "chat_template_kwargs", "media_io_kwargs", "mm_processor_kwargs", "return_prompt_text",
 }  # fmt: skip
 
@@ -49,8 +57,8 @@ REFUSED_CHAT = (REFUSED_COMPLETION - {"suffix", "prompt_embeds"}) | {
 def test_every_field_of_the_engine_is_allowed_or_refused_on_purpose(module, name, allowed, refused):
     protocol = importlib.import_module(f"vllm.entrypoints.openai.{module}.protocol")
     fields = set(getattr(protocol, name).model_fields)
-    assert not refused & set(allowed)
-    assert fields - set(allowed) - MODEL_FIELDS == refused
+    assert not refused & {*allowed, *IGNORED}
+    assert fields - set(allowed) - MODEL_FIELDS - IGNORED == refused
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED_COMPLETION | {"guided_grammar", "made_up", "messages"}))
@@ -60,7 +68,9 @@ def test_completions_refuse_other_fields_by_name(name):
     assert caught.value.param == name
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED_CHAT | {"functions", "audio", "prediction", "prompt"}))
+@pytest.mark.parametrize(
+    "name", sorted(REFUSED_CHAT | {"functions", "audio", "verbosity", "web_search_options", "prompt"})
+)
 def test_chat_refuses_other_fields_by_name(name):
     with pytest.raises(UnsupportedField, match=name) as caught:
         chat(**{name: 1})
@@ -81,9 +91,37 @@ def test_what_is_checked_is_forwarded_and_nothing_else():
     assert body == {"prompt": "hello", **given, "stop": ["END"]}
 
 
-def test_harmless_platform_fields_are_not_forwarded():
-    body = chat(store=False, service_tier="auto", modalities=["text"], metadata={}, user="someone")
-    assert set(body) == {"messages"}
+PLATFORM = {
+    "metadata": {"a": "b"}, "store": True, "reasoning_effort": "high", "prompt_cache_key": "k",
+    "prompt_cache_options": {"mode": "explicit"}, "prompt_cache_retention": "24h", "safety_identifier": "s",
+    "service_tier": "flex", "prediction": {"type": "content", "content": "x"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ask", [chat, completion])
+@pytest.mark.parametrize("name", sorted(IGNORED))
+@pytest.mark.parametrize("value", ["as OpenAI has it", {}, False, ["x"], 1.5])
+def test_fields_on_openais_platform_are_not_forwarded_whatever_they_hold(ask, name, value):
+    body = {name: PLATFORM[name] if value == "as OpenAI has it" else value}
+    assert set(ask(**body)) == set(ask())
+    assert [*ignored(body)] == [name]
+    assert [*ignored({name: None})] == []
+
+
+def test_fields_that_ask_for_what_happens_anyway_are_not_forwarded():
+    given = {"modalities": ["text"], "verbosity": "medium", "functions": [], "function_call": "auto", "user": "someone"}
+    assert set(chat(**given)) == {"messages"}
+    assert [*ignored(given)] == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"verbosity": "low"}, {"functions": [{"name": "f"}]}, {"function_call": {"name": "f"}}, {"audio": {"voice": "x"}}],
+)
+def test_what_could_change_the_answer_is_refused_by_name(given):
+    with pytest.raises(UnsupportedField) as caught:
+        chat(**given)
+    assert caught.value.param in given
 
 
 @pytest.mark.parametrize(
@@ -141,6 +179,12 @@ def test_unknown_stream_option():
         completion(stream=True, stream_options={"x": True})
 
 
+def test_padding_of_a_stream_is_ignored():
+    body = {"stream": True, "stream_options": {"include_usage": True, "include_obfuscation": False}}
+    assert completion(**body)["stream_options"] == {"include_usage": True}
+    assert [*ignored(body)] == ["stream_options.include_obfuscation"]
+
+
 def test_usage_of_a_stream():
     options = {"include_usage": True, "continuous_usage_stats": False}
     assert completion(stream=True, stream_options=options)["stream_options"] == options
@@ -151,17 +195,24 @@ def test_usage_of_a_stream():
     [
         [], "hi", [5], [{"content": "x"}], [{"role": "robot", "content": "x"}], [{"role": ["user"], "content": "x"}],
         [{"role": "user"}], [{"role": "user", "content": None}], [{"role": "user", "content": 5}],
-        [{"role": "user", "content": []}], [{"role": "user", "content": ["x"]}],
+        [{"role": "user", "content": ["x"]}], [{"role": "user", "content": {"type": "text", "text": "x"}}],
+        [{"role": "function", "name": "f", "content": "x"}],
+        [{"role": "developer", "content": "x", "tools": [{"type": "function"}]}],
+        [{"role": "user", "content": [{"type": "text", "text": "x"}] * 257}],
+        [{"role": "user", "content": [{"type": "file", "file": {"file_data": "x"}}]}],
+        [{"role": "user", "content": [{"type": ["text"], "text": "x"}]}],
+        [{"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]}],
         [{"role": "user", "content": [{"type": "text"}]}], [{"role": "user", "content": [{"type": "text", "text": 5}]}],
         [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}],
         [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}],
-        [{"role": "user", "content": "x", "tools": []}], [{"role": "user", "content": "x", "name": 5}],
-        [{"role": "tool", "content": "x"}], [{"role": "assistant"}], [{"role": "assistant", "tool_calls": []}],
+        [{"role": "user", "content": "x", "name": 5}],
+        [{"role": "tool", "content": "x", "tool_call_id": "1", "name": 5}],
+        [{"role": "tool", "content": "x"}], [{"role": "tool", "tool_call_id": "1"}],
+        [{"role": "assistant", "content": "x", "tool_calls": "none"}],
+        [{"role": "assistant", "tool_calls": [{"id": "1", "type": "function"}]}],
+        [{"role": "assistant", "tool_calls": [{"id": 1, "type": "function", "function": {
+            "name": "f", "arguments": "{}"}}]}],
         [{"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}]}],
-        [{"role": "assistant", "tool_calls": [
-            {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{"}}]}],
-        [{"role": "assistant", "tool_calls": [
-            {"id": "1", "type": "function", "function": {"name": "f", "arguments": "[" * 100_000}}]}],
         [{"role": "assistant", "tool_calls": [{"id": "1", "type": "custom", "function": {}}]}],
         [{"role": "user", "content": "x"}] * 2049,
     ],
@@ -173,6 +224,132 @@ def test_messages_that_do_not_fit(messages):
     assert caught.value.param.startswith("messages")
 
 
+def called(arguments):
+    call = {"id": "c1", "type": "function", "function": {"name": "price", "arguments": arguments}}
+    (turn,) = chat(messages=[{"role": "assistant", "content": None, "tool_calls": [call]}])["messages"]
+    return turn["tool_calls"][0]["function"]["arguments"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "",
+        " \n\t",
+        "{",
+        '{"sku": "sug',
+        '{"sku": 1,}',
+        '{"a": 1} {"b": 2}',
+        "null",
+        "[]",
+        '"x"',
+        "42",
+        "nonsense",
+        "\ufeff{}",
+    ],
+)
+def test_arguments_that_are_blank_cut_off_or_no_object_are_none(arguments):
+    assert called(arguments) == "{}"
+
+
+@pytest.mark.parametrize("arguments", ["{}", ' {"a": {"b": [1, "\\ud83d\\ude00"]}} ', json.dumps({"deep": [[[[]]]]})])
+def test_arguments_that_are_an_object_stay_as_they_are(arguments):
+    assert called(arguments) == arguments
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"a": NaN}', '{"a": [-Infinity]}', '{"a": ' + "9" * 5000 + "}", '{"a": "\\ud800"}', '{"\\uDC00": 1}',
+        '{"a": ' + "[" * 128 + "]" * 128 + "}", '{"a": ' * 200 + "1" + "}" * 200, "[" * 100_000,
+    ],
+)  # fmt: skip
+def test_arguments_that_no_prompt_can_hold_are_refused(arguments):
+    with pytest.raises(InvalidRequest) as caught:
+        called(arguments)
+    assert caught.value.param == "messages.0.tool_calls.0.function.arguments"
+    assert len(caught.value.message) < 200
+
+
+ADDED = {
+    "index": 0, "id": "m1", "parsed": {"a": [1]}, "reasoning": "r", "reasoning_content": "", "refusal": "no",
+    "annotations": [], "audio": {"id": "a"}, "function_call": {"name": "f", "arguments": "{}"}, "created_at": 1.5,
+    "provider_specific_fields": {"reasoning": None}, "cache_control": {"type": "ephemeral"}, "tools": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool"])
+@pytest.mark.parametrize("name", [*ADDED, "made up", "k\u00fc", ""])
+def test_what_clients_add_to_messages_is_ignored_and_named(role, name):
+    plain = {"role": role, "content": "x"} | ({"tool_call_id": "c1"} if role == "tool" else {})
+    sent = {"messages": [plain | {name: ADDED.get(name, 1)}]}
+    assert chat(**sent) == chat(messages=[plain])
+    assert [*ignored(sent)] == [f"messages[].{name}"]
+    assert [*ignored({"messages": [plain | {name: None}]})] == []
+
+
+def test_what_clients_add_to_parts_calls_and_functions_is_ignored_and_named():
+    function = {"name": "price", "arguments": "{}"}
+    call = {"id": "c1", "type": "function", "function": function}
+    plain = [
+        {"role": "user", "content": [{"type": "text", "text": "x"}]},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "content": "5", "tool_call_id": "c1", "name": "price"},
+    ]
+    sent = [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}, "id": None}],
+        },
+        {
+            "role": "assistant",
+            "content": [],
+            "tool_calls": [call | {"index": 0, "function": function | {"parsed_arguments": {}, "output": "5"}}],
+        },
+        plain[2],
+    ]
+    assert chat(messages=sent) == chat(messages=plain)
+    assert [*ignored({"messages": sent})] == [
+        "messages[].content[].cache_control",
+        "messages[].tool_calls[].index",
+        "messages[].tool_calls[].function.parsed_arguments",
+        "messages[].tool_calls[].function.output",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("text", "text"),
+        ("input_text", "text"),
+        ("output_text", "text"),
+        ("refusal", "refusal"),
+        ("thinking", "thinking"),
+    ],
+)
+def test_parts_that_hold_text_are_text_to_the_engine(kind, name):
+    (turn,) = chat(messages=[{"role": "assistant", "content": [{"type": kind, name: "hello", "annotations": []}]}])[
+        "messages"
+    ]
+    assert turn == {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}
+
+
+@pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
+def test_no_part_at_all_is_the_empty_text(role):
+    (turn,) = chat(messages=[{"role": role, "content": [], "tool_call_id": "c1"}])["messages"]
+    assert turn["content"] == ""
+
+
+@pytest.mark.parametrize("said", [{}, {"content": None}, {"content": ""}, {"content": [], "tool_calls": []}])
+def test_an_assistant_may_have_said_nothing(said):
+    (turn,) = chat(messages=[{"role": "assistant", **said}])["messages"]
+    assert turn == {"role": "assistant", "content": ""}
+
+
+def test_an_empty_list_of_tool_calls_is_none():
+    (turn,) = chat(messages=[{"role": "assistant", "content": "x", "tool_calls": []}])["messages"]
+    assert turn == {"role": "assistant", "content": "x"}
+
+
 def test_a_whole_conversation():
     call = {"id": "c1", "type": "function", "function": {"name": "price", "arguments": '{"sku": 1}'}}
     body = chat(
@@ -181,7 +358,7 @@ def test_a_whole_conversation():
             {"role": "user", "content": [{"type": "text", "text": "What does it cost?"}], "name": "ann"},
             # As the SDK dumps an answer: fields that were not set are null.
             {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None, "audio": None},
-            {"role": "tool", "content": "5", "tool_call_id": "c1"},
+            {"role": "tool", "content": "5", "tool_call_id": "c1", "name": "price"},
         ],
         tools=[TOOL],
         tool_choice="auto",
@@ -190,7 +367,7 @@ def test_a_whole_conversation():
         {"role": "system", "content": "Be short."},
         {"role": "user", "content": [{"type": "text", "text": "What does it cost?"}], "name": "ann"},
         {"role": "assistant", "tool_calls": [call]},
-        {"role": "tool", "content": "5", "tool_call_id": "c1"},
+        {"role": "tool", "content": "5", "tool_call_id": "c1", "name": "price"},
     ]
 
 
@@ -203,11 +380,14 @@ def test_top_logprobs_need_logprobs():
 @pytest.mark.parametrize(
     "given",
     [
-        {"tools": []}, {"tools": [{"type": "custom", "custom": {"name": "x"}}]}, {"tools": [{"type": "function"}]},
+        {"tools": [{"type": "custom", "custom": {"name": "x"}}]}, {"tools": [{"type": "function"}]},
         {"tools": [{"type": "function", "function": {"name": "a b"}}]}, {"tools": [TOOL] * 129},
         {"tools": [{"type": "function", "function": {"name": "a", "description": "x" * 70_000}}]},
         {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"maxItems": 1000}}}] * 11},
-        {"tool_choice": "auto"}, {"tools": [TOOL], "tool_choice": "any"},
+        {"tool_choice": "required"}, {"tools": [], "tool_choice": "required"}, {"tools": [TOOL], "tool_choice": "any"},
+        {"tool_choice": {"type": "function", "function": {"name": "price"}}}, {"tools": {}}, {"tools": [None]},
+        {"tools": [TOOL | {"defer_loading": True}]},
+        {"tools": [{"type": "function", "function": TOOL["function"] | {"returns": "a number"}}]},
         {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "other"}}},
         {"tools": [TOOL], "tool_choice": {"type": "function"}}, {"tools": [TOOL], "parallel_tool_calls": 1},
     ],
@@ -215,6 +395,26 @@ def test_top_logprobs_need_logprobs():
 def test_tools_that_do_not_fit(given):
     with pytest.raises((InvalidRequest, UnsupportedField), match="tool"):
         chat(**given)
+
+
+def test_without_tools_there_is_nothing_to_choose():
+    for body in ({"tools": []}, {"tool_choice": "auto"}, {"tools": [], "tool_choice": "none"}):
+        assert set(chat(**body)) == {"messages"}
+    assert [*ignored({"tools": []})] == []
+    assert [*ignored({"tools": [], "tool_choice": "auto"})] == ["tool_choice"]
+
+
+def test_calls_are_parallel_unless_the_client_says_no():
+    assert chat(tools=[TOOL], parallel_tool_calls=False)["parallel_tool_calls"] is False
+    for body in ({"tools": [TOOL], "parallel_tool_calls": True}, {"parallel_tool_calls": False}):
+        assert "parallel_tool_calls" not in chat(**body)
+        assert [*ignored(body)] == ["parallel_tool_calls"]
+
+
+def test_what_clients_add_to_tools_is_ignored_and_named():
+    sent = [TOOL | {"cache_control": {"type": "ephemeral"}, "defer_loading": None}]
+    assert chat(tools=sent)["tools"] == [TOOL]
+    assert [*ignored({"tools": sent})] == ["tools[].cache_control"]
 
 
 def test_a_named_tool():

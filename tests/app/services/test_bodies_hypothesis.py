@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.errors import InvalidRequest, TenoraError
+from app.services.bodies import lorax, openai
 from app.services.bodies.lorax import PARAMETERS, generation
 from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, MODEL_FIELDS, chat_body, completion_body
 from app.services.bodies.parsing import parse_object
@@ -43,38 +44,78 @@ values = st.recursive(
 )
 
 
+extras = st.dictionaries(keys, values, max_size=2)
+parts = st.builds(
+    lambda other, part: other | part, extras, st.sampled_from([{"type": "text", "text": "x"}, {"type": "refusal"}])
+)
+calls = st.builds(
+    lambda other, more, arguments: (
+        other | {"id": "1", "type": "function", "function": more | {"name": "f", "arguments": arguments}}
+    ),
+    extras,
+    extras,
+    words | values.map(json.dumps) | st.sampled_from(["", "{", '{"a": NaN}']),
+)
+turns = st.builds(
+    lambda other, turn: other | turn,
+    extras,
+    st.one_of(
+        st.fixed_dictionaries({"role": st.just("user"), "content": words | st.lists(parts, max_size=2)}),
+        st.fixed_dictionaries({"role": st.just("assistant"), "tool_calls": st.lists(calls, max_size=2)}),
+        st.fixed_dictionaries({"role": st.just("tool"), "tool_call_id": words, "content": words}),
+    ),
+)
+
+
 def bodies(fields, **main):
     """Bodies with a main field that mostly fits and any values for some of the other fields."""
     others = st.dictionaries(st.sampled_from(sorted(fields)) | keys, values, max_size=5)
     return st.builds(lambda other, fixed: fixed | other, others, st.fixed_dictionaries(main))
 
 
-@given(bodies([*COMPLETION_FIELDS, *MODEL_FIELDS], prompt=st.just("x") | values))
+@given(bodies([*COMPLETION_FIELDS, *MODEL_FIELDS, *openai.IGNORED], prompt=st.just("x") | values))
 def test_completions(body):
     with contextlib.suppress(TenoraError):
         checked = completion_body(body, LIMITS)
         assert set(checked) <= set(COMPLETION_FIELDS) - {"user", "best_of"}
         assert "prompt" in checked
         json.dumps(checked, allow_nan=False)
+        assert not {*openai.ignored(body)} & set(checked)
 
 
-@given(bodies([*CHAT_FIELDS, *MODEL_FIELDS], messages=st.just([{"role": "user", "content": "x"}]) | values))
+@given(
+    bodies(
+        [*CHAT_FIELDS, *MODEL_FIELDS, *openai.IGNORED],
+        messages=st.just([{"role": "user", "content": "x"}]) | st.lists(turns, max_size=3) | values,
+    )
+)
 @example({"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "text"}})
 def test_chat(body):
     with contextlib.suppress(TenoraError):
         checked = chat_body(body, LIMITS)
-        assert set(checked) <= set(CHAT_FIELDS) - {"user", "store", "metadata"}
+        assert set(checked) <= set(CHAT_FIELDS) - {"user"}
         assert "messages" in checked
         json.dumps(checked, allow_nan=False)
+        assert not {*openai.ignored(body)} & set(checked)
+        for turn in checked["messages"]:
+            assert set(turn) <= {"role", "content", "name", "tool_calls", "tool_call_id"}
+            for call in turn.get("tool_calls", ()):
+                assert isinstance(json.loads(call["function"]["arguments"]), dict)
 
 
-@given(bodies(["stream"], inputs=st.just("x") | values, parameters=st.dictionaries(st.sampled_from(
-    sorted(PARAMETERS)) | keys, values, max_size=4) | values), st.sampled_from([True, False, None]))  # fmt: skip
+parameters = st.dictionaries(st.sampled_from(sorted({*PARAMETERS, *lorax.IGNORED})) | keys, values, max_size=4)
+
+
+@given(
+    bodies(["stream"], inputs=st.just("x") | values, parameters=parameters | values),
+    st.sampled_from([True, False, None]),
+)
 def test_lorax(body, stream):
     with contextlib.suppress(TenoraError):
         wanted = generation(body, LIMITS, default_tokens=5, stream=stream)
         assert set(wanted.body) <= set(COMPLETION_FIELDS) | TRANSLATED
         assert stream is None or wanted.stream is stream
+        assert {*lorax.ignored(body)} <= {"parameters.typical_p"}
         json.dumps(wanted.body, allow_nan=False)
 
 

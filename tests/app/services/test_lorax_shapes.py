@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import EngineUnavailable, InvalidRequest, UnsupportedField
-from app.services.bodies.lorax import generation, in_lorax_words
+from app.errors import ContextLengthExceeded, EngineUnavailable, InvalidRequest, UnsupportedField
+from app.services.bodies.lorax import generation, ignored, in_lorax_words
 from app.services.bodies.lorax_answers import LoraxEvents, share_text, whole
 from app.settings import LimitSettings
 
@@ -115,10 +115,27 @@ def test_json_without_a_schema():
     assert body["structured_outputs"] == {"json_object": True}
 
 
-@pytest.mark.parametrize("name", ["merged_adapters", "api_token", "typical_p", "made_up"])
+@pytest.mark.parametrize("name", ["merged_adapters", "api_token", "made_up"])
 def test_unsupported_parameters_are_refused_by_name(name):
     with pytest.raises(UnsupportedField, match=name):
         translated(**{name: 0.5})
+
+
+@pytest.mark.parametrize("value", [0.95, 1, 0, "x", [1]])
+def test_typical_p_changes_nothing_and_is_named(value):
+    assert translated(typical_p=value, temperature=0.8) == translated(temperature=0.8)
+    assert [*ignored({"inputs": "x", "parameters": {"typical_p": value}})] == ["parameters.typical_p"]
+
+
+@pytest.mark.parametrize("parameters", [None, {}, {"typical_p": None, "top_p": 0.5}])
+def test_nothing_else_is_ignored(parameters):
+    assert [*ignored({"inputs": "x", "parameters": parameters})] == []
+
+
+def test_a_refusal_of_the_engine_keeps_its_kind():
+    told = in_lorax_words(ContextLengthExceeded("your prompt has max_tokens=9 too many", param="prompt"))
+    assert isinstance(told, ContextLengthExceeded)
+    assert (told.message, told.param) == ("your prompt has max_new_tokens=9 too many", "inputs")
 
 
 @pytest.mark.parametrize(
