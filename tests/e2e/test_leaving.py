@@ -18,11 +18,11 @@ from tests.e2e.fixtures import SLOTS
 from tests.e2e.server import TENORA, Server, environment, free_port, processes_of, serving, set_up, until
 
 #: Runs for longer than the server takes requests after SIGTERM.
-TOKENS = 1000
+TOKENS = 400
 LONG = {"prompt": "x", "max_tokens": TOKENS, "ignore_eos": True, "temperature": 0, "stream": True}
-SETTINGS = SLOTS | {"TENORA_DRAIN_SECONDS": "1", "TENORA_GRACE_SECONDS": "120"}
+SETTINGS = SLOTS | {"TENORA_DRAIN_SECONDS": "1", "TENORA_GRACE_SECONDS": "600"}
 #: An engine looks twice a second whether its server is there; one that imports looks when it has imported.
-GONE_S = 60
+GONE_S = 120
 
 Kill = Callable[[int, int], None]
 
@@ -64,7 +64,7 @@ async def finish_reasons(server: Server, key: str, began: asyncio.Event) -> list
                     reason = choice["finish_reason"] or reason
         return f"{reason} after {tokens}"
 
-    async with httpx.AsyncClient(base_url=server.url, timeout=120, headers=headers) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=600, headers=headers) as client:
         return list(await asyncio.gather(stream(client), stream(client)))
 
 
@@ -92,15 +92,15 @@ def test_an_engine_that_dies_while_the_server_leaves_is_not_replaced(
     home: tuple[Path, str], trained_demo: Demo
 ) -> None:
     folder, admin_key = home
-    settings = SETTINGS | {"TENORA_DRAIN_SECONDS": "30"}
+    settings = SETTINGS | {"TENORA_DRAIN_SECONDS": "600"}
     with nothing_left(folder), serving(folder, trained_demo.base, admin_key, **settings) as server:
         (engine,) = server.engine_processes()
         fork_server = server.fork_server()
         server.process.send_signal(signal.SIGTERM)
-        until(lambda: not server.is_ready(), 10)
+        until(lambda: not server.is_ready(), GONE_S)
         engine.kill()
         fork_server.kill()
-        until(lambda: "no other engine is started" in (folder / "server.log").read_text(), 10)
+        until(lambda: "no other engine is started" in (folder / "server.log").read_text(), GONE_S)
         assert not server.engine_processes()
         # A second signal is from somebody who does not want to wait.
         server.process.send_signal(signal.SIGTERM)
