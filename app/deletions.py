@@ -28,12 +28,17 @@ CLAIM_USE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One server, by its HOME."""
+    """One server, by its HOME.
+
+    Attributes:
+        clock_offset_s: its clock minus the database's, in seconds; None: not known, as with SQLite.
+    """
 
     id: str
     name: str
     started_at: datetime
     seen_at: datetime
+    clock_offset_s: float | None = None
 
     def alive(self, now: datetime) -> bool:
         return now - self.seen_at < timedelta(seconds=ALIVE_S)

@@ -23,7 +23,8 @@ Shown = Annotated[int, Query(ge=1, le=MAX_SHOWN, description="most items of each
     dependencies=[Depends(require(Scope.ADMIN))],
 )
 async def engine(process: ProcessDep, limit: Shown = DEFAULT_SHOWN) -> EngineOut:
-    return EngineOut.of(await process.engine_view.whole(limit), process.limits.accounts.health)
+    view, peers = await process.engine_view.whole(limit), await process.nodes.peers()
+    return EngineOut.of(view, process.limits.accounts.health, peers)
 
 
 @router.get("/v1/engine", summary="Where the tenant's own adapters are, and its requests", responses=answers())

@@ -1,5 +1,7 @@
 """The JSON of the routes that show the engine."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -7,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.engine.overview import EngineOverview, TenantQueue, Tier, TierStats
 from app.services.engine_view import EngineView, OwnVersion, OwnView, ShownVersion
 from app.services.limits.accounts import Health
+from app.services.nodes import Peer
 from app.services.recent_loads import LoadTimes
 
 Place = Literal["slot", "host", "disk", "loading"]
@@ -136,6 +139,29 @@ class CountingOut(BaseModel):
     uncounted: int = Field(description="requests that this server let in while they could not")
 
 
+class NodeOut(BaseModel):
+    id: str = Field(description="of its HOME")
+    name: str
+    alive: bool
+    started_at: datetime
+    seen_at: datetime = Field(description="its last sign of life, by its own clock")
+    clock_ahead_s: float | None = Field(description="its clock minus this server's; null: not known")
+    clock_apart: bool = Field(description="whether the clocks are more than 5 s apart")
+
+    @classmethod
+    def of(cls, peer: Peer) -> Self:
+        node = peer.node
+        return cls(
+            id=node.id,
+            name=node.name,
+            alive=peer.alive,
+            started_at=node.started_at,
+            seen_at=node.seen_at,
+            clock_ahead_s=peer.clock_ahead_s,
+            clock_apart=peer.clock_apart,
+        )
+
+
 class EngineOut(BaseModel):
     node: str = Field(description="the server that answers: each has an engine of its own")
     state: str
@@ -148,9 +174,10 @@ class EngineOut(BaseModel):
     tenants: TenantQueuesOut
     versions: VersionsOut
     limits: CountingOut
+    nodes: list[NodeOut] = Field(description="all servers on this registry")
 
     @classmethod
-    def of(cls, view: EngineView, health: Health) -> Self:
+    def of(cls, view: EngineView, health: Health, peers: Sequence[Peer]) -> Self:
         seen = view.overview
         tenants = [TenantQueueOut.of(queue) for queue in view.tenants]
         versions = [VersionOut.of(shown) for shown in view.versions]
@@ -166,6 +193,7 @@ class EngineOut(BaseModel):
             tenants=TenantQueuesOut(total=len(seen.tenants), data=tenants),
             versions=VersionsOut(total=len(seen.versions), data=versions),
             limits=CountingOut(available=health.available, uncounted=health.uncounted),
+            nodes=[NodeOut.of(peer) for peer in peers],
         )
 
 

@@ -47,6 +47,7 @@ _VERSIONS = {
     "oldest wait": "oldest",
     "size": "size",
 }
+_NODES = {"server": "name", "id": "id", "alive": "alive", "seen": "seen_at", "clock": "clock"}
 _PHASES = ("fetch", "stage", "wait", "copy", "total")
 _PAUSE_S = 1
 
@@ -148,12 +149,19 @@ def _headline(view: Mapping[str, Any]) -> str:
 def _parts(view: Mapping[str, Any]) -> list[_Part]:
     """The tables, without those that have nothing to show."""
     parts = [
+        _Part(_NODES, [_node(node) for node in view["nodes"]] if len(view["nodes"]) > 1 else []),
         _Part(_TIERS, [_tier(tier) for tier in view["tiers"]]),
         _Part(_LOADS, _load_rows(view["load_seconds"])),
         _Part(_TENANTS, [_tenant(queue) for queue in view["tenants"]["data"]]),
         _Part(_VERSIONS, [_version(version) for version in view["versions"]["data"]]),
     ]
     return [part for part in parts if part.rows]
+
+
+def _node(node: Mapping[str, Any]) -> dict[str, Any]:
+    ahead = node["clock_ahead_s"]
+    warning = ", set both by NTP" if node["clock_apart"] else ""
+    return {**node, "clock": None if ahead is None else f"{ahead:+.1f} s{warning}"}
 
 
 def _tier(tier: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import nodes
@@ -17,9 +17,18 @@ async def register(connection: AsyncConnection, node: str, name: str, *, at: dat
         await connection.execute(insert(nodes).values(id=node, **values))
 
 
-async def seen(connection: AsyncConnection, node: str, *, at: datetime) -> bool:
+async def seen(connection: AsyncConnection, node: str, *, at: datetime, clock_offset_s: float | None) -> bool:
     """Say that this node is alive; False if it is not registered (any more)."""
-    return (await connection.execute(update(nodes).where(nodes.c.id == node).values(seen_at=at))).rowcount == 1
+    values = {"seen_at": at, "clock_offset_s": clock_offset_s}
+    return (await connection.execute(update(nodes).where(nodes.c.id == node).values(**values))).rowcount == 1
+
+
+async def database_time(connection: AsyncConnection) -> datetime | None:
+    """The database's own time of day; None for SQLite, which has this process's."""
+    if connection.dialect.name != "postgresql":
+        return None
+    now: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
+    return now
 
 
 async def list_nodes(connection: AsyncConnection) -> list[Node]:
@@ -33,4 +42,10 @@ async def forget_unseen(connection: AsyncConnection, *, before: datetime) -> int
 
 
 def _node(row: Row[Any]) -> Node:
-    return Node(id=row.id, name=row.name, started_at=row.started_at, seen_at=row.seen_at)
+    return Node(
+        id=row.id,
+        name=row.name,
+        started_at=row.started_at,
+        seen_at=row.seen_at,
+        clock_offset_s=row.clock_offset_s,
+    )

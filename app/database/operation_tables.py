@@ -5,6 +5,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -116,6 +117,7 @@ nodes = Table(
     Column("name", String(100), nullable=False),
     Column("started_at", UtcDateTime, nullable=False),
     Column("seen_at", UtcDateTime, nullable=False),
+    Column("clock_offset_s", Float),
 )
 
 deletions = Table(

@@ -30,6 +30,8 @@ class ServiceMetrics:
             succeeded={work.name: work.succeeded_at for work in self._works},
             database_failures={cause.value: count for cause, count in process.database.troubles.counts.items()},
             lost_bytes=process.lost_bytes.counts(),
+            clock_offset_s=process.nodes.clock_offset_s or 0.0,
+            clock_spread_s=process.nodes.clock_spread_s,
             audit_intact=process.audit.intact,
             queue=process.settings.queue,
             home=process.settings.home,
@@ -44,6 +46,8 @@ class _Now(Collector):
     succeeded: Mapping[str, float]
     database_failures: Mapping[str, int]
     lost_bytes: Mapping[str, int]
+    clock_offset_s: float
+    clock_spread_s: float
     audit_intact: bool
     queue: QueueSettings
     home: Path
@@ -69,6 +73,11 @@ class _Now(Collector):
             "tenora_usage_waiting_bytes": ("Usage that is not in the database yet", self.ledger.waiting_bytes()),
             "tenora_queue_limit_requests": ("Requests that may wait", self.queue.requests),
             "tenora_queue_limit_seconds": ("Longest estimated wait of a request that is let in", self.queue.seconds),
+            "tenora_clock_offset_seconds": ("This server's clock minus the database's", self.clock_offset_s),
+            "tenora_clock_spread_seconds": (
+                "Largest distance between the clocks of servers on this registry",
+                self.clock_spread_s,
+            ),
             "tenora_home_size_bytes": ("Size of the disk that HOME is on", disk.total),
             "tenora_home_free_bytes": ("Free bytes of the disk that HOME is on", disk.free),
         }

@@ -383,11 +383,9 @@ async def test_reports_are_listed_newest_first_page_by_page(node: Node, place: P
 
 async def test_a_forgotten_node_registers_again(place: Place, clock: SettableClock) -> None:
     clock.advance(timedelta(days=30).total_seconds())
-    nodes, now = await place.nodes.all()
-    assert [node.forgotten(now) for node in nodes] == [True]
+    assert [peer.node.forgotten(clock()) for peer in await place.nodes.peers()] == [True]
     await place.nodes.beat()
-    nodes, now = await place.nodes.all()
-    assert [node.alive(now) for node in nodes] == [True]
+    assert [peer.alive for peer in await place.nodes.peers()] == [True]
 
 
 async def test_unneeded_files_are_swept_at_the_start_and_needed_ones_stay(

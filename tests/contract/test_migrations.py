@@ -9,7 +9,7 @@ from alembic.config import Config
 from sqlalchemy import Connection, inspect, select, text, update
 
 from app.database.migrate import alembic_config, downgrade, migration_connection, upgrade
-from app.database.tables import alias_history, alias_targets, aliases, metadata, tenants, versions
+from app.database.tables import alias_history, alias_targets, aliases, metadata, nodes, tenants, versions
 from app.errors import RegistryUnavailable
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
@@ -129,6 +129,19 @@ def test_a_tenant_of_before_the_weights_has_one_and_loses_it_again(empty_url: st
         connection.execute(text("DELETE FROM tenants"))
         connection.execute(text(_FIRST_RELEASE_TENANT))
         assert connection.scalar(text("SELECT id FROM tenants")) == 2
+
+
+def test_a_node_of_before_the_clocks_has_no_offset(empty_url: str) -> None:
+    with migration_connection(empty_url) as connection:
+        command.upgrade(config_with(connection), "0013")
+        row = "INSERT INTO nodes (id, name, started_at, seen_at) VALUES ('a', 'host', '2026-01-01', '2026-01-01')"
+        connection.execute(text(row.replace("2026-01-01", "2026-01-01 00:00:00")))
+    upgrade(empty_url)
+    with migration_connection(empty_url) as connection:
+        found = connection.execute(select(nodes.c.id, nodes.c.name, nodes.c.clock_offset_s)).all()
+        assert found == [("a", "host", None)]
+        command.downgrade(config_with(connection), "0013")
+        assert connection.execute(text("SELECT id, name FROM nodes")).all() == [("a", "host")]
 
 
 _FIRST_RELEASE_TENANT = """

@@ -58,6 +58,13 @@ def test_the_platform_sees_everything(site: Site, admin: httpx.Client, unit: Uni
         "running": 1, "waiting": 1, "oldest_wait_s": 0.5, "bytes": 1000 * published,
     }  # fmt: skip
     assert seen["versions"]["total"] == 2
+    [node] = seen["nodes"]
+    assert (node["name"], node["alive"], node["clock_ahead_s"], node["clock_apart"]) == (
+        seen["node"],
+        True,
+        None,
+        False,
+    )
 
 
 def test_lists_are_cut_and_say_so(admin: httpx.Client, published: int) -> None:
