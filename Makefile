@@ -6,13 +6,16 @@ BIN := .venv/bin
 # The engine is three processes that each import torch and vLLM: without kept bytecode a start takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test lint bench clean environment locks
+.PHONY: serve test test-all lint bench clean environment locks
 
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
 	@$(BIN)/tenora serve --demo
 
 test: environment lint  ## everything, against the real engine, PostgreSQL and S3 over HTTP
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-all: test  ## and what needs Debian's nginx and promtool (deploy/ci/prepare.sh)
+	$(BIN)/python -m pytest tests/debian
 
 lint: environment
 	$(BIN)/ruff check .
