@@ -8,13 +8,10 @@ import argparse
 import asyncio
 import contextlib
 import json
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -24,20 +21,11 @@ from app.demo.train import Demo, ensure_demo
 from tests.e2e.server import Server, free_port, serving, set_up, together, until
 from tests.endurance.accounting import ADAPTERS, SETTINGS, TENANT
 from tests.endurance.traffic import SOUND, Seen, Traffic
+from tests.nginx import running_nginx
 from tests.postgres import running_postgres
 
-CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nginx" / "tenora.conf"
 #: Requests that the clients have answered before the first restart, and between two.
 _BETWEEN = 200
-_FRAME = """
-daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log; user root;
-events {{ worker_connections 1024; }}
-http {{
-    access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-    include {folder}/tenora.conf;
-}}
-"""
 
 
 def run(folder: Path, demo: Demo, *, rounds: int, clients: int) -> Seen:
@@ -58,7 +46,7 @@ def run(folder: Path, demo: Demo, *, rounds: int, clients: int) -> Seen:
             return running[number].enter_context(server)
 
         servers = [start(number) for number in range(len(homes))]
-        url = stack.enter_context(_nginx(folder, ports))
+        url = stack.enter_context(running_nginx(folder, ports))
         traffic = Traffic(
             url, _key(servers[0], demo), ["", *ADAPTERS], clients=clients, requests=10**9, seed=1, manners=SOUND
         )
@@ -90,25 +78,6 @@ def _key(server: Server, demo: Demo) -> str:
 def _see_more(seen: Seen) -> None:
     enough = seen.sent + _BETWEEN
     until(lambda: seen.sent >= enough, 300)
-
-
-@contextlib.contextmanager
-def _nginx(folder: Path, ports: list[int]) -> Iterator[str]:
-    program, port = shutil.which("nginx"), free_port()
-    if program is None:
-        raise SystemExit("nginx is not installed")
-    text = CONFIGURATION.read_text()
-    for written, taken in zip((8000, 8001, 8002), (port, *ports), strict=True):
-        assert text.count(f"127.0.0.1:{written}") == 1
-        text = text.replace(f"127.0.0.1:{written}", f"127.0.0.1:{taken}")
-    (folder / "tenora.conf").write_text(text)
-    (folder / "nginx.conf").write_text(_FRAME.format(folder=folder))
-    process = subprocess.Popen([program, "-c", str(folder / "nginx.conf"), "-p", str(folder)])
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def main() -> int:
