@@ -6,7 +6,7 @@ BIN := .venv/bin
 # The engine is three processes that each import torch and vLLM: without kept bytecode a start takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-all lint bench clean environment locks
+.PHONY: serve test test-all test-clients lint bench clean environment locks client-locks
 
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
 	@$(BIN)/tenora serve --demo
@@ -16,6 +16,10 @@ test: environment lint  ## everything, against the real engine, PostgreSQL and S
 
 test-all: test  ## and what needs Debian's nginx and promtool (deploy/ci/prepare.sh)
 	$(BIN)/python -m pytest tests/debian
+
+test-clients: environment  ## published clients, each in an environment of its own, against a demo server
+	$(PYTHON) -m tests.clients.install
+	$(BIN)/python -m pytest tests/clients $(PYTEST_ARGS)
 
 lint: environment
 	$(BIN)/ruff check .
@@ -32,5 +36,8 @@ environment:
 locks: environment  ## compile the pinned locks again
 	UV=.tools/bin/uv sh deploy/locks/compile.sh
 
+client-locks:  ## compile the locks of the published clients again
+	$(PYTHON) -m tests.clients.install --lock
+
 clean:  ## the environment and caches; the data in .tenora stays
-	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .tools .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info

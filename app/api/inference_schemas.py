@@ -4,14 +4,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from app.api.inference_headers import DEADLINE, IGNORED
-from app.services.bodies import lorax, openai
+from app.services.bodies.lorax import IGNORED as IGNORED_PARAMETERS
 from app.services.bodies.lorax import PARAMETERS
 from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, MODEL_FIELDS
+from app.services.bodies.openai import IGNORED as IGNORED_FIELDS
 
 _STRING: dict[str, Any] = {"type": ["string", "null"]}
 _BOOLEAN: dict[str, Any] = {"type": ["boolean", "null"]}
 _COUNT: dict[str, Any] = {"type": ["integer", "null"]}
 _NUMBER: dict[str, Any] = {"type": ["number", "null"]}
+_IGNORED: dict[str, Any] = {"description": "ignored"}
 _MESSAGE = {"type": "object", "properties": {"role": {"type": "string"}, "content": {}}, "required": ["role"]}
 
 #: Of the fields that most callers send; the others are OpenAI's, vLLM's and LoRAX's own.
@@ -22,17 +24,17 @@ _TYPES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("model", "adapter_id", "user", "guided_regex"), _STRING),
     **dict.fromkeys(("stream", "echo", "details", "do_sample", "return_full_text"), _BOOLEAN),
     **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_new_tokens", "n", "seed", "top_k"), _COUNT),
+    **dict.fromkeys((*IGNORED_FIELDS, *IGNORED_PARAMETERS), _IGNORED),
     **dict.fromkeys(("temperature", "top_p", "presence_penalty", "frequency_penalty"), _NUMBER),
 }
 
 
-def _object(names: Iterable[str], *required: str, ignored: frozenset[str]) -> dict[str, Any]:
+def _object(names: Iterable[str], *required: str) -> dict[str, Any]:
     properties = {name: _TYPES.get(name, {}) for name in sorted(names)}
-    properties |= {name: {"description": "ignored"} for name in sorted(ignored)}
     return {"type": "object", "properties": properties, "required": [*required], "additionalProperties": False}
 
 
-_PARAMETERS: dict[str, Any] = {**_object(PARAMETERS, ignored=lorax.IGNORED), "type": ["object", "null"]}
+_PARAMETERS: dict[str, Any] = {**_object(PARAMETERS), "type": ["object", "null"]}
 _LORAX: dict[str, Any] = {
     "type": "object",
     "properties": {"inputs": {"type": "string", "minLength": 1}, "parameters": _PARAMETERS, "stream": _BOOLEAN},
@@ -116,10 +118,8 @@ def _documented(
     }
 
 
-COMPLETION = _documented(
-    _object({*COMPLETION_FIELDS, *MODEL_FIELDS}, "prompt", ignored=openai.IGNORED), _CHOICES, _OPENAI_DATA
-)
-CHAT = _documented(_object({*CHAT_FIELDS, *MODEL_FIELDS}, "messages", ignored=openai.IGNORED), _CHOICES, _OPENAI_DATA)
+COMPLETION = _documented(_object({*COMPLETION_FIELDS, *MODEL_FIELDS}, "prompt"), _CHOICES, _OPENAI_DATA)
+CHAT = _documented(_object({*CHAT_FIELDS, *MODEL_FIELDS}, "messages"), _CHOICES, _OPENAI_DATA)
 GENERATE = _documented(_LORAX, _GENERATED)
 GENERATE_STREAM = _documented(_LORAX, None, _LORAX_DATA)
 COMPAT_GENERATE = _documented(_LORAX, {"type": "array", "items": _GENERATED}, _LORAX_DATA)

@@ -1,4 +1,4 @@
-"""A machine without a C++ compiler: the demo starts there, and its answers are the same."""
+"""The demo on a machine without a C++ compiler: its answers are the same, and greedy where nothing else is asked."""
 
 import json
 import shutil
@@ -35,18 +35,19 @@ def test_the_demo_answers_with_logprobs(trained_demo: Demo, reference: PeftRefer
         assert server.poll() is None, (tmp_path / "log").read_text()[-3000:]
         access = json.loads((home / "demo.json").read_text())
         key = access["tenants"]["pricing"]["key"]
-        body = {"model": "pricing", "prompt": PROMPT, "max_tokens": 40, "temperature": 0, "logprobs": 3}
-        headers = {"authorization": f"Bearer {key}"}
-        answer = httpx.post(
-            f"{access['base_url']}/v1/completions",
-            json=body | {"return_token_ids": True},
-            headers=headers,
+        body = {"model": "pricing", "prompt": PROMPT, "max_tokens": 40, "logprobs": 3}
+        with httpx.Client(
+            base_url=access["base_url"],
+            headers={"authorization": f"Bearer {key}"},
             timeout=START_S,
             trust_env=False,
-        )
+        ) as client:
+            answer = client.post("/v1/completions", json=body | {"return_token_ids": True})
+            several = client.post("/v1/completions", json=body | {"n": 2})
         assert answer.status_code == 200, answer.text
         (choice,) = answer.json()["choices"]
         assert choice["token_ids"] == reference.greedy(reference.encode(PROMPT), "pricing", 40)
+        assert (several.status_code, len(several.json()["choices"])) == (200, 2)
         assert len(choice["logprobs"]["token_logprobs"]) == len(choice["token_ids"])
     finally:
         server.send_signal(signal.SIGTERM)

@@ -79,6 +79,31 @@ CHATS: dict[str, dict[str, Any]] = {
     "a token that there is not": {"logit_bias": {"2147483647": 100}},
     "an ending that never comes": {"stop": ["\x00" * 256] * 16, "min_tokens": 60},
     "endings of one byte": {"stop": list("abcdefghijklmnop")},
+    "endings of one byte in many answers": {
+        "stop": list("ABCDEFGHIJKLMNOP"),
+        "n": 8,
+        "temperature": 2,
+        "min_tokens": 60,
+    },
+    "thousands of keys that nobody reads": {
+        "messages": [{"role": "user", "content": "x"} | {f"key{number}\r\n": [number] for number in range(50_000)}]
+    },
+    "arguments that are no arguments": {
+        "messages": [
+            *MESSAGES,
+            {
+                "role": "assistant",
+                "tool_calls": [
+                    {"id": "1", "type": "function", "function": {"name": "f", "arguments": "[" * 1000}},
+                    {
+                        "id": "2",
+                        "type": "function",
+                        "function": {"name": "f", "arguments": '{"a":' * 100 + "1" + "}" * 100},
+                    },
+                ],
+            },
+        ]
+    },
     "ends at tokens that there are not": {"stop_token_ids": [2**31 - 1] * 128},
     "an image of this machine": {
         "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://127.0.0.1/"}}]}]
@@ -95,13 +120,21 @@ CHATS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("body", CHATS.values(), ids=CHATS)
-def test_a_hostile_chat_ends_and_nobody_feels_it(
-    witness: Witness, attacker: httpx.Client, body: dict[str, Any]
-) -> None:
+#: What is within every cap, so that it must reach the engine.
+ALLOWED = {
+    "an ending that never comes",
+    "endings of one byte",
+    "endings of one byte in many answers",
+    "words of the template",
+    "thousands of keys that nobody reads",
+}
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_a_hostile_chat_ends_and_nobody_feels_it(witness: Witness, attacker: httpx.Client, name: str) -> None:
     with witness.watching():
-        answer = attacker.post("/v1/chat/completions", json={"messages": MESSAGES, "max_tokens": 64, **body})
-    assert answer.status_code in {200, 400}, answer.text
+        answer = attacker.post("/v1/chat/completions", json={"messages": MESSAGES, "max_tokens": 64, **CHATS[name]})
+    assert answer.status_code in ({200} if name in ALLOWED else {200, 400}), answer.text
 
 
 def test_a_grammar_that_is_given_up_is_the_clients_fault_in_a_stream_too(

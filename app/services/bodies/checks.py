@@ -59,6 +59,11 @@ def number(low: float, high: float, *, above: bool = False) -> Check:
     return check
 
 
+def anything(value: Any, _: str, __: LimitSettings) -> Any:
+    """A value that nothing depends on, of any type: what is ignored."""
+    return value
+
+
 def boolean(value: Any, path: str, _: LimitSettings) -> bool:
     if type(value) is not bool:
         raise refuse(path, value, "true or false")

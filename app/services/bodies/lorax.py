@@ -50,6 +50,10 @@ def _response_format(value: Any, path: str, limits: LimitSettings) -> dict[str, 
     return {"json": structured.schema(given["schema"], f"{path}.schema", limits)}
 
 
+#: Could change the answer and is ignored all the same, the one exception to the rule: LangChain's client of this
+#: protocol sends 0.95 with every request, whoever uses it.
+IGNORED = frozenset({"typical_p"})
+
 # lorax-client sends every parameter, most of them null; null counts as not sent. Not supported, so refused with
 # any other value: merged_adapters, api_token and adapter sources but this server's own, watermark.
 PARAMETERS: dict[str, Check] = {
@@ -75,11 +79,8 @@ PARAMETERS: dict[str, Check] = {
     "decoder_input_details": boolean,
     "return_k_alternatives": integer_up_to("logprobs", 1),
     "response_format": _response_format,
+    **dict.fromkeys(IGNORED, checks.anything),
 }
-
-#: Could change the answer and is ignored all the same, the one exception to the rule: LangChain's client of this
-#: protocol sends 0.95 with every request, whoever uses it.
-IGNORED = frozenset({"typical_p"})
 
 # Parameters whose value the completions body takes over as it is.
 _RENAMED = {
@@ -157,12 +158,8 @@ def _checked(
     if not inputs:
         raise refuse("inputs", inputs, "text of at least one character")
     sent = body.get("parameters")
-    given = fields({} if sent is None else sent, "parameters", {*PARAMETERS, *IGNORED})
-    parameters = {
-        name: PARAMETERS[name](value, f"parameters.{name}", limits)
-        for name, value in given.items()
-        if name not in IGNORED
-    }
+    given = fields({} if sent is None else sent, "parameters", PARAMETERS)
+    parameters = {name: PARAMETERS[name](value, f"parameters.{name}", limits) for name, value in given.items()}
     streams = body.get("stream")
     if streams is None:
         streams = False

@@ -37,7 +37,7 @@ IGNORED = frozenset(
     }
 )
 
-_SAMPLING: dict[str, Check] = {
+_SAMPLING: dict[str, Check] = dict.fromkeys(IGNORED, checks.anything) | {
     "temperature": number(0, 2),
     "top_p": number(0, 1, above=True),
     "top_k": integer(-1, MAX_TOKENS),
@@ -92,7 +92,7 @@ CHAT_FIELDS: dict[str, Check] = _SAMPLING | {
 }
 
 # Checked, but nothing that the engine needs to know.
-_NOT_FORWARDED = ("user", "best_of", "modalities", "verbosity", "functions", "function_call")
+_NOT_FORWARDED = (*IGNORED, "user", "best_of", "modalities", "verbosity", "functions", "function_call")
 
 
 def completion_body(body: dict[str, Any], limits: LimitSettings) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def ignored(body: dict[str, Any]) -> Iterator[str]:
 def _checked(body: dict[str, Any], table: dict[str, Check], limits: LimitSettings) -> dict[str, Any]:
     checked = {}
     for name, value in body.items():
-        if value is None or name in MODEL_FIELDS or name in IGNORED:
+        if value is None or name in MODEL_FIELDS:
             continue
         check = table.get(name)
         if check is None:

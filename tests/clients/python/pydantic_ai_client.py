@@ -1,0 +1,52 @@
+"""pydantic-ai: an agent with a tool, a second run on its history, and both of its ways to structured output."""
+
+import os
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic_ai import Agent, NativeOutput, RunContext, ToolOutput
+from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+
+class Advice(BaseModel):
+    """What to do with a price."""
+
+    price: Literal["raise", "lower"]
+
+
+MODEL = OpenAIChatModel(
+    os.environ["TENORA_MODEL"],
+    provider=OpenAIProvider(base_url=os.environ["TENORA_URL"], api_key=os.environ["TENORA_KEY"]),
+)
+
+
+def first_the_tool(context: RunContext[None]) -> Any:
+    forced = {"tool_choice": ["price_of"]} if context.run_step == 1 else {}
+    return {"max_tokens": 60, **forced}
+
+
+def price_of(item: Literal["sugar", "salt"]) -> str:
+    """The price of an item."""
+    return f"{item} costs two euros"
+
+
+def main() -> None:
+    agent = Agent(MODEL, tools=[price_of], model_settings=first_the_tool, retries=0)
+    first = agent.run_sync("What does sugar cost?")
+    parts = [part for message in first.all_messages() for part in message.parts]
+    assert any(isinstance(part, ToolReturnPart) and "two euros" in str(part.content) for part in parts)
+    assert agent.run_sync("And salt?", message_history=first.all_messages()).output is not None
+    streamed = agent.run_stream_sync("What does sugar cost?")
+    assert streamed.get_output() is not None
+
+    for output in (NativeOutput(Advice), ToolOutput(Advice)):
+        adviser: Any = Agent(MODEL, output_type=output, model_settings={"max_tokens": 60}, retries=0)
+        advised = adviser.run_sync("Raise or lower the price?")
+        assert advised.output.price in ("raise", "lower")
+        assert adviser.run_sync("And now?", message_history=advised.all_messages()).output.price in ("raise", "lower")
+
+
+if __name__ == "__main__":
+    main()
