@@ -42,6 +42,7 @@ def test_the_first_upload_makes_adapter_version_and_alias(
         "labels": {},
         "card": "",
         "defaults": {},
+        "warnings": [],
     }
     assert version["manifest"]["peft_type"] == "LORA"
     assert admin.get(answer.headers["location"]).json() == version
