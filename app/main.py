@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, TypedDict
 
 from fastapi import Depends, FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp
 
@@ -18,6 +19,7 @@ from app.api import (
     aliases,
     deletions,
     description,
+    docs,
     engine,
     errors,
     events,
@@ -61,6 +63,14 @@ logger = logging.getLogger(__name__)
 #: keep everyone's adapters from being fetched.
 _THREADS = 32
 
+_CORS_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+#: What a page's script may read of an answer's headers.
+_CORS_EXPOSED = (
+    *("etag", "location", "retry-after", "server-timing", "x-request-id", "x-should-retry"),
+    *("x-tenora-adapter", "x-tenora-ignored", "x-tenora-load-ms"),
+    *(f"x-ratelimit-{what}-{unit}" for what in ("limit", "remaining", "reset") for unit in ("requests", "tokens")),
+)
+
 _DESCRIPTION = "Many tenants' LoRA adapters on one base Llama: publish them, and name them in requests."
 
 
@@ -95,10 +105,27 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
             app.state.process = process
             yield {"process": process, "tracing": tracing}
 
-    app = _Application(title="Tenora", description=_DESCRIPTION, lifespan=lifespan, redirect_slashes=False)
+    # FastAPI's own pages load their scripts from other servers: app.api.docs has one that does not.
+    app = _Application(
+        title="Tenora",
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+    )
     app.add_middleware(Idempotency, limits=settings.limits)
-    # Added last, it is the outermost.
     app.add_middleware(RequestFrame, limits=settings.limits)
+    if settings.cors_origins:
+        # Added last, it is the outermost: a browser shows no page an answer without its headers, errors included.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=_CORS_METHODS,
+            allow_headers=("*",),
+            expose_headers=_CORS_EXPOSED,
+        )
     errors.install(app)
     _include_routers(app)
     json_bodies.install(app)
@@ -143,6 +170,7 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(limits.router)
     app.include_router(shares.shared, prefix="/admin/tenants/{tenant}/shared", dependencies=in_tenant)
     app.include_router(shares.shared, prefix="/v1/shared")
+    app.include_router(docs.router)
     app.include_router(health.router)
     app.include_router(metrics.router)
 

@@ -183,6 +183,11 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on")
+    cors_origins: tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/?#@\s]+)$")], ...] = Field(
+        (),
+        description='origins of web pages whose scripts may call this server, as JSON: ["https://app.example.org"]; '
+        "empty: none",
+    )
     drain_seconds: float = Field(
         5,
         ge=0,

@@ -23,6 +23,7 @@ class Ready(BaseModel):
     checks: dict[str, str]
 
 
+@router.get("", include_in_schema=False)
 @router.get("/live", summary="Whether the process answers at all")
 async def live() -> Live:
     return Live()

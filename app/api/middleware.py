@@ -53,7 +53,7 @@ _CLOSE = (b"connection", b"close")
 _PROMPT_PATHS = LORAX_PATHS | {"/v1/completions", "/v1/chat/completions"}
 
 #: Routes that load balancers and Prometheus ask.
-_POLLED = frozenset({"/health/live", "/health/ready", "/metrics"})
+_POLLED = frozenset({"/health", "/health/live", "/health/ready", "/metrics"})
 
 _ID_BYTES = 16
 _MAX_CLIENT_ID = 128

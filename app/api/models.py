@@ -10,6 +10,7 @@ from app.services.models import Model
 router = APIRouter(prefix="/v1/models", tags=["OpenAI"])
 
 
+@router.get("/", include_in_schema=False)
 @router.get("", summary="The base model, the caller's adapters and those shared with it")
 async def list_models(process: ProcessDep, caller: InferenceCaller) -> dict[str, Any]:
     return {"object": "list", "data": [card(model) for model in await process.models.list_models(caller)]}

@@ -1,0 +1,59 @@
+"""``/docs`` and ``/``: pages for people, complete without the internet."""
+
+from functools import cache
+from importlib import resources
+
+from fastapi import APIRouter
+from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.responses import HTMLResponse, Response
+
+from app.errors import NotFound
+
+router = APIRouter(include_in_schema=False)
+
+_TITLE = "Tenora"
+_OPENAPI = "/openapi.json"
+
+#: Swagger UI's files -> their media types.
+_FILES = {
+    "swagger-ui-bundle.js": "text/javascript",
+    "swagger-ui.css": "text/css",
+    "favicon-32x32.png": "image/png",
+}
+
+
+@router.get("/")
+async def about() -> dict[str, str]:
+    return {
+        "name": _TITLE,
+        "description": "a server of many tenants' LoRA adapters on one base Llama",
+        "docs": "/docs",
+        "openapi": _OPENAPI,
+        "health": "/health/ready",
+    }
+
+
+@router.get("/docs")
+async def docs() -> HTMLResponse:
+    script, style, icon = (f"/docs/{name}" for name in _FILES)
+    return get_swagger_ui_html(
+        openapi_url=_OPENAPI,
+        title=_TITLE,
+        swagger_js_url=script,
+        swagger_css_url=style,
+        swagger_favicon_url=icon,
+        # Otherwise the page sends the document to a service of Swagger's.
+        swagger_ui_parameters={"validatorUrl": None},
+    )
+
+
+@router.get("/docs/{name}")
+async def docs_file(name: str) -> Response:
+    if name not in _FILES:
+        raise NotFound("there is no such route")
+    return Response(_read(name), media_type=_FILES[name], headers={"cache-control": "max-age=3600"})
+
+
+@cache
+def _read(name: str) -> bytes:
+    return (resources.files("fastapi_swagger.resources") / name).read_bytes()
