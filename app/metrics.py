@@ -122,12 +122,12 @@ class Metrics:
         """Prometheus text, up to a second old: these metrics, then those of the process and of the engine."""
         async with self._rendering:
             if time.monotonic() - self._rendered_at >= RENDERED_EVERY_S:
-                self._rendered = await self._render()
+                self._rendered = await self.render()
                 self._rendered_at = time.monotonic()
         return self._rendered
 
-    async def _render(self) -> bytes:
-        """Ask the parts here, in the event loop that changes them, and write them down in a thread: it takes long."""
+    async def render(self) -> bytes:
+        """The text as of now. The parts are asked in the event loop that changes them, and written down in a thread."""
         cache = self._cache
         self._engine.write_statistics()
         now = _Now(

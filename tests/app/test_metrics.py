@@ -35,13 +35,8 @@ def cache(tmp_path: Path) -> DiskCache:
     return DiskCache(tmp_path / "cache", LocalStore(tmp_path / "blobs"), 2**20)
 
 
-@pytest.fixture(autouse=True)
-def rendered_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.metrics.RENDERED_EVERY_S", 0.0)
-
-
 async def samples(metrics: Metrics) -> Samples:
-    families = text_string_to_metric_families((await metrics.exposition()).decode())
+    families = text_string_to_metric_families((await metrics.render()).decode())
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in families
@@ -137,7 +132,7 @@ async def test_the_most_asked_for_adapters_have_rows_and_the_others_one(engine: 
 
 
 async def test_what_vllm_counts_is_brought_up_to_date_first(engine: NoEngine, cache: DiskCache) -> None:
-    await Metrics(engine, cache).exposition()
+    await Metrics(engine, cache).render()
     assert engine.calls == ["write_statistics"]
 
 
@@ -147,7 +142,7 @@ async def test_every_series_is_there_once_and_their_number_is_bounded(engine: No
         asked(traffic, version_id)
     engine.shown = overview(*(residency(version_id) for version_id in range(1, 1000)))
     metrics = Metrics(engine, cache, traffic)
-    lines = [line for line in (await metrics.exposition()).decode().splitlines() if line.startswith("tenora_")]
+    lines = [line for line in (await metrics.render()).decode().splitlines() if line.startswith("tenora_")]
     series = [line.rpartition(" ")[0] for line in lines]
     assert len(series) == len(set(series))
     assert sum("adapter=" in name for name in series) == 3 * (TOP + 1)
