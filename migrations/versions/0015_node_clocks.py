@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-revision: str = "0016"
+revision: str = "0015"
 down_revision: str | None = "0014"
 branch_labels: Sequence[str] | None = None
 depends_on: Sequence[str] | None = None
+additive: bool = True
 
 
 def upgrade() -> None:
