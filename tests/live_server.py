@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -31,8 +32,11 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def live_server(app: ASGIApp) -> Iterator[str]:
+def live_server(app: ASGIApp, **options: Any) -> Iterator[str]:
     """Run the application, lifespan included, while the block lasts; yields its URL.
+
+    Args:
+        options: of uvicorn.
 
     Raises:
         RuntimeError: the application did not start.
@@ -40,7 +44,13 @@ def live_server(app: ASGIApp) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"
         config = uvicorn.Config(
-            app, lifespan="on", log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=5
+            app,
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=5,
+            **options,
         )
         server = _Server(config)
         thread = threading.Thread(target=server.serve_in_thread, args=(sock,), name="live-server")

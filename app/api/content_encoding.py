@@ -30,7 +30,6 @@ class Decompressor:
             )
         self._encoding, self._cap, self._size = encoding, cap, 0
         self._zlib = zlib.decompressobj(_WINDOWS[encoding])
-        self._begun = False
 
     def feed(self, data: bytes, *, last: bool) -> bytes:
         """The next bytes of the body.
@@ -39,10 +38,6 @@ class Decompressor:
             TooLarge: the body goes beyond its cap.
             InvalidRequest: the bytes are not of that encoding, end too early, or go on behind their end.
         """
-        self._begun = self._begun or bool(data)
-        if not self._begun:
-            # A request without a body may still name an encoding.
-            return b""
         try:
             # One byte more than there is room for tells that there are too many.
             found = self._zlib.decompress(data, self._cap - self._size + 1)

@@ -136,14 +136,20 @@ class _Exchange:
             # Starlette would take it for the path without, which all that looks at paths does not.
             return HTTPException(HTTPStatus.NOT_FOUND)
         refusal: Exception | None = self._scope["state"].get(REFUSED)
+        encodings, has_body = list[bytes](), False
         for name, value in self._scope["headers"]:
             if name == b"content-length":
                 refusal = refusal or self._announced(value)
+                has_body = has_body or value.strip(b"0") != b""
+            elif name == b"transfer-encoding":
+                has_body = True
             elif name == b"content-encoding":
-                refusal = refusal or self._encoded(value)
+                encodings.append(value)
             elif name == b"x-request-id":
                 shown = _UNPRINTABLE.sub(b"", value)[:_MAX_CLIENT_ID]
                 self._headers[1:] = [(b"x-client-request-id", shown)]
+        if encodings and has_body:
+            refusal = refusal or self._encoded(b",".join(encodings))
         return refusal
 
     def _announced(self, length: bytes) -> Exception | None:
@@ -161,8 +167,7 @@ class _Exchange:
         if self._takes_files:
             return UnsupportedEncoding(f"{NAME}: found {encoding[:40]!r}, allowed none for files", param=NAME)
         try:
-            twice = self._decompressor is not None
-            self._decompressor = Decompressor(f"{encoding}, {encoding}" if twice else encoding, self._cap)
+            self._decompressor = Decompressor(encoding, self._cap)
         except UnsupportedEncoding as error:
             return error
         return None

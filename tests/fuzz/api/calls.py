@@ -1,10 +1,11 @@
 """One call: schemathesis's case, with names of things that are there, sensible bodies, and now and then a twist."""
 
 import base64
+import contextlib
 import hashlib
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -26,7 +27,9 @@ _ODD_HEADERS = (
     *(("content-digest", value) for value in ("", "sha-256=:AAAA:", "md5=:x:", "sha-256=:" + "A" * 43 + "=:")),
     *(("last-event-id", value) for value in ("", "0", "-1", "9" * 30, "\xb2")),
     *(("x-request-id", value) for value in ("", "x" * 4000, "\xff\t")),
-    *(("range", "bytes=0-1"), ("expect", "100-continue"), ("content-encoding", "gzip"), ("cookie", "a=b; =; \xff")),
+    *(("range", "bytes=0-1"), ("expect", "100-continue"), ("cookie", "a=b; =; \xff")),
+    *(("content-encoding", value) for value in ("gzip", "deflate", "br", "identity", "gzip, gzip", "\xff", "")),
+    *(("upgrade", value) for value in ("h2c", "websocket")),
     *(("x-forwarded-for", value) for value in ("198.51.100.9", "", "x, y", "::1")),
     *(("host", "example.org"), ("origin", "null"), ("authorization", "Bearer"), ("authorization", "\xff \xfe")),
 )  # fmt: skip
@@ -106,6 +109,41 @@ def _odd_body(request: requests.PreparedRequest, rng: random.Random) -> bool:
     return True
 
 
+def _odd_text(request: requests.PreparedRequest, rng: random.Random) -> bool:
+    """Change JSON that stands in a string of the body: arguments of tool calls, schemas as texts."""
+    try:
+        body = json.loads(request.body or b"")
+    except ValueError:
+        return True
+    texts = list(_texts(body))
+    if not texts:
+        return True
+    place, name = rng.choice(texts)
+    changed = rng.choice(_ODD_JSON) if rng.random() < 0.3 else dump(rng, mutate_json(rng, json.loads(place[name])))
+    place[name] = changed if isinstance(changed, str) else changed.decode("utf-8", "replace")
+    _send_instead(request, json.dumps(body).encode())
+    request.headers["content-type"] = "application/json"
+    return True
+
+
+_ODD_JSON = (
+    *('{"a": NaN}', '{"a": [-Infinity]}', '{"a": 1e999}', '{"a": "\\ud800"}', '{"\\udfff": 1}', '{"a": "\\u0000"}'),
+    *('{"a": ' + "9" * 5000 + "}", '{"a": ' * 3000, "[" * 5000, '{"a": 1} x', '{"a": 1, "a": 2}', "\ufeff{}", "null"),
+)  # fmt: skip
+
+
+def _texts(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Every container and key or index at which a string is JSON."""
+    pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for name, value in pairs:
+        if isinstance(value, str) and value[:1] in ("{", "["):
+            with contextlib.suppress(ValueError, RecursionError):
+                json.loads(value)
+                yield node, name
+        else:
+            yield from _texts(value)
+
+
 def _send_instead(request: requests.PreparedRequest, body: bytes) -> None:
     # An empty one would keep the length of the body before, and the server would wait for that.
     request.headers.pop("content-length", None)
@@ -130,6 +168,7 @@ def _odd_query(request: requests.PreparedRequest, rng: random.Random) -> bool:
 
 _TWISTS: tuple[Callable[[requests.PreparedRequest, random.Random], bool], ...] = (
     *(_other_method, _unasked_body, _odd_header, _odd_header, _odd_body, _odd_body, _odd_path, _odd_query),
+    *(_odd_text, _odd_text, _odd_text),
 )  # fmt: skip
 
 
@@ -158,13 +197,28 @@ def _lorax(world: World, rng: random.Random) -> dict[str, Any]:
 def _completion(world: World, rng: random.Random) -> dict[str, Any]:
     prompt = rng.choice(("Hello", ["a", "b"], [1, 2, 3]))
     more = {"stream": True, "logprobs": 1, "echo": True, "n": 2, "stop": "e", "guided_choice": ["a", "b"]}
+    more["guided_json"] = json.dumps(_SCHEMA)
     kept = {name: value for name, value in more.items() if rng.random() < 0.2}
     return {"model": _model(world, rng), "prompt": prompt, "max_tokens": rng.choice((1, 4)), **kept}
 
 
 def _chat(world: World, rng: random.Random) -> dict[str, Any]:
-    said = [{"role": "user", "content": rng.choice(("Hello", [{"type": "text", "text": "Hello"}]))}]
-    return {"model": _model(world, rng), "messages": said, "max_tokens": 4, "stream": rng.random() < 0.3}
+    said: list[dict[str, Any]] = [
+        {"role": "user", "content": rng.choice(("Hello", [{"type": "text", "text": "Hello"}]))}
+    ]
+    if rng.random() < 0.5:
+        call = {"id": "c1", "type": "function", "function": {"name": "price", "arguments": json.dumps(_ARGUMENTS)}}
+        said += [
+            {"role": "assistant", "content": rng.choice((None, "")), "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": json.dumps(_ARGUMENTS)},
+        ]
+    shape = {"guided_json": json.dumps(_SCHEMA)} if rng.random() < 0.2 else {}
+    stream = rng.random() < 0.3
+    return {"model": _model(world, rng), "messages": said, "max_tokens": 4, "stream": stream, **shape}
+
+
+_ARGUMENTS = {"item": "sugar", "amount": 2.5, "to": ["a", "\u00e9"], "more": {"urgent": True}}
+_SCHEMA = {"type": "object", "properties": {"item": {"enum": ["sugar", "salt"]}}, "required": ["item"]}
 
 
 def _begin(world: World, rng: random.Random) -> dict[str, Any]:
