@@ -4,8 +4,8 @@ The tree::
 
     TenoraError
     ├── Unauthenticated    ├── Forbidden        ├── NotFound          ├── Conflict
-    ├── InvalidRequest (ContextLengthExceeded)
-    ├── UnsupportedField   ├── TooLarge         ├── MethodNotAllowed
+    ├── InvalidRequest     ├── UnsupportedField ├── TooLarge          ├── MethodNotAllowed
+    ├── ContextLengthExceeded
     ├── AdapterQuarantined ├── AdapterLoadFailed ├── AdapterRetired  ├── AdapterNotReady
     ├── WrongBase          ├── PreconditionFailed ├── QuotaExceeded    ├── UnsupportedEncoding
     ├── MergeRejected      ├── MergeFailed      ├── SourceUnavailable
@@ -65,7 +65,7 @@ class InvalidRequest(TenoraError):
     """A value is not allowed; the message names the field, the value found and what is allowed."""
 
 
-class ContextLengthExceeded(InvalidRequest):
+class ContextLengthExceeded(TenoraError):
     """A prompt that leaves no room for a token of an answer in the base's context."""
 
 

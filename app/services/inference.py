@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from adapters.identity import VersionKey
 from app.engine.base import Answer, Endpoint, Engine, EngineRequest
 from app.engine.overview import LoadPhases
-from app.errors import AdapterLoadFailed, AdapterQuarantined, InvalidRequest
+from app.errors import AdapterLoadFailed, AdapterQuarantined, ContextLengthExceeded, InvalidRequest
 from app.limits.limiter import Standing
 from app.observability.tracing import stage
 from app.registry import Caller, ResolvedVersion
@@ -141,7 +141,7 @@ class InferenceService:
             request = _request(caller, request_id, Endpoint.COMPLETIONS, wanted.body, target, deadline_s=deadline_s)
             try:
                 served = replace(await self._answer(caller, request, target, body), ignored=lorax.ignored(body))
-            except InvalidRequest as error:
+            except (ContextLengthExceeded, InvalidRequest) as error:
                 raise lorax.in_lorax_words(error) from None
         answer, special, texts = served.answer, self._engine.special_token_ids, self._engine.token_texts
         if isinstance(answer, dict):

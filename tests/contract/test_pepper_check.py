@@ -9,7 +9,6 @@ from sqlalchemy import delete, select, update
 
 from app.database import installation
 from app.database.tables import audit, audit_seals
-from app.database.tables import installation as facts
 from app.secrets import MissingPepper, Peppers, WrongPepper, load_peppers
 from app.services.audit import AuditService
 from app.services.caller_cache import CallerCache
@@ -151,7 +150,7 @@ async def test_a_check_changes_nothing(node: Node, tmp_path: Path) -> None:
     with pytest.raises(WrongPepper):
         await check_peppers(node.database, Peppers(OTHER.encode()), settings(tmp_path, OTHER))
     async with node.database.read() as connection:
-        assert (await connection.execute(select(facts))).all() == []
+        assert await installation.read(connection, "pepper") is None
 
 
 async def test_a_lost_pepper_can_be_replaced(node: Node, tmp_path: Path) -> None:

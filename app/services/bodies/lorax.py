@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from app.errors import InvalidRequest, UnsupportedField
+from app.errors import ContextLengthExceeded, InvalidRequest, TenoraError, UnsupportedField
 from app.services.bodies import checks, structured
 from app.services.bodies.checks import Check, boolean, fields, integer, integer_up_to, number, one_of, refuse
 from app.services.bodies.openai import MAX_TOKENS
@@ -140,7 +140,7 @@ def ignored(body: dict[str, Any]) -> Iterator[str]:
     return (f"parameters.{name}" for name in sorted(IGNORED) if parameters.get(name) is not None)
 
 
-def in_lorax_words(error: InvalidRequest) -> InvalidRequest:
+def in_lorax_words(error: ContextLengthExceeded | InvalidRequest) -> TenoraError:
     """The engine's refusal of a translated body, with the names that the caller knows."""
     message, param = error.message, error.param
     for engine_name, name in _ENGINE_NAMES.items():

@@ -31,7 +31,8 @@ PATIENCE_S = 60
 
 def _application() -> FastAPI:
     app = FastAPI()
-    app.state.process = SimpleNamespace(readiness=Readiness({}), events=SimpleNamespace(end=lambda: None))
+    nothing = SimpleNamespace(end=lambda: None, leave=lambda: None)
+    app.state.process = SimpleNamespace(readiness=Readiness({}), events=nothing, engine=nothing)
     app.state.gone, app.state.waiting = threading.Event(), threading.Event()
 
     @app.post("/echo")
