@@ -1,6 +1,5 @@
-"""The nginx file, behind which servers go together; with nginx itself, where it is installed."""
+"""The nginx file passes no Upgrade on: a server behind it reads one request as one."""
 
-import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,9 +9,7 @@ import httpx
 import pytest
 
 from tests.e2e.server import until
-from tests.endurance import rolling
-
-pytestmark = pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
+from tests.nginx import running_nginx
 
 
 class _Upstream(BaseHTTPRequestHandler):
@@ -34,7 +31,7 @@ class _Upstream(BaseHTTPRequestHandler):
 def url(tmp_path: Path) -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Upstream) as upstream:
         threading.Thread(target=upstream.serve_forever, daemon=True).start()
-        with rolling._nginx(tmp_path, [upstream.server_port] * 2) as url:
+        with running_nginx(tmp_path, [upstream.server_port] * 2) as url:
             until(lambda: _listens(url), 30)
             yield url
         upstream.shutdown()
