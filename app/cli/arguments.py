@@ -64,9 +64,7 @@ def version_name(text: str) -> str:
 
 def no_version(text: str) -> typer.BadParameter:
     """The error of an adapter's name where one of its versions must be named."""
-    return typer.BadParameter(
-        f"{text!r} names no version. Write it as ADAPTER@NUMBER; `tenora adapters show ADAPTER` shows the numbers."
-    )
+    return typer.BadParameter(f"{text!r} names no version: write {text}@N, `tenora adapters show {text}` lists them.")
 
 
 def seconds(text: str) -> int:

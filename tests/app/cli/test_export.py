@@ -81,7 +81,7 @@ def test_a_folder_that_has_files_is_left_alone(
 
 def test_a_version_that_is_not_there_leaves_nothing(tenora: Tenora, tenant: str, tmp_path: Path) -> None:
     assert "404" in _export(tenora, tmp_path / "new", tenant, "pricing@9", exit_code=1)
-    assert "ADAPTER@NUMBER" in _export(tenora, tmp_path / "new", tenant, "pricing", exit_code=2)
+    assert "write pricing@N" in _export(tenora, tmp_path / "new", tenant, "pricing", exit_code=2)
     assert list(tmp_path.iterdir()) == []
 
 
