@@ -35,8 +35,9 @@ def serve(
     with ExitStack() as held:
         with failures_told():
             check_libraries()
-            held.enter_context(exclusive(settings.home))
         listener = held.enter_context(closing(_listen(settings)))
+        with failures_told():
+            held.enter_context(exclusive(settings.home))
         if demo:
             from app.cli.demo import demo_settings, prepare_demo
 
