@@ -63,7 +63,7 @@ class Asked:
             return self.refused(str(body.get("message", "")), body.get("param"))
         return self.failed() if body.get("message") == GENERATION_FAILED else stopped()
 
-    def refused(self, message: str, param: str | None) -> InvalidRequest:
+    def refused(self, message: str, param: str | None) -> ContextLengthExceeded | InvalidRequest:
         """What the client did wrong, in vLLM's words.
 
         Args:
