@@ -110,10 +110,10 @@ def test_a_folder_that_cannot_be_made(alone: Tenora, tmp_path: Path) -> None:
 
 def test_a_bucket_that_does_not_exist(alone: Tenora, endpoint: str) -> None:
     place = endpoint.removeprefix("http://")
-    settings = {"TENORA_STORE_URL": "s3://no-such-bucket/x", "TENORA_S3_ENDPOINT_URL": endpoint}
-    said = f"the store s3://no-such-bucket/x at {place} cannot be used: there is no such bucket"
+    settings = {"TENORA_STORE_URL": "s3://not-made-yet/x", "TENORA_S3_ENDPOINT_URL": endpoint}
+    said = f"the store s3://not-made-yet/x at {place} cannot be used: there is no such bucket"
     refused(alone, said, TENORA_S3_REGION="us-east-1", **settings)
-    s3_client(endpoint).create_bucket(Bucket="no-such-bucket")
+    s3_client(endpoint).create_bucket(Bucket="not-made-yet")
     alone("init", TENORA_S3_REGION="us-east-1", **settings)
 
 
