@@ -57,7 +57,7 @@ class Server:
 
     def engine_processes(self) -> list[psutil.Process]:
         children = psutil.Process(self.process.pid).children(recursive=True)
-        return [child for child in children if "VLLM::" in " ".join(child.cmdline())]
+        return [child for child in children if "VLLM::" in " ".join(_command(child))]
 
     def fork_server(self) -> psutil.Process:
         """What the engine's processes come from."""
@@ -83,6 +83,14 @@ class Server:
             return self.is_ready()
         except httpx.TransportError:
             return False
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """The command line; none of a process that has ended and was not waited for yet."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def processes_of(home: Path) -> list[psutil.Process]:
