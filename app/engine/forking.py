@@ -13,12 +13,15 @@ systemd, ``timeout``), and the engine must outlive the requests that the server 
 import multiprocessing
 import os
 import signal
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 from app.engine.orphans import end_with_server
 
-# The session first: until then a signal to the server's group ends the fork server too.
+#: What a terminal, systemd or ``timeout`` sends to a server's whole process group.
+_GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+# The session first: until then signals to the server's group reach the fork server too.
 _PRELOADED = ["app.engine.session", "__main__", "app.engine.preloaded"]
 
 
@@ -28,6 +31,14 @@ class _EngineProcess(ForkServerProcess):
     def start(self) -> None:
         multiprocessing.set_forkserver_preload(_PRELOADED)
         self._environment = dict(os.environ)
+        # Its own start would let the signals through again.
+        resource_tracker.ensure_running()
+        # Inherited by the fork server, which drops what has come and lets them through once it has a session.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         super().start()
 
     def run(self) -> None:

@@ -15,7 +15,7 @@ import pytest
 GONE_S = 60
 #: Starts a process in the way an engine is started, says its id and the fork server's, and lives until it is killed.
 STARTER = """
-import signal, sys, time
+import os, signal, sys, time
 from multiprocessing.forkserver import _forkserver
 from app.engine import forking
 
@@ -35,6 +35,20 @@ if __name__ == "__main__":
         print("ended", flush=True)
     process.join()
 """
+#: As soon as the fork server's process is there, long before it runs any of our code.
+SIGNAL_AT_ONCE = """
+from multiprocessing import util
+
+def spawn_and_signal(*arguments, spawn=util.spawnv_passfds):
+    pid = spawn(*arguments)
+    if "forkserver" in arguments[1][-1]:
+        os.killpg(0, signal.SIGTERM)
+        os.killpg(0, signal.SIGINT)
+    return pid
+
+util.spawnv_passfds = spawn_and_signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+"""
 
 
 @dataclass
@@ -48,10 +62,10 @@ class Started:
         return self.starter.stdout.readline().strip()
 
 
-@pytest.fixture
-def started(tmp_path: Path) -> Iterator[Started]:
-    script = tmp_path / "starter.py"
-    script.write_text(STARTER)
+@contextlib.contextmanager
+def starting(folder: Path, code: str) -> Iterator[Started]:
+    script = folder / "starter.py"
+    script.write_text(code)
     with subprocess.Popen(
         [sys.executable, str(script)],
         stdin=subprocess.PIPE,
@@ -60,13 +74,21 @@ def started(tmp_path: Path) -> Iterator[Started]:
         start_new_session=True,
     ) as starter:
         assert starter.stdout is not None
-        engine, fork_server = (psutil.Process(int(pid)) for pid in starter.stdout.readline().split())
+        said = iter(starter.stdout.readline, "")
+        ids = next(line for line in said if line.strip() != "told")
+        engine, fork_server = (psutil.Process(int(pid)) for pid in ids.split())
         try:
             yield Started(starter, engine, fork_server)
         finally:
             for process in (psutil.Process(starter.pid), engine, fork_server):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Started]:
+    with starting(tmp_path, STARTER) as started:
+        yield started
 
 
 def test_a_signal_to_the_servers_group_does_not_reach_them(started: Started) -> None:
@@ -76,6 +98,18 @@ def test_a_signal_to_the_servers_group_does_not_reach_them(started: Started) -> 
         assert process.is_running()
         assert os.getsid(process.pid) == started.fork_server.pid
     assert os.getsid(started.starter.pid) == started.starter.pid
+
+
+def test_nor_does_one_that_comes_before_they_have_a_session(tmp_path: Path) -> None:
+    signalled = STARTER.replace("    process = ", SIGNAL_AT_ONCE.replace("\n", "\n    ") + "\n    process = ")
+    with starting(tmp_path, signalled) as started:
+        for process in (started.engine, started.fork_server):
+            assert process.is_running()
+            assert os.getsid(process.pid) == started.fork_server.pid
+        # And the next one is not blocked any more.
+        started.fork_server.terminate()
+        _, alive = psutil.wait_procs([started.engine], GONE_S)
+        assert not alive
 
 
 def test_they_end_with_a_server_that_is_killed_before_the_engine_has_done_anything(started: Started) -> None:
