@@ -3,6 +3,8 @@
 It sits on the path of every inference request, so it is plain ASGI and does little.
 """
 
+import asyncio
+import contextlib
 import logging
 import re
 import secrets
@@ -54,6 +56,10 @@ _PROMPT_PATHS = LORAX_PATHS | {"/v1/completions", "/v1/chat/completions"}
 
 #: Routes that load balancers and Prometheus ask.
 _POLLED = frozenset({"/health", "/health/live", "/health/ready", "/metrics"})
+
+#: What is read of a request's body before a route's answer that did not need it. Else the connection would have to
+#: be closed after a refusal, but only where the body came a moment later than the head.
+_UNREAD_BYTES, _UNREAD_S = 64 * 1024, 1
 
 _ID_BYTES = 16
 _MAX_CLIENT_ID = 128
@@ -109,6 +115,7 @@ class _Exchange:
         "_scope",
         "_send",
         "_takes_files",
+        "_unread",
         "status",
     )
 
@@ -120,6 +127,8 @@ class _Exchange:
         self._read = 0
         self._pace: BodyPace | None = BodyPace(limits)
         self._decompressor: Decompressor | None = None
+        #: Whether a small body may still be on its way to a route.
+        self._unread = False
         self.status = 0
         request_id = secrets.token_hex(_ID_BYTES)
         self._context = RequestContext(request_id, confidential=scope["path"] in _PROMPT_PATHS)
@@ -136,13 +145,17 @@ class _Exchange:
             # Starlette would take it for the path without, which all that looks at paths does not.
             return HTTPException(HTTPStatus.NOT_FOUND)
         refusal: Exception | None = self._scope["state"].get(REFUSED)
-        encodings, has_body = list[bytes](), False
+        encodings, has_body, is_small = list[bytes](), False, True
         for name, value in self._scope["headers"]:
             if name == b"content-length":
                 refusal = refusal or self._announced(value)
                 has_body = has_body or value.strip(b"0") != b""
+                is_small = refusal is None and int(value) <= _UNREAD_BYTES
             elif name == b"transfer-encoding":
                 has_body = True
+            elif name == b"expect":
+                # Its client sends no body before it is asked for one.
+                is_small = False
             elif name == b"content-encoding":
                 encodings.append(value)
             elif name == b"x-request-id":
@@ -150,6 +163,7 @@ class _Exchange:
                 self._headers[1:] = [(b"x-client-request-id", shown)]
         if encodings and has_body:
             refusal = refusal or self._encoded(b",".join(encodings))
+        self._unread = has_body and is_small and refusal is None
         return refusal
 
     def _announced(self, length: bytes) -> Exception | None:
@@ -177,7 +191,7 @@ class _Exchange:
         message = await (self._receive() if self._pace is None else self._pace.next(self._receive))
         if message["type"] == "http.request":
             if not message.get("more_body", False):
-                self._pace = None
+                self._pace, self._unread = None, False
             self._read += len(message.get("body", b""))
             if (too_large := self._over_cap(self._read, "more")) is not None:
                 raise too_large
@@ -186,8 +200,22 @@ class _Exchange:
                 message = {**message, "body": plain}
         return message
 
+    async def _read_rest(self) -> None:
+        """Read a small body to its end and drop it."""
+        self._unread = False
+        rest = _UNREAD_BYTES
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_UNREAD_S):
+                while rest > 0:
+                    message = await self._receive()
+                    if not message.get("more_body", False):
+                        return
+                    rest -= len(message["body"])
+
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            if self._unread:
+                await self._read_rest()
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), *self._headers]
             if self._process.readiness.leaving:

@@ -54,7 +54,7 @@ def test_retire_and_restore(tenora, tenant, pushed):
     assert tenora.json("adapters", "retire", *arguments, "--reason", "old", "--force")["state"] == "retired"
     assert "ready" in tenora("adapters", "restore", *arguments).stdout
     wrong = tenora("adapters", "restore", "prices", "--tenant", tenant, exit_code=2)
-    assert "ADAPTER@NUMBER" in wrong.stderr
+    assert "prices@N" in wrong.stderr
 
 
 def test_watch_prints_what_happens_until_it_is_stopped(tenora, tenant, pushed):
