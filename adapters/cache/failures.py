@@ -2,6 +2,7 @@
 
 import math
 from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from adapters.errors import StorageError
@@ -29,7 +30,7 @@ class Failures:
     database may give an id to other bytes. Times are seconds of one clock that does not go backwards.
 
     Args:
-        most: versions remembered.
+        most: versions remembered. What is remembered of one is whatever its caller knows it by.
     """
 
     def __init__(self, *, most: int = MOST_FAILURES) -> None:
@@ -55,7 +56,8 @@ class Failures:
         """
         failure = self._failures.get(version)
         if failure is not None and now < failure.until:
-            raise _copy(failure.error, math.ceil(failure.until - now))
+            # Of large times the difference may be rounded up.
+            raise _copy(failure.error, math.ceil(min(failure.until - now, failure.pause_s)))
 
     def forget(self, version: str) -> None:
         """The version was fetched, or is gone."""
