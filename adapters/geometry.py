@@ -1,6 +1,6 @@
 """The shapes of a base model that a LoRA adapter has to fit."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,8 @@ ATTENTION_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP_MODULES = ("gate_proj", "up_proj", "down_proj")
 #: The linear layers of a Llama block that an adapter may change.
 LINEAR_MODULES = ATTENTION_MODULES + MLP_MODULES
+#: The layer that turns hidden states into logits; adapted only where a setting says so.
+HEAD_MODULE = "lm_head"
 
 _ARCHITECTURES = (["LlamaForCausalLM"], ["LLaMAForCausalLM"])
 _DTYPES = {
@@ -32,6 +34,7 @@ class BaseGeometry:
         vocab: number of tokens.
         dims: for each of :data:`LINEAR_MODULES` its (inputs, outputs).
         dtype: what the engine computes in: ``float16``, ``bfloat16`` or ``float32``.
+        tied: whether the head uses the embedding's matrix.
     """
 
     layers: int
@@ -39,6 +42,18 @@ class BaseGeometry:
     vocab: int
     dims: Mapping[str, tuple[int, int]]
     dtype: str
+    tied: bool = False
+
+    def dims_of(self, module: str) -> tuple[int, int]:
+        """(inputs, outputs) of one of :data:`LINEAR_MODULES` or of the head."""
+        return (self.hidden, self.vocab) if module == HEAD_MODULE else self.dims[module]
+
+    def modules(self) -> Iterator[str]:
+        """The full name of every linear layer, the head last."""
+        for layer in range(self.layers):
+            for block, kinds in (("self_attn", ATTENTION_MODULES), ("mlp", MLP_MODULES)):
+                yield from (f"model.layers.{layer}.{block}.{kind}" for kind in kinds)
+        yield HEAD_MODULE
 
 
 def read_geometry(config: Mapping[str, Any], *, engine_dtype: str = "auto") -> BaseGeometry:
@@ -76,6 +91,7 @@ def read_geometry(config: Mapping[str, Any], *, engine_dtype: str = "auto") -> B
             "down_proj": (intermediate, hidden),
         },
         dtype=_serving_dtype(config, engine_dtype),
+        tied=config.get("tie_word_embeddings") is True,
     )
 
 

@@ -22,6 +22,11 @@ class EngineSettings(BaseModel):
         4 * 2**30, ge=2**20, description="host memory in bytes for adapters that are staged for a slot"
     )
     max_lora_rank: int = Field(64, description="largest rank served; every slot is padded to it")
+    lora_head: bool = Field(
+        False,
+        description="serve adapters of lm_head too: each slot takes max_lora_rank times the vocabulary more, and "
+        "logprobs of prompts are refused",
+    )
     max_model_len: int | None = Field(
         None, ge=16, description="context length in tokens; default: the base model's own"
     )

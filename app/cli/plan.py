@@ -85,6 +85,7 @@ def plan(
     tensor_parallel_size: Annotated[int, typer.Option(min=1, max=1024, help="GPUs that share the base")] = 1,
     kv_cache: KvCache = None,
     host_bytes: HostMemory = None,
+    lora_head: Annotated[bool, typer.Option("--lora-head", help="slots with room for lm_head")] = False,
     as_json: Json = False,
 ) -> None:
     """Show what weights, LoRA slots and KV cache take of a memory, how many sequences remain, and what to change."""
@@ -95,7 +96,11 @@ def plan(
     given = {"kv_cache_bytes": kv_cache, "max_model_len": max_model_len, "host_bytes": host_bytes}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     engine = EngineSettings(
-        max_lora_rank=max_lora_rank, tensor_parallel_size=tensor_parallel_size, dtype=dtype, **settings
+        max_lora_rank=max_lora_rank,
+        tensor_parallel_size=tensor_parallel_size,
+        dtype=dtype,
+        lora_head=lora_head,
+        **settings,
     )
     serving = serving_of(engine, planned, machine)
     slots = slots_for(planned, machine, serving) if max_loras == _AUTO else int(max_loras)
@@ -132,6 +137,7 @@ def _rows(budget: Budget, serving: Serving, adapters: int) -> list[dict[str, str
         ("memory", size(budget.memory), "that the engine may take; all figures are those of one device"),
         ("base weights", size(budget.weights), ""),
         ("one slot", size(budget.slot), f"padded to rank {serving.max_lora_rank}"),
+        ("lm_head", size(budget.head), "of each slot") if serving.lora_head else None,
         ("all slots", size(budget.slots_bytes), f"{budget.slots}, for {adapters} adapters"),
         ("KV cache", size(budget.kv_cache), f"{budget.kv_tokens} tokens of {size(budget.kv_token)}"),
         ("reserve", size(budget.reserve), "estimate: activations, libraries, processes"),

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from adapters.geometry import LINEAR_MODULES
+from adapters.geometry import HEAD_MODULE, LINEAR_MODULES
 from app.planning.budget import CPU_KV_CACHE_BYTES
 from app.settings import EngineSettings, Settings
 
@@ -43,9 +43,9 @@ def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: b
         # Host memory is planned and filled by Tenora: vLLM is to know of what has a slot and of nothing else.
         "max_cpu_loras": slots,
         "max_lora_rank": engine.max_lora_rank,
-        # What validation admits. Left to itself vLLM wraps the head too, whose kernel on a CPU takes the engine down
-        # when two requests of one step want logprobs of their prompts.
-        "lora_target_modules": LINEAR_MODULES,
+        # What validation admits. Where the head is among them, logprobs of prompts are refused: vLLM computes those
+        # for more rows than it knows adapters of, and a CPU worker dies of it.
+        "lora_target_modules": (*LINEAR_MODULES, HEAD_MODULE) if engine.lora_head else LINEAR_MODULES,
         "max_logprobs": settings.limits.logprobs,
         "dtype": engine.dtype,
         "tensor_parallel_size": engine.tensor_parallel_size,

@@ -147,6 +147,35 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
             self._add(y[:, start : start + width], x, a[:, 0], b[:, 0].transpose(1, 2), scale)
             start += width
 
+    def add_lora_logits(
+        self,
+        y: torch.Tensor,
+        x: torch.Tensor,
+        lora_a_stacked: torch.Tensor,
+        lora_b_stacked: torch.Tensor,
+        scale: float,
+        **_: Any,
+    ) -> None:
+        """Add each row's ``x @ A.T @ B.T`` to its logits, in place; in float32, as vLLM does it.
+
+        Args:
+            y: [rows, vocabulary], one row for each token that is sampled.
+            lora_a_stacked: [slots, 1, max rank, hidden size].
+            lora_b_stacked: [slots, 1, vocabulary, max rank].
+
+        Raises:
+            RuntimeError: these are not the rows of the batch, so their adapters are not known.
+        """
+        slots = self.sampler_indices
+        if len(slots) != len(x):
+            raise RuntimeError(f"logits of {len(x)} rows, but adapters of {len(slots)}")
+        for slot in torch.unique(slots[slots >= 0]).tolist():
+            rows = (slots == slot).nonzero().squeeze(1)
+            a, b = lora_a_stacked[slot, 0].float(), lora_b_stacked[slot, 0].float()
+            added = x.index_select(0, rows).float() @ a.t() @ b.t()
+            width = min(added.shape[1], y.shape[1])  # the base's logits may be padded
+            y[:, :width].index_add_(0, rows, added[:, :width].to(y.dtype), alpha=scale)
+
     def _add(self, y: torch.Tensor, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, scale: float) -> None:
         """Of one slice; ``a`` is [slots, max rank, input size], ``b`` [slots, max rank, slice]."""
         together = self._together

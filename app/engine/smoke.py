@@ -32,8 +32,7 @@ _BODY: dict[str, Any] = {
     "max_tokens": _NEW_TOKENS,
     "temperature": 0,
     "ignore_eos": True,
-    # The logprob of each token of the prompt and of the answer, none of its alternatives.
-    "echo": True,
+    # The logprob of each token of the answer, none of its alternatives.
     "logprobs": 0,
     "return_tokens_as_token_ids": True,
 }
@@ -56,12 +55,18 @@ class Scored:
     finite: bool
 
     @classmethod
-    def of(cls, answer: dict[str, Any], *, finite: bool) -> "Scored":
-        """Read a completion; ``finite``: whether the engine found no NaN itself."""
+    def of(cls, answer: dict[str, Any], *, finite: bool, prompts: bool = True) -> "Scored":
+        """Read a completion.
+
+        Args:
+            finite: whether the engine found no NaN itself.
+            prompts: whether the prompts' tokens were asked for.
+        """
         scored = [choice["logprobs"] for choice in answer["choices"]]
         logprobs = tuple(tuple(one["token_logprobs"]) for one in scored)
         # The engine knows no logprob of a prompt's first token, and all others must be numbers.
-        numbers = all(isinstance(value, float) and math.isfinite(value) for row in logprobs for value in row[1:])
+        known = [value for row in logprobs for value in row[int(prompts) :]]
+        numbers = all(isinstance(value, float) and math.isfinite(value) for value in known)
         return cls(tuple(tuple(one["tokens"]) for one in scored), logprobs, finite and numbers)
 
 
@@ -97,9 +102,11 @@ class SmokeCheck:
     Args:
         ask: runs one request, through the slots like any other.
         was_finite: whether the engine found no NaN in a request that has ended.
+        prompts: whether the prompts' own tokens are asked for too, which an engine that serves the head cannot answer.
     """
 
-    def __init__(self, ask: Ask, was_finite: Callable[[str], bool], *, base_name: str) -> None:
+    def __init__(self, ask: Ask, was_finite: Callable[[str], bool], *, base_name: str, prompts: bool = True) -> None:
+        self._body, self._prompts = _BODY | {"echo": prompts}, prompts
         self._ask_engine, self._was_finite, self._base_name = ask, was_finite, base_name
         self._base: deque[Scored] = deque(maxlen=_BASE_ANSWERS)
         self._numbers = itertools.count(1)
@@ -143,6 +150,6 @@ class SmokeCheck:
     async def _ask(self, key: VersionKey | None) -> Scored:
         # A salt of its own each time: what is computed here is nobody's, and nothing computed before is used.
         request_id = f"smoke-{next(self._numbers)}-{secrets.token_hex(4)}"
-        request = EngineRequest(request_id, Endpoint.COMPLETIONS, dict(_BODY), self._base_name, key, request_id)
+        request = EngineRequest(request_id, Endpoint.COMPLETIONS, dict(self._body), self._base_name, key, request_id)
         answer = await self._ask_engine(request)
-        return Scored.of(answer, finite=self._was_finite(request_id))
+        return Scored.of(answer, finite=self._was_finite(request_id), prompts=self._prompts)

@@ -74,7 +74,8 @@ class WorkerExtension:
         for key in manager.punica_wrapper_mapping:
             manager.punica_wrapper_mapping[key] = wrapper
         for module in manager.modules.values():
-            module.lora_b_stacked = tuple(map(lay_out, module.lora_b_stacked))
+            if isinstance(module.lora_b_stacked, tuple):  # the head has a tensor
+                module.lora_b_stacked = tuple(map(lay_out, module.lora_b_stacked))
             module.set_mapping(wrapper)
 
 

@@ -6,7 +6,7 @@ engine needs besides (``reserve``) is an estimate. On several GPUs every figure 
 
 from dataclasses import dataclass
 
-from adapters.geometry import LINEAR_MODULES
+from adapters.geometry import HEAD_MODULE, LINEAR_MODULES
 from app.planning.base import PlannedBase, local_kv_heads, weight_bytes
 
 GIB = 2**30
@@ -58,6 +58,7 @@ class Serving:
         kv_cache_bytes: None: what is left, which only a GPU allows.
         host_bytes: host memory for staged adapters.
         utilization: share of a GPU's memory that vLLM takes.
+        lora_head: whether slots have room for the head.
     """
 
     max_lora_rank: int
@@ -68,6 +69,7 @@ class Serving:
     host_bytes: int
     tensor_parallel_size: int = 1
     utilization: float = 0.92
+    lora_head: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Budget:
         memory: that the engine may take.
         weights: of the base.
         slots, slot, slots_bytes: their number, what one takes, what all take.
+        head: of one slot, what the head takes.
         reserve: estimate of activations and of what an engine takes by being there.
         host: for staged adapters, where that is the engine's memory too (no GPU); else 0.
         kv_cache: below 0 if it was to be what is left, and nothing is.
@@ -93,6 +96,7 @@ class Budget:
     weights: int
     slots: int
     slot: int
+    head: int
     slots_bytes: int
     reserve: int
     host: int
@@ -108,7 +112,8 @@ class Budget:
 def budget_of(base: PlannedBase, machine: Machine, serving: Serving, slots: int) -> Budget:
     """The budget of an engine with so many slots."""
     weights = weight_bytes(base, serving.tensor_parallel_size)
-    slot = slot_bytes(base, serving.max_lora_rank, serving.tensor_parallel_size)
+    head = head_bytes(base, serving.max_lora_rank) if serving.lora_head else 0
+    slot = slot_bytes(base, serving.max_lora_rank, serving.tensor_parallel_size, head=serving.lora_head)
     reserve, host = reserve_bytes(base, machine, serving), host_bytes(machine, serving)
     memory = usable_bytes(machine, serving)
     rest = memory - weights - slots * slot - reserve - host
@@ -118,6 +123,7 @@ def budget_of(base: PlannedBase, machine: Machine, serving: Serving, slots: int)
         weights=weights,
         slots=slots,
         slot=slot,
+        head=head,
         slots_bytes=slots * slot,
         reserve=reserve,
         host=host,
@@ -127,7 +133,7 @@ def budget_of(base: PlannedBase, machine: Machine, serving: Serving, slots: int)
         sequences_full=_sequences(base, machine, serving, kv_cache, serving.max_model_len),
         sequences_typical=_sequences(base, machine, serving, kv_cache, min(TYPICAL_TOKENS, serving.max_model_len)),
         left=rest - kv_cache,
-        staged=serving.host_bytes // slot_bytes(base, serving.max_lora_rank),
+        staged=serving.host_bytes // slot_bytes(base, serving.max_lora_rank, head=serving.lora_head),
     )
 
 
@@ -141,7 +147,12 @@ def host_bytes(machine: Machine, serving: Serving) -> int:
     return serving.host_bytes if machine.cpu else 0
 
 
-def slot_bytes(base: PlannedBase, rank: int, tensor_parallel_size: int = 1) -> int:
+def head_bytes(base: PlannedBase, rank: int) -> int:
+    """Bytes of the head in one slot, the same on each device (vLLM 0.32, lora/layers/logits_processor.py)."""
+    return rank * sum(base.geometry.dims_of(HEAD_MODULE)) * base.item_bytes
+
+
+def slot_bytes(base: PlannedBase, rank: int, tensor_parallel_size: int = 1, *, head: bool = False) -> int:
     """Bytes of one slot on one device.
 
     For each linear layer with ``i`` inputs and ``o`` outputs ``[rank, i]`` and ``[o, rank]`` in the engine's dtype,
@@ -157,7 +168,7 @@ def slot_bytes(base: PlannedBase, rank: int, tensor_parallel_size: int = 1) -> i
         else:
             inputs //= tensor_parallel_size
         values += rank * (inputs + outputs)
-    return base.geometry.layers * values * base.item_bytes
+    return base.geometry.layers * values * base.item_bytes + (head_bytes(base, rank) if head else 0)
 
 
 def kv_token_bytes(base: PlannedBase, tensor_parallel_size: int = 1) -> int:

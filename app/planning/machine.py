@@ -73,6 +73,7 @@ def serving_of(engine: EngineSettings, base: PlannedBase, machine: Machine) -> S
         kv_cache_bytes=engine.kv_cache_bytes or (CPU_KV_CACHE_BYTES if machine.cpu else None),
         host_bytes=engine.host_bytes,
         tensor_parallel_size=engine.tensor_parallel_size,
+        lora_head=engine.lora_head,
         utilization=_share(extra, "gpu_memory_utilization", _GPU_MEMORY_UTILIZATION),
     )
 

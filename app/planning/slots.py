@@ -45,7 +45,7 @@ def slots_for(base: PlannedBase, machine: Machine, serving: Serving) -> int:
     ``max_model_len``, what costs a step at most 5 %, and a ceiling; rounded down to 2^n or 1.5 * 2^n, so that machines
     that are nearly alike get the same number.
     """
-    slot = slot_bytes(base, serving.max_lora_rank, serving.tensor_parallel_size)
+    slot = slot_bytes(base, serving.max_lora_rank, serving.tensor_parallel_size, head=serving.lora_head)
     by_memory = memory_for_slots(base, machine, serving) // slot
     by_price = int(_PRICE_SHARE * _SHORTEST_STEP_S / _IDLE_SLOT_S) if machine.cpu else _MOST_ON_GPU
     ceiling = _MOST_ON_CPU if machine.cpu else _MOST_ON_GPU

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from adapters.identity import VersionKey
 from app.engine.base import Answer, Endpoint, Engine, EngineRequest
 from app.engine.overview import LoadPhases
-from app.errors import AdapterLoadFailed, AdapterQuarantined, ContextLengthExceeded, InvalidRequest
+from app.errors import AdapterLoadFailed, AdapterQuarantined, ContextLengthExceeded, InvalidRequest, UnsupportedField
 from app.limits.limiter import Standing
 from app.observability.tracing import stage
 from app.registry import Caller, ResolvedVersion
@@ -82,7 +82,7 @@ class InferenceService:
         self._limiting, self._meter = limiting, meter
         self._outcomes = outcomes or Outcomes(engine)
         self._engine, self._adapters, self._prompts, self._base_name = engine, adapters, prompts, base_name
-        self._limits = settings.limits
+        self._limits, self._head = settings.limits, settings.engine.lora_head
         self._longest = longest = settings.engine.max_model_len
         self._default_tokens = min(self._limits.max_new_tokens, longest or self._limits.max_new_tokens)
 
@@ -109,6 +109,8 @@ class InferenceService:
             adapters.errors.StorageError: the version's bytes could not be had.
         """
         checked = _CHECKS[endpoint](body, self._limits)
+        if checked.get("echo") and checked.get("logprobs") is not None:
+            self._check_prompt_logprobs("echo")
         with self._readers.reading() as reader:
             with stage("resolve"):
                 target = await self._target(caller, self._asked(body), body.get("user"))
@@ -117,6 +119,15 @@ class InferenceService:
             prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
             request = _request(caller, request_id, endpoint, filled, target, prompt=prompt, deadline_s=deadline_s)
             return replace(await self._answer(caller, request, target, body), ignored=ignored(body))
+
+    def _check_prompt_logprobs(self, field: str) -> None:
+        """vLLM computes them for more rows than it knows adapters of, where the head has adapters."""
+        if self._head:
+            raise UnsupportedField(
+                f"{field}: logprobs of the prompt are not available on this server, as it serves adapters of lm_head "
+                "(TENORA_ENGINE__LORA_HEAD); ask for the answer's only",
+                param=field,
+            )
 
     async def generate(
         self,
@@ -132,6 +143,8 @@ class InferenceService:
         Raises: as :meth:`complete`.
         """
         wanted = lorax.generation(body, self._limits, default_tokens=self._default_tokens, stream=stream)
+        if wanted.prefill:
+            self._check_prompt_logprobs("parameters.decoder_input_details")
         with self._readers.reading() as reader:
             with stage("resolve"):
                 target = await self._target(caller, wanted.adapter_id)

@@ -50,6 +50,15 @@ def test_every_choice_reaches_the_budget(alone, base):
     assert plan["budget"]["slot"] == 32 * 16 * 4 * (5 * 4096 + (4096 + 2 * 1024 + 2 * 14336 + 4096 + 14336) // 2 + 8192)
 
 
+def test_room_for_the_head_costs_each_slot_the_vocabulary(alone, base):
+    flags = ("--base", base, "--gpu-memory", "80GiB", "--max-loras", "4")
+    without, plan = (alone.json("plan", *flags, *more)["budget"] for more in ((), ("--lora-head",)))
+    assert plan["slot"] - without["slot"] == plan["head"] == 64 * 2 * (LARGE["hidden_size"] + LARGE["vocab_size"])
+    assert without["head"] == 0
+    assert "lm_head" in alone("plan", *flags, "--lora-head").stdout
+    assert "lm_head" not in alone("plan", *flags).stdout
+
+
 @pytest.mark.parametrize(("text", "expected"), [("24G", 24 * GIB), ("24000MB", 24 * 10**9), ("25769803776", 24 * GIB)])
 def test_sizes_have_units(alone, base, text, expected):
     plan = alone.json("plan", "--base", base, "--memory", text)

@@ -143,3 +143,62 @@ def test_what_an_adapter_overflows_with_stays_with_its_own_tokens(
     y = batch.applied(batch.grouped())
     for row, slot in enumerate(tokens):
         assert not y[row].isfinite().any() if slot == 1 else y[row].isfinite().all()
+
+
+class Head:
+    """LoRA of a head, with one row for each sequence of a batch."""
+
+    VOCABULARY = 37
+
+    def __init__(self, ranks: list[int], rows: list[int | None]) -> None:
+        torch.manual_seed(len(rows))
+        self.batch, self.rows = Batch(ranks, rows), rows
+        self.a = torch.zeros(len(ranks), 1, MAX_RANK, INPUT)
+        self.b = torch.zeros(len(ranks), 1, self.VOCABULARY, MAX_RANK)
+        for slot, rank in enumerate(ranks):
+            self.a[slot, 0, :rank] = torch.randn(rank, INPUT)
+            self.b[slot, 0, :, :rank] = torch.randn(self.VOCABULARY, rank)
+        # The base's logits are padded.
+        self.logits = torch.randn(len(rows), self.VOCABULARY + 3)
+
+    def applied(self, wrapper: PunicaWrapperCPU, x: torch.Tensor | None = None) -> torch.Tensor:
+        mapping = tuple(0 if slot is None else 10 + slot for slot in self.rows)
+        ids = self.batch.ids
+        wrapper.update_metadata(LoRAMapping(mapping, mapping, is_prefill=True), ids, len(ids) + 1, 100)
+        logits = self.logits.clone()
+        wrapper.add_lora_logits(logits, self.batch.x if x is None else x, self.a, self.b, 1.0)
+        return logits
+
+    def expected(self) -> torch.Tensor:
+        logits = self.logits.double()
+        for row, slot in enumerate(self.rows):
+            if slot is not None:
+                delta = self.b[slot, 0].double() @ (self.a[slot, 0].double() @ self.batch.x[row].double())
+                logits[row, : self.VOCABULARY] += delta
+        return logits
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    ranks=st.lists(st.integers(1, MAX_RANK), min_size=1, max_size=6),
+    places=st.lists(st.integers(-3, 5), min_size=1, max_size=20),
+)
+def test_every_sequence_gets_its_own_adapter_s_head_and_the_base_none(ranks: list[int], places: list[int]) -> None:
+    head = Head(ranks, [place % len(ranks) if place >= 0 else None for place in places])
+    found = head.applied(head.batch.grouped())
+    torch.testing.assert_close(found.double(), head.expected(), rtol=1e-4, atol=1e-3)
+    for row, slot in enumerate(head.rows):
+        if slot is None:
+            assert torch.equal(found[row], head.logits[row])
+
+
+def test_the_head_is_what_vllm_computes_where_every_sequence_has_an_adapter() -> None:
+    head = Head([8, 3, 16], [0, 2, 1, 1, 0])
+    theirs = head.applied(PunicaWrapperCPU(512, 512, "cpu"))
+    torch.testing.assert_close(head.applied(head.batch.grouped()), theirs, rtol=1e-4, atol=1e-3)
+
+
+def test_rows_whose_adapters_are_not_known_are_never_guessed() -> None:
+    head = Head([8, 8], [0, 1])
+    with pytest.raises(RuntimeError, match="logits of 5 rows, but adapters of 2"):
+        head.applied(head.batch.grouped(), torch.randn(5, INPUT))

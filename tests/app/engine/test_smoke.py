@@ -173,3 +173,21 @@ def test_a_version_that_only_says_what_the_base_says_has_no_effect(base: list[fl
 def test_a_version_beyond_all_of_the_bases_noise_has_an_effect(base: list[float], version: list[float]) -> None:
     far = [offset + 10 for offset in version]
     assert differs([scored(offset) for offset in far], [scored(offset) for offset in base]) is True
+
+
+def _answers(first: float | None) -> dict[str, Any]:
+    logprobs = {"tokens": ["token_id:4", "token_id:5"], "token_logprobs": [first, -2.0]}
+    return {"choices": [{"logprobs": logprobs} for _ in PROMPTS]}
+
+
+@pytest.mark.parametrize(("first", "finite"), [(-1.0, True), (None, False)])
+async def test_an_engine_that_serves_the_head_is_not_asked_for_the_prompts(first: float | None, finite: bool) -> None:
+    asked: list[EngineRequest] = []
+
+    async def ask(request: EngineRequest) -> dict[str, Any]:
+        asked.append(request)
+        return _answers(-5.0 if request.adapter is None else first)
+
+    result = await SmokeCheck(ask, lambda _id: True, base_name="base", prompts=False).run(KEY)
+    assert result == SmokeResult(finite=finite, has_effect=True)
+    assert [request.body["echo"] for request in asked] == [False, False]

@@ -15,13 +15,13 @@ from vllm.distributed.parallel_state import (
 )
 from vllm.engine.arg_utils import EngineArgs
 from vllm.lora.layers import BaseLayerWithLoRA
-from vllm.lora.utils import from_layer
+from vllm.lora.utils import from_layer, from_layer_logits_processor
 from vllm.model_executor.layers import linear, vocab_parallel_embedding
 from vllm.model_executor.models import llama
 
 from adapters.geometry import LINEAR_MODULES
 from app.planning.base import plan_base, weight_bytes
-from app.planning.budget import kv_token_bytes, slot_bytes
+from app.planning.budget import head_bytes, kv_token_bytes, slot_bytes
 from tests.app.planning.configs import LARGE, TOY
 
 SLOTS = 3
@@ -47,7 +47,7 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     cleanup_dist_env_and_memory()
 
 
-def allocate(folder: Path, rank: int) -> Allocated:
+def allocate(folder: Path, rank: int, *, head: bool = False) -> Allocated:
     """Build the model and wrap its linear layers as vLLM's LoRA manager does."""
     arguments = EngineArgs(
         model=str(folder),
@@ -70,10 +70,14 @@ def allocate(folder: Path, rank: int) -> Allocated:
         weights = sum(map(bytes_of, model.parameters()))
         layers = [wrapped(name, module, config) for name, module in model.named_modules() if targeted(name, model)]
         attention = model.model.layers[0].self_attn.attn.get_kv_cache_spec(config)
+    heads = (
+        [from_layer_logits_processor(model.logits_processor, model.lm_head, SLOTS, config.lora_config)] if head else []
+    )
     stacks = [stack for layer in layers for stack in (layer.lora_a_stacked, layer.lora_b_stacked)]
     return Allocated(
         weights=weights,
-        slots=sum(bytes_of(tensor) for stack in stacks for tensor in stack),
+        slots=sum(bytes_of(tensor) for stack in stacks for tensor in stack)
+        + sum(bytes_of(one.lora_a_stacked) + bytes_of(one.lora_b_stacked) for one in heads),
         kv_token=attention.page_size_bytes * len(model.model.layers) // attention.block_size,
     )
 
@@ -120,3 +124,11 @@ def test_every_byte_is_planned(tmp_path, monkeypatch, one_process, config, rank,
         kv_token=kv_token_bytes(base, devices),
     )
     assert planned == allocated
+
+
+@pytest.mark.parametrize("config", [TOY, TOY | {"tie_word_embeddings": True}, LARGE])
+def test_every_byte_of_the_head_is_planned(tmp_path, one_process, config):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    planned = SLOTS * slot_bytes(plan_base(config), 16, head=True)
+    assert planned == allocate(tmp_path, 16, head=True).slots
+    assert planned - allocate(tmp_path, 16).slots == SLOTS * head_bytes(plan_base(config), 16)

@@ -156,6 +156,25 @@ async def test_a_body_is_refused_before_its_name_is_looked_up(node, caller):
         await service(node, Recorder({})).complete(caller, "id", Endpoint.COMPLETIONS, {"model": "never-was"})
 
 
+@pytest.mark.parametrize("head", [False, True])
+async def test_logprobs_of_a_prompt_are_refused_where_the_head_is_served(node, caller, head):
+    settings = Settings(engine={"max_model_len": 64, "lora_head": head})
+    engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
+    inference = InferenceService(engine, node.adapters, ChatPrompts(settings, {}), settings, base_name="demo")
+    for fields in ({"echo": True}, {"logprobs": 2}, {"echo": True, "logprobs": None}):
+        await inference.complete(caller, "id", Endpoint.COMPLETIONS, {"prompt": "x", **fields})
+    asked = {"prompt": "x", "echo": True, "logprobs": 0}
+    lorax = {"inputs": "x", "parameters": {"decoder_input_details": True}}
+    if not head:
+        await inference.complete(caller, "id", Endpoint.COMPLETIONS, asked)
+        return
+    with pytest.raises(UnsupportedField, match=r"echo: .*TENORA_ENGINE__LORA_HEAD"):
+        await inference.complete(caller, "id", Endpoint.COMPLETIONS, asked)
+    with pytest.raises(UnsupportedField, match=r"decoder_input_details: .*TENORA_ENGINE__LORA_HEAD"):
+        await inference.generate(caller, "id", lorax, stream=False)
+    assert len(engine.requests) == 3
+
+
 async def test_a_platform_key_has_no_models(node):
     inference = service(node, Recorder({}))
     for body in ({"prompt": "x"}, {"prompt": "x", "model": "prices"}):
