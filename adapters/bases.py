@@ -20,7 +20,7 @@ def wrong_base(pairs: Iterable[Pair], geometry: BaseGeometry, *, trained_on: str
         base_name: what this server's base is called.
     """
     found = _dimensions(pairs)
-    misfits = [kind for kind, dims in found.items() if _differ(dims, geometry.dims[kind])]
+    misfits = [kind for kind, dims in found.items() if _differ(dims, geometry.dims_of(kind))]
     if not misfits or any(len(sizes) > 1 for dims in found.values() for sizes in dims):
         return None
     hidden = _hidden(found)
@@ -29,7 +29,7 @@ def wrong_base(pairs: Iterable[Pair], geometry: BaseGeometry, *, trained_on: str
         # The same width: the first module that tells the two apart is named too.
         kind = misfits[0]
         theirs += f", {kind} {' to '.join(_shown(sizes) for sizes in found[kind])}"
-        ours += f", {kind} {' to '.join(map(str, geometry.dims[kind]))}"
+        ours += f", {kind} {' to '.join(map(str, geometry.dims_of(kind)))}"
     sentence = (
         f"The adapter was trained for {trained_on or 'another base'} ({theirs}); this server serves {base_name} "
         f"({ours}): train it on this base, or upload it to a server of its own base."

@@ -49,8 +49,25 @@ class ModelName:
 
 
 @dataclass(frozen=True, slots=True)
+class FilePair:
+    """``adapter_config.json`` and ``adapter_model.safetensors``: SHA-256 (hex) and size in bytes of each."""
+
+    config_digest: str
+    weights_digest: str
+    config_bytes: int
+    weights_bytes: int
+
+    @property
+    def digest(self) -> str:
+        return content_digest(self.config_digest, self.weights_digest)
+
+
+@dataclass(frozen=True, slots=True)
 class VersionKey:
-    """What the engine needs to know of one immutable version; plain and picklable.
+    """One immutable version and two files of it; plain and picklable.
+
+    The files are those that the engine reads, unless it says that they are the uploaded ones: an upload that is not in
+    normal form (:mod:`adapters.normal`) has both.
 
     Attributes:
         version_id: the version row's id, never reused; vLLM's ``lora_int_id``.
@@ -70,7 +87,10 @@ class VersionKey:
 
     @property
     def lora_name(self) -> str:
-        """vLLM's name for the version; part of its prefix-cache keys, so never reused."""
+        """vLLM's name for the version, after the files that it reads.
+
+        Part of its prefix-cache keys, so never reused.
+        """
         return f"{self.version_id}@{self.digest[:16]}"
 
     @property

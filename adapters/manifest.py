@@ -3,12 +3,13 @@
 Every key is served, informational or refused (:mod:`adapters.peft_keys`). A refused one is allowed when it is switched
 off (null, false, 0 or empty), as PEFT writes it for everyone; so is an unknown one, whose meaning cannot be known.
 
-``target_modules``: vLLM never looks at it, it applies the tensors it finds. A list (or ``all-linear``) is compared
-with those tensors. A regular expression is accepted but never run, because it could run for hours: PEFT wrote
-tensors for just the modules that matched, so the tensors say the same. ``layers_to_transform`` and a list in
-``exclude_modules`` are ignored by vLLM too, which is right as long as no tensor lies outside of them: that is checked.
-``rank_pattern`` and ``alpha_pattern`` are regular expressions in PEFT and in vLLM, which both take the first that
-matches a module's name from its start or from a dot; here only letters, digits, ``_`` and ``.`` may occur in them.
+The tensors say what is adapted. vLLM never looks at ``target_modules``, ``exclude_modules`` or ``layers_to_transform``:
+it applies the tensors it finds. PEFT applies those that the config lets it, so a tensor that the config leaves out is
+refused. An entry of ``target_modules`` without tensors is a warning: PEFT passes over names that the base lacks, and a
+module whose tensors are missing computes what the base does.
+
+Regular expressions (a text in ``target_modules`` or ``exclude_modules``, and every key of ``rank_pattern`` and
+``alpha_pattern``) are kept as they are written. They run only where :mod:`adapters.validation` limits their time.
 """
 
 import math
@@ -20,23 +21,42 @@ from typing import Any
 from adapters.errors import AdapterRejected, Reason
 from adapters.foreign import changed_base, foreign_config, other_architecture
 from adapters.geometry import LINEAR_MODULES
-from adapters.peft_keys import INFORMATIONAL, REFUSED, SERVED, SERVED_INITS
+from adapters.patterns import Pattern
+from adapters.peft_keys import INFORMATIONAL, REFUSED, SERVED, SERVED_INITS, TRAINING_ONLY
 from adapters.strict_json import parse_object, show, show_name
 
 CONFIG_FILE = "adapter_config.json"
 MAX_CONFIG_BYTES = 2**20
 
+#: PEFT's word for every linear layer but the head, in any case of letters.
+ALL_LINEAR = "all-linear"
+
+#: What is said of a key that is neither PEFT's nor known to be harmless.
+UNKNOWN_KEY = "not a key of PEFT's LoraConfig 0.21; remove it if it is only about training"
+
 MAX_RANK = 2**15
 MAX_ALPHA = 2**20
 
-# vLLM compiles each pattern for each module and keeps 500 compiled; beyond that it compiles them over and over inside
-# the engine's step. This is one rank and one alpha pattern for each linear layer of a 32-layer model.
-MAX_PATTERNS = 448
-
-_NAME = re.compile(r"[A-Za-z0-9_.]{1,128}", re.ASCII)
-_NAME_WORDS = "1 to 128 letters, digits, _ and ."
+_NAME = re.compile(r"[\x20-\x7e]{1,128}", re.ASCII)
+_NAME_WORDS = "1 to 128 printable ASCII characters"
 _MAX_NAMES = 10_000
 _MAX_LAYERS_LISTED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a manifest says of one module.
+
+    Attributes:
+        scaling: what the product of the two matrices is multiplied with.
+        targeted, excluded: whether ``target_modules`` names it, and whether ``exclude_modules`` does.
+    """
+
+    rank: int
+    alpha: float
+    scaling: float
+    targeted: bool
+    excluded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +68,28 @@ class Manifest:
     Attributes:
         rank, alpha: of every module that no pattern matches.
         rslora: rank-stabilised scaling.
-        targets: full names or their ends (``q_proj``); None if a regular expression stood for them.
+        targets: full names or their ends (``q_proj``); None if a regular expression stands for them.
+        target_pattern: that expression.
         excluded: full names or their ends that are not adapted.
+        excluded_pattern: a regular expression of full names that are not adapted.
         layers: the only layers adapted, or None for all.
         rank_patterns, alpha_patterns: in the order of the file; the first that matches a module's name counts.
         trained_on: ``base_model_name_or_path``, shortened; empty if it is not told.
+        ties_weights: whether PEFT adapts the embedding too where it shares its matrix with an adapted head.
     """
 
     rank: int
     alpha: float
     rslora: bool
     targets: frozenset[str] | None
+    target_pattern: Pattern | None
     excluded: frozenset[str]
+    excluded_pattern: Pattern | None
     layers: frozenset[int] | None
-    rank_patterns: tuple[tuple[re.Pattern[str], int], ...]
-    alpha_patterns: tuple[tuple[re.Pattern[str], float], ...]
+    rank_patterns: tuple[tuple[Pattern, int], ...]
+    alpha_patterns: tuple[tuple[Pattern, float], ...]
     trained_on: str = field(default="", compare=False)
+    ties_weights: bool = False
 
     @property
     def largest_rank(self) -> int:
@@ -71,10 +97,10 @@ class Manifest:
         return max([self.rank, *(rank for _, rank in self.rank_patterns)])
 
     def rank_of(self, module: str) -> int:
-        return next((rank for pattern, rank in self.rank_patterns if pattern.fullmatch(module)), self.rank)
+        return next((rank for pattern, rank in self.rank_patterns if pattern.matches(module)), self.rank)
 
     def alpha_of(self, module: str) -> float:
-        return next((alpha for pattern, alpha in self.alpha_patterns if pattern.fullmatch(module)), self.alpha)
+        return next((alpha for pattern, alpha in self.alpha_patterns if pattern.matches(module)), self.alpha)
 
     def scaling_of(self, module: str) -> float:
         """What the product of the two matrices is multiplied with: alpha/r, or alpha/sqrt(r) under rsLoRA."""
@@ -85,8 +111,20 @@ class Manifest:
         """The entries of ``targets`` that name the module."""
         return frozenset(ends(module)) & (self.targets or frozenset())
 
-    def excludes(self, module: str) -> bool:
-        return not self.excluded.isdisjoint(ends(module))
+    def declare(self, module: str) -> Declared:
+        """All that is said of one module; runs the config's regular expressions.
+
+        Raises:
+            adapters.patterns.InvalidPattern
+        """
+        targets, excluded = self.target_pattern, self.excluded_pattern
+        return Declared(
+            rank=self.rank_of(module),
+            alpha=self.alpha_of(module),
+            scaling=self.scaling_of(module),
+            targeted=bool(self.targets_of(module)) if targets is None else targets.matches(module),
+            excluded=not self.excluded.isdisjoint(ends(module)) if excluded is None else excluded.matches(module),
+        )
 
 
 def ends(module: str) -> list[str]:
@@ -146,27 +184,27 @@ class _Reader:
     def manifest(self) -> Manifest:
         self._check_features()
         self._check_constants()
-        ranks, alphas = self._patterns("rank_pattern"), self._patterns("alpha_pattern")
-        if len(ranks) + len(alphas) > MAX_PATTERNS:
-            allowed = f"at most {MAX_PATTERNS} together"
-            self._refuse("too_many_patterns", "rank_pattern, alpha_pattern", allowed, len(ranks) + len(alphas))
-            ranks, alphas = {}, {}
+        targets, target_pattern = self._targets()
+        excluded, excluded_pattern = self._excluded()
         return Manifest(
             rank=self._rank("r", self.config.get("r")),
             alpha=self._alpha("lora_alpha", self.config.get("lora_alpha")),
             rslora=self._rslora(),
-            targets=self._targets(),
-            excluded=frozenset(self._names("exclude_modules", self.config.get("exclude_modules") or [])),
+            targets=targets,
+            target_pattern=target_pattern,
+            excluded=excluded,
+            excluded_pattern=excluded_pattern,
             layers=self._layers(),
             rank_patterns=tuple(
-                (self._pattern("rank_pattern", key), self._rank(f"rank_pattern[{show(key)}]", value))
-                for key, value in ranks.items()
+                (Pattern(key, whole=False), self._rank(f"rank_pattern[{show(key)}]", value))
+                for key, value in self._patterns("rank_pattern").items()
             ),
             alpha_patterns=tuple(
-                (self._pattern("alpha_pattern", key), self._alpha(f"alpha_pattern[{show(key)}]", value))
-                for key, value in alphas.items()
+                (Pattern(key, whole=False), self._alpha(f"alpha_pattern[{show(key)}]", value))
+                for key, value in self._patterns("alpha_pattern").items()
             ),
             trained_on=self._trained_on(),
+            ties_weights=bool(self.config.get("ensure_weight_tying")),
         )
 
     def _refuse(self, code: str, field: str, allowed: str, found: object) -> None:
@@ -174,21 +212,20 @@ class _Reader:
 
     def _check_features(self) -> None:
         for key, value in self.config.items():
-            if key in SERVED or key in INFORMATIONAL or not value:
+            if key in SERVED or key in INFORMATIONAL or key in TRAINING_ONLY or not value:
                 continue
             if key in REFUSED:
                 self._refuse("unsupported_feature", key, "null, false or empty: the engine cannot serve it", value)
             else:
-                field = key if _NAME.fullmatch(key) else show(key)
-                self._refuse("unknown_key", field, "no key that PEFT's LoraConfig did not have in 0.21", value)
+                self._refuse("unknown_key", key if _NAME.fullmatch(key) else show(key), UNKNOWN_KEY, value)
 
     def _check_constants(self) -> None:
         if self.config.get("peft_type") != "LORA":
             self._refuse("unsupported_peft_type", "peft_type", "LORA", self.config.get("peft_type"))
         if self.config.get("bias", "none") != "none":
             self._refuse("unsupported_feature", "bias", "none", self.config["bias"])
-        if self.config.get("task_type") not in (None, "CAUSAL_LM"):
-            self._refuse("unsupported_feature", "task_type", "CAUSAL_LM or null", self.config["task_type"])
+        if not isinstance(self.config.get("task_type"), str | None):
+            self._refuse("invalid_value", "task_type", "a task of PEFT's in text, or null", self.config["task_type"])
         init = self.config.get("init_lora_weights")
         if not (init is None or isinstance(init, bool) or (isinstance(init, str) and init.lower() in SERVED_INITS)):
             allowed = f"true, false, {', '.join(SERVED_INITS)}; others change the base's weights too"
@@ -227,26 +264,22 @@ class _Reader:
         self._refuse("invalid_value", field, "an object from module names to numbers", value)
         return {}
 
-    def _pattern(self, field: str, key: str) -> re.Pattern[str]:
-        if not _NAME.fullmatch(key):
-            self._refuse("unsafe_pattern", field, _NAME_WORDS, key)
-            key = "_"
-        # The expression of PEFT's get_pattern_key.
-        return re.compile(rf"(.*\.)?({key})")
-
-    def _targets(self) -> frozenset[str] | None:
+    def _targets(self) -> tuple[frozenset[str] | None, Pattern | None]:
         value = self.config.get("target_modules")
         if isinstance(value, str) and value:
-            return frozenset(LINEAR_MODULES) if value.lower() == "all-linear" else None
+            return (
+                (frozenset(LINEAR_MODULES), None) if value.lower() == ALL_LINEAR else (None, Pattern(value, whole=True))
+            )
         if not value:
             self._refuse("invalid_value", "target_modules", "a list of module names, at least one", value)
-            return None
-        names = self._names("target_modules", value)
-        for name in names:
-            if name.rpartition(".")[2] not in LINEAR_MODULES:
-                allowed = f"names that end in one of {', '.join(LINEAR_MODULES)}"
-                self._refuse("unsupported_target", "target_modules", allowed, name)
-        return frozenset(names)
+            return None, None
+        return frozenset(self._names("target_modules", value)), None
+
+    def _excluded(self) -> tuple[frozenset[str], Pattern | None]:
+        value = self.config.get("exclude_modules") or []
+        if isinstance(value, str):
+            return frozenset(), Pattern(value, whole=True)
+        return frozenset(self._names("exclude_modules", value)), None
 
     def _names(self, field: str, value: object) -> tuple[str, ...]:
         if (

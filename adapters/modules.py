@@ -6,22 +6,39 @@ once (``PackedLoRALayerWeights.pack``). A pair that lacks its lora_A or lora_B i
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from adapters.errors import Reason
 from adapters.foreign import known_name
-from adapters.geometry import ATTENTION_MODULES, LINEAR_MODULES, MLP_MODULES, BaseGeometry
-from adapters.manifest import Manifest
+from adapters.geometry import ATTENTION_MODULES, HEAD_MODULE, LINEAR_MODULES, MLP_MODULES, BaseGeometry
+from adapters.manifest import Declared, Manifest
 from adapters.weights import WEIGHTS_FILE, Header, Tensor
 
+#: What PEFT puts before a module's name. Some tools leave it out, and a model that was wrapped twice has it twice.
+PREFIX = "base_model.model."
+_MODULE = (
+    r"model\.layers\.(?P<layer>0|[1-9][0-9]{0,5})\."
+    rf"(?:self_attn\.(?:{'|'.join(ATTENTION_MODULES)})|mlp\.(?:{'|'.join(MLP_MODULES)}))|{HEAD_MODULE}"
+)
 _TENSOR = re.compile(
-    r"base_model\.model\.(?P<module>model\.layers\.(?P<layer>0|[1-9][0-9]{0,5})\."
-    rf"(?:self_attn\.(?:{'|'.join(ATTENTION_MODULES)})|mlp\.(?:{'|'.join(MLP_MODULES)})))"
-    r"\.lora_(?P<side>[AB])\.weight",
-    re.ASCII,
+    rf"(?P<prefix>(?:{re.escape(PREFIX)}){{0,2}})(?P<module>{_MODULE})\.lora_(?P<side>[AB])\.weight", re.ASCII
 )
 _TENSOR_WORDS = "base_model.model.model.layers.N.self_attn|mlp.MODULE.lora_A|lora_B.weight"
 _EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|lm_head)(?:\.|$)")
+_EMBED_TOKENS = re.compile(r"(?:^|\.)embed_tokens(?:\.|$)")
+_FULL_NAME = re.compile(_MODULE, re.ASCII)
+
+HEAD_SETTING = "TENORA_ENGINE__LORA_HEAD"
+_EMBEDDING_WORDS = (
+    "adapters without embed_tokens: train again without it in target_modules and modules_to_save, "
+    "or merge the adapter into the base and serve that as the base"
+)
+
+
+def is_full_name(module: str) -> bool:
+    """Whether this is the whole name of a layer that adapters may change."""
+    return _FULL_NAME.fullmatch(module) is not None
 
 
 @dataclass(slots=True)
@@ -30,12 +47,12 @@ class Pair:
 
     Attributes:
         module: name in the base, e.g. ``model.layers.0.self_attn.q_proj``.
-        layer: index of its block.
+        layer: index of its block; None: it is the head.
         a, b: lora_A [rank, inputs] and lora_B [outputs, rank].
     """
 
     module: str
-    layer: int
+    layer: int | None
     a: Tensor | None = None
     b: Tensor | None = None
 
@@ -47,36 +64,83 @@ class Pair:
 def pair_tensors(header: Header, reasons: list[Reason]) -> list[Pair]:
     """Group the tensors by module; a tensor that has no place in a Llama becomes a reason."""
     pairs: dict[str, Pair] = {}
+    prefixes: set[str] = set()
     for tensor in header.tensors:
         match = _TENSOR.fullmatch(tensor.name)
         if match is None:
             reasons.append(_misplaced(tensor.name))
             continue
-        pair = pairs.setdefault(match["module"], Pair(match["module"], int(match["layer"])))
+        prefixes.add(match["prefix"])
+        layer = None if match["layer"] is None else int(match["layer"])
+        pair = pairs.setdefault(match["module"], Pair(match["module"], layer))
         if match["side"] == "A":
             pair.a = tensor
         else:
             pair.b = tensor
     if not header.tensors:
         reasons.append(Reason("no_tensors", WEIGHTS_FILE, "no tensor", "at least one pair of lora_A and lora_B"))
-    return sorted(pairs.values(), key=lambda pair: (pair.layer, LINEAR_MODULES.index(pair.kind)))
+    if len(prefixes) > 1:
+        # One module could be there twice.
+        found = f"names with the prefixes {' and '.join(map(repr, sorted(prefixes)))}"
+        reasons.append(Reason("tensor_name", WEIGHTS_FILE, found, f"{PREFIX!r} in all names"))
+    return sorted(pairs.values(), key=_place)
+
+
+def standard_names(pairs: Iterable[Pair]) -> dict[str, str]:
+    """The name that PEFT gives each tensor, by the name that it has."""
+    return {
+        tensor.name: f"{PREFIX}{pair.module}.lora_{side}.weight"
+        for pair in pairs
+        for side, tensor in (("A", pair.a), ("B", pair.b))
+        if tensor
+    }
+
+
+def _place(pair: Pair) -> tuple[bool, int, int]:
+    """By block, in the order of a block's modules; the head last."""
+    if pair.layer is None:
+        return True, 0, 0
+    return False, pair.layer, LINEAR_MODULES.index(pair.kind)
 
 
 def _misplaced(name: str) -> Reason:
     if known := known_name(name):
         return known
+    if _EMBED_TOKENS.search(name):
+        return Reason("embedding_not_served", name, "a tensor of an embedding", _EMBEDDING_WORDS)
     if _EMBEDDING.search(name):
-        allowed = f"adapters of {', '.join(LINEAR_MODULES)} only: the embeddings and the head are the base's"
-        return Reason("embedding_not_served", name, "a tensor of an embedding or of the head", allowed)
+        allowed = f"adapters of {', '.join(LINEAR_MODULES)} only: the head's own weights are the base's"
+        return Reason("embedding_not_served", name, "a tensor of the head", allowed)
     return Reason("tensor_name", name, name, _TENSOR_WORDS)
+
+
+def check_head(pairs: list[Pair], manifest: Manifest | None, geometry: BaseGeometry, *, served: bool) -> list[Reason]:
+    """Is the head left alone, or does the engine serve it as PEFT does?
+
+    Args:
+        served: whether the engine has room for the head in its slots.
+    """
+    has_tensors = any(pair.layer is None for pair in pairs)
+    named = manifest is not None and HEAD_MODULE in (manifest.targets or ())
+    reasons = []
+    if not served and (has_tensors or named):
+        code, field = ("head_not_served", HEAD_MODULE) if has_tensors else ("unsupported_target", "target_modules")
+        allowed = f"adapters without {HEAD_MODULE}, unless an operator sets {HEAD_SETTING}"
+        reasons.append(Reason(code, field, HEAD_MODULE, allowed))
+    if has_tensors and geometry.tied and manifest is not None and manifest.ties_weights:
+        allowed = f"false: this base ties {HEAD_MODULE} to embed_tokens, which would be adapted too"
+        reasons.append(Reason("unsupported_feature", "ensure_weight_tying", "true", allowed))
+    if manifest is not None and any(_EMBED_TOKENS.search(target) for target in manifest.targets or ()):
+        reasons.append(Reason("unsupported_target", "target_modules", "embed_tokens", _EMBEDDING_WORDS))
+    return reasons
 
 
 def check_pair(pair: Pair, geometry: BaseGeometry) -> list[Reason]:
     """Is the pair whole, in a layer that the base has, of the right shapes, and of one rank?"""
     reasons = []
-    if pair.layer >= geometry.layers:
+    if pair.layer is not None and pair.layer >= geometry.layers:
         reasons.append(Reason("layer_out_of_range", pair.module, f"layer {pair.layer}", f"0 to {geometry.layers - 1}"))
-    inputs, outputs = geometry.dims[pair.kind]
+    inputs, outputs = geometry.dims_of(pair.kind)
     a, b = pair.a, pair.b
     if a is None or b is None:
         missing = "lora_A" if a is None else "lora_B"
@@ -92,33 +156,37 @@ def check_pair(pair: Pair, geometry: BaseGeometry) -> list[Reason]:
     return reasons
 
 
-def check_rank(pair: Pair, manifest: Manifest) -> list[Reason]:
+def check_rank(pair: Pair, rank: int) -> list[Reason]:
     """Has the pair the rank that the manifest declares?"""
-    declared = manifest.rank_of(pair.module)
-    if all(rank == declared for rank in _ranks(pair)):
+    if all(found == rank for found in _ranks(pair)):
         return []
     found = f"rank {' and '.join(map(str, _ranks(pair)))}"
-    return [Reason("rank_mismatch", pair.module, found, f"{declared}, as adapter_config.json declares")]
+    return [Reason("rank_mismatch", pair.module, found, f"{rank}, as adapter_config.json declares")]
 
 
-def check_declared(pair: Pair, manifest: Manifest) -> list[Reason]:
-    """Does the manifest declare that the pair's module is adapted at all?"""
+def check_declared(pair: Pair, declared: Declared, layers: frozenset[int] | None) -> list[Reason]:
+    """Does the manifest declare that the pair's module is adapted at all?
+
+    Args:
+        layers: the only ones adapted, or None for all.
+    """
     reasons = []
-    if manifest.targets is not None and not manifest.targets_of(pair.module):
+    if not declared.targeted:
         reasons.append(Reason("not_in_target_modules", pair.module, "tensors", "none: no entry of target_modules"))
-    if manifest.excludes(pair.module):
+    if declared.excluded:
         reasons.append(Reason("not_in_target_modules", pair.module, "tensors", "none: exclude_modules names it"))
-    if manifest.layers is not None and pair.layer not in manifest.layers:
+    if layers is not None and pair.layer not in layers:
         allowed = "none: layers_to_transform leaves the layer out"
         reasons.append(Reason("not_in_target_modules", pair.module, "tensors", allowed))
     return reasons
 
 
-def check_targets(pairs: list[Pair], manifest: Manifest) -> list[Reason]:
-    """Has each entry of ``target_modules`` at least one tensor?"""
+def unused_targets(pairs: list[Pair], manifest: Manifest) -> list[Reason]:
+    """A warning for each entry of a list in ``target_modules`` that has no tensor."""
     used = {target for pair in pairs for target in manifest.targets_of(pair.module)}
+    allowed = "modules that have tensors; it changes nothing"
     return [
-        Reason("target_without_tensors", "target_modules", repr(target), "modules that have tensors")
+        Reason("target_without_tensors", "target_modules", repr(target), allowed)
         for target in sorted((manifest.targets or frozenset()) - used)
     ]
 

@@ -5,6 +5,7 @@ SERVED = frozenset(
     {
         "alpha_pattern",
         "bias",
+        "ensure_weight_tying",
         "exclude_modules",
         "init_lora_weights",
         "layers_pattern",
@@ -20,13 +21,15 @@ SERVED = frozenset(
 )
 
 #: About training or loading only; the answers are the same whatever the value. The ``..._config`` of an
-#: initialisation is among them because ``init_lora_weights`` says whether it was used.
+#: initialisation is among them because ``init_lora_weights`` says whether it was used. ``fan_in_fan_out`` is about
+#: Conv1D layers: PEFT itself sets it false for the linear layers of a Llama.
 INFORMATIONAL = frozenset(
     {
         "auto_mapping",
         "base_model_name_or_path",
         "corda_config",
         "eva_config",
+        "fan_in_fan_out",
         "inference_mode",
         "loftq_config",
         "lora_dropout",
@@ -44,8 +47,6 @@ REFUSED = frozenset(
     {
         "alora_invocation_tokens",
         "arrow_config",
-        "ensure_weight_tying",
-        "fan_in_fan_out",
         "kasa_config",
         "layer_replication",
         "lora_bias",
@@ -58,6 +59,28 @@ REFUSED = frozenset(
         "use_dora",
         "use_qalora",
         "velora_config",
+    }
+)
+
+#: Keys that are not of PEFT's LoraConfig 0.21 and say nothing about the answers.
+TRAINING_ONLY = frozenset(
+    {
+        # PEFT before 0.4; the first chose parts of fused layers, which a Llama in transformers does not have.
+        "enable_lora",
+        "merge_weights",
+        # ms-swift: the learning rates of LoRA+, and the dtype that the weights were trained in.
+        "lora_dtype",
+        "lorap_emb_lr",
+        "lorap_lr_ratio",
+        # LoRA+ and NEFTune in other tools.
+        "loraplus_lr_embedding",
+        "loraplus_lr_ratio",
+        "neftune_noise_alpha",
+        # Fields of auto_mapping, of which some tools make keys.
+        "base_model_class",
+        "parent_library",
+        "unsloth_fixed",
+        "transformers_version",
     }
 )
 

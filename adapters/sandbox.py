@@ -25,6 +25,9 @@ _ROOT = Path(__file__).resolve().parent.parent
 _WALL_PER_CPU_SECOND = 5
 _WALL_GRACE_S = 60
 
+# A config that is written anew, and the growth of a header whose names get longer.
+_NORMAL_BYTES = 8 * 2**20
+
 # Threads of BLAS reserve address space for each core, which the limit on it does not have room for.
 _ENVIRONMENT = {"PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -38,14 +41,17 @@ def validate_in_child(
     base_name: str = "this base",
     cpu_seconds: float,
     address_bytes: int,
+    head: bool = False,
+    normal: Path | None = None,
 ) -> Verdict:
     """As :func:`adapters.validation.validate`, in a process of its own. Blocks: call it in a thread.
 
-    The child may use ``cpu_seconds`` (rounded up) of CPU time and ``address_bytes`` of address space, may write no
-    file, and runs at a lower priority than this process.
+    The child may use ``cpu_seconds`` (rounded up) of CPU time and ``address_bytes`` of address space, may write no file
+    (or, with ``normal``, files little larger than the upload's), and runs at a lower priority than this process.
 
     Raises:
         ValidationFailed: the child ended without a verdict.
+        DiskFull, StoreUnavailable: this node's disk has no room for the normal form, or refused.
     """
     request = {
         "config": str(config.resolve()),
@@ -53,8 +59,12 @@ def validate_in_child(
         "geometry": dataclasses.asdict(geometry),
         "max_lora_rank": max_lora_rank,
         "base_name": base_name,
+        "head": head,
+        "normal": str(normal.resolve()) if normal else None,
+        "file_bytes": weights.stat().st_size + _NORMAL_BYTES if normal else 0,
     }
     answer = _run("adapters.validation", request, cpu_seconds, address_bytes)
+    _check_disk(answer, "validate the upload")
     return read_verdict(answer)
 
 
@@ -93,10 +103,14 @@ def unpack_in_child(
     answer = _run("adapters.archive", request, cpu_seconds, address_bytes)
     if "reasons" in answer:
         raise AdapterRejected(tuple(Reason.read(reason) for reason in answer["reasons"]))
-    if "errno" in answer:
-        with disk_errors("unpack the upload"):
-            raise OSError(answer["errno"], "unpacking failed")
+    _check_disk(answer, "unpack the upload")
     return {name: Unpacked(folder / name, **file) for name, file in answer["files"].items()}
+
+
+def _check_disk(answer: dict[str, Any], work: str) -> None:
+    if "errno" in answer:
+        with disk_errors(work):
+            raise OSError(answer["errno"], "the child could not read or write a file")
 
 
 def _run(module: str, request: dict[str, Any], cpu_seconds: float, address_bytes: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ input, one JSON verdict on its standard output.
 import dataclasses
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,28 @@ from adapters.bases import wrong_base
 from adapters.confinement import confine
 from adapters.errors import AdapterRejected, Reason, grouped
 from adapters.geometry import BaseGeometry
-from adapters.manifest import MAX_CONFIG_BYTES, Manifest, declares_ranks, inspect_manifest
+from adapters.manifest import CONFIG_FILE, MAX_CONFIG_BYTES, Declared, Manifest, declares_ranks, inspect_manifest
 from adapters.modules import (
     Pair,
     check_declared,
+    check_head,
     check_largest_rank,
     check_pair,
     check_rank,
-    check_targets,
     pair_tensors,
+    unused_targets,
 )
-from adapters.weights import Header, find_nonfinite, read_header
+from adapters.normal import Accepted, write_normal
+from adapters.patterns import InvalidPattern, TooSlow, cpu_limit
+from adapters.stores.files import NO_ROOM
+from adapters.strict_json import show
+from adapters.weights import find_nonfinite, read_header
 
 #: Reasons that depend on the server's settings.
-_SERVER_DECIDES = frozenset({"rank_too_large", "embedding_not_served", "unsupported_target"})
+_SERVER_DECIDES = frozenset({"rank_too_large", "embedding_not_served", "head_not_served", "unsupported_target"})
+
+#: CPU time for all regular expressions of one config. Two for each linear layer of an 80-layer base take a tenth of it.
+PATTERN_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,10 +65,14 @@ class Verdict:
     Attributes:
         summary: None if the upload is rejected.
         reasons: one for each kind; the first says most.
+        warnings: what an accepted upload says that has no effect, one for each kind.
+        rewritten: which of the two files have a normal form of their own, see :mod:`adapters.normal`.
     """
 
     summary: Summary | None
     reasons: tuple[Reason, ...]
+    warnings: tuple[Reason, ...] = ()
+    rewritten: tuple[str, ...] = ()
 
     def accepted(self) -> Summary:
         """The summary.
@@ -73,17 +86,29 @@ class Verdict:
 
 
 def validate(
-    config: Path, weights: Path, geometry: BaseGeometry, max_lora_rank: int, *, base_name: str = "this base"
+    config: Path,
+    weights: Path,
+    geometry: BaseGeometry,
+    max_lora_rank: int,
+    *,
+    base_name: str = "this base",
+    head: bool = False,
+    normal: Path | None = None,
+    pattern_seconds: float = PATTERN_SECONDS,
 ) -> Verdict:
     """Check an upload's two files. Both are hostile until proven otherwise: see :mod:`adapters.sandbox`.
 
     Args:
         base_name: what to call the base in reasons.
+        head: whether the engine serves adapters of the head.
+        normal: an empty folder for the files' normal forms; None: none are written.
+        pattern_seconds: CPU time for the config's regular expressions.
 
     Raises:
-        OSError, EOFError: a file could not be read.
+        OSError, EOFError: a file could not be read, or not be written.
     """
-    manifest, reasons = read_config(config)
+    raw = _read_config(config)
+    manifest, reasons = inspect_manifest(raw)
     if is_foreign(reasons):
         return Verdict(None, tuple(reasons))
     with weights.open("rb") as file:
@@ -92,17 +117,19 @@ def validate(
             return Verdict(None, grouped(reasons + found))
         pairs = pair_tensors(header, found)
         found += check_largest_rank(pairs, manifest, max_lora_rank)
+        found += check_head(pairs, manifest, geometry, served=head)
         found += _check_places(pairs, geometry, manifest, base_name)
         # A file can name thousands of layers; patterns are matched for those that the base has.
-        placed = [pair for pair in pairs if pair.layer < geometry.layers]
+        placed = [pair for pair in pairs if pair.layer is None or pair.layer < geometry.layers]
+        declared = _declare(placed, manifest, pattern_seconds, found)
         if manifest:
-            found += check_targets(pairs, manifest)
-            found += [reason for pair in placed for reason in check_declared(pair, manifest)]
-            found += _check_ranks(placed, manifest, reasons)
-        found += find_nonfinite(file, header, geometry.dtype, _scalings(placed, manifest))
+            found += _check_declared(placed, manifest, declared, reasons)
+        found += find_nonfinite(file, header, geometry.dtype, _scalings(placed, declared))
     if reasons or found or manifest is None:
         return Verdict(None, grouped(reasons + found))
-    return Verdict(_summarise(pairs, manifest, header), ())
+    upload = Accepted(raw, weights, manifest, header, pairs, declared)
+    rewritten = write_normal(upload, normal) if normal else ()
+    return Verdict(_summarise(upload), (), grouped(unused_targets(pairs, manifest)), rewritten)
 
 
 def precheck(config: Path, weights: Path) -> tuple[Reason, ...]:
@@ -111,31 +138,26 @@ def precheck(config: Path, weights: Path) -> tuple[Reason, ...]:
     Raises:
         OSError, EOFError: a file could not be read.
     """
-    manifest, reasons = read_config(config)
+    manifest, reasons = inspect_manifest(_read_config(config))
     if is_foreign(reasons):
         return tuple(reasons)
     with weights.open("rb") as file:
         header, found = read_header(file)
     pairs = pair_tensors(header, found) if header else []
-    if manifest:
-        found += _check_ranks(pairs, manifest, reasons)
+    declared = _declare(pairs, manifest, PATTERN_SECONDS, found)
+    found += _check_ranks(pairs, declared, reasons)
     return grouped(reason for reason in reasons + found if reason.code not in _SERVER_DECIDES)
-
-
-def read_config(config: Path) -> tuple[Manifest | None, list[Reason]]:
-    """As :func:`adapters.manifest.inspect_manifest` of a file.
-
-    Raises:
-        OSError
-    """
-    with config.open("rb") as file:
-        # One byte more than allowed is enough to be refused.
-        return inspect_manifest(file.read(MAX_CONFIG_BYTES + 1))
 
 
 def is_foreign(reasons: list[Reason]) -> bool:
     """Whether the config is not PEFT's: then the tensors are another tool's too."""
     return any(reason.code == "not_peft_config" for reason in reasons)
+
+
+def _read_config(config: Path) -> bytes:
+    with config.open("rb") as file:
+        # One byte more than allowed is enough to be refused.
+        return file.read(MAX_CONFIG_BYTES + 1)
 
 
 def _check_places(pairs: list[Pair], geometry: BaseGeometry, manifest: Manifest | None, base_name: str) -> list[Reason]:
@@ -148,37 +170,71 @@ def _check_places(pairs: list[Pair], geometry: BaseGeometry, manifest: Manifest 
     return [other, *(reason for reason in found if reason.code not in {"shape_mismatch", "layer_out_of_range"})]
 
 
-def _check_ranks(pairs: list[Pair], manifest: Manifest, reasons: list[Reason]) -> list[Reason]:
+def _check_declared(
+    pairs: list[Pair], manifest: Manifest, declared: Mapping[str, Declared], reasons: list[Reason]
+) -> list[Reason]:
+    known = [pair for pair in pairs if pair.module in declared]
+    found = [reason for pair in known for reason in check_declared(pair, declared[pair.module], manifest.layers)]
+    return found + _check_ranks(known, declared, reasons)
+
+
+def _check_ranks(pairs: list[Pair], declared: Mapping[str, Declared], reasons: list[Reason]) -> list[Reason]:
     if not declares_ranks(reasons):
         return []
-    return [reason for pair in pairs for reason in check_rank(pair, manifest)]
+    known = [pair for pair in pairs if pair.module in declared]
+    return [reason for pair in known for reason in check_rank(pair, declared[pair.module].rank)]
 
 
-def _scalings(pairs: list[Pair], manifest: Manifest | None) -> dict[str, float]:
-    """By the name of each lora_B, what the engine multiplies it with."""
+def _declare(
+    pairs: list[Pair], manifest: Manifest | None, seconds: float, reasons: list[Reason]
+) -> dict[str, Declared]:
+    """What the manifest says of each pair's module; nothing, and a reason, if its regular expressions do not work."""
     if manifest is None:
         return {}
-    return {pair.b.name: manifest.scaling_of(pair.module) for pair in pairs if pair.b}
+    try:
+        with cpu_limit(seconds):
+            return {pair.module: manifest.declare(pair.module) for pair in pairs}
+    except TooSlow:
+        found = f"regular expressions that take more than {seconds:g} s"
+        reasons.append(Reason("unsafe_pattern", CONFIG_FILE, found, "names of modules, or expressions that are quick"))
+    except InvalidPattern as error:
+        reasons.append(Reason("invalid_pattern", CONFIG_FILE, show(error.text), "a regular expression of Python's"))
+    return {}
 
 
-def _summarise(pairs: list[Pair], manifest: Manifest, header: Header) -> Summary:
+def _scalings(pairs: list[Pair], declared: Mapping[str, Declared]) -> dict[str, float]:
+    """By the name of each lora_B, what the engine multiplies it with."""
+    return {pair.b.name: declared[pair.module].scaling for pair in pairs if pair.b and pair.module in declared}
+
+
+def _summarise(upload: Accepted) -> Summary:
+    tensors = upload.header.tensors
     return Summary(
-        rank=max(manifest.rank_of(pair.module) for pair in pairs),
-        alpha=manifest.alpha,
-        target_modules=tuple(dict.fromkeys(pair.kind for pair in pairs)),
-        parameters=sum(tensor.elements for tensor in header.tensors),
-        dtype="+".join(sorted({tensor.dtype for tensor in header.tensors})),
+        rank=max(declared.rank for declared in upload.declared.values()),
+        alpha=upload.manifest.alpha,
+        target_modules=tuple(dict.fromkeys(pair.kind for pair in upload.pairs)),
+        parameters=sum(tensor.elements for tensor in tensors),
+        dtype="+".join(sorted({tensor.dtype for tensor in tensors})),
     )
 
 
 def main() -> None:
     """Answer one request under the resource limits that it names."""
     request = json.load(sys.stdin)
-    confine(cpu_seconds=request["cpu_seconds"], address_bytes=request["address_bytes"], file_bytes=0)
-    geometry = BaseGeometry(**request["geometry"])
+    limits = {name: request[name] for name in ("cpu_seconds", "address_bytes", "file_bytes")}
+    confine(**limits)
     config, weights = Path(request["config"]), Path(request["weights"])
-    verdict = validate(config, weights, geometry, request["max_lora_rank"], base_name=request["base_name"])
-    json.dump(dataclasses.asdict(verdict), sys.stdout)
+    geometry, rank = BaseGeometry(**request["geometry"]), request["max_lora_rank"]
+    options: dict[str, Any] = {name: request[name] for name in ("head", "base_name")}
+    normal = None if request["normal"] is None else Path(request["normal"])
+    try:
+        verdict = validate(config, weights, geometry, rank, normal=normal, **options)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        json.dump({"errno": error.errno}, sys.stdout)
+    else:
+        json.dump(dataclasses.asdict(verdict), sys.stdout)
 
 
 def read_verdict(answer: dict[str, Any]) -> Verdict:
@@ -186,7 +242,8 @@ def read_verdict(answer: dict[str, Any]) -> Verdict:
     summary = answer["summary"]
     if summary is not None:
         summary = Summary(**summary | {"target_modules": tuple(summary["target_modules"])})
-    return Verdict(summary, tuple(Reason.read(reason) for reason in answer["reasons"]))
+    reasons, warnings = (tuple(Reason.read(reason) for reason in answer[name]) for name in ("reasons", "warnings"))
+    return Verdict(summary, reasons, warnings, tuple(answer["rewritten"]))
 
 
 if __name__ == "__main__":

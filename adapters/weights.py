@@ -9,8 +9,10 @@ tensors and duplicate names are examples. Pickle formats (``.bin``, ``.pt``) run
 Of the dtypes, only the floats that LoRA adapters come in are allowed: vLLM would cast integers, F64 and F8 as well.
 """
 
+import json
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BufferedIOBase
@@ -32,6 +34,8 @@ MAX_NAME = 200
 ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 _LENGTH_BYTES = 8
+#: The library that reads the file pads its header so that tensors begin at a multiple of this.
+_ALIGNMENT = 8
 _MAX_DIMENSIONS = 8
 _MAX_DIMENSION = 2**31 - 1
 _NAME = re.compile(rf"[A-Za-z0-9_.]{{1,{MAX_NAME}}}", re.ASCII)
@@ -165,6 +169,23 @@ def _check_layout(tensors: list[Tensor], data_bytes: int) -> list[Reason]:
         found = f"{data_bytes} bytes of tensors"
         reasons.append(Reason("data_layout", WEIGHTS_FILE, found, f"{end} bytes, as the header says"))
     return reasons
+
+
+def write_renamed(file: BufferedIOBase, header: Header, names: Mapping[str, str], target: BufferedIOBase) -> None:
+    """Write the same tensors under other names; the same bytes for the same header.
+
+    Args:
+        names: new name by old name, for every tensor.
+    """
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    for tensor in header.tensors:
+        offsets = [tensor.begin, tensor.end]
+        entries[names[tensor.name]] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": offsets}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    target.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+    file.seek(header.data_start)
+    shutil.copyfileobj(file, target, CHUNK_BYTES)
 
 
 def find_nonfinite(

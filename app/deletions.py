@@ -52,21 +52,41 @@ class DeletedVersion:
     """A version that is to be gone.
 
     Attributes:
+        key: with the files that the engine read.
         name: ``pricing@3``.
         shared: whether a node kept its disk copy, because another version has the same two files.
+        uploaded: with the uploaded files, if the engine read others.
     """
 
     key: VersionKey
     name: str
     shared: bool = False
+    uploaded: VersionKey | None = None
+
+    @classmethod
+    def of(cls, key: VersionKey, uploaded: VersionKey, name: str) -> "DeletedVersion":
+        return cls(key, name, uploaded=None if uploaded == key else uploaded)
+
+    @property
+    def keys(self) -> tuple[VersionKey, ...]:
+        """Of everything that it has; the uploaded files, by which it is known, come last."""
+        return (self.key,) if self.uploaded is None else (self.key, self.uploaded)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over the uploaded files."""
+        return self.keys[-1].digest
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self.key), "name": self.name, "shared": self.shared}
+        uploaded = None if self.uploaded is None else asdict(self.uploaded)
+        return {**asdict(self.key), "name": self.name, "shared": self.shared, "uploaded": uploaded}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "DeletedVersion":
         fields = {name: raw[name] for name in VersionKey.__dataclass_fields__}
-        return cls(VersionKey(**fields), raw["name"], raw["shared"])
+        # A release before this one wrote no such key.
+        uploaded = raw.get("uploaded")
+        return cls(VersionKey(**fields), raw["name"], raw["shared"], VersionKey(**uploaded) if uploaded else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +162,8 @@ class Deletion:
     @property
     def digests(self) -> tuple[str, ...]:
         """The blobs to decide about, sorted."""
-        own = {
-            digest for version in self.versions for digest in (version.key.config_digest, version.key.weights_digest)
-        }
+        keys = [key for version in self.versions for key in version.keys]
+        own = {digest for key in keys for digest in (key.config_digest, key.weights_digest)}
         return tuple(sorted(own | set(self.blobs)))
 
     @property

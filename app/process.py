@@ -164,7 +164,12 @@ class Process:
 
     @cached_property
     def adapters(self) -> AdapterService:
-        return AdapterService(self.database, base_name=self.base.name, base_digest=self.base.digest)
+        return AdapterService(
+            self.database,
+            base_name=self.base.name,
+            base_digest=self.base.digest,
+            lora_head=self.settings.engine.lora_head,
+        )
 
     @cached_property
     def descriptions(self) -> DescriptionService:
@@ -301,7 +306,13 @@ class Process:
 
     @cached_property
     def pins(self) -> PinService:
-        return PinService(self.database, self.engine, slots=self._slots, base_digest=self.base.digest)
+        return PinService(
+            self.database,
+            self.engine,
+            slots=self._slots,
+            base_digest=self.base.digest,
+            lora_head=self.settings.engine.lora_head,
+        )
 
     @cached_property
     def placement(self) -> PlacementService:
@@ -314,12 +325,20 @@ class Process:
             preload=self.settings.preload,
             slots=self._slots,
             base_digest=self.base.digest,
+            lora_head=self.settings.engine.lora_head,
         )
 
     @cached_property
     def prefetching(self) -> Prefetcher:
         path = self.settings.home / "working-set.json"
-        return Prefetcher(self.database, self.engine, self._readers, path, base_digest=self.base.digest)
+        return Prefetcher(
+            self.database,
+            self.engine,
+            self._readers,
+            path,
+            base_digest=self.base.digest,
+            lora_head=self.settings.engine.lora_head,
+        )
 
     # How several servers go together, and who watches.
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from adapters.errors import Reason
 from adapters.identity import VersionKey
 from app.limits.limits import UNLIMITED, Limits
 from app.quota import UNLIMITED as NO_QUOTA
@@ -237,7 +238,9 @@ class Version:
     """An immutable upload.
 
     Attributes:
-        key: the engine's identity: row id, digests (SHA-256, hex) and sizes (bytes) of the two files.
+        key: the engine's identity: row id, digests (SHA-256, hex) and sizes (bytes) of the two files that it reads.
+        uploaded: the two files as they were uploaded; their digest is the version's. The key itself, if these are what
+            the engine reads.
         adapter: the adapter's name.
         state_reason: why it is not ready, if it is not.
         created_by: id of the key that uploaded it, or ``cli``.
@@ -245,9 +248,11 @@ class Version:
         manifest: the checked ``adapter_config.json``, as JSON.
         card: free text, to be shown as text only.
         defaults: what requests get that say nothing else, see :mod:`app.services.prompts.defaults`.
+        warnings: what the upload says that has no effect.
     """
 
     key: VersionKey
+    uploaded: VersionKey
     adapter: str
     number: int
     state: VersionState
@@ -261,6 +266,7 @@ class Version:
     labels: Mapping[str, str]
     card: str
     defaults: Mapping[str, Any]
+    warnings: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

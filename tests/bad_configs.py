@@ -55,7 +55,6 @@ _FEATURES = {
             "use_dora": True,
             "lora_bias": True,
             "bias": "lora_only",
-            "fan_in_fan_out": True,
             "alora_invocation_tokens": [1, 2],
             "layer_replication": [[0, 1], [0, 1]],
             "modules_to_save": ["lm_head"],
@@ -68,8 +67,6 @@ _FEATURES = {
             "use_bdlora": {"nblocks": 2},
             "monteclora_config": {"num_samples": 8},
             "velora_config": {"num_groups": 8},
-            "ensure_weight_tying": True,
-            "task_type": "SEQ_CLS",
         }.items()
     },
     **{
@@ -87,8 +84,23 @@ _FEATURES = {
 _CONFIG = {
     "slow regular expression for ranks": BadAdapter(config(rank_pattern={_EVIL: 4}), "unsafe_pattern"),
     "slow regular expression for alphas": BadAdapter(config(alpha_pattern={_EVIL: 4}), "unsafe_pattern"),
-    "any regular expression for ranks": BadAdapter(config(rank_pattern={"layers.0..*_proj": 4}), "unsafe_pattern"),
-    "too many patterns": BadAdapter(config(alpha_pattern={f"m{i}": 1 for i in range(449)}), "too_many_patterns"),
+    "slow regular expression for targets": BadAdapter(config(target_modules=_EVIL), "unsafe_pattern"),
+    "slow regular expression for what is excluded": BadAdapter(config(exclude_modules=_EVIL), "unsafe_pattern"),
+    "regular expression for ranks that the tensors do not have": BadAdapter(
+        config(rank_pattern={r".*layers\.0\..*_proj": 3}), "rank_mismatch"
+    ),
+    "no regular expression for ranks": BadAdapter(config(rank_pattern={"(q_proj": 4}), "invalid_pattern"),
+    "no regular expression for alphas": BadAdapter(config(alpha_pattern={"*": 4}), "invalid_pattern"),
+    "no regular expression for targets": BadAdapter(config(target_modules="[q"), "invalid_pattern"),
+    "no regular expression for what is excluded": BadAdapter(config(exclude_modules="q{2,1}"), "invalid_pattern"),
+    "expression nested too deeply": BadAdapter(config(rank_pattern={"(" * 9999 + ")" * 9999: 4}), "invalid_pattern"),
+    "repetition too large": BadAdapter(config(alpha_pattern={f"q{{{10**30}}}": 4}), "invalid_pattern"),
+    "regular expression for targets that leaves tensors out": BadAdapter(
+        config(target_modules=r".*\.layers\.1\..*"), "not_in_target_modules"
+    ),
+    "regular expression that excludes tensors": BadAdapter(
+        config(exclude_modules=r".*\.layers\.0\..*"), "not_in_target_modules"
+    ),
     "patterns are a list": BadAdapter(config(rank_pattern=["q_proj"]), "invalid_value"),
     "no rank": BadAdapter(without("r"), "invalid_value"),
     "no alpha": BadAdapter(without("lora_alpha"), "invalid_value"),
@@ -103,11 +115,13 @@ _CONFIG = {
     "rsLoRA in words": BadAdapter(config(use_rslora="true"), "invalid_value"),
     "layers in words": BadAdapter(config(layers_to_transform="0"), "invalid_value"),
     "layers_pattern a regular expression": BadAdapter(config(layers_pattern=[_EVIL]), "invalid_value"),
-    "exclude_modules a regular expression": BadAdapter(config(exclude_modules=_EVIL), "invalid_value"),
+    "exclude_modules a number": BadAdapter(config(exclude_modules=1), "invalid_value"),
+    "task_type a list": BadAdapter(config(task_type=["CAUSAL_LM"]), "invalid_value"),
     "targets are numbers": BadAdapter(config(target_modules=[1]), "invalid_value"),
     "target of odd characters": BadAdapter(config(target_modules=["q_proj\n"]), "invalid_value"),
-    "a target that Llama lacks": BadAdapter(config(target_modules=["c_attn"]), "unsupported_target"),
-    "the head as a target": BadAdapter(config(target_modules=["lm_head"]), "unsupported_target"),
+    "only targets that Llama lacks": BadAdapter(config(target_modules=["c_attn"]), "not_in_target_modules"),
+    "the head as a target": BadAdapter(config(target_modules=["q_proj", "lm_head"]), "unsupported_target"),
+    "the embedding as a target": BadAdapter(config(target_modules=["q_proj", "embed_tokens"]), "unsupported_target"),
     "config is empty": BadAdapter(_config_text(lambda _: ""), "config_not_json"),
     "config is a list": BadAdapter(_config_text(lambda text: f"[{text}]"), "config_not_json"),
     "config is cut": BadAdapter(_config_text(lambda text: text[:-3]), "config_not_json"),

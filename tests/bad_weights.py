@@ -93,6 +93,13 @@ def _all_of(*changes: Change) -> Change:
     return change
 
 
+def _head(rank: int) -> Change:
+    """LoRA of the head, of whatever sizes."""
+    pair = {"A": torch.ones(rank, 64), "B": torch.ones(96, rank)}
+    named = {f"base_model.model.lm_head.lora_{side}.weight": tensor for side, tensor in pair.items()}
+    return _tensors(lambda tensors: tensors | named)
+
+
 def _rank_1024(tensors: Tensors) -> Tensors:
     def grow(name: str, tensor: torch.Tensor) -> torch.Tensor:
         shape = (1024, tensor.shape[1]) if "lora_A" in name else (tensor.shape[0], 1024)
@@ -207,8 +214,17 @@ _SHAPES = {
 }
 
 _PLACES = {
-    "wrong prefix": BadAdapter(_renamed(lambda name: name.replace("base_model.model.", "", 1)), "tensor_name"),
-    "doubled prefix": BadAdapter(_renamed(lambda name: "base_model.model." + name), "tensor_name"),
+    "prefix three times": BadAdapter(_renamed(lambda name: 2 * "base_model.model." + name), "tensor_name"),
+    "half a prefix": BadAdapter(_renamed(lambda name: name.removeprefix("base_model.")), "tensor_name"),
+    "two prefixes": BadAdapter(
+        _renamed(lambda name: name.removeprefix("base_model.model.") if "lora_A" in name else name), "tensor_name"
+    ),
+    "a module under two prefixes": BadAdapter(
+        _tensors(
+            lambda tensors: tensors | {f"base_model.model.{name}": tensor.clone() for name, tensor in tensors.items()}
+        ),
+        "tensor_name",
+    ),
     "adapter's name in the keys": BadAdapter(
         _renamed(lambda name: name.replace(".weight", ".default.weight")), "tensor_name"
     ),
@@ -231,8 +247,15 @@ _PLACES = {
         config(exclude_modules=["q_proj", "k_proj", "gate_proj"]), "not_in_target_modules"
     ),
     "tensors outside layers_to_transform": BadAdapter(config(layers_to_transform=[9999]), "not_in_target_modules"),
-    "a target without tensors": BadAdapter(
-        config(target_modules=["q_proj", "k_proj", "layers.9999.mlp.up_proj"]), "target_without_tensors"
+    "tensors that a list with other names leaves out": BadAdapter(
+        config(target_modules=["q_proj", "k_proj", "layers.9999.mlp.up_proj"]), "not_in_target_modules"
+    ),
+    "the head": BadAdapter(_all_of(_head(8), config(target_modules=["lm_head"])), "head_not_served"),
+    "the head without its lora_B": BadAdapter(
+        _added("base_model.model.lm_head.lora_A.weight", torch.ones(4, 8)), "incomplete_pair"
+    ),
+    "an adapted embedding": BadAdapter(
+        _added("base_model.model.model.embed_tokens.lora_embedding_B", torch.ones(8, 4)), "embedding_not_served"
     ),
 }
 

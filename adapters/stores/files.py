@@ -16,7 +16,7 @@ from adapters.errors import DiskFull, StoreUnavailable
 logger = logging.getLogger(__name__)
 
 # EFBIG is what a process sees whose file size is limited (`ulimit -f`).
-_NO_ROOM = frozenset({ENOSPC, EDQUOT, EFBIG})
+NO_ROOM = frozenset({ENOSPC, EDQUOT, EFBIG})
 _STALE_S = 24 * 3600
 _COPY_BYTES = 2**20
 
@@ -35,7 +35,7 @@ def disk_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             raise DiskFull(f"no room on this node's disk to {doing}") from error
         raise StoreUnavailable(f"this node's disk refused to {doing}") from error
 

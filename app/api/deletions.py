@@ -43,7 +43,7 @@ class DeletedVersionOut(BaseModel):
     @classmethod
     def of(cls, version: DeletedVersion, *, platform: bool) -> Self:
         kept = "another version has the same bytes" if platform and version.shared else None
-        return cls(name=version.name, digest=f"sha256:{version.key.digest}", kept_on_disk=kept)
+        return cls(name=version.name, digest=f"sha256:{version.digest}", kept_on_disk=kept)
 
 
 class NodeOut(BaseModel):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Generic, Self, TypeVar
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from adapters.errors import Reason
 from app.api.limit_schemas import LimitsOut, LimitsPatch
 from app.api.provenance import ProvenanceOut
 from app.api.quota_schemas import QuotaOut, QuotaPatch, UsageOut
@@ -141,55 +142,6 @@ class AdapterOut(BaseModel):
         )
 
 
-class VersionOut(BaseModel):
-    adapter: str
-    version: int
-    name: str = Field(description="what callers write to ask for exactly this version")
-    state: str
-    state_reason: str | None = Field(description="why it is not ready")
-    digest: str = Field(description="`sha256:` and 64 hex digits, over both files")
-    size_bytes: int = Field(description="of both files")
-    rank: int
-    created_at: datetime
-    created_by: str = Field(description="id of the key that published it")
-    aliases: list[str]
-    manifest: dict[str, Any] = Field(description="the checked `adapter_config.json`")
-    provenance: ProvenanceOut
-    labels: dict[str, str]
-    card: str = Field(description="free text, to be shown as text")
-    defaults: dict[str, Any] = Field(description="what requests get that say nothing else")
-    warnings: list[str] = Field(description="why it may answer worse than expected, for people")
-
-    @classmethod
-    def of(cls, version: Version, base: Base) -> Self:
-        return cls(
-            adapter=version.adapter,
-            version=version.number,
-            name=f"{version.adapter}@{version.number}",
-            state=version.state.value,
-            state_reason=version.state_reason,
-            digest=f"sha256:{version.key.digest}",
-            size_bytes=version.key.size,
-            rank=version.rank,
-            created_at=version.created_at,
-            created_by=version.created_by,
-            aliases=list(version.aliases),
-            manifest=dict(version.manifest),
-            provenance=ProvenanceOut.of(version),
-            labels=dict(version.labels),
-            card=version.card,
-            defaults=dict(version.defaults),
-            warnings=warnings_of(version, base),
-        )
-
-
-class ListOut(BaseModel, Generic[Shown]):
-    """One page."""
-
-    data: list[Shown]
-    next_cursor: str | None = Field(description="null on the last page")
-
-
 class ReasonOut(BaseModel):
     """One kind of reason."""
 
@@ -200,6 +152,57 @@ class ReasonOut(BaseModel):
     message: str = Field(description="what happened and what to do, for people")
     count: int = Field(description="how many places it was found in")
     examples: list[str] = Field(description="up to three of them, if there are several")
+
+
+class VersionOut(BaseModel):
+    adapter: str
+    version: int
+    name: str = Field(description="what callers write to ask for exactly this version")
+    state: str
+    state_reason: str | None = Field(description="why it is not ready")
+    digest: str = Field(description="`sha256:` and 64 hex digits, over both files as they were uploaded")
+    size_bytes: int = Field(description="of both files")
+    rank: int
+    created_at: datetime
+    created_by: str = Field(description="id of the key that published it")
+    aliases: list[str]
+    manifest: dict[str, Any] = Field(description="the checked `adapter_config.json`")
+    provenance: ProvenanceOut
+    labels: dict[str, str]
+    card: str = Field(description="free text, to be shown as text")
+    defaults: dict[str, Any] = Field(description="what requests get that say nothing else")
+    warnings: list[str] = Field(
+        description="what has no effect, or why it may answer worse than expected, for people"
+    )
+
+    @classmethod
+    def of(cls, version: Version, base: Base) -> Self:
+        return cls(
+            adapter=version.adapter,
+            version=version.number,
+            name=f"{version.adapter}@{version.number}",
+            state=version.state.value,
+            state_reason=version.state_reason,
+            digest=f"sha256:{version.uploaded.digest}",
+            size_bytes=version.uploaded.size,
+            rank=version.rank,
+            created_at=version.created_at,
+            created_by=version.created_by,
+            aliases=list(version.aliases),
+            manifest=dict(version.manifest),
+            provenance=ProvenanceOut.of(version),
+            labels=dict(version.labels),
+            card=version.card,
+            defaults=dict(version.defaults),
+            warnings=[*warnings_of(version, base), *(warning.message for warning in version.warnings)],
+        )
+
+
+class ListOut(BaseModel, Generic[Shown]):
+    """One page."""
+
+    data: list[Shown]
+    next_cursor: str | None = Field(description="null on the last page")
 
 
 class ErrorDetail(BaseModel):

@@ -14,18 +14,24 @@ from app.registry import VersionState
 #: States whose bytes nobody will ask for again.
 BYTELESS = (VersionState.DELETED, VersionState.REJECTED)
 _NEEDED = versions.c.state.not_in(BYTELESS)
+#: What the engine reads, and what was uploaded where that is something else.
+_BLOBS = (
+    versions.c.config_digest,
+    versions.c.weights_digest,
+    versions.c.uploaded_config_digest,
+    versions.c.uploaded_weights_digest,
+)
 _DIGEST = re.compile("[0-9a-f]{64}", re.ASCII)
 _AT_ONCE = 500
 
 
 async def used_by_versions(connection: AsyncConnection, digests: Collection[str]) -> set[str]:
     """Those blobs (SHA-256, hex) that a version of any tenant needs."""
-    columns = (versions.c.config_digest, versions.c.weights_digest)
     used: set[str] = set()
     asked = sorted(digests)
     for start in range(0, len(asked), _AT_ONCE):
         some = asked[start : start + _AT_ONCE]
-        statement = select(*columns).where(_NEEDED, or_(*(column.in_(some) for column in columns)))
+        statement = select(*_BLOBS).where(_NEEDED, or_(*(column.in_(some) for column in _BLOBS)))
         used.update(digest for row in await connection.execute(statement) for digest in row)
     return used & set(digests)
 
@@ -37,11 +43,17 @@ async def held_by_uploads(connection: AsyncConnection) -> set[str]:
 
 
 async def needed_contents(connection: AsyncConnection, digests: Collection[str] | None = None) -> set[str]:
-    """Content digests (over both files, hex) that a version of any tenant has: those of ``digests``, or all."""
-    statement = select(versions.c.digest).where(_NEEDED)
-    if digests is not None:
-        statement = statement.where(versions.c.digest.in_(list(digests)))
-    return set(await connection.scalars(statement))
+    """Content digests (over both files, hex) that a version of any tenant has: those of ``digests``, or all.
+
+    A version has that of its upload, and that of its normal form.
+    """
+    found: set[str] = set()
+    for column in (versions.c.digest, versions.c.normal_digest):
+        statement = select(column).where(_NEEDED, column.is_not(None))
+        if digests is not None:
+            statement = statement.where(column.in_(list(digests)))
+        found.update(await connection.scalars(statement))
+    return found
 
 
 async def names_of_needed(
@@ -67,15 +79,15 @@ async def names_of_needed(
 async def needed_blobs(connection: AsyncConnection) -> dict[str, list[tuple[str, str]]]:
     """Every blob that a version needs -> the tenants and names (``pricing@3``) of these versions."""
     statement = (
-        select(versions.c.config_digest, versions.c.weights_digest, versions.c.number, adapters.c.slug, tenants.c.slug)
+        select(*_BLOBS, versions.c.number, adapters.c.slug, tenants.c.slug)
         .join_from(versions, adapters, versions.c.adapter_id == adapters.c.id)
         .join(tenants, adapters.c.tenant_id == tenants.c.id)
         .where(_NEEDED)
         .order_by(versions.c.id)
     )
     needed: dict[str, list[tuple[str, str]]] = {}
-    for config, weights, number, adapter, tenant in await connection.execute(statement):
-        for digest in (config, weights):
+    for *digests, number, adapter, tenant in await connection.execute(statement):
+        for digest in filter(None, digests):
             needed.setdefault(digest, []).append((tenant, f"{adapter}@{number}"))
     return needed
 

@@ -117,7 +117,9 @@ async def confirm(
 
 async def mark_shared(connection: AsyncConnection, deletion: Deletion, digests: Collection[str]) -> None:
     """Note which versions' disk copies stay, because other versions have the same files; the row must be locked."""
-    versions = [replace(v, shared=v.shared or v.key.digest in digests).as_json() for v in deletion.versions]
+    versions = [
+        replace(v, shared=v.shared or any(key.digest in digests for key in v.keys)).as_json() for v in deletion.versions
+    ]
     await connection.execute(update(deletions).where(deletions.c.id == deletion.id).values(versions=versions))
 
 

@@ -24,6 +24,12 @@ def matching(only: VersionFilter) -> list[ColumnElement[bool]]:
     return found
 
 
+def servable(base_digest: str, *, head: bool) -> list[ColumnElement[bool]]:
+    """What a server of this base can serve, with or without adapters of the head, whatever the versions' states."""
+    found: list[ColumnElement[bool]] = [or_(versions.c.base_digest.is_(None), versions.c.base_digest == base_digest)]
+    return found if head else [*found, versions.c.lora_head.is_(False)]
+
+
 def adapters_with(only: VersionFilter) -> list[ColumnElement[bool]]:
     """Conditions on ``adapters``: those that have a version like that; none for an empty filter."""
     if only == ANY:

@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, delete, insert, or_, select, text
+from sqlalchemy import Row, Select, delete, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import VersionKey
+from app.database.filters import servable
 from app.database.tables import adapters, pins, tenants, versions
 from app.pins import Pin
 from app.registry import VersionState
@@ -43,10 +44,13 @@ async def lock_pins(connection: AsyncConnection) -> None:
         await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
 
 
-async def list_pins(connection: AsyncConnection, base_digest: str) -> list[Pin]:
-    """The pins of all tenants that a server of this base is to hold, the oldest first."""
-    here = or_(versions.c.base_digest.is_(None), versions.c.base_digest == base_digest)
-    return [_pin(row) for row in await connection.execute(_PINNED.where(here))]
+async def list_pins(connection: AsyncConnection, base_digest: str, *, head: bool) -> list[Pin]:
+    """The pins of all tenants that a server of this base is to hold, the oldest first.
+
+    Args:
+        head: whether it serves adapters of the head.
+    """
+    return [_pin(row) for row in await connection.execute(_PINNED.where(*servable(base_digest, head=head)))]
 
 
 async def find_pin(connection: AsyncConnection, version_id: int) -> Pin | None:

@@ -3,10 +3,11 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import VersionKey
+from app.database.filters import servable
 from app.database.tables import adapters, alias_history, alias_targets, versions
 from app.registry import VersionState
 
@@ -28,10 +29,15 @@ class Move:
 
 
 async def ready_keys(
-    connection: AsyncConnection, version_ids: Collection[int], base_digest: str
+    connection: AsyncConnection, version_ids: Collection[int], base_digest: str, *, head: bool
 ) -> dict[int, VersionKey]:
-    """Those of the versions that this server's base can serve, by id."""
-    here = or_(versions.c.base_digest.is_(None), versions.c.base_digest == base_digest)
+    """Those of the versions that this server can serve, by id.
+
+    Args:
+        base_digest: of its base.
+        head: whether it serves adapters of the head.
+    """
+    here = servable(base_digest, head=head)
     asked, found = list(version_ids), {}
     for start in range(0, len(asked), _AT_ONCE):
         some = asked[start : start + _AT_ONCE]
@@ -41,7 +47,7 @@ async def ready_keys(
             versions.c.weights_digest,
             versions.c.config_bytes,
             versions.c.weights_bytes,
-        ).where(versions.c.id.in_(some), versions.c.state == VersionState.READY, here)
+        ).where(versions.c.id.in_(some), versions.c.state == VersionState.READY, *here)
         found.update({row.id: VersionKey(*row) for row in await connection.execute(statement)})
     return found
 

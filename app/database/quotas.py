@@ -14,7 +14,9 @@ _COUNTED = versions.c.state.not_in([VersionState.DELETED, VersionState.REJECTED]
 async def usage(connection: AsyncConnection, tenant_id: int) -> Usage:
     """Adapters, versions, their bytes, the largest rank among them, and pins; deleted and rejected ones aside."""
     count = select(func.count()).select_from(adapters).where(adapters.c.tenant_id == tenant_id, _LIVE)
-    size = func.coalesce(func.sum(versions.c.config_bytes + versions.c.weights_bytes), 0)
+    uploaded = (versions.c.uploaded_config_bytes, versions.c.uploaded_weights_bytes)
+    each = versions.c.config_bytes + versions.c.weights_bytes + sum(func.coalesce(column, 0) for column in uploaded)
+    size = func.coalesce(func.sum(each), 0)
     # Of a deleted adapter every version is deleted, and a deleted version has no pin.
     statement = (
         select(

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     column,
+    false,
     text,
 )
 from sqlalchemy.types import BigInteger
@@ -92,11 +93,22 @@ versions = Table(
     Column("number", Integer, nullable=False),
     Column("state", String(16), nullable=False),
     Column("state_reason", Text),
+    # Over the two files as they were uploaded.
     Column("digest", String(64), nullable=False),
+    # The two files that the engine reads.
     Column("config_digest", String(64), nullable=False, index=True),
     Column("weights_digest", String(64), nullable=False, index=True),
     Column("config_bytes", BigInteger, nullable=False),
     Column("weights_bytes", BigInteger, nullable=False),
+    # The digest over these, and each uploaded file; null where the engine reads what was uploaded.
+    Column("normal_digest", String(64), index=True),
+    Column("uploaded_config_digest", String(64), index=True),
+    Column("uploaded_config_bytes", BigInteger),
+    Column("uploaded_weights_digest", String(64), index=True),
+    Column("uploaded_weights_bytes", BigInteger),
+    # Whether it adapts the head, which an engine serves by a setting only.
+    Column("lora_head", Boolean, nullable=False, server_default=false()),
+    Column("warnings", JSON, nullable=False, server_default=text("'[]'")),
     Column("rank", Integer, nullable=False),
     Column("manifest", JSON, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),

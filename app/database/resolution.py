@@ -18,6 +18,7 @@ class Candidate:
     Attributes:
         weight: its share of the alias's traffic; 1 if the caller named a number.
         base_name, base_digest: the base that it was checked against; None if that was not kept.
+        lora_head: whether it adapts the head.
     """
 
     version: ResolvedVersion
@@ -26,6 +27,7 @@ class Candidate:
     state_reason: str | None
     base_name: str | None
     base_digest: str | None
+    lora_head: bool
 
 
 _VERSION = (
@@ -40,6 +42,7 @@ _VERSION = (
     versions.c.weights_bytes,
     versions.c.base_name,
     versions.c.base_digest,
+    versions.c.lora_head,
     versions.c.defaults,
     adapters.c.limits,
     tenants.c.slug.label("owner"),
@@ -137,4 +140,5 @@ def _candidate(row: Row[Any], name: ModelName) -> Candidate:
         state_reason=row.state_reason,
         base_name=row.base_name,
         base_digest=row.base_digest,
+        lora_head=row.lora_head,
     )

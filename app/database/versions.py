@@ -2,14 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from adapters.identity import VersionKey, content_digest
+from adapters.errors import Reason
+from adapters.geometry import HEAD_MODULE
+from adapters.identity import FilePair, VersionKey
 from app.database.filters import matching
 from app.database.tables import adapters, alias_targets, tenants, version_labels, versions
 from app.filters import ANY, VersionFilter
@@ -26,10 +28,12 @@ class NewVersion:
     """A checked upload whose blobs are stored.
 
     Attributes:
-        config_digest, weights_digest: SHA-256 (hex) of the two files.
+        config_digest, weights_digest: SHA-256 (hex) of the two files as they were uploaded.
         config_bytes, weights_bytes: their sizes in bytes.
+        normal: the two files that the engine reads; None: the uploaded ones.
         manifest: JSON.
         created_by: the uploading key's id, or ``cli``.
+        warnings: what it says that has no effect.
     """
 
     config_digest: str
@@ -44,6 +48,20 @@ class NewVersion:
     labels: Mapping[str, str] = field(default_factory=dict)
     card: str = ""
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[Reason, ...] = ()
+    normal: FilePair | None = None
+
+    @property
+    def uploaded(self) -> FilePair:
+        return FilePair(self.config_digest, self.weights_digest, self.config_bytes, self.weights_bytes)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of all its files, each counted once."""
+        uploaded, normal = self.uploaded, self.normal or self.uploaded
+        sizes = {pair.config_digest: pair.config_bytes for pair in (uploaded, normal)}
+        sizes |= {pair.weights_digest: pair.weights_bytes for pair in (uploaded, normal)}
+        return sum(sizes.values())
 
 
 async def insert_version(connection: AsyncConnection, adapter_id: int, new: NewVersion) -> Version:
@@ -61,23 +79,33 @@ async def insert_version(connection: AsyncConnection, adapter_id: int, new: NewV
         adapter_id=adapter_id,
         number=number,
         state=VersionState.VALIDATING,
-        digest=content_digest(new.config_digest, new.weights_digest),
-        config_digest=new.config_digest,
-        weights_digest=new.weights_digest,
-        config_bytes=new.config_bytes,
-        weights_bytes=new.weights_bytes,
+        **_files(new.uploaded, new.normal or new.uploaded),
         rank=new.rank,
         manifest=dict(new.manifest),
         created_at=new.created_at,
         created_by=new.created_by,
         card=new.card,
         defaults=dict(new.defaults),
+        warnings=[asdict(warning) for warning in new.warnings],
+        lora_head=HEAD_MODULE in (new.provenance.target_modules or ()),
         **_columns(new.provenance),
     )
     version_id: int = (await connection.execute(statement.returning(versions.c.id))).scalar_one()
     await set_labels(connection, version_id, new.labels)
     (version,) = await _shown(connection, versions.c.id == version_id)
     return version
+
+
+def _files(uploaded: FilePair, normal: FilePair) -> dict[str, Any]:
+    """The columns of both pairs; what is the same in both stands there once."""
+    found: dict[str, Any] = {"digest": uploaded.digest, **asdict(normal)}
+    if uploaded.digest != normal.digest:
+        found["normal_digest"] = normal.digest
+    for name in ("config", "weights"):
+        digest, size = getattr(uploaded, f"{name}_digest"), getattr(uploaded, f"{name}_bytes")
+        if digest != found[f"{name}_digest"]:
+            found |= {f"uploaded_{name}_digest": digest, f"uploaded_{name}_bytes": size}
+    return found
 
 
 def _columns(provenance: Provenance) -> dict[str, Any]:
@@ -188,13 +216,17 @@ async def quarantine_version(connection: AsyncConnection, version_id: int, reaso
 
 async def mark_versions_deleted(
     connection: AsyncConnection, adapter_id: int, number: int | None = None
-) -> list[VersionKey]:
-    """Delete one version of an adapter, or all of them; returns what they were."""
+) -> list[tuple[VersionKey, VersionKey]]:
+    """Delete one version of an adapter, or all of them.
+
+    Returns:
+        Of each the files that the engine read, and those that were uploaded.
+    """
     here = [versions.c.adapter_id == adapter_id, _KEPT]
     if number is not None:
         here.append(versions.c.number == number)
     statement = update(versions).where(*here).values(state=VersionState.DELETED)
-    return [_key(row) for row in await connection.execute(statement.returning(versions))]
+    return [(_key(row), _uploaded(row)) for row in await connection.execute(statement.returning(versions))]
 
 
 async def _shown(
@@ -217,6 +249,7 @@ async def _shown(
 def _version(row: Row[Any], names: Sequence[str], labels: Mapping[str, str]) -> Version:
     return Version(
         key=_key(row),
+        uploaded=_uploaded(row),
         adapter=row.slug,
         number=row.number,
         state=VersionState(row.state),
@@ -230,6 +263,7 @@ def _version(row: Row[Any], names: Sequence[str], labels: Mapping[str, str]) -> 
         labels=labels,
         card=row.card,
         defaults=row.defaults,
+        warnings=tuple(Reason.read(warning) for warning in row.warnings),
     )
 
 
@@ -250,3 +284,13 @@ def _provenance(row: Row[Any]) -> Provenance:
 
 def _key(row: Row[Any]) -> VersionKey:
     return VersionKey(row.id, row.config_digest, row.weights_digest, row.config_bytes, row.weights_bytes)
+
+
+def _uploaded(row: Row[Any]) -> VersionKey:
+    return VersionKey(
+        row.id,
+        row.uploaded_config_digest or row.config_digest,
+        row.uploaded_weights_digest or row.weights_digest,
+        row.config_bytes if row.uploaded_config_bytes is None else row.uploaded_config_bytes,
+        row.weights_bytes if row.uploaded_weights_bytes is None else row.uploaded_weights_bytes,
+    )

@@ -21,6 +21,8 @@ from vllm.lora.lora_model import LoRAModel
 from vllm.lora.request import LoRARequest
 from vllm.utils.torch_utils import PIN_MEMORY
 
+from adapters.geometry import HEAD_MODULE
+from adapters.modules import is_full_name
 from adapters.weights import WEIGHTS_FILE
 from app.engine import slot_weights
 from app.engine.freed import Freed
@@ -173,6 +175,9 @@ class Stager:
     def _read(self, request: LoRARequest) -> LoRAModel:
         _read_through(Path(request.lora_path) / WEIGHTS_FILE)
         lora = self._workers._load_adapter(request)
+        if HEAD_MODULE in lora.loras and HEAD_MODULE not in self._manager.modules:
+            # vLLM would leave the head out without a word.
+            raise RuntimeError(f"this engine has no room for {HEAD_MODULE} in its slots")
         self._manager._create_merged_loras_inplace(lora)
         lora.is_finite = not PIN_MEMORY and slot_weights.is_finite(lora)  # only a CPU asks
         self._freed.give_back()
@@ -216,6 +221,7 @@ class Copied(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
         cls,
         lora_model_id: int,
         tensors: Mapping[str, torch.Tensor],
+        peft_helper: Any,
         *args: Any,
         dtype: torch.dtype | None = None,
         **kwargs: Any,
@@ -227,7 +233,8 @@ class Copied(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
             if unrested >= _REST_BYTES:
                 _rest()
                 unrested = 0
-        return super().from_lora_tensors(lora_model_id, own, *args, dtype=dtype, **kwargs)
+        look_up_full_names(peft_helper)
+        return super().from_lora_tensors(lora_model_id, own, peft_helper, *args, dtype=dtype, **kwargs)
 
 
 class Placed(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
@@ -239,6 +246,20 @@ class Placed(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
 
     def get_lora(self, module_name: str) -> Any:
         raise RuntimeError(f"adapter {self.id} was to be activated by vLLM itself ({module_name})")
+
+
+def look_up_full_names(helper: Any) -> None:
+    """Let vLLM's ``PEFTHelper`` look patterns up that are full names of modules.
+
+    Such a pattern matches the module of this name and no other one. vLLM would compile each for each module, which for
+    the 560 layers of a 70B and as many patterns takes minutes.
+    """
+    if all(map(is_full_name, (*helper.rank_pattern, *helper.alpha_pattern))):
+        helper._match_pattern = _look_up
+
+
+def _look_up(pattern: Mapping[str, Any], name: str) -> Any:
+    return pattern.get(name)
 
 
 def _step_back(processors: set[int]) -> None:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from adapters.errors import InvalidName, Reason
-from adapters.geometry import LINEAR_MODULES, BaseGeometry
+from adapters.geometry import HEAD_MODULE, LINEAR_MODULES, BaseGeometry
 from adapters.identity import parse_model_name
 from adapters.manifest import Manifest
 from adapters.strict_json import show
@@ -225,7 +225,8 @@ def _smallest_dimension(manifests: Sequence[Manifest], geometry: BaseGeometry) -
         for manifest in manifests
         for target in (LINEAR_MODULES if manifest.targets is None else manifest.targets)
     }
-    return min(min(geometry.dims[kind]) for kind in kinds)
+    # A list may name modules that no Llama has.
+    return min(min(geometry.dims_of(kind)) for kind in kinds if kind in (*LINEAR_MODULES, HEAD_MODULE))
 
 
 def _refuse(reasons: list[Reason], field: str, found: object, allowed: str) -> None:

@@ -6,7 +6,9 @@ from dataclasses import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.errors import InvalidName
+from adapters.geometry import HEAD_MODULE
 from adapters.identity import MAX_VERSION_NUMBER, ModelName, parse_slug
+from adapters.modules import HEAD_SETTING
 from app.clock import Clock, utc_now
 from app.database import adapters as stored
 from app.database import audit
@@ -23,10 +25,17 @@ from app.services.tenants import tenant_or_404
 
 _NUMBER = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 _MAX_REASON = 500
+#: Of a version that was published where the setting was on.
+NO_HEAD = f"the version {{}} adapts {HEAD_MODULE}, which this server does not serve; an operator sets {HEAD_SETTING}"
 
 
 class AdapterService:
-    """The rules of adapters. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id, ``cli`` or ``engine``."""
+    """The rules of adapters. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id, ``cli`` or ``engine``.
+
+    Args:
+        base_name, base_digest: this server's base.
+        lora_head: whether it serves adapters of the head.
+    """
 
     def __init__(
         self,
@@ -34,11 +43,12 @@ class AdapterService:
         *,
         base_name: str,
         base_digest: str,
+        lora_head: bool = False,
         clock: Clock = utc_now,
     ) -> None:
         self._database, self._clock = database, clock
         self._resolutions = Resolutions(database)
-        self._base_name, self._base_digest = base_name, base_digest
+        self._base_name, self._base_digest, self._head = base_name, base_digest, lora_head
 
     async def resolve(self, tenant_id: int, name: ModelName, user: str | None = None) -> ResolvedVersion:
         """The one version that a name means for this tenant now.
@@ -90,6 +100,8 @@ class AdapterService:
                 f"({str(candidate.base_digest)[:12]}), this server's is {self._base_name!r} ({self._base_digest[:12]})",
                 param="model",
             )
+        if candidate.lora_head and not self._head:
+            return AdapterNotReady(NO_HEAD.format(written), param="model")
         return None
 
     async def list_adapters(

@@ -46,7 +46,7 @@ class ExportService:
         """
         with self._readers.reading() as reader:
             version = await self._adapters.get_version(tenant, adapter, number)
-            key = version.key
+            key = version.uploaded
             files = {
                 CONFIG_NAME: (key.config_digest, key.config_bytes),
                 WEIGHTS_NAME: (key.weights_digest, key.weights_bytes),

@@ -71,31 +71,36 @@ class MergingService:
         """
         recipe = _seeded(read_recipe(raw))
         await self._publishing.check_target(tenant, adapter)
-        await self._check(tenant, recipe)
+        digests = await self._check(tenant, recipe)
         async with self._turn(tenant), self._spool.folder(tenant) as folder:
-            upload, source = await self._run(tenant, recipe, folder)
+            upload, source = await self._run(tenant, recipe, digests, folder)
             return await self._publishing.publish(tenant, adapter, upload, replace(options, source=source), actor=actor)
 
-    async def _check(self, tenant: str, recipe: Recipe) -> None:
+    async def _check(self, tenant: str, recipe: Recipe) -> list[str]:
+        """The digests of the sources, none of which stands in the way."""
         owner = await self._tenants.get(tenant)
-        manifests = []
+        manifests, digests = [], []
         for source in recipe.sources:
             await self._resolve(owner.id, source)
             version = await self._adapters.get_version(tenant, source.adapter, source.number)
             manifests.append(_manifest(version.manifest))
+            digests.append(version.uploaded.digest)
         if reasons := check_sources(recipe, manifests, self._base.geometry, self._max_lora_rank):
             raise MergeRejected(tuple(reasons))
+        return digests
 
-    async def _run(self, tenant: str, recipe: Recipe, folder: Path) -> tuple[Upload, dict[str, Any]]:
+    async def _run(
+        self, tenant: str, recipe: Recipe, digests: Sequence[str], folder: Path
+    ) -> tuple[Upload, dict[str, Any]]:
         """The result's files, and where they come from."""
         limits = ChildLimits(self._limits.merge_seconds, self._limits.merge_bytes, self._limits.weights_bytes)
         async with AsyncExitStack() as leases:
             owner = await self._tenants.get(tenant)
             leased = [await self._lease(owner.id, source, leases) for source in recipe.sources]
-            libraries = await merge_in_child(self._job(recipe, [path for _, path in leased], folder), limits)
-        provenance = recipe.provenance([version.key.digest for version, _ in leased])
+            libraries = await merge_in_child(self._job(recipe, leased, folder), limits)
         upload = await asyncio.to_thread(_spooled, folder / RESULT_FOLDER)
-        return upload, {"kind": "merge", "recipe": provenance | {"libraries": asdict(libraries)}}
+        made = recipe.provenance(digests) | {"libraries": asdict(libraries)}
+        return upload, {"kind": "merge", "recipe": made}
 
     def _job(self, recipe: Recipe, sources: Sequence[Path], folder: Path) -> dict[str, Any]:
         return {
@@ -108,13 +113,13 @@ class MergingService:
             "folder": str(folder.resolve()),
         }
 
-    async def _lease(self, tenant_id: int, source: Source, leases: AsyncExitStack) -> tuple[ResolvedVersion, Path]:
-        """The version's folder on this disk; a deletion waits for whoever has it."""
+    async def _lease(self, tenant_id: int, source: Source, leases: AsyncExitStack) -> Path:
+        """The version's folder on this disk, with its normal form; a deletion waits for whoever has it."""
         with self._readers.reading() as reader:
             version = await self._resolve(tenant_id, source)
             reader.found(version.key.version_id)
             lease = await leases.enter_async_context(await self._cache.lease(version.key))
-        return version, lease.path
+        return lease.path
 
     async def _resolve(self, tenant_id: int, source: Source) -> ResolvedVersion:
         return await self._adapters.resolve(tenant_id, ModelName(source.adapter, alias=None, number=source.number))

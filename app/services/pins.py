@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from adapters.geometry import HEAD_MODULE
 from app.clock import Clock, utc_now
 from app.database import audit
 from app.database import pins as stored
@@ -19,7 +20,7 @@ from app.errors import AdapterNotReady, Conflict, Forbidden, NotFound, WrongBase
 from app.pins import Pin
 from app.quota import Usage
 from app.registry import Tenant, Version, VersionState
-from app.services.adapters import adapter_or_404, version_or_404
+from app.services.adapters import NO_HEAD, adapter_or_404, version_or_404
 from app.services.quotas import check_quota
 from app.services.tenants import tenant_or_404
 
@@ -30,13 +31,21 @@ class PinService:
     Args:
         slots: the engine's ``max_loras``.
         base_digest: of this server's base.
+        lora_head: whether it serves adapters of the head.
     """
 
     def __init__(
-        self, database: Database, engine: Engine, *, slots: int, base_digest: str, clock: Clock = utc_now
+        self,
+        database: Database,
+        engine: Engine,
+        *,
+        slots: int,
+        base_digest: str,
+        lora_head: bool = False,
+        clock: Clock = utc_now,
     ) -> None:
         self._database, self._engine, self._clock = database, engine, clock
-        self._slots, self._base_digest = slots, base_digest
+        self._slots, self._base_digest, self._head = slots, base_digest, lora_head
 
     async def pin(self, tenant: str, adapter: str, number: int, *, actor: str, admin: bool) -> tuple[Pin, bool]:
         """Pin a version that is ready; returns the pin and whether it is new.
@@ -99,7 +108,7 @@ class PinService:
             RegistryUnavailable
         """
         async with self._database.read() as connection:
-            return [self._shown(pin) for pin in await stored.list_pins(connection, self._base_digest)]
+            return [self._shown(pin) for pin in await stored.list_pins(connection, self._base_digest, head=self._head)]
 
     def _check_servable(self, version: Version) -> None:
         name = f"{version.adapter}@{version.number}"
@@ -111,11 +120,13 @@ class PinService:
                 "which this server does not have",
                 param="version",
             )
+        if not self._head and HEAD_MODULE in (version.provenance.target_modules or ()):
+            raise AdapterNotReady(NO_HEAD.format(name), param="version")
 
     async def _check_room(self, connection: AsyncConnection, owner: Tenant) -> None:
         check_quota(owner.quota, await stored_quotas.usage(connection, owner.id), Usage(pinned_slots=1))
         await stored.lock_pins(connection)
-        pinned = len(await stored.list_pins(connection, self._base_digest))
+        pinned = len(await stored.list_pins(connection, self._base_digest, head=self._head))
         if pinned + 1 >= self._slots:
             raise Conflict(
                 f"pins: found {pinned} pinned of {self._slots} slots, allowed {self._slots - 1}: "

@@ -44,11 +44,15 @@ class PlacementService:
         preload: tuple[str, ...],
         slots: int,
         base_digest: str,
+        lora_head: bool = False,
     ) -> None:
         self._database, self._engine, self._adapters, self._pins = database, engine, adapters, pins
         self._readers = readers
-        self._pinned = Remembered(database, lambda connection: stored.list_pins(connection, base_digest))
+        self._pinned = Remembered(
+            database, lambda connection: stored.list_pins(connection, base_digest, head=lora_head)
+        )
         self._wanted, self._slots, self._base_digest = preload, slots, base_digest
+        self._head = lora_head
         self._preloads: list[Preload] = []
         #: What each pin's last try said, so that it is logged once and not every second.
         self._problems: dict[int, str] = {}
@@ -131,6 +135,7 @@ class PlacementService:
         found = await self._database.lookup(lambda connection: resolve(connection, owner.id, parsed))
         bases = (None, self._base_digest)
         found = [one for one in found if one.state is VersionState.READY and one.base_digest in bases]
+        found = [one for one in found if self._head or not one.lora_head]
         if not found:
             raise NotFound("there is no such version that is ready")
         return found

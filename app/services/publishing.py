@@ -8,14 +8,18 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from adapters.errors import AdapterRejected
-from adapters.identity import content_digest, parse_adapter_slug
+from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
+from adapters.errors import AdapterRejected, Reason
+from adapters.identity import FilePair, content_digest, parse_adapter_slug
 from adapters.sandbox import validate_in_child
 from adapters.stores.base import BlobStore
+from adapters.stores.files import disk_errors, file_digest
 from adapters.strict_json import parse_object
 from adapters.validation import Summary
 from app.base_model import BaseModel
@@ -54,6 +58,27 @@ class Published:
     created: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """An upload that can be served.
+
+    Attributes:
+        normal: the files that the engine is to read; each is the uploaded one, unless that needs a normal form.
+        warnings: what it says that has no effect.
+    """
+
+    upload: Upload
+    normal: Upload
+    summary: Summary
+    warnings: tuple[Reason, ...]
+
+    @property
+    def files(self) -> tuple[SpooledFile, ...]:
+        """Everything that is kept, each file once."""
+        both = (self.upload.config, self.upload.weights, self.normal.config, self.normal.weights)
+        return tuple({file.digest: file for file in reversed(both)}.values())
+
+
 class PublishingService:
     """The rules of publishing. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id or ``cli``.
 
@@ -75,6 +100,7 @@ class PublishingService:
     ) -> None:
         self._database, self._store, self._base = database, store, base
         self._max_lora_rank, self._limits = settings.engine.max_lora_rank, settings.limits
+        self._head = settings.engine.lora_head
         self._trials, self._prompts, self._blobs, self._clock = trials, prompts, blobs, clock
         self._validators = asyncio.Semaphore(_VALIDATORS)
 
@@ -112,17 +138,17 @@ class PublishingService:
         parse_adapter_slug(adapter, base_model=self._base.name)
         await self._prompts.check(options.defaults, owner=tenant)
         try:
-            summary = await self._validate(upload)
+            checked = await self._validate(upload)
         except AdapterRejected as error:
             await self._record_rejection(tenant, adapter, upload, error, actor)
             raise
         manifest = parse_object(await asyncio.to_thread(upload.config.path.read_bytes))
-        await self._store_files(upload)
-        new = self._version(upload, summary, manifest, options, actor)
+        await self._store_files(checked)
+        new = self._version(checked, manifest, options, actor)
         published = await self._register(tenant, adapter, new, options.alias)
         # Costs a look each, unless a deletion took the same bytes away since they were stored.
-        await self._blobs.settled((upload.config.digest, upload.weights.digest))
-        await self._store_files(upload)
+        await self._blobs.settled([file.digest for file in checked.files])
+        await self._store_files(checked)
         version, created = published.version, published.created
         if version.state is VersionState.VALIDATING:
             trial = self._trials.begin(tenant, version)
@@ -131,8 +157,10 @@ class PublishingService:
                 version = await asyncio.shield(trial)
         return Published(version if created else await self._republish(tenant, version, options, actor), created)
 
-    async def _validate(self, upload: Upload) -> Summary:
+    async def _validate(self, upload: Upload) -> _Checked:
         async with self._validators:
+            with disk_errors("check the upload"):
+                folder = Path(await asyncio.to_thread(mkdtemp, prefix="normal-", dir=upload.folder))
             verdict = await asyncio.to_thread(
                 validate_in_child,
                 upload.config.path,
@@ -142,11 +170,16 @@ class PublishingService:
                 base_name=self._base.name,
                 cpu_seconds=self._limits.validation_seconds,
                 address_bytes=self._limits.validation_bytes,
+                head=self._head,
+                normal=folder,
             )
-        return verdict.accepted()
+        summary = verdict.accepted()
+        written = {name: await asyncio.to_thread(_spooled, folder / name) for name in verdict.rewritten}
+        normal = Upload(written.get(CONFIG_NAME, upload.config), written.get(WEIGHTS_NAME, upload.weights))
+        return _Checked(upload, normal, summary, verdict.warnings)
 
-    async def _store_files(self, upload: Upload) -> None:
-        for file in (upload.config, upload.weights):
+    async def _store_files(self, checked: _Checked) -> None:
+        for file in checked.files:
             await asyncio.to_thread(self._store_file, file)
 
     def _store_file(self, file: SpooledFile) -> None:
@@ -156,9 +189,8 @@ class PublishingService:
             self._store.delete(file.digest)
         (file.adopt or partial(self._store.put, file.digest, file.path))()
 
-    def _version(
-        self, upload: Upload, summary: Summary, manifest: dict[str, Any], options: PublishOptions, actor: str
-    ) -> NewVersion:
+    def _version(self, checked: _Checked, manifest: dict[str, Any], options: PublishOptions, actor: str) -> NewVersion:
+        upload, normal, summary = checked.upload, checked.normal, checked.summary
         provenance = Provenance(
             # What the trial needs to know stays with the version, should another server have to end it.
             source={**options.source, "alias": options.alias, "allow_no_effect": options.allow_no_effect},
@@ -185,18 +217,19 @@ class PublishingService:
             labels=options.labels,
             card=options.card,
             defaults=options.defaults,
+            warnings=checked.warnings,
+            normal=FilePair(normal.config.digest, normal.weights.digest, normal.config.size, normal.weights.size),
         )
 
     async def _register(self, tenant: str, adapter: str, new: NewVersion, alias: str | None) -> Published:
         async with self._database.write() as connection:
             owner = await tenant_or_404(connection, tenant, lock=True)
             adapter_id = await stored.ensure_adapter(connection, owner, adapter, at=new.created_at)
-            digest = content_digest(new.config_digest, new.weights_digest)
+            digest = new.uploaded.digest
             known = await versions.find_version_by_digest(connection, adapter_id, digest)
             if known is not None:
                 return _known(known)
-            size = new.config_bytes + new.weights_bytes
-            await enforce_quota(connection, owner, adapter_id, size=size, rank=new.rank)
+            await enforce_quota(connection, owner, adapter_id, size=new.stored_bytes, rank=new.rank)
             if alias is not None and await stored.find_alias(connection, adapter_id, alias) is None:
                 await check_alias_room(connection, adapter_id, adapter)
             version = await versions.insert_version(connection, adapter_id, new)
@@ -256,6 +289,12 @@ class PublishingService:
 
 def _digest(upload: Upload) -> str:
     return content_digest(upload.config.digest, upload.weights.digest)
+
+
+def _spooled(path: Path) -> SpooledFile:
+    """Blocks for hashing the file."""
+    with disk_errors("keep the upload's normal form"):
+        return SpooledFile(path, file_digest(path), path.stat().st_size)
 
 
 def _known(version: Version) -> Published:

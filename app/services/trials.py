@@ -148,7 +148,7 @@ class TrialService:
             codes = {"reasons": [reason.code for reason in reasons]}
             await self._record(connection, tenant, version, "version.rejected", codes)
             name = f"{version.adapter}@{version.number}"
-            gone = [DeletedVersion(version.key, name)]
+            gone = [DeletedVersion.of(version.key, version.uploaded, name)]
             # Its row stays, with the reason; its bytes are as good as deleted.
             await insert_deletion(connection, gone, tenant=tenant, subject=name, at=self._clock(), by="engine")
         self._rejected()

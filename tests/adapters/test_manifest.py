@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from peft import LoraConfig
+from peft.tuners.tuners_utils import check_target_module_exists
 from peft.utils.other import get_pattern_key
 from vllm.lora.peft_helper import PEFTHelper
 
 from adapters.errors import AdapterRejected
 from adapters.geometry import ATTENTION_MODULES, LINEAR_MODULES, MLP_MODULES
 from adapters.manifest import Manifest, parse_manifest, read_manifest
-from adapters.peft_keys import INFORMATIONAL, REFUSED, SERVED
+from adapters.patterns import InvalidPattern
+from adapters.peft_keys import INFORMATIONAL, REFUSED, SERVED, TRAINING_ONLY
 from tests.peft_adapters import make_adapter
 
 MINIMAL = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]}
@@ -48,6 +52,21 @@ def test_reads_what_peft_wrote(tmp_path: Path) -> None:
     assert manifest.layers == {0, 1}
 
 
+def test_a_key_of_another_tool_is_none_of_peft_s_and_makes_no_difference() -> None:
+    keys = {field.name for field in dataclasses.fields(LoraConfig)} | {
+        field.name for field in dataclasses.fields(PEFTHelper)
+    }
+    assert not keys & TRAINING_ONLY
+    assert parse(**{key: [1] for key in TRAINING_ONLY}) == parse()
+
+
+def test_an_unknown_key_that_is_switched_on_is_refused_with_what_to_do() -> None:
+    _, reasons = read_manifest(json.dumps(MINIMAL | {"use_something_new": True, "another": None}).encode())
+    (reason,) = reasons
+    assert (reason.code, reason.field) == ("unknown_key", "use_something_new")
+    assert reason.allowed == "not a key of PEFT's LoraConfig 0.21; remove it if it is only about training"
+
+
 @given(
     module=MODULES,
     ranks=st.dictionaries(ENDS, st.integers(1, 64), max_size=6),
@@ -62,6 +81,61 @@ def test_patterns_mean_what_they_mean_to_peft_and_to_the_engine(
     assert manifest.alpha_of(module) == alphas.get(get_pattern_key(list(alphas), module), 16)
     engine = PEFTHelper.from_dict(MINIMAL | {"rank_pattern": ranks, "alpha_pattern": alphas, "use_rslora": rslora})
     assert engine.get_rank_and_scaling(module) == (manifest.rank_of(module), manifest.scaling_of(module))
+
+
+# Pieces of the expressions that people write, in any order.
+PIECES = st.sampled_from(
+    [
+        "^",
+        ".*",
+        r"\.",
+        "layers",
+        "[01]",
+        r"\d+",
+        "model",
+        "self_attn",
+        "(q|v)_proj",
+        "q_proj",
+        "(?:mlp)",
+        "$",
+        "|",
+        "(",
+        "+",
+    ]
+)
+EXPRESSIONS = st.lists(PIECES, min_size=1, max_size=5).map("".join)
+
+
+@given(
+    module=MODULES | st.just("lm_head"), patterns=st.dictionaries(EXPRESSIONS | ENDS, st.integers(1, 64), max_size=4)
+)
+def test_expressions_mean_what_they_mean_to_peft(module: str, patterns: dict[str, int]) -> None:
+    try:
+        expected = patterns.get(get_pattern_key(list(patterns), module), 8)
+    except re.error:
+        with pytest.raises(InvalidPattern):
+            parse(rank_pattern=patterns).rank_of(module)
+    else:
+        assert parse(rank_pattern=patterns).rank_of(module) == expected
+
+
+@given(
+    module=MODULES | st.just("lm_head"),
+    targets=EXPRESSIONS | st.lists(ENDS, min_size=1, max_size=3),
+    excluded=EXPRESSIONS | st.lists(ENDS, max_size=3),
+)
+def test_targets_and_exclusions_mean_what_they_mean_to_peft(
+    module: str, targets: str | list[str], excluded: str | list[str]
+) -> None:
+    config = LoraConfig(target_modules=targets, exclude_modules=excluded)
+    try:
+        found = check_target_module_exists(config, module)
+    except re.error:
+        with pytest.raises(InvalidPattern):
+            parse(target_modules=targets, exclude_modules=excluded).declare(module)
+        return
+    declared = parse(target_modules=targets, exclude_modules=excluded).declare(module)
+    assert (declared.targeted and not declared.excluded) is bool(found)
 
 
 @pytest.mark.parametrize(("value", "targets"), [("all-linear", frozenset(LINEAR_MODULES)), (r".*\.(q|v)_proj", None)])
@@ -116,8 +190,10 @@ def test_any_values_give_a_manifest_or_reasons(values: dict[str, Any]) -> None:
     manifest, reasons = read_manifest(json.dumps(MINIMAL | values).encode())
     assert (manifest is None) is bool(reasons)
     if manifest is not None:
-        assert manifest.rank_of("model.layers.0.self_attn.q_proj") >= 1
-        assert 0 < manifest.scaling_of("model.layers.0.self_attn.q_proj") < float("inf")
+        with suppress(InvalidPattern):
+            declared = manifest.declare("model.layers.0.self_attn.q_proj")
+            assert declared.rank >= 1
+            assert 0 < declared.scaling < float("inf")
         # What we accept, the engine must accept too.
         engine = PEFTHelper.from_dict(MINIMAL | values)
         assert engine._validate_features() == []

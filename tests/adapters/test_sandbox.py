@@ -34,7 +34,7 @@ def test_gives_the_reasons_that_validating_here_gives(
     good_adapter: Path, geometry: BaseGeometry, tmp_path: Path
 ) -> None:
     directory = shutil.copytree(good_adapter, tmp_path / "bad")
-    for name in ("feature use_dora", "unknown key of odd characters", "NaN", "wrong prefix"):
+    for name in ("feature use_dora", "unknown key of odd characters", "NaN", "prefix three times"):
         BAD[name].change(directory)
     verdict = in_child(directory, geometry)
     assert verdict == validate(directory / CONFIG, directory / WEIGHTS, geometry, 64)

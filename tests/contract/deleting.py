@@ -65,10 +65,19 @@ class Place:
         return Place(self.node, self.home, self.database, self.store, self.clock)
 
 
-async def publish(registry: Node, store: BlobStore, folder: Path, content: str, *, adapter: str = "prices") -> Version:
+async def publish(
+    registry: Node,
+    store: BlobStore,
+    folder: Path,
+    content: str,
+    *,
+    adapter: str = "prices",
+    normal: str | None = None,
+) -> Version:
     """A version with its bytes in the store, of the tenant ``pricing``."""
-    put(store, folder, content)
-    return await registry.publish("pricing", adapter, content)
+    for one in {content, normal or content}:
+        put(store, folder, one)
+    return await registry.publish("pricing", adapter, content, normal=normal)
 
 
 def put(store: BlobStore, folder: Path, content: str) -> None:

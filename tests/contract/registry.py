@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
@@ -10,7 +10,7 @@ import psycopg
 from sqlalchemy import Connection, event, make_url
 from sqlalchemy.engine import Engine
 
-from adapters.identity import DEFAULT_ALIAS
+from adapters.identity import DEFAULT_ALIAS, FilePair
 from app.database.adapters import ensure_adapter, set_targets
 from app.database.audit import record
 from app.database.session import Database
@@ -67,13 +67,17 @@ class Node:
         self.adapters = AdapterService(self.database, base_name=BASE_NAME, base_digest=BASE_DIGEST, clock=self.clock)
         self.deletions = DeletionService(self.database, lambda: None, clock=self.clock)
 
-    async def publish(self, tenant: str, adapter: str, content: str) -> Version:
-        """What an upload does to the registry: a new version from this content, and ``default`` moved to it."""
+    async def publish(self, tenant: str, adapter: str, content: str, *, normal: str | None = None) -> Version:
+        """What an upload does to the registry: a new version from this content, and ``default`` moved to it.
+
+        Args:
+            normal: the content of its normal form, if it has one of its own.
+        """
         async with self.database.write() as connection:
             owner = await find_tenant(connection, tenant, lock=True)
             assert owner is not None
             adapter_id = await ensure_adapter(connection, owner, adapter, at=self.clock())
-            version = await insert_version(connection, adapter_id, new_version(content, self.clock()))
+            version = await insert_version(connection, adapter_id, new_version(content, self.clock(), normal=normal))
             version_id = version.key.version_id
             await settle_version(connection, version_id, VersionState.READY)
             targets, at = {version_id: 100}, self.clock()
@@ -85,19 +89,21 @@ class Node:
         return shown
 
 
-def new_version(content: str, at: datetime) -> NewVersion:
-    config, weights = f"config of {content}".encode(), f"weights of {content}".encode()
+def new_version(content: str, at: datetime, *, normal: str | None = None) -> NewVersion:
     return NewVersion(
-        config_digest=sha256(config).hexdigest(),
-        weights_digest=sha256(weights).hexdigest(),
-        config_bytes=len(config),
-        weights_bytes=len(weights),
+        **asdict(file_pair(content)),
+        normal=None if normal is None else file_pair(normal),
         rank=8,
         manifest={"r": 8, "lora_alpha": 16},
         created_at=at,
         created_by="cli",
         provenance=Provenance(source={"kind": "upload"}, base_name=BASE_NAME, base_digest=BASE_DIGEST),
     )
+
+
+def file_pair(content: str) -> FilePair:
+    config, weights = f"config of {content}".encode(), f"weights of {content}".encode()
+    return FilePair(sha256(config).hexdigest(), sha256(weights).hexdigest(), len(config), len(weights))
 
 
 @contextmanager

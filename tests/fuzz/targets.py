@@ -33,6 +33,7 @@ Result = TypeVar("Result")
 _MAX_REASONS = 50
 _MAX_WORDS = 400
 _MAX_MESSAGE = 1500
+_PATTERN_SECONDS = 0.25
 
 
 class Target(Protocol):
@@ -71,7 +72,10 @@ class AdapterTarget(Target):
         (folder / WEIGHTS_NAME).write_bytes(data[1])
 
     def read(self, data: tuple[bytes, ...], folder: Path) -> str:
-        verdict = validate(folder / CONFIG_NAME, folder / WEIGHTS_NAME, GEOMETRY, MAX_RANK)
+        # Regular expressions have a limit of their own, above that of the fuzz.
+        verdict = validate(
+            folder / CONFIG_NAME, folder / WEIGHTS_NAME, GEOMETRY, MAX_RANK, pattern_seconds=_PATTERN_SECONDS
+        )
         if verdict.summary is None:
             return check_reasons(verdict.reasons)
         assert verdict.reasons == ()

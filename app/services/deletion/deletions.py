@@ -71,7 +71,7 @@ class DeletionService:
             version = await version_or_404(connection, line, number)
             leaving = Leaving(line, {number: version.key.version_id}, f"{line.name}@{number}")
             gone = functools.partial(mark_versions_deleted, connection, line.id, number)
-            before = {"state": version.state.value, "digest": version.key.digest, "aliases": list(version.aliases)}
+            before = {"state": version.state.value, "digest": version.uploaded.digest, "aliases": list(version.aliases)}
             asked = _Asked(tenant, "version.delete", before, force, actor, self._clock())
             identity = await _delete(connection, leaving, gone, asked)
         return await self._begun(identity)
@@ -149,14 +149,14 @@ class DeletionService:
 async def _delete(
     connection: AsyncConnection,
     leaving: Leaving,
-    mark: Callable[[], Awaitable[Sequence[VersionKey]]],
+    mark: Callable[[], Awaitable[Sequence[tuple[VersionKey, VersionKey]]]],
     asked: _Asked,
 ) -> str:
     """Take the versions out of the registry and note that they are to be removed everywhere; the deletion's id."""
     if not asked.force:
         await check_free(connection, leaving)
     names = {version_id: f"{leaving.line.name}@{number}" for number, version_id in leaving.ids.items()}
-    gone = [DeletedVersion(key, names[key.version_id]) for key in await mark()]
+    gone = [DeletedVersion.of(key, uploaded, names[key.version_id]) for key, uploaded in await mark()]
     change = Change(asked.at, asked.actor, f"{leaving.what} was deleted")
     aliases = await release(connection, leaving, change)
     identity = await stored.insert_deletion(

@@ -133,13 +133,14 @@ class DeletionWorker:
         Raises:
             RegistryUnavailable
         """
-        contents = {version.key.digest for version in deletion.versions}
+        keys = [key for version in deletion.versions for key in version.keys]
+        contents = {key.digest for key in keys}
         async with self._database.read() as connection:
             shared = await needed_contents(connection, contents)
-        for version in deletion.versions:
-            if version.key.digest not in shared:
-                await self._cache.drop(version.key)
-                if await self._cache.holds(version.key):
+        for key in keys:
+            if key.digest not in shared:
+                await self._cache.drop(key)
+                if await self._cache.holds(key):
                     return False
         async with self._database.write() as connection:
             current = await stored.find_deletion(connection, deletion.id, lock=True)

@@ -39,6 +39,7 @@ class Prefetcher:
         readers: who is on the way to the engine in this process: a deletion waits for whoever may load its version.
         path: of the file that keeps the working set.
         base_digest: of this server's base.
+        lora_head: whether it serves adapters of the head.
     """
 
     def __init__(
@@ -49,9 +50,11 @@ class Prefetcher:
         path: Path,
         *,
         base_digest: str,
+        lora_head: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database, self._engine, self._readers = database, engine, readers
+        self._head = lora_head
         self._file, self._base_digest, self._monotonic = WorkingSetFile(path), base_digest, monotonic
         self._candidates, self._working_set = Candidates(), WorkingSet()
         self._changed, self._saving = False, asyncio.Lock()
@@ -76,7 +79,7 @@ class Prefetcher:
         """
         before = await asyncio.to_thread(self._file.read)
         async with self._database.read() as connection:
-            keys = await stored.ready_keys(connection, [used.id for used in before], self._base_digest)
+            keys = await stored.ready_keys(connection, [used.id for used in before], self._base_digest, head=self._head)
         for used in reversed(before):
             if used.id in keys and keys[used.id].digest == used.digest:
                 self._working_set.seen(keys[used.id], "")
@@ -178,7 +181,7 @@ class Prefetcher:
         # Whoever deletes one of them from here on waits until the engine knows of it, and takes it out.
         with self._readers.reading():
             async with self._database.read() as connection:
-                keys = await stored.ready_keys(connection, wanted, self._base_digest)
+                keys = await stored.ready_keys(connection, wanted, self._base_digest, head=self._head)
             for key in [keys[version_id] for version_id in wanted if version_id in keys]:
                 if key.size > room:
                     self._candidates.no_room()

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+import json
 import socket
 import time
 from pathlib import Path
@@ -12,10 +13,12 @@ import httpx
 import pytest
 
 from adapters.cache import Lease
+from adapters.identity import content_digest
 from app.api.files import FileAnswer
 from app.services.export import ExportedFile
 from tests.app.api.conftest import Site, Unit, make_unit, parts
 from tests.app.serving import PeftFiles
+from tests.odd_adapters import ODD
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -41,6 +44,25 @@ def test_the_bytes_that_were_uploaded(admin: httpx.Client, unit: Unit, files: Pe
     assert answer.headers["repr-digest"] == f"sha-256=:{base64.b64encode(digest.digest()).decode()}:"
     assert answer.headers["content-disposition"] == f'attachment; filename="{name}"'
     assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("name", [CONFIG, WEIGHTS])
+def test_the_uploaded_bytes_where_the_engine_reads_others(
+    admin: httpx.Client, unit: Unit, files: PeftFiles, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / CONFIG).write_bytes(files.config)
+    (tmp_path / WEIGHTS).write_bytes(files.weights)
+    ODD["no prefix, and expressions"].change(tmp_path)
+    odd = PeftFiles((tmp_path / CONFIG).read_bytes(), (tmp_path / WEIGHTS).read_bytes())
+    answer = admin.post(f"/admin/tenants/{unit.slug}/adapters/pricing/versions", files=parts(odd))
+    assert answer.status_code == 201, answer.text
+    digests = [hashlib.sha256(content).hexdigest() for content in (odd.config, odd.weights)]
+    assert answer.json()["digest"] == f"sha256:{content_digest(*digests)}"
+    assert answer.json()["size_bytes"] == len(odd.config) + len(odd.weights)
+    assert answer.json()["manifest"] == json.loads(odd.config)
+    assert admin.get(f"{_version(unit)}/files/{name}").content == {CONFIG: odd.config, WEIGHTS: odd.weights}[name]
+    again = admin.post(f"/admin/tenants/{unit.slug}/adapters/pricing/versions", files=parts(odd))
+    assert (again.status_code, again.json()["version"]) == (200, 1)
 
 
 def test_a_tenant_reads_its_own_only(site: Site, admin: httpx.Client, unit: Unit, files: PeftFiles) -> None:

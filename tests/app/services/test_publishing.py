@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import json
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from app.services.trials import TrialService
 from app.services.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings, Settings
 from tests.app.serving import MAX_RANK, NoEngine, PeftFiles, peft_files, save_base
+from tests.odd_adapters import ODD
 
 NODE = "0" * 32
 LIMITS = LimitSettings()
@@ -313,3 +315,68 @@ async def test_a_version_whose_bytes_are_gone_is_rejected_not_tried_for_ever(
     assert [reason.code for reason in caught.value.reasons] == ["bytes_missing"]
     bench.engine.smoke_result = SmokeResult(finite=True, has_effect=True)
     assert (await bench.publish("quotes", bench.upload(made[0]))).version.number == 2
+
+
+def _odd(folder: Path, made: PeftFiles, name: str) -> PeftFiles:
+    folder.mkdir()
+    (folder / "adapter_config.json").write_bytes(made.config)
+    (folder / "adapter_model.safetensors").write_bytes(made.weights)
+    ODD[name].change(folder)
+    return PeftFiles(*((folder / file).read_bytes() for file in ("adapter_config.json", "adapter_model.safetensors")))
+
+
+@pytest.mark.parametrize(
+    ("name", "blobs"), [("no prefix, and expressions", 4), ("exclude_modules as text", 3), ("fan_in_fan_out", 2)]
+)
+async def test_a_normal_form_is_stored_beside_the_upload_only_where_it_differs(
+    bench: Bench, made: list[PeftFiles], tmp_path: Path, name: str, blobs: int
+) -> None:
+    files = _odd(tmp_path / "odd", made[0], name)
+    upload = bench.upload(files)
+    published = await bench.publish("quotes", upload)
+    version = published.version
+    assert (version.uploaded.config_digest, version.uploaded.weights_digest) == (
+        upload.config.digest,
+        upload.weights.digest,
+    )
+    stored = {blob.digest: blob.size for blob in bench.store.list_blobs()}
+    assert len(stored) == blobs
+    for key in (version.key, version.uploaded):
+        assert stored[key.config_digest] == key.config_bytes
+        assert stored[key.weights_digest] == key.weights_bytes
+    again = await bench.publish("quotes", bench.upload(files))
+    assert (again.created, again.version) == (False, version)
+    assert len(list(bench.store.list_blobs())) == blobs
+    assert not [path for path in upload.folder.iterdir() if path.is_file() and path not in _files(upload)]
+    await bench.deletions.delete_version("pricing", "quotes", 1, force=True, actor="k")
+    await bench.settle()
+    assert list(bench.store.list_blobs()) == []
+
+
+def _files(upload: Upload) -> set[Path]:
+    return {upload.config.path, upload.weights.path}
+
+
+async def test_a_warning_is_kept_with_the_version(bench: Bench, made: list[PeftFiles], tmp_path: Path) -> None:
+    files = _odd(tmp_path / "odd", made[0], "a target without tensors")
+    published = await bench.publish("quotes", bench.upload(files))
+    (warning,) = published.version.warnings
+    assert (warning.code, warning.found) == ("target_without_tensors", "'layers.9999.mlp.up_proj'")
+    assert (await bench.adapters.get_version("pricing", "quotes", 1)).warnings == (warning,)
+
+
+async def test_a_slow_expression_is_refused_and_others_are_still_validated(
+    bench: Bench, made: list[PeftFiles], tmp_path: Path
+) -> None:
+    config = json.loads(made[0].config) | {"alpha_pattern": {"(.*)*(.*)*(.*)*(.*)*(.*)*(.*)*x": 4}}
+    slow = PeftFiles(json.dumps(config).encode(), made[0].weights)
+    first, second, third = await asyncio.gather(
+        bench.publish("slow", bench.upload(slow)),
+        bench.publish("quotes", bench.upload(made[0]), tenant="supply-chain"),
+        bench.publish("quotes", bench.upload(made[1]), tenant="supply-chain"),
+        return_exceptions=True,
+    )
+    assert isinstance(first, AdapterRejected)
+    assert {reason.code for reason in first.reasons} == {"unsafe_pattern"}
+    assert isinstance(second, Published)
+    assert isinstance(third, Published)
