@@ -2,7 +2,6 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 from adapters.errors import StorageError

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Generic, Self, TypeVar
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from adapters.errors import Reason
 from app.api.limit_schemas import LimitsOut, LimitsPatch
 from app.api.provenance import ProvenanceOut
 from app.api.quota_schemas import QuotaOut, QuotaPatch, UsageOut
@@ -171,9 +170,7 @@ class VersionOut(BaseModel):
     labels: dict[str, str]
     card: str = Field(description="free text, to be shown as text")
     defaults: dict[str, Any] = Field(description="what requests get that say nothing else")
-    warnings: list[str] = Field(
-        description="what has no effect, or why it may answer worse than expected, for people"
-    )
+    warnings: list[str] = Field(description="what has no effect, or why it may answer worse than expected, for people")
 
     @classmethod
     def of(cls, version: Version, base: Base) -> Self:
