@@ -31,8 +31,8 @@ SENTENCES: Mapping[str, str] = {
     "unsupported_peft_type": "peft_type is {found}, but this server serves {allowed}: train a LoRA adapter.",
     "unsupported_init": "init_lora_weights is {found}, but must be {allowed}.",
     "unknown_key": "{field} is not a key of PEFT's LoraConfig 0.21; remove it if it is only about training.",
-    "unsafe_pattern": "{field} has the pattern {found}: write it with {allowed}.",
-    "too_many_patterns": "{field} have {found} patterns, but may have {allowed}: give the most common rank as r.",
+    "unsafe_pattern": "{field} has {found}: use {allowed}.",
+    "invalid_pattern": "{field} has the pattern {found}, which is not {allowed}: correct it, or name the modules.",
     "unsupported_target": "{field} names {found}: use {allowed}.",
     # adapter_model.safetensors
     "pickle_format": PICKLE,
@@ -45,6 +45,7 @@ SENTENCES: Mapping[str, str] = {
     "no_tensors": "{field} holds no tensor: it needs {allowed}, so " + _SAVE + ".",
     "tensor_name": "{field} is no name of a LoRA tensor of this base, which look like {allowed}: " + _SAVE + ".",
     "embedding_not_served": "{field} is {found}, which this server does not serve: {allowed}.",
+    "head_not_served": "The adapter changes lm_head, which this server does not serve: allowed are {allowed}.",
     "unsupported_dtype": "The values of {field} are {found}, but must be one of {allowed}: save them in one of these.",
     "non_finite": "The values of {field} are not finite ({found}): the training diverged, so take an earlier "
     "checkpoint.",

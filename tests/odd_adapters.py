@@ -23,13 +23,13 @@ class OddAdapter:
     Attributes:
         change: is done to a directory that holds a copy of a good adapter.
         rewritten: the files that get a normal form.
-        warned: the code of a warning.
+        warned: a part of the one warning that its version has; "": it has none.
         for_peft: what makes the files that PEFT reads; None: it reads those that are uploaded.
     """
 
     change: Change
     rewritten: tuple[str, ...] = ()
-    warned: str | None = None
+    warned: str = ""
     for_peft: Change | None = None
 
 
@@ -105,9 +105,9 @@ ODD: dict[str, OddAdapter] = {
         BOTH,
         for_peft=config(alpha_pattern={_LAYER_1: 3}),
     ),
-    "a target without tensors": OddAdapter(_more_targets("layers.9999.mlp.up_proj"), warned="target_without_tensors"),
+    "a target without tensors": OddAdapter(_more_targets("layers.9999.mlp.up_proj"), warned="which has no tensors"),
     "a target that a Llama lacks": OddAdapter(
-        _more_targets("c_attn", "in_proj_b", "xxx", "h.0/attn w"), warned="target_without_tensors"
+        _more_targets("c_attn", "in_proj_b", "xxx", "h.0/attn w"), warned="which has no tensors"
     ),
     "fan_in_fan_out": OddAdapter(config(fan_in_fan_out=True)),
     "ensure_weight_tying": OddAdapter(config(ensure_weight_tying=True)),
