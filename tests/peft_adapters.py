@@ -49,7 +49,7 @@ def make_adapter(
         base = base or tiny_llama()
         torch.manual_seed(seed)
         model = get_peft_model(base, LoraConfig(**options))
-        model.save_pretrained(directory)
+        model.save_pretrained(directory, save_embedding_layers=False)
     path = directory / "adapter_model.safetensors"
     generator = torch.Generator().manual_seed(seed)
     tensors = {
