@@ -36,7 +36,8 @@ def agent(model: ChatOpenAI) -> Any:
 
     def call(state: MessagesState) -> dict[str, Any]:
         first = not any(isinstance(message, ToolMessage) for message in state["messages"])
-        bound = model.bind_tools([price_of], tool_choice="price_of" if first else None)
+        # Strict: the demo's base would write other keys for ever.
+        bound = model.bind_tools([price_of], tool_choice="price_of" if first else None, strict=True)
         return {"messages": [bound.invoke(state["messages"])]}
 
     graph = StateGraph(MessagesState)
@@ -59,7 +60,7 @@ def main() -> None:
         assert isinstance(again[-1], AIMessage)
 
         for method in ("json_schema", "function_calling"):
-            advised = model.with_structured_output(Advice, method=method, include_raw=True)
+            advised = model.with_structured_output(Advice, method=method, include_raw=True, strict=True)
             history: list[Any] = [HumanMessage("Raise or lower the price?")]
             first = advised.invoke(history)
             assert first["parsed"].price in ("raise", "lower"), first

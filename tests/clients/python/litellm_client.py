@@ -8,7 +8,13 @@ import litellm
 from pydantic import BaseModel
 
 FORCED = {"type": "function", "function": {"name": "price_of"}}
-PARAMETERS = {"type": "object", "properties": {"item": {"enum": ["sugar", "salt"]}}, "required": ["item"]}
+PARAMETERS = {
+    "type": "object",
+    "properties": {"item": {"enum": ["sugar", "salt"]}},
+    "required": ["item"],
+    # The demo's base would write other keys for ever.
+    "additionalProperties": False,
+}
 TOOLS = [{"type": "function", "function": {"name": "price_of", "parameters": PARAMETERS}}]
 QUESTION = {"role": "user", "content": "What does sugar cost?"}
 
