@@ -24,6 +24,7 @@ _MODULE = (
 _TENSOR = re.compile(
     rf"(?P<prefix>(?:{re.escape(PREFIX)}){{0,2}})(?P<module>{_MODULE})\.lora_(?P<side>[AB])\.weight", re.ASCII
 )
+_SAVED_HEAD = re.compile(rf"(?:{re.escape(PREFIX)}){{0,2}}{HEAD_MODULE}\.base_layer\.weight", re.ASCII)
 _TENSOR_WORDS = "base_model.model.model.layers.N.self_attn|mlp.MODULE.lora_A|lora_B.weight"
 _EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|lm_head)(?:\.|$)")
 _EMBED_TOKENS = re.compile(r"(?:^|\.)embed_tokens(?:\.|$)")
@@ -39,6 +40,11 @@ _EMBEDDING_WORDS = (
 def is_full_name(module: str) -> bool:
     """Whether this is the whole name of a layer that adapters may change."""
     return _FULL_NAME.fullmatch(module) is not None
+
+
+def is_saved_head(name: str) -> bool:
+    """Whether a tensor is the head itself, saved beside a LoRA of it: see :mod:`adapters.head`."""
+    return _SAVED_HEAD.fullmatch(name) is not None
 
 
 @dataclass(slots=True)
@@ -62,11 +68,13 @@ class Pair:
 
 
 def pair_tensors(header: Header, reasons: list[Reason]) -> list[Pair]:
-    """Group the tensors by module; a tensor that has no place in a Llama becomes a reason."""
+    """Group the tensors by module; a tensor that has no place in a Llama becomes a reason, and a saved head nothing."""
     pairs: dict[str, Pair] = {}
     prefixes: set[str] = set()
     for tensor in header.tensors:
         match = _TENSOR.fullmatch(tensor.name)
+        if is_saved_head(tensor.name):
+            continue
         if match is None:
             reasons.append(_misplaced(tensor.name))
             continue

@@ -56,7 +56,8 @@ def write_normal(upload: Accepted, folder: Path) -> tuple[str, ...]:
         text = json.dumps(_normal_config(config, upload), indent=2, sort_keys=True)
         (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
         written.append(CONFIG_FILE)
-    if any(old != new for old, new in names.items()):
+    # A saved head is left out: it is the base's.
+    if any(old != new for old, new in names.items()) or len(names) < len(upload.header.tensors):
         with upload.weights.open("rb") as source, (folder / WEIGHTS_FILE).open("xb") as target:
             write_renamed(source, upload.header, names, target)
         written.append(WEIGHTS_FILE)

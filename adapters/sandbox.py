@@ -42,6 +42,7 @@ def validate_in_child(
     cpu_seconds: float,
     address_bytes: int,
     head: bool = False,
+    base: Path | None = None,
     normal: Path | None = None,
 ) -> Verdict:
     """As :func:`adapters.validation.validate`, in a process of its own. Blocks: call it in a thread.
@@ -60,6 +61,7 @@ def validate_in_child(
         "max_lora_rank": max_lora_rank,
         "base_name": base_name,
         "head": head,
+        "base": str(base.resolve()) if base else None,
         "normal": str(normal.resolve()) if normal else None,
         "file_bytes": weights.stat().st_size + _NORMAL_BYTES if normal else 0,
     }

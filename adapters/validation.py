@@ -15,6 +15,7 @@ from adapters.bases import wrong_base
 from adapters.confinement import confine
 from adapters.errors import AdapterRejected, Reason, grouped
 from adapters.geometry import BaseGeometry
+from adapters.head import check_saved_heads
 from adapters.manifest import CONFIG_FILE, MAX_CONFIG_BYTES, Declared, Manifest, declares_ranks, inspect_manifest
 from adapters.modules import (
     Pair,
@@ -93,6 +94,7 @@ def validate(
     *,
     base_name: str = "this base",
     head: bool = False,
+    base: Path | None = None,
     normal: Path | None = None,
     pattern_seconds: float = PATTERN_SECONDS,
 ) -> Verdict:
@@ -101,6 +103,7 @@ def validate(
     Args:
         base_name: what to call the base in reasons.
         head: whether the engine serves adapters of the head.
+        base: the base's folder, to compare a saved head with; None: none is accepted.
         normal: an empty folder for the files' normal forms; None: none are written.
         pattern_seconds: CPU time for the config's regular expressions.
 
@@ -118,6 +121,8 @@ def validate(
         pairs = pair_tensors(header, found)
         found += check_largest_rank(pairs, manifest, max_lora_rank)
         found += check_head(pairs, manifest, geometry, served=head)
+        adapted = any(pair.layer is None for pair in pairs)
+        found += check_saved_heads(file, header, geometry, adapted=adapted, served=head, base=base)
         found += _check_places(pairs, geometry, manifest, base_name)
         # A file can name thousands of layers; patterns are matched for those that the base has.
         placed = [pair for pair in pairs if pair.layer is None or pair.layer < geometry.layers]
@@ -208,7 +213,7 @@ def _scalings(pairs: list[Pair], declared: Mapping[str, Declared]) -> dict[str, 
 
 
 def _summarise(upload: Accepted) -> Summary:
-    tensors = upload.header.tensors
+    tensors = [tensor for pair in upload.pairs for tensor in (pair.a, pair.b) if tensor]
     return Summary(
         rank=max(declared.rank for declared in upload.declared.values()),
         alpha=upload.manifest.alpha,
@@ -226,9 +231,9 @@ def main() -> None:
     config, weights = Path(request["config"]), Path(request["weights"])
     geometry, rank = BaseGeometry(**request["geometry"]), request["max_lora_rank"]
     options: dict[str, Any] = {name: request[name] for name in ("head", "base_name")}
-    normal = None if request["normal"] is None else Path(request["normal"])
+    normal, base = (None if request[name] is None else Path(request[name]) for name in ("normal", "base"))
     try:
-        verdict = validate(config, weights, geometry, rank, normal=normal, **options)
+        verdict = validate(config, weights, geometry, rank, normal=normal, base=base, **options)
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise

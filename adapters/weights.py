@@ -12,7 +12,6 @@ Of the dtypes, only the floats that LoRA adapters come in are allowed: vLLM woul
 import json
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BufferedIOBase
@@ -172,20 +171,29 @@ def _check_layout(tensors: list[Tensor], data_bytes: int) -> list[Reason]:
 
 
 def write_renamed(file: BufferedIOBase, header: Header, names: Mapping[str, str], target: BufferedIOBase) -> None:
-    """Write the same tensors under other names; the same bytes for the same header.
+    """Write tensors under other names; the same bytes for the same header.
 
     Args:
-        names: new name by old name, for every tensor.
+        names: new name by old name; a tensor without one is left out.
     """
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    for tensor in header.tensors:
-        offsets = [tensor.begin, tensor.end]
-        entries[names[tensor.name]] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": offsets}
+    kept, begin = [tensor for tensor in header.tensors if tensor.name in names], 0
+    for tensor in kept:
+        end = begin + tensor.end - tensor.begin
+        entries[names[tensor.name]] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [begin, end]}
+        begin = end
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     target.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
-    file.seek(header.data_start)
-    shutil.copyfileobj(file, target, CHUNK_BYTES)
+    for tensor in kept:
+        file.seek(header.data_start + tensor.begin)
+        left = tensor.end - tensor.begin
+        while left:
+            chunk = file.read(min(left, CHUNK_BYTES))
+            if not chunk:
+                raise EOFError("the weights file is shorter than its header says")
+            target.write(chunk)
+            left -= len(chunk)
 
 
 def find_nonfinite(

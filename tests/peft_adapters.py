@@ -36,6 +36,7 @@ def make_adapter(
     base: LlamaForCausalLM | None = None,
     dtype: torch.dtype = torch.float32,
     seed: int = 1,
+    save_embedding_layers: bool | str = False,
     **options: Any,
 ) -> Path:
     """Write ``adapter_config.json`` and ``adapter_model.safetensors``; lora_B is random too, as after training.
@@ -49,7 +50,7 @@ def make_adapter(
         base = base or tiny_llama()
         torch.manual_seed(seed)
         model = get_peft_model(base, LoraConfig(**options))
-        model.save_pretrained(directory, save_embedding_layers=False)
+        model.save_pretrained(directory, save_embedding_layers=save_embedding_layers)
     path = directory / "adapter_model.safetensors"
     generator = torch.Generator().manual_seed(seed)
     tensors = {

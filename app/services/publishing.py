@@ -171,6 +171,7 @@ class PublishingService:
                 cpu_seconds=self._limits.validation_seconds,
                 address_bytes=self._limits.validation_bytes,
                 head=self._head,
+                base=self._base.path,
                 normal=folder,
             )
         summary = verdict.accepted()

@@ -22,7 +22,7 @@ TOKENS = 12
 
 @pytest.fixture(scope="module")
 def adapters(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Two of the head, and one without."""
+    """Two of the head, the first with the head in its file, as PEFT saves it by itself, and one without."""
     folder = tmp_path_factory.mktemp("heads")
     targets = {
         "head": ["q_proj", "v_proj", "lm_head"],
@@ -37,6 +37,7 @@ def adapters(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> di
             r=8,
             lora_alpha=128,
             target_modules=modules,
+            save_embedding_layers="auto" if name == "head" else False,
         )
         for seed, (name, modules) in enumerate(targets.items())
     }
