@@ -15,6 +15,7 @@ from app.engine.coalescing import CoalescedOutputs
 from app.engine.grouped_lora import GroupedPunicaWrapper, lay_out
 from app.engine.orphans import end_with_server
 from app.engine.priorities import PrioritySteps
+from app.engine.seeds import keep_seeds
 from app.engine.staging import Stager
 from app.engine.steps import BoundedSteps
 from app.engine.wakeups import take_wakeups
@@ -38,6 +39,7 @@ class WorkerExtension:
         self._tenora_stager = Stager(runner.lora_manager)
         if current_platform.is_cpu():
             self._tenora_group_tokens(runner.lora_manager)
+            keep_seeds(runner)
         else:
             # Where the blocks are that the scheduler below has cleared. A CPU worker needs no preparation.
             runner._init_kv_zero_meta()

@@ -1,0 +1,43 @@
+"""Seeded requests on a CPU: a step that reads only a part of a prompt draws no random number.
+
+vLLM samples a token for every row of a step, and drops that of a prompt that goes on. A seeded request's generator is
+then turned back by an offset, which CPU generators do not have: the engine died. Here its state is kept instead.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def keep_seeds(runner: Any) -> None:
+    """Let this model runner of vLLM turn generators back by their states.
+
+    Args:
+        runner: the first one (V1), as CPU workers have it.
+    """
+    sample, account = runner._sample, runner._bookkeeping_sync
+
+    def of_dropped() -> dict[int, torch.Generator]:
+        """Generators of the rows whose token is dropped, by row."""
+        batch = runner.input_batch
+        rows = np.nonzero(runner.discard_request_mask.np[: batch.num_reqs])[0]
+        return {row: batch.generators[row] for row in rows.tolist() if row in batch.generators}
+
+    def sampled(*args: Any, **kwargs: Any) -> Any:
+        states = [(generator, generator.get_state()) for generator in of_dropped().values()]
+        output = sample(*args, **kwargs)
+        for generator, state in states:
+            generator.set_state(state)
+        return output
+
+    def accounted(*args: Any, **kwargs: Any) -> Any:
+        generators, dropped = runner.input_batch.generators, of_dropped()
+        for row in dropped:
+            del generators[row]
+        try:
+            return account(*args, **kwargs)
+        finally:
+            generators.update(dropped)
+
+    runner._sample, runner._bookkeeping_sync = sampled, accounted
