@@ -43,7 +43,7 @@ def is_full_name(module: str) -> bool:
 
 
 def is_saved_head(name: str) -> bool:
-    """Whether a tensor is the head itself, saved beside a LoRA of it: see :mod:`adapters.head`."""
+    """Whether a tensor is the head itself, saved beside a LoRA of it: see :mod:`adapters.saved_head`."""
     return _SAVED_HEAD.fullmatch(name) is not None
 
 
@@ -72,11 +72,11 @@ def pair_tensors(header: Header, reasons: list[Reason]) -> list[Pair]:
     pairs: dict[str, Pair] = {}
     prefixes: set[str] = set()
     for tensor in header.tensors:
-        match = _TENSOR.fullmatch(tensor.name)
         if is_saved_head(tensor.name):
             continue
+        match = _TENSOR.fullmatch(tensor.name)
         if match is None:
-            reasons.append(_misplaced(tensor.name))
+            reasons.append(misplaced(tensor.name))
             continue
         prefixes.add(match["prefix"])
         layer = None if match["layer"] is None else int(match["layer"])
@@ -90,7 +90,8 @@ def pair_tensors(header: Header, reasons: list[Reason]) -> list[Pair]:
     if len(prefixes) > 1:
         # One module could be there twice.
         found = f"names with the prefixes {' and '.join(map(repr, sorted(prefixes)))}"
-        reasons.append(Reason("tensor_name", WEIGHTS_FILE, found, f"{PREFIX!r} in all names"))
+        sentence = f"{WEIGHTS_FILE} has {found}: save it again with `model.save_pretrained(FOLDER)`, which writes one."
+        reasons.append(Reason("tensor_name", WEIGHTS_FILE, found, f"{PREFIX!r} in all names", sentence))
     return sorted(pairs.values(), key=_place)
 
 
@@ -111,7 +112,8 @@ def _place(pair: Pair) -> tuple[bool, int, int]:
     return False, pair.layer, LINEAR_MODULES.index(pair.kind)
 
 
-def _misplaced(name: str) -> Reason:
+def misplaced(name: str) -> Reason:
+    """Why a tensor that is no LoRA of a linear layer is not served."""
     if known := known_name(name):
         return known
     if _EMBED_TOKENS.search(name):

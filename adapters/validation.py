@@ -15,7 +15,6 @@ from adapters.bases import wrong_base
 from adapters.confinement import confine
 from adapters.errors import AdapterRejected, Reason, grouped
 from adapters.geometry import BaseGeometry
-from adapters.head import check_saved_heads
 from adapters.manifest import CONFIG_FILE, MAX_CONFIG_BYTES, Declared, Manifest, declares_ranks, inspect_manifest
 from adapters.modules import (
     Pair,
@@ -29,6 +28,7 @@ from adapters.modules import (
 )
 from adapters.normal import Accepted, write_normal
 from adapters.patterns import InvalidPattern, TooSlow, cpu_limit
+from adapters.saved_head import check_saved_heads
 from adapters.stores.files import NO_ROOM
 from adapters.strict_json import show
 from adapters.weights import find_nonfinite, read_header

@@ -29,7 +29,7 @@ class Failures:
     database may give an id to other bytes. Times are seconds of one clock that does not go backwards.
 
     Args:
-        most: versions remembered. What is remembered of one is whatever its caller knows it by.
+        most: versions remembered.
     """
 
     def __init__(self, *, most: int = MOST_FAILURES) -> None:

@@ -107,8 +107,3 @@ class Fetches:
             await asyncio.wait({fetch})
         finally:
             self._late -= 1
-
-
-def _files(key: VersionKey) -> tuple[int, str]:
-    """A version's uploaded files may fail where those that the engine reads are there."""
-    return key.version_id, key.digest

@@ -107,6 +107,14 @@ def test_every_refusal_has_a_sentence(name: str, folder: Path, geometry: BaseGeo
         assert ", allowed " not in reason.message
 
 
+def test_two_prefixes_have_a_sentence_of_their_own(folder: Path, geometry: BaseGeometry) -> None:
+    BAD["two prefixes"].change(folder)
+    (reason,) = reasons(folder, geometry)
+    assert reason.message.startswith(
+        "adapter_model.safetensors has names with the prefixes '' and 'base_model.model.':"
+    )
+
+
 def test_a_refused_key_hides_nothing_of_the_tensors(folder: Path, geometry: BaseGeometry) -> None:
     config(use_dora=True, r=8)(folder)
     found = {reason.code: reason for reason in reasons(folder, geometry)}

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import Reason
-from adapters.foreign import known_name
 from adapters.geometry import HEAD_MODULE, BaseGeometry
-from adapters.modules import is_saved_head
+from adapters.modules import is_saved_head, misplaced
 from adapters.weights import ITEM_BYTES, Header, Tensor, read_header
 
 _INDEX = "model.safetensors.index.json"
@@ -41,16 +40,17 @@ def check_saved_heads(
         if not is_saved_head(tensor.name) or (adapted and not served):
             continue
         if not adapted or base is None or not _is_bases(file, header, tensor, base, geometry):
-            reasons.extend(filter(None, [known_name(tensor.name)]))
+            reasons.append(misplaced(tensor.name))
     return reasons
 
 
 def _is_bases(file: BufferedIOBase, header: Header, saved: Tensor, base: Path, geometry: BaseGeometry) -> bool:
     """Whether a tensor has the values of the base's head, as its own dtype has them."""
-    if saved.shape != (geometry.vocab, geometry.hidden):
-        return False
     name = "model.embed_tokens.weight" if geometry.tied else f"{HEAD_MODULE}.weight"
-    with _holding(base, name).open("rb") as theirs:
+    weights = _holding(base, name)
+    if saved.shape != (geometry.vocab, geometry.hidden) or weights is None:
+        return False
+    with weights.open("rb") as theirs:
         found, _ = read_header(theirs)
         tensors = {tensor.name: tensor for tensor in found.tensors} if found else {}
         if found is None or name not in tensors or tensors[name].shape != saved.shape:
@@ -59,12 +59,13 @@ def _is_bases(file: BufferedIOBase, header: Header, saved: Tensor, base: Path, g
         return all(np.array_equal(ours, _rounded(bases, saved.dtype)) for ours, bases in pairs)
 
 
-def _holding(base: Path, name: str) -> Path:
-    """The base's file that holds a tensor."""
-    index = base / _INDEX
+def _holding(base: Path, name: str) -> Path | None:
+    """The base's file that holds a tensor; None: its files are named in another way than transformers names them."""
+    index, whole = base / _INDEX, base / "model.safetensors"
     if index.is_file():
-        return base / str(json.loads(index.read_text(encoding="utf-8"))["weight_map"][name])
-    return base / "model.safetensors"
+        files = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        return base / str(files[name]) if name in files else None
+    return whole if whole.is_file() else None
 
 
 def _values(file: BufferedIOBase, header: Header, tensor: Tensor) -> Iterator[NDArray[np.float32]]:

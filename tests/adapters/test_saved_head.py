@@ -119,3 +119,17 @@ def test_without_the_base_at_hand_none_is_accepted(tmp_path: Path) -> None:
     upload = with_head(tmp_path / "adapter", base)
     (reason,) = check(upload, None, geometry_of(base), tmp_path / "normal").reasons
     assert reason.code == "embedding_not_served"
+
+
+@pytest.mark.parametrize("layout", ["another file name", "an index without it", "another format"])
+def test_a_base_whose_head_cannot_be_found_accepts_none(tmp_path: Path, layout: str) -> None:
+    base = save_base(tmp_path / "base", shards=layout == "an index without it")
+    upload = with_head(tmp_path / "adapter", base)
+    if layout == "another file name":
+        (base / "model.safetensors").rename(base / "consolidated.safetensors")
+    elif layout == "an index without it":
+        (base / "model.safetensors.index.json").write_text('{"weight_map": {}}')
+    else:
+        (base / "model.safetensors").write_bytes(b"not safetensors at all")
+    (reason,) = check(upload, base, geometry_of(base), tmp_path / "normal").reasons
+    assert reason.code == "embedding_not_served"
