@@ -107,7 +107,7 @@ class LimitSettings(BaseModel):
     schema_bytes: int = Field(
         64 * 1024, ge=256, description="largest JSON schema, regex, choice list or tool list in bytes"
     )
-    prompts: int = Field(16, ge=1, description="most prompts in one completions request")
+    prompts: int = Field(128, ge=1, description="most prompts in one completions request")
     validation_seconds: float = Field(120, gt=0, description="CPU seconds that validating one upload may take")
     validation_bytes: int = Field(2 * 2**30, ge=2**28, description="address space of the validating process in bytes")
     merges: int = Field(4, ge=1, description="merges at the same time: one runs, the others wait")

@@ -3,8 +3,9 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from typing import Self
 
 from app.errors import Busy, EngineUnavailable, QueueFull
 from app.scheduling.admission import Admission
@@ -30,6 +31,8 @@ class AdmissionQueue:
         )
         self._turns: dict[str, asyncio.Future[None]] = {}
         self._versions: dict[int, set[str]] = {}
+        #: Requests of several sequences, by the name of the one that waits.
+        self._wide: dict[str, Later] = {}
         self._closed = False
 
     def check_open(self) -> None:
@@ -39,12 +42,14 @@ class AdmissionQueue:
         if self._closed:
             raise _restarting()
 
-    def tag(self, request_id: str) -> float:
-        """Of a request that may run: those with the least go first while there are too many."""
-        return self._admission.tag(request_id)
+    def tag(self, name: str) -> float:
+        """Of a sequence that may run: those with the least go first while there are too many."""
+        return self._admission.tag(name)
 
     async def enter(self, ticket: Ticket) -> None:
-        """Return when the request may run; end it with :meth:`leave`, also after an error here.
+        """Return when the request's first sequence may run; end it with :meth:`leave`, also after an error here.
+
+        Whoever has more of them asks for their turns before this, with :meth:`later`.
 
         Raises:
             QueueFull: the tenant has as many requests waiting as it may.
@@ -61,14 +66,22 @@ class AdmissionQueue:
             return
         await self._turn(ticket)
 
-    def read(self, request_id: str) -> None:
-        """The engine has read a request's prompts."""
-        self._let_in(self._admission.read(request_id, time.monotonic()))
+    def later(self, ticket: Ticket) -> "Later":
+        """The turns of the request's sequences behind the first."""
+        return Later(ticket, self._wide, self.leave)
 
-    def leave(self, request_id: str, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
-        """End a request, whether it ran, failed or gave up waiting; the true counts of tokens, if they are known."""
+    def read(self, name: str) -> None:
+        """The engine has read a sequence's prompt."""
+        self._let_in(self._admission.read(name, time.monotonic()))
+
+    def generated(self, name: str, output_tokens: int) -> None:
+        """A sequence has so many tokens."""
+        self._admission.generated(name, output_tokens)
+
+    def leave(self, name: str, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
+        """End a sequence, whether it ran, failed or gave up waiting; the true counts of tokens, if they are known."""
         now = time.monotonic()
-        self._let_in(self._admission.leave(request_id, now, prompt_tokens=prompt_tokens, output_tokens=output_tokens))
+        self._let_in(self._admission.leave(name, now, prompt_tokens=prompt_tokens, output_tokens=output_tokens))
 
     def staged(self, version_id: int) -> None:
         """The version can be copied into a slot, or has one."""
@@ -87,6 +100,9 @@ class AdmissionQueue:
         for request_id in self._versions.get(version_id, ()):
             if not (turn := self._turns[request_id]).done():
                 turn.set_exception(error)
+        for later in self._wide.values():
+            if later.ticket.version_id == version_id:
+                later.fail(error)
 
     def pin(self, version_id: int) -> None:
         """Keep nobody of the version waiting, as long as a request of it holds its slot."""
@@ -105,6 +121,8 @@ class AdmissionQueue:
         for turn in self._turns.values():
             if not turn.done():
                 turn.set_exception(_restarting())
+        for later in self._wide.values():
+            later.fail(_restarting())
 
     @property
     def waiting(self) -> int:
@@ -126,10 +144,65 @@ class AdmissionQueue:
                     del self._versions[ticket.version_id]
 
     def _let_in(self, admitted: Iterable[str]) -> None:
-        for request_id in admitted:
+        for name in admitted:
             # A request admitted as it is being cancelled has no turn to take: its own `leave` follows.
-            if (turn := self._turns.get(request_id)) and not turn.done():
+            if (turn := self._turns.get(name)) and not turn.done():
                 turn.set_result(None)
+            if later := self._wide.get(name):
+                later.admit()
+
+
+class Later:
+    """The turns of a request's sequences behind the first: an asynchronous iterator over their numbers.
+
+    Each of them is ended with :meth:`AdmissionQueue.leave`; :meth:`close` ends those that nobody has seen.
+
+    Args:
+        waiting: requests of several sequences by the name of the one that waits.
+    """
+
+    def __init__(self, ticket: Ticket, waiting: "dict[str, Later]", leave: Callable[[str], None]) -> None:
+        self.ticket = ticket
+        self._waiting, self._leave = waiting, leave
+        self._admitted: asyncio.Queue[int | BaseException] = asyncio.Queue()
+        self._next = 0
+        waiting[ticket.name(0)] = self
+
+    def admit(self) -> None:
+        """The one that waited may run, and the next one waits."""
+        del self._waiting[self.ticket.name(self._next)]
+        if self._next:
+            self._admitted.put_nowait(self._next)
+        self._next += 1
+        if self._next < self.ticket.sequences:
+            self._waiting[self.ticket.name(self._next)] = self
+
+    def fail(self, error: BaseException) -> None:
+        """The one that waits has no turn to wait for."""
+        self._admitted.put_nowait(error)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> int:
+        """Raises:
+        BaseException: of :meth:`fail`.
+        """
+        if self._next >= self.ticket.sequences and self._admitted.empty():
+            raise StopAsyncIteration
+        found = await self._admitted.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def close(self) -> None:
+        """End the one that waits, and with it all behind it, and those that were admitted since the last one."""
+        name = self.ticket.name(self._next)
+        if self._waiting.pop(name, None):
+            self._leave(name)
+        while not self._admitted.empty():
+            if isinstance(found := self._admitted.get_nowait(), int):
+                self._leave(self.ticket.name(found))
 
 
 @asynccontextmanager

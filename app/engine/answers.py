@@ -66,8 +66,13 @@ class Events:
 
 def prompt_count(body: dict[str, Any]) -> int:
     """How many prompts a completions body has: one text, one list of token ids, or a list of either."""
+    return len(body["prompt"]) if has_many_prompts(body) else 1
+
+
+def has_many_prompts(body: dict[str, Any]) -> bool:
+    """Whether its prompt is a list of prompts."""
     prompt = body.get("prompt")
-    return len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
+    return isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
 
 
 def token_counts(body: dict[str, Any]) -> list[int] | None:

@@ -8,13 +8,13 @@ from typing import Self
 from app.engine.answers import Events
 from app.engine.base import Endpoint, EngineRequest
 from app.engine.life import EngineLife
-from app.engine.loading import LoadedLease
 from app.engine.outputs import Usage
+from app.engine.sequences import Sequences
 from app.observability.tracing import Attributes, Trace
 
 
 class Held:
-    """The lease of a request that is in the engine.
+    """The leases of a request that is in the engine.
 
     Args:
         used: takes the seconds of a slot that were the request's, and says what else it used.
@@ -24,11 +24,11 @@ class Held:
         self,
         life: EngineLife,
         request: EngineRequest,
-        lease: LoadedLease,
+        sequences: Sequences,
         used: Callable[[float], Usage],
         trace: Trace | None = None,
     ) -> None:
-        self._life, self._request, self._lease, self._used = life, request, lease, used
+        self._life, self._request, self._sequences, self._used = life, request, sequences, used
         self._began = time.monotonic()
         adapter = request.adapter
         self._end_of_slot = life.slot_time.begin(request.tenant, adapter.version_id) if adapter else None
@@ -43,7 +43,7 @@ class Held:
         usage = self._used(self._end_of_slot() if self._end_of_slot else 0.0)
         if self._stage:
             self._stage.end(_told(usage, self._began))
-        self._lease.release(prompt_tokens=usage.prompt_tokens, output_tokens=usage.output_tokens)
+        self._sequences.release(usage)
 
     async def abort(self, events: Events | None = None) -> None:
         """Abort what still runs, and only then give the slot away: the engine must never see one adapter too many."""

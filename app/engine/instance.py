@@ -30,6 +30,7 @@ from app.engine import answers, translation
 from app.engine.base import Endpoint, EngineRequest, MostTokens
 from app.engine.construction import construct
 from app.engine.forking import end_engines
+from app.engine.gate import SequenceGate
 from app.engine.outputs import OutputLog
 from app.engine.priorities import priority
 from app.engine.rendering import NoRoomForAnswer, Rendered, RenderedOnce
@@ -62,6 +63,8 @@ class EngineInstance:
         self.dead = asyncio.Event()
         self._llm, self._log = llm, log
         log.watch(llm.output_processor)
+        #: Lets the sequences of a request into the engine one by one, where that is asked for.
+        self.gate = SequenceGate(llm.engine_core)
         self._models = state.openai_serving_models
         self._base_name = base_name
         self._endpoints: dict[Endpoint, tuple[type[BaseModel], Callable[[Any], Awaitable[Any]], str]] = {
@@ -207,14 +210,25 @@ class EngineInstance:
         """Abort whatever of the request still runs, and count what it had made; what has ended is no error."""
         if self.dead.is_set():
             return
-        prefix = f"{self._endpoints[request.endpoint][2]}-{request.request_id}"
-        many = answers.prompt_count(request.body)
-        ids = [prefix] if request.endpoint is Endpoint.CHAT else [f"{prefix}-{index}" for index in range(many)]
         with contextlib.suppress(EngineDeadError):
-            await self._llm.abort(ids)
+            await self._llm.abort(self._ids(request))
         sequences = [] if request.body.get("stream") else self._log.unended(request.request_id)
         if sequences:
             self._log.add(request.request_id, await self._untold(sequences))
+
+    def fail(self, request: EngineRequest, error: Exception) -> None:
+        """End whatever of the request still runs with an error."""
+        processor = self._llm.output_processor
+        for external_id in self._ids(request):
+            for name in processor.external_req_ids.get(external_id, ()):
+                processor.request_states[name].queue.put(error)
+
+    def _ids(self, request: EngineRequest) -> list[str]:
+        """vLLM's ids of the request's prompts."""
+        prefix = f"{self._endpoints[request.endpoint][2]}-{request.request_id}"
+        if request.endpoint is Endpoint.CHAT:
+            return [prefix]
+        return [f"{prefix}-{index}" for index in range(answers.prompt_count(request.body))]
 
     async def _untold(self, sequences: list[str]) -> int:
         """Tokens of sequences that were aborted, of which the engine had not told yet."""

@@ -5,13 +5,14 @@ import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from adapters.residency import Admission, Residency
-from app.engine.admission import AdmissionQueue, before_deadline
+from app.engine.admission import AdmissionQueue, Later, before_deadline
 from app.engine.base import EngineEvent, Listener
 from app.engine.host_tier import HostTier
 from app.engine.overview import LoadPhases
@@ -28,10 +29,10 @@ _DISPLACE_POLL_S = 0.02
 
 
 class LoadedLease:
-    """The right of one request to run, with its version in a slot.
+    """The right of one sequence to run, with its version in a slot.
 
     Attributes:
-        phases: what the request waited for; None if its version had a slot when it came, or it needs none.
+        phases: what its request waited for; None if its version had a slot when it came, or it needs none.
     """
 
     def __init__(self, release: Callable[[int | None, int | None], None], phases: LoadPhases | None = None) -> None:
@@ -84,13 +85,32 @@ class AdapterLoader:
         self._numbers = itertools.count(1)
 
     async def enter(self, ticket: Ticket) -> LoadedLease:
-        """Return once a request for the base model may run.
+        """Return once a request for the base model may run, with its first sequence.
 
         Raises:
             QueueFull, Busy, EngineUnavailable
         """
         await self._enter(ticket)
-        return LoadedLease(lambda prompt, output: self._leave(ticket, prompt, output))
+        return self._lease(ticket, ticket.request_id)
+
+    async def later(self, turns: Later, key: VersionKey | None) -> AsyncGenerator[tuple[int, LoadedLease]]:
+        """The sequences of a request behind its first, each once it may run and its version has a slot.
+
+        Raises: as :meth:`lease`, but for QueueFull and Busy.
+        """
+        ticket = replace(turns.ticket, deadline=None)
+        if key:
+            self.host.hold(key, ticket.tenant)
+        try:
+            async for sequence in turns:
+                name, now = ticket.name(sequence), time.monotonic()
+                if key:
+                    await self._placed(ticket, name, key, now, now)
+                yield sequence, self._lease(ticket, name)
+        finally:
+            turns.close()
+            if key:
+                self.host.let_go(key.version_id)
 
     async def lease(self, ticket: Ticket, key: VersionKey) -> LoadedLease:
         """Return once the request may run and its version has a slot.
@@ -112,11 +132,11 @@ class AdapterLoader:
         try:
             await self._enter(ticket)
             turn = time.monotonic()
-            await self._placed(ticket, key, came, turn)
+            await self._placed(ticket, ticket.request_id, key, came, turn)
             phases = self._phases(key, came, turn) if cold else None
         finally:
             self.host.let_go(key.version_id)
-        return LoadedLease(lambda prompt, output: self._release(ticket, prompt, output), phases)
+        return self._lease(ticket, ticket.request_id, phases)
 
     async def load(self, key: VersionKey) -> None:
         """Load a version into a slot; it stays until its place is needed.
@@ -132,7 +152,7 @@ class AdapterLoader:
 
     def ticket(self, purpose: str, key: VersionKey) -> Ticket:
         """The server's own request for a version, which takes no place in the batch."""
-        return Ticket(f"{purpose} {next(self._numbers)}", "", 1.0, key.version_id, 0, 0, sequences=0)
+        return Ticket(f"{purpose} {next(self._numbers)}", "", 1.0, key.version_id, (), 0, sequences=0)
 
     def keep_slot(self, version_id: int) -> None:
         """Let every request of a leased version in at once, until :meth:`share_slot`."""
@@ -195,16 +215,16 @@ class AdapterLoader:
             self._queue.leave(ticket.request_id)
             raise
 
-    async def _placed(self, ticket: Ticket, key: VersionKey, came: float, turn: float) -> None:
-        """Give a request that has its turn a slot with its version."""
+    async def _placed(self, ticket: Ticket, name: str, key: VersionKey, came: float, turn: float) -> None:
+        """Give a sequence that has its turn a slot with its version."""
         try:
             await self._ensure_placed(ticket, key, came, turn)
         except BaseException:
             # A copy goes on without whoever began it, and has that slot until it ends.
             if load := self._loads.get(key.version_id):
-                load.add_done_callback(lambda _: self._leave(ticket, 0, 0))
+                load.add_done_callback(lambda _: self._leave(name, 0, 0))
             else:
-                self._leave(ticket, 0, 0)
+                self._leave(name, 0, 0)
             raise
 
     async def _ensure_placed(self, ticket: Ticket, key: VersionKey, came: float, turn: float) -> None:
@@ -274,13 +294,16 @@ class AdapterLoader:
         staged = max(fetched, arrival.staged) if arrival else came
         return LoadPhases(fetched - came, staged - fetched, max(0.0, turn - staged), time.monotonic() - turn)
 
-    def _release(self, ticket: Ticket, prompt_tokens: int | None, output_tokens: int | None) -> None:
-        if ticket.version_id is not None:
-            self._give_back_slot(ticket.version_id)
-        self._leave(ticket, prompt_tokens, output_tokens)
+    def _lease(self, ticket: Ticket, name: str, phases: LoadPhases | None = None) -> LoadedLease:
+        def release(prompt_tokens: int | None, output_tokens: int | None) -> None:
+            if ticket.version_id is not None:
+                self._give_back_slot(ticket.version_id)
+            self._leave(name, prompt_tokens, output_tokens)
 
-    def _leave(self, ticket: Ticket, prompt_tokens: int | None, output_tokens: int | None) -> None:
-        self._queue.leave(ticket.request_id, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+        return LoadedLease(release, phases)
+
+    def _leave(self, name: str, prompt_tokens: int | None, output_tokens: int | None) -> None:
+        self._queue.leave(name, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
 
     def _give_back_slot(self, version_id: int) -> None:
         if self.slots.release(version_id, now=time.monotonic()) and not self._closed:

@@ -7,6 +7,7 @@ keeps what the KV cache has of it, until those in the steps need its room. Else 
 the cache is full: its blocks are given back, and are mostly still there when it goes on; what is not is computed anew.
 """
 
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -18,18 +19,20 @@ from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
-#: So many seconds after it first left the steps a request goes before all others, the earliest of those first.
+#: So many seconds after it first left the steps a request goes before all others but a tenant's first, the earliest of
+#: those that do first.
 MOST_ASIDE_S = 2.0
 #: Counters are tokens over a weight, which may be hundreds; vLLM's priorities are whole numbers.
 _STEPS = 1024
 _FIRST = -(2**62)
+_HURRIED = _FIRST + 1
 #: Of those that wait; others wait for a grammar, and take no place.
 _READY = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 
 def priority(tag: float) -> int:
-    """vLLM's priority of a request whose tenant had this counter when it was admitted."""
-    return int(min(max(_STEPS * tag, _FIRST + 1), -_FIRST))
+    """vLLM's priority of a sequence with this tag: its tenant's counter when it was admitted, or -inf of a first."""
+    return int(min(max(_STEPS * tag, _HURRIED + 1), -_FIRST)) if tag > -inf else _FIRST
 
 
 class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
@@ -76,11 +79,11 @@ class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         for name, left_at in list(self._left_at.items()):
             if (request := self.requests.get(name)) is None:
                 del self._left_at[name]
-            elif now - left_at >= MOST_ASIDE_S and request.priority != _FIRST:
+            elif now - left_at >= MOST_ASIDE_S and request.priority > _HURRIED:
                 preempted = request.status == RequestStatus.PREEMPTED
                 if preempted:
                     self.waiting.remove_request(request)
-                request.priority = _FIRST
+                request.priority = _HURRIED
                 if preempted:
                     self.waiting.add_request(request)
 

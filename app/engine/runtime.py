@@ -3,13 +3,12 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
-from app.engine.answers import Events, prompt_count, sequence_count
+from app.engine.answers import Events
 from app.engine.arguments import engine_arguments
 from app.engine.base import (
     Answer,
@@ -28,6 +27,7 @@ from app.engine.loading import LoadedLease
 from app.engine.outputs import OutputLog, Usage
 from app.engine.overview import EngineOverview, EngineState, LoadPhases
 from app.engine.pinning import Standing
+from app.engine.sequences import Sequences
 from app.engine.supervision import Supervisor
 from app.engine.tickets import ticket
 from app.engine.view import overview
@@ -170,9 +170,8 @@ class VllmEngine:
         wanted, came = ticket(request), time.monotonic()
         if request.adapter:
             self._forget_namesake(life, request.adapter)
-            lease = await life.loader.lease(wanted, request.adapter)
-        else:
-            lease = await life.loader.enter(wanted)
+        sequences = Sequences(request, wanted, instance=life.instance, loader=life.loader, queue=life.queue)
+        lease = await sequences.begin()
         for listener in self._wait_listeners:
             listener(time.monotonic() - came)
         trace = recorded()
@@ -180,10 +179,10 @@ class VllmEngine:
             _remember(self._loads, request.request_id, lease.phases)
             if trace:
                 trace.load(came, lease.phases)
-        held = Held(life, request, lease, lambda slot_s: self._used(request, lease, came, slot_s), trace)
-        self._log.when_read(request.request_id, prompt_count(request.body), partial(life.queue.read, wanted.request_id))
+        held = Held(life, request, sequences, lambda slot_s: self._used(request, lease, came, slot_s), trace)
         # A client that reads slowly holds no slot.
-        self._log.when_ended(request.request_id, sequence_count(request.body), held.release)
+        sequences.all_ended = held.release
+        self._log.follow(request.request_id, sequences)
         try:
             answer = await life.instance.answer(request, tag=life.queue.tag(request.request_id))
         except BaseException:

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from app.engine.answers import prompt_count
+from app.engine.answers import has_many_prompts, prompt_count
 from app.engine.base import EngineRequest
 from app.scheduling.ticket import Ticket
 
@@ -25,23 +25,26 @@ def ticket(request: EngineRequest) -> Ticket:
         tenant=request.tenant,
         weight=request.weight,
         version_id=request.adapter.version_id if request.adapter else None,
-        prompt_tokens=_prompt_tokens(request),
-        output_tokens=sequences * int(output_tokens),
+        prompts=_prompts(request),
+        output_tokens=int(output_tokens),
         sequences=sequences,
         deadline=deadline,
     )
 
 
-def _prompt_tokens(request: EngineRequest) -> int:
+def _prompts(request: EngineRequest) -> tuple[int, ...]:
+    """Tokens of each prompt."""
     if request.rendered is not None:
-        return sum(request.rendered.counts)
+        return tuple(request.rendered.counts)
     if request.prompt is not None:
-        return _tokens(request.prompt)
+        return (_tokens(request.prompt),)
+    if prompt := request.body.get("prompt"):
+        return tuple(map(_tokens, prompt)) if has_many_prompts(request.body) else (_tokens(prompt),)
     messages: list[dict[str, Any]] = request.body.get("messages", [])
     # What a template makes of tools may be longer than all that is said.
     told = [request.body.get("tools"), *(message.get("tool_calls") for message in messages)]
     contents = [message.get("content") for message in messages]
-    return _tokens(request.body.get("prompt") or contents) + _bytes(told) // _BYTES_PER_TOKEN
+    return (_tokens(contents) + _bytes(told) // _BYTES_PER_TOKEN,)
 
 
 def _tokens(prompt: Any) -> int:

@@ -1,4 +1,4 @@
-"""Admission before the engine: which request enters next. State in, decision out; no clock, no asyncio, no I/O."""
+"""Admission before the engine: which sequence enters next. State in, decision out; no clock, no asyncio, no I/O."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from math import inf
 from app.scheduling import snapshot
 from app.scheduling.counters import CREDIT_S, Counters
 from app.scheduling.estimates import Forecast, Rate
-from app.scheduling.queues import BASE, DRAINING, OPEN, READY, Place, Request
+from app.scheduling.queues import BASE, DRAINING, OPEN, READY, Place, Request, Tenant, Version
 from app.scheduling.slots import Slots
 from app.scheduling.snapshot import QueueSnapshot
 from app.scheduling.ticket import Bounds, Refused, Ticket
@@ -16,14 +16,18 @@ from app.scheduling.window import Window
 
 
 class Admission:
-    """Decides who runs. Every request is entered once and left once, whether it ran, failed or gave up waiting.
+    """Decides who runs, one sequence at a time. Every request is entered once.
 
-    - The sequences in flight fill the window and never exceed it; a request with more of them runs alone. The next
-      request waits until it fits, and those behind it wait with it. What the engine has not read of prompts is bounded
-      in the same way, of all and of each tenant (:mod:`app.scheduling.unread`).
-    - Where the window is full, a request goes in all the same if it goes before some of those who run by more than
-      their output (:mod:`app.scheduling.window`): the engine sets these aside until places are free, and their
-      versions keep their slots. So not while a version finds no slot free.
+    A request of several sequences takes part with one of them: when that is admitted, the next one begins to wait,
+    behind all that its tenant has waiting by then. Each is named by :meth:`Ticket.name`, is charged by itself, and is
+    left once, whether it ran, failed or gave up waiting. "Request" means one of them from here on.
+
+    - The sequences in flight fill the window. What the engine has not read of prompts is bounded too, of all and of
+      each tenant (:mod:`app.scheduling.unread`); who finds no room waits, and those behind it wait with it.
+    - Where the window is full, the next request goes in all the same if its tenant has none in flight: the engine sets
+      one of another tenant's aside until places are free (:mod:`app.scheduling.window`).
+    - So it does if it goes before some of those who run by more than their output. Those that are set aside keep the
+      slots of their versions: not while a version finds no slot free.
     - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.counters`), and of it the request that
       came first, among those whose version holds a slot or needs none; or, if a slot is free and the first needs it,
       that of the version for which most wait (:mod:`app.scheduling.crowds`).
@@ -71,20 +75,20 @@ class Admission:
 
     @property
     def running(self) -> int:
-        """Requests that run."""
+        """Sequences that run."""
         return self._running
 
     @property
     def waiting(self) -> int:
-        """Requests that wait."""
+        """Requests that wait, with a first sequence or a later one."""
         return len(self._requests) - self._running
 
-    def tag(self, request_id: str) -> float:
-        """Of a request that runs: while more of them do than the window has places, those with the least have them."""
-        return self._requests[request_id].tag if request_id in self._requests else 0.0
+    def tag(self, name: str) -> float:
+        """Of a sequence that runs: while more of them do than the window has places, those with the least have them."""
+        return self._requests[name].tag if name in self._requests else 0.0
 
     def enter(self, ticket: Ticket, now: float) -> tuple[str, ...]:
-        """Ask to run. Returns the ids of requests that may run now, of this one or of others.
+        """Ask to run. Returns the names of sequences that may run now, of this request or of others.
 
         Raises:
             Refused: and nothing has changed.
@@ -99,16 +103,12 @@ class Admission:
         place = self._slots.place(version_id)
         if ticket.tenant and not self._runs_at_once(ticket, place):
             self._refuse(ticket, place, now)
-        tenant, version = self._counters.tenant(ticket), self._slots.version(version_id)
-        request = Request(ticket, next(self._numbers), now, tenant, version)
-        self._requests[ticket.request_id] = request
-        self._counters.queue(ticket, tenant)
-        self._slots.join(request, now)
+        self._wait_for_turn(ticket, 0, self._counters.tenant(ticket), self._slots.version(version_id), now)
         return self._advance(now)
 
-    def read(self, request_id: str, now: float) -> tuple[str, ...]:
-        """The engine has read a request's prompts, known or not; returns the ids of requests that may run now."""
-        request = self._requests.get(request_id)
+    def read(self, name: str, now: float) -> tuple[str, ...]:
+        """The engine has read a sequence's prompt, known or not; returns the names of those that may run now."""
+        request = self._requests.get(name)
         if request:
             self._unread.remove(request)
         if request is None or not self.waiting:
@@ -117,28 +117,34 @@ class Admission:
         self._slots.pass_time(now)
         return self._advance(now)
 
-    def leave(
-        self, request_id: str, now: float, *, prompt_tokens: int | None = None, output_tokens: int | None = None
-    ) -> tuple[str, ...]:
-        """End a request, running or waiting, and return the ids of those that may run now.
+    def generated(self, name: str, output_tokens: int) -> None:
+        """A sequence has generated so much; it is charged for more if that is more than was expected."""
+        if (request := self._requests.get(name)) and request.running:
+            request.version.service += self._counters.charge_more(request, output_tokens)
 
-        True token counts settle what was estimated; without them the estimate stays. Unknown ids change nothing.
+    def leave(
+        self, name: str, now: float, *, prompt_tokens: int | None = None, output_tokens: int | None = None
+    ) -> tuple[str, ...]:
+        """End a sequence, running or waiting, and return the names of those that may run now.
+
+        True token counts settle what was estimated; without them the estimate stays. Unknown names change nothing. Of
+        a request whose waiting sequence has ended no other one follows.
         """
-        request = self._requests.pop(request_id, None)
+        request = self._requests.pop(name, None)
         if request is None:
             return ()
         self._tick(now)
         if request.running:
             self._end(request, now, prompt_tokens, output_tokens)
         else:
-            self._counters.queue(request.ticket, request.tenant, -1)
+            self._counters.queue(request, -1)
         self._slots.leave(request, now)
         self._counters.forget(request.tenant)
         self._slots.pass_time(now)
         return self._advance(now)
 
     def staged(self, version_id: int, now: float) -> tuple[str, ...]:
-        """The version can be copied into a slot from now on; returns the ids of requests that may run now."""
+        """The version can be copied into a slot from now on; returns the names of sequences that may run now."""
         self._tick(now)
         self._slots.stage(version_id, now)
         self._slots.pass_time(now)
@@ -149,7 +155,7 @@ class Admission:
         self._slots.unstage(version_id)
 
     def pin(self, version_id: int, now: float) -> tuple[str, ...]:
-        """Let a version keep its slot and everybody join it; returns the ids of requests that may run now.
+        """Let a version keep its slot and everybody join it; returns the names of sequences that may run now.
 
         Raises:
             ValueError: no request of it runs, so it has no slot to keep.
@@ -174,19 +180,19 @@ class Admission:
     def _runs_at_once(self, ticket: Ticket, place: Place) -> bool:
         if place is not OPEN and not (place is READY and self._slots.free):
             return False
-        tenant = self._counters.find(ticket.tenant)
-        if not self._unread.has_room(ticket.prompt_tokens) or (
-            tenant and place is OPEN and self._unread.fills_part(tenant, ticket.prompt_tokens)
+        tenant, prompt_tokens = self._counters.find(ticket.tenant), ticket.prompt_tokens(0)
+        if not self._unread.has_room(prompt_tokens) or (
+            tenant and place is OPEN and self._unread.fills_part(tenant, prompt_tokens)
         ):
             return False
-        if not ticket.sequences or not self._window.in_flight:
+        if not ticket.sequences:
             return True
-        if not self._fits(ticket):
+        if not self._fits(ticket, tenant):
             return False
-        # There is room, so whoever could go waits behind one that is too wide; only a smaller counter passes it.
+        # There is room for this one, so whoever could go waits for more room; only a smaller counter passes it.
         first = self._slots.pick(self._fills_part)
         if tenant and (tenant.open or (self._slots.free and tenant.ready)):
-            return False  # its own that came before is too wide, or kept back
+            return False  # its own that came before is kept back
         if first is None:
             return True
         return (self._counters.lifted(ticket.tenant), ticket.tenant) < (first.tenant.counter, first.tenant.name)
@@ -246,7 +252,7 @@ class Admission:
             known = len(admitted)
             while (request := self._next()) is not None:
                 self._admit(request, now)
-                admitted.append(request.ticket.request_id)
+                admitted.append(request.name)
             reopened = len(admitted) > known and self._slots.balance(now)
         self._forecast.changes_left -= 1
         if self._window.free > 0 and not self._counters.competitors:
@@ -258,16 +264,21 @@ class Admission:
     def _next(self) -> Request | None:
         if self._slots.weightless and (request := self._slots.next_weightless()) is not None:
             return request
-        if self._window.free <= 0 and self._room(self._slots.least_counter) <= 0:
+        is_full = self._window.free <= 0 and not self._window.firsts
+        if is_full and self._room(self._slots.least_counter) <= 0:
             return None
         request = self._slots.pick(self._fills_part)
-        if request is None or not self._unread.has_room(request.ticket.prompt_tokens):
+        if request is None or not self._unread.has_room(request.prompt_tokens):
             return None
-        return request if self._fits(request.ticket) or not self._window.in_flight else None
+        return request if self._fits(request.ticket, request.tenant) else None
 
-    def _fits(self, ticket: Ticket) -> bool:
-        places = ticket.sequences
-        return places <= self._window.free or places <= self._room(lambda: self._counters.lifted(ticket.tenant))
+    def _fits(self, ticket: Ticket, tenant: Tenant | None) -> bool:
+        if self._window.free > 0 or self._may_be_first(tenant):
+            return True
+        return self._room(lambda: self._counters.lifted(ticket.tenant)) > 0
+
+    def _may_be_first(self, tenant: Tenant | None) -> bool:
+        return self._window.firsts > 0 and not (tenant and tenant.running)
 
     def _room(self, counter: Callable[[], float]) -> int:
         """Places that a tenant with this counter may have; to look at counters takes time, and not always matters."""
@@ -276,15 +287,27 @@ class Admission:
         return self._window.room(counter())
 
     def _fills_part(self, request: Request) -> bool:
-        return self._unread.fills_part(request.tenant, request.ticket.prompt_tokens)
+        return self._unread.fills_part(request.tenant, request.prompt_tokens)
+
+    def _wait_for_turn(self, ticket: Ticket, sequence: int, tenant: Tenant, version: Version, now: float) -> None:
+        request = Request(ticket, sequence, next(self._numbers), now, tenant, version)
+        self._requests[request.name] = request
+        self._counters.queue(request)
+        self._slots.join(request, now)
 
     def _admit(self, request: Request, now: float) -> None:
+        ticket, tenant = request.ticket, request.tenant
         if request.version.place is READY:
             self._turns.add(1.0, now)
+        # Before its version lets this one in: a version that has let in all that wait for it may have to drain.
+        if request.sequence + 1 < ticket.sequences:
+            self._wait_for_turn(ticket, request.sequence + 1, tenant, request.version, now)
         self._slots.admit(request, now)
-        self._counters.queue(request.ticket, request.tenant, -1)
+        self._counters.queue(request, -1)
+        request.first = ticket.sequences > 0 and self._may_be_first(tenant)
         self._counters.charge(request)
-        self._window.take(request.bar, request.ticket.sequences)
+        if ticket.sequences:
+            self._window.take(request)
         request.version.service += request.cost
         self._running += 1
         self._unread.add(request)
@@ -294,5 +317,6 @@ class Admission:
         request.version.service += cost - request.cost
         self._running -= 1
         self._unread.remove(request)
-        self._window.give(request.bar, request.ticket.sequences)
+        if request.ticket.sequences:
+            self._window.give(request)
         self._served.add(cost, now)

@@ -75,7 +75,7 @@ def _ticket(scenario: Scenario, chance: random.Random, number: int) -> Ticket:
         tenant=f"tenant {chance.randrange(scenario.tenants)}",
         weight=1.0,
         version_id=chance.randint(1, scenario.versions) if scenario.versions else None,
-        prompt_tokens=chance.randint(8, 64),
+        prompts=(chance.randint(8, 64),),
         output_tokens=4096,
         deadline=1e12 if scenario.deadlines else None,
     )

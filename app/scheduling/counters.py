@@ -4,8 +4,8 @@ A tenant's counter grows by (prompt tokens + 2 x output tokens) / weight; the te
 first. As in the paper's variant with length prediction, a request is charged what it is expected to cost when it is
 admitted and settled when it ends. Three choices are ours:
 
-- The expected output is the tenant's moving average (of a tenant without one, everybody's) times the sequences,
-  bounded by the ticket: clients ask for 4,096 tokens and take 30.
+- Each sequence of a request is charged by itself. Its expected output is the tenant's moving average (of a tenant
+  without one, everybody's), bounded by the ticket: clients ask for 4,096 tokens and take 30.
 - Lifts use settled tokens only. An estimate in the floor could be raised by one tenant's huge ``max_tokens``, lift
   the others, and be refunded to that tenant alone.
 - A tenant is lifted whenever it begins to compete, not only when nothing of it runs: one endless stream would
@@ -125,16 +125,18 @@ class Counters:
         self._lift = self._mark if now - self._since < 2 * self._credit_s else floor
         self._mark, self._since, self.due = floor, now, now + self._credit_s
 
-    def queue(self, ticket: Ticket, tenant: Tenant, sign: int = 1) -> None:
-        """Count a ticket among those that wait; with sign -1, no longer."""
-        everybody, prompt, output = self._all, sign * ticket.prompt_tokens, sign * ticket.output_tokens
+    def queue(self, request: Request, sign: int = 1) -> None:
+        """Count a request's sequence among those that wait; with sign -1, no longer."""
+        tenant, everybody = request.tenant, self._all
+        prompt, output = sign * request.prompt_tokens, sign * request.ticket.output_tokens
+        sequences = sign if request.ticket.sequences else 0
         tenant.waiting += sign
         tenant.prompt_tokens += prompt
         tenant.output_tokens += output
-        tenant.sequences += sign * ticket.sequences
+        tenant.sequences += sequences
         everybody.prompt_tokens += prompt
         everybody.output_tokens += output
-        everybody.sequences += sign * ticket.sequences
+        everybody.sequences += sequences
 
     def show(self, line: Line, place: Place) -> None:
         """Show a line in a place, or its new oldest request in the same; one that is new or empty belongs in COLD."""
@@ -183,10 +185,10 @@ class Counters:
         lines.add(line.number, line)
 
     def charge(self, request: Request) -> None:
-        """Charge the expected cost of a request that is admitted, and note where that puts it among those that run."""
+        """Charge the expected cost of a sequence that is admitted, and note where that puts it among those that run."""
         ticket, tenant = request.ticket, request.tenant
-        expected = self._expected(tenant, ticket.output_tokens, ticket.sequences)
-        request.cost = cost_of(ticket.prompt_tokens, expected)
+        expected = self._expected(tenant, ticket.output_tokens, 1) if ticket.sequences else 0.0
+        request.cost = cost_of(request.prompt_tokens, expected)
         request.share = request.cost / ticket.weight
         request.tag = tenant.counter
         request.bar = tenant.counter - OUTPUT_WEIGHT * expected / ticket.weight
@@ -194,25 +196,42 @@ class Counters:
         self._grow(tenant, request.share)
         tenant.running += 1
 
+    def charge_more(self, request: Request, output_tokens: int) -> float:
+        """Charge twice what a sequence has generated, or all that it may, once that is more than was expected.
+
+        A tenant whose answers were short lately would else have long ones for the price of those.
+
+        Returns: what was charged, in weighted tokens.
+        """
+        charged = (request.cost - PROMPT_WEIGHT * request.prompt_tokens) / OUTPUT_WEIGHT
+        if output_tokens <= charged:
+            return 0.0
+        cost = OUTPUT_WEIGHT * (max(output_tokens, min(2 * output_tokens, request.ticket.output_tokens)) - charged)
+        share, tenant = cost / request.ticket.weight, request.tenant
+        request.cost += cost
+        request.share += share
+        tenant.outstanding += share
+        self._grow(tenant, share)
+        return cost
+
     def settle(self, request: Request, prompt_tokens: int | None, output_tokens: int | None) -> float:
-        """Replace the estimate of a request that ends by its true counts; None leaves that part of the estimate.
+        """Replace the estimate of a sequence that ends by its true counts; None leaves that part of the estimate.
 
         Returns: the true cost, in weighted tokens.
         """
         ticket, tenant = request.ticket, request.tenant
-        estimated = (request.cost - PROMPT_WEIGHT * ticket.prompt_tokens) / OUTPUT_WEIGHT
+        estimated = (request.cost - PROMPT_WEIGHT * request.prompt_tokens) / OUTPUT_WEIGHT
         cost = cost_of(
-            ticket.prompt_tokens if prompt_tokens is None else prompt_tokens,
+            request.prompt_tokens if prompt_tokens is None else prompt_tokens,
             estimated if output_tokens is None else output_tokens,
         )
         tenant.running -= 1
         tenant.outstanding = tenant.outstanding - request.share if tenant.running else 0.0
         self._grow(tenant, cost / ticket.weight - request.share)
         if output_tokens is not None and ticket.sequences:
-            newest = output_tokens / ticket.sequences
             own, common = tenant.average, self._average
-            tenant.average = newest if own is None else own + _NEWEST * (newest - own)
-            self._average = newest if common is None else common + _NEWEST * (newest - common)
+            tenant.average = output_tokens if own is None else own + _NEWEST * (output_tokens - own)
+            self._average = output_tokens if common is None else common + _NEWEST * (output_tokens - common)
         return cost
 
     def backlog(self, tenant: Tenant | None = None) -> float:

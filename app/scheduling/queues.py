@@ -58,7 +58,7 @@ class Waiting:
         else:
             if self._later is None:
                 self._later = OrderedDict()
-            self._later[request.ticket.request_id] = request
+            self._later[request.name] = request
         self.count += 1
 
     def remove(self, request: "Request") -> bool:
@@ -71,8 +71,8 @@ class Waiting:
         oldest = self.count > 0 and request is self.first
         if not oldest:
             if later is None:
-                raise KeyError(request.ticket.request_id)
-            del later[request.ticket.request_id]
+                raise KeyError(request.name)
+            del later[request.name]
         elif later:
             self.first = later.popitem(last=False)[1]
         else:
@@ -115,7 +115,7 @@ class Queue:
         if older is not None:
             older.newer = newer
         elif not self.count or request is not self.first:
-            raise KeyError(request.ticket.request_id)
+            raise KeyError(request.name)
         elif newer is not None:
             self.first = newer
         else:
@@ -137,7 +137,7 @@ class Tenant:
         counter: weighted tokens charged, over the weight at the time.
         outstanding: the part of ``counter`` that is an estimate, of requests that run.
         unread: tokens of prompts that were given to the engine and are not read.
-        prompt_tokens, output_tokens, sequences: sums over the tickets that wait.
+        prompt_tokens, output_tokens, sequences: sums over the sequences that wait.
         average: of the true output tokens per sequence lately, or None before the first.
         open, ready: its lines that are shown in these places, by the number of each line's oldest request.
         draining: how many are shown in DRAINING.
@@ -224,27 +224,34 @@ class Line(Waiting):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request that waits or runs.
+    """One sequence of a request that waits or runs; the next one enters as it is admitted.
 
     Attributes:
+        sequence: which of the ticket's; ``name`` is its id.
+        prompt_tokens: that it brings.
         number: of its entering among all events; later ones have greater numbers.
         arrived: when it entered; ``started``: when it was admitted.
         line: where it waits, if it takes places in the window.
         cost: weighted tokens that were charged for it when it was admitted.
         share: what that added to its tenant's counter.
+        first: it was its tenant's only one in flight when it was admitted, and goes before all that are not.
         tag: its tenant's counter when it was admitted; those with the smallest have the places.
-        bar: the tag less what was charged for the output; who has a smaller counter may have its places.
+        bar: the tag less what was charged for the output; who has a smaller counter may have its place.
         unread: tokens that its prompts count as while the engine has not read them.
         older, newer: those beside it in its version's queue.
     """
 
     ticket: Ticket
+    sequence: int
     number: int
     arrived: float
     tenant: Tenant
     version: Version
+    name: str = field(init=False)
+    prompt_tokens: int = field(init=False)
     line: Line = field(init=False)
     running: bool = False
+    first: bool = False
     started: float = 0.0
     cost: float = 0.0
     share: float = 0.0
@@ -253,3 +260,6 @@ class Request:
     unread: float = 0.0
     older: "Request | None" = None
     newer: "Request | None" = None
+
+    def __post_init__(self) -> None:
+        self.name, self.prompt_tokens = self.ticket.name(self.sequence), self.ticket.prompt_tokens(self.sequence)

@@ -67,7 +67,7 @@ class Slots:
             version.ahead = self._waiting()
         version.waiting.add(request)
         if not request.ticket.sequences:
-            self.weightless[request.ticket.request_id] = request
+            self.weightless[request.name] = request
         else:
             self._order.add(request)
         if version.waiting.count == 1:
@@ -95,7 +95,7 @@ class Slots:
         if request.ticket.sequences:
             self._order.remove(request)
         else:
-            del self.weightless[request.ticket.request_id]
+            del self.weightless[request.name]
         version = request.version
         if version.waiting.remove(request):
             self._track(version, now)

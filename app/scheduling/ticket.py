@@ -7,16 +7,16 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """One request that asks to enter the engine.
+    """One request that asks to enter the engine, sequence by sequence.
 
     Attributes:
         request_id: unique among those that wait or run.
         tenant: whose virtual counter pays for it; "" for the server's own work (pins, preloads, smoke checks).
         weight: the tenant's share against others', above 0.
         version_id: the version whose adapter it needs, or None for the base model.
-        prompt_tokens: tokens of all its prompts, exact or estimated.
-        output_tokens: tokens that it is expected to generate, all its sequences together.
-        sequences: places that it takes in the engine's batch; 0 for work that takes none.
+        prompts: tokens of each of its prompts, exact or estimated.
+        output_tokens: tokens that each of its sequences is expected to generate.
+        sequences: of all prompts together, as many of each; 0 for work that takes no place in the engine's batch.
         deadline: when its first token must be there, in the scheduler's seconds; None: whenever it comes.
     """
 
@@ -24,21 +24,36 @@ class Ticket:
     tenant: str
     weight: float
     version_id: int | None
-    prompt_tokens: int
+    prompts: tuple[int, ...]
     output_tokens: int
     sequences: int = 1
     deadline: float | None = None
+
+    def prompt_tokens(self, sequence: int) -> int:
+        """Tokens of a prompt that one sequence brings: all of them the first of each prompt, as the others share it."""
+        if not self.sequences:
+            return 0
+        prompt, choice = divmod(sequence, self.sequences // len(self.prompts))
+        return 0 if choice else self.prompts[prompt]
+
+    def name(self, sequence: int) -> str:
+        """The id of one of its sequences; that of the first is the request's."""
+        return f"{self.request_id}#{sequence}" if sequence else self.request_id
 
     def validate(self) -> None:
         """Check its numbers.
 
         Raises:
-            ValueError: the weight is not above 0, or a number is negative.
+            ValueError: the weight is not above 0, a number is negative, or prompts do not share the sequences evenly.
         """
         if not 0 < self.weight < inf:
             raise ValueError(f"weight: found {self.weight}, allowed above 0")
-        if self.prompt_tokens < 0 or self.output_tokens < 0 or self.sequences < 0:
+        if min(self.prompts, default=0) < 0 or self.output_tokens < 0 or self.sequences < 0:
             raise ValueError(f"tokens and sequences: found a negative number in {self}")
+        if self.sequences and (not self.prompts or self.sequences % len(self.prompts)):
+            raise ValueError(
+                f"sequences: found {self.sequences}, allowed as many of each prompt of {len(self.prompts)}"
+            )
         if self.version_id is not None and self.version_id < 0:
             raise ValueError(f"version_id: found {self.version_id}, allowed 0 or more")
 

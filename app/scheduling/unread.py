@@ -38,7 +38,7 @@ class Unread:
 
     def add(self, request: Request) -> None:
         """A request is admitted."""
-        tokens = request.unread = min(request.ticket.prompt_tokens, self._part)
+        tokens = request.unread = min(request.prompt_tokens, self._part)
         request.tenant.unread += tokens
         self._tokens += tokens
 

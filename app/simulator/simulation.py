@@ -133,7 +133,7 @@ class Simulation:
             tenant=str(arrival.tenant),
             weight=self._weight(arrival.tenant),
             version_id=job.version_id,
-            prompt_tokens=arrival.prompt_tokens,
+            prompts=(arrival.prompt_tokens,),
             # What clients say: the most that they would take.
             output_tokens=self.workload.lengths[1] - 1,
             deadline=arrival.at + arrival.deadline_s if arrival.deadline_s < math.inf else None,

@@ -141,7 +141,7 @@ class Desk:
         self, request_id: str, key: VersionKey, tenant: str = "one", deadline_s: float | None = None
     ) -> Any:
         deadline = None if deadline_s is None else time.monotonic() + deadline_s
-        return await self.loader.lease(Ticket(request_id, tenant, 1.0, key.version_id, 1, 1, deadline=deadline), key)
+        return await self.loader.lease(Ticket(request_id, tenant, 1.0, key.version_id, (1,), 1, deadline=deadline), key)
 
 
 @pytest.fixture

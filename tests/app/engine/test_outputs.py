@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.engine.outputs import OutputLog, own_id
+from app.engine.outputs import OutputLog, Place, SequenceUsage, own_id, place_of
 
 
 class Processor:
@@ -146,50 +146,88 @@ def test_outputs_of_a_request_that_was_given_up_leave_nothing() -> None:
     assert log.take("gone") is None
 
 
-async def test_prompts_are_read_once_each_has_a_token() -> None:
-    processor, log = Processor("cmpl-two-0", "cmpl-two-1", "chatcmpl-gone"), OutputLog()
-    # Two sequences of one prompt.
-    processor.request_states["cmpl-two-0-5e6f"] = processor.request_states["cmpl-two-0-1a2b"]
-    log.watch(processor)
-    told: list[str] = []
-    log.when_read("two", 2, lambda: told.append("two"))
-    log.when_read("gone", 1, lambda: told.append("gone"))
-    again = SimpleNamespace(**vars(output("", 0)) | {"request_id": "cmpl-two-0-5e6f"})
-    processor.process_outputs([output("cmpl-two-0", 0), again], 1.0)
-    await asyncio.sleep(0)
-    assert told == []
-    log.take("gone")
-    both = [output("cmpl-two-0", 0), output("cmpl-two-1", 0), output("chatcmpl-gone", 0)]
-    processor.process_outputs(both, 2.0)
-    assert told == [], "not within vLLM's own loop"
-    processor.process_outputs(both, 3.0)
-    await asyncio.sleep(0)
-    assert told == ["two"]
+class Heard:
+    """A follower that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+
+    def began(self, place: Place) -> None:
+        self.told.append(("began", place))
+
+    def grew(self, place: Place, output_tokens: int) -> None:
+        self.told.append(("grew", place, output_tokens))
+
+    def ended(self, sequence: SequenceUsage) -> None:
+        self.told.append(("ended", sequence.place, sequence.prompt_tokens, sequence.output_tokens))
+
+    async def all(self) -> list[tuple[object, ...]]:
+        await asyncio.sleep(0)
+        told, self.told = self.told, []
+        return told
 
 
-async def test_the_end_of_every_sequence_is_told_once_whoever_reads() -> None:
-    processor, log = Processor("cmpl-two-0", "cmpl-two-1", "chatcmpl-other"), OutputLog()
+def choices(processor: Processor, external_id: str, count: int) -> list[str]:
+    """Let a prompt have several choices, as vLLM names them; returns their names."""
+    state = processor.request_states.pop(f"{external_id}-1a2b")
+    names = [f"{number}_{external_id}-1a2b" for number in range(count)]
+    processor.request_states |= dict.fromkeys(names, state)
+    return names
+
+
+def step(*names: str, tokens: int = 1) -> list[SimpleNamespace]:
+    return [SimpleNamespace(**vars(output("", 0, tokens)) | {"request_id": name}) for name in names]
+
+
+async def test_a_follower_is_told_of_the_first_token_and_the_end_of_every_sequence_once() -> None:
+    processor, log, heard = Processor("cmpl-two-0", "cmpl-two-1", "chatcmpl-other"), OutputLog(), Heard()
+    first, second = choices(processor, "cmpl-two-1", 2)
     log.watch(processor)
-    told: list[str] = []
-    log.when_ended("two", 2, lambda: told.append("two"))
-    log.when_ended("other", 1, lambda: told.append("other"))
-    steps = [output("cmpl-two-0", 0), output("cmpl-two-1", 0), output("chatcmpl-other", 0)]
-    processor.process_outputs(steps, 1.0)
-    processor.ending = {"cmpl-two-0-1a2b"}
-    processor.process_outputs(steps, 2.0)
-    await asyncio.sleep(0)
-    assert told == []
-    processor.ending = {"cmpl-two-1-1a2b"}
-    processor.process_outputs(steps, 3.0)
-    assert told == [], "not within vLLM's own loop"
-    await asyncio.sleep(0)
-    assert told == ["two"]
+    log.follow("two", heard)
+    processor.process_outputs(step(first, "cmpl-two-0-1a2b", "chatcmpl-other-1a2b"), 1.0)
+    assert heard.told == [], "not within vLLM's own loop"
+    assert await heard.all() == [("began", (1, 0)), ("began", (0, 0))]
+    processor.ending = {first}
+    processor.process_outputs(step(second, first, tokens=2), 2.0)
+    assert await heard.all() == [("began", (1, 1)), ("ended", (1, 0), 5, 3)]
+    processor.ending = {second, "cmpl-two-0-1a2b"}
+    processor.process_outputs(step(second, "cmpl-two-0-1a2b"), 3.0)
+    assert await heard.all() == [("ended", (1, 1), 0, 3), ("ended", (0, 0), 5, 2)]
     usage = log.take("two")
     assert usage is not None
-    assert usage.output_tokens == 5
-    # Whose usage is taken has ended otherwise.
-    log.take("other")
-    processor.ending = {"chatcmpl-other-1a2b"}
-    processor.process_outputs(steps, 4.0)
-    await asyncio.sleep(0)
-    assert told == ["two"]
+    assert (usage.prompt_tokens, usage.output_tokens) == (10, 8)
+
+
+async def test_a_follower_is_told_of_tokens_whenever_they_have_doubled() -> None:
+    processor, log, heard = Processor("chatcmpl-long"), OutputLog(), Heard()
+    log.watch(processor)
+    log.follow("long", heard)
+    told = []
+    for _ in range(70):
+        processor.process_outputs(step("chatcmpl-long-1a2b"), 1.0)
+        told += await heard.all()
+    assert told == [("began", (0, 0)), *(("grew", (0, 0), tokens) for tokens in (16, 32, 64))]
+
+
+async def test_whose_usage_is_taken_is_followed_no_more() -> None:
+    processor, log, heard = Processor("chatcmpl-gone"), OutputLog(), Heard()
+    log.watch(processor)
+    log.follow("gone", heard)
+    log.take("gone")
+    processor.ending = {"chatcmpl-gone-1a2b"}
+    processor.process_outputs(step("chatcmpl-gone-1a2b"), 1.0)
+    assert await heard.all() == []
+
+
+@pytest.mark.parametrize(
+    ("external", "name", "place"),
+    [
+        ("cmpl-r-0", "cmpl-r-0-1a2b", (0, 0)),
+        ("cmpl-r_7-12", "cmpl-r_7-12-1a2b", (12, 0)),
+        ("cmpl-r-12", "3_cmpl-r-12-1a2b", (12, 3)),
+        ("chatcmpl-7_r-5", "chatcmpl-7_r-5-1a2b", (0, 0)),
+        ("chatcmpl-r", "10_chatcmpl-r-1a2b", (0, 10)),
+    ],
+)
+def test_which_sequence_it_is_is_found_in_vllms_names(external: str, name: str, place: Place) -> None:
+    assert place_of(external, name) == place

@@ -25,42 +25,47 @@ def request(body: dict[str, Any], **fields: Any) -> EngineRequest:
 
 
 @pytest.mark.parametrize(
-    ("body", "prompt_tokens", "output_tokens", "sequences"),
+    ("body", "prompts", "output_tokens", "sequences"),
     [
-        ({"prompt": [5] * 30, "max_tokens": 9}, 30, 9, 1),
-        ({"prompt": [[5] * 30, [6] * 3], "max_tokens": 9, "n": 2}, 33, 36, 4),
-        ({"prompt": "four letters a token", "max_tokens": 0}, 6, 0, 1),
-        ({"prompt": ["", "abcd"], "max_tokens": 1}, 3, 2, 2),
-        ({"messages": [{"role": "user", "content": "abcdefgh"}], "max_completion_tokens": 3}, 3, 3, 1),
-        ({"prompt": "\u6c49" * 8 + "\U0001f34b\ud800", "max_tokens": 1}, 8, 1, 1),
-        ({"messages": [{"role": "user", "content": "x"}], "tools": [{"function": {"name": "f" * 388}}]}, 101, 256, 1),
-        ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "y" * 76}}]}]}, 22, 256, 1),
-        ({"messages": [{"content": [{"type": "text", "text": "abcdefgh"}]}, {"role": "assistant"}]}, 3, 256, 1),
+        ({"prompt": [5] * 30, "max_tokens": 9}, (30,), 9, 1),
+        ({"prompt": [[5] * 30, [6] * 3], "max_tokens": 9, "n": 2}, (30, 3), 9, 4),
+        ({"prompt": "four letters a token", "max_tokens": 0}, (6,), 0, 1),
+        ({"prompt": ["", "abcd"], "max_tokens": 1}, (1, 2), 1, 2),
+        ({"messages": [{"role": "user", "content": "abcdefgh"}], "max_completion_tokens": 3}, (3,), 3, 1),
+        ({"prompt": "\u6c49" * 8 + "\U0001f34b\ud800", "max_tokens": 1}, (8,), 1, 1),
+        (
+            {"messages": [{"role": "user", "content": "x"}], "tools": [{"function": {"name": "f" * 388}}]},
+            (101,),
+            256,
+            1,
+        ),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "y" * 76}}]}]}, (22,), 256, 1),
+        ({"messages": [{"content": [{"type": "text", "text": "abcdefgh"}]}, {"role": "assistant"}]}, (3,), 256, 1),
     ],
 )
 def test_tokens_are_counted_or_guessed(
-    body: dict[str, Any], prompt_tokens: int, output_tokens: int, sequences: int
+    body: dict[str, Any], prompts: tuple[int, ...], output_tokens: int, sequences: int
 ) -> None:
     made = ticket(request(body))
-    assert (made.prompt_tokens, made.output_tokens, made.sequences) == (prompt_tokens, output_tokens, sequences)
+    assert (made.prompts, made.output_tokens, made.sequences) == (prompts, output_tokens, sequences)
     assert (made.version_id, made.deadline) == (None, None)
 
 
 def test_a_rendered_prompt_is_what_counts() -> None:
     made = ticket(request({"messages": [{"role": "user", "content": "x"}]}, prompt="y" * 400))
-    assert made.prompt_tokens == 101
+    assert made.prompts == (101,)
 
 
 def test_what_was_counted_for_limits_is_not_guessed() -> None:
     rendered = Rendered(Body(), [{"prompt_token_ids": [1] * 30}, {"prompt_token_ids": [1] * 3}])
-    assert ticket(request({"prompt": ["a", "b"]}, rendered=rendered)).prompt_tokens == 33
+    assert ticket(request({"prompt": ["a", "b"]}, rendered=rendered)).prompts == (30, 3)
 
 
 def test_nothing_is_too_deep_to_be_counted() -> None:
     tools: list[Any] = []
     for _ in range(100_000):
         tools = [tools]
-    assert ticket(request({"messages": [], "tools": tools})).prompt_tokens == 0
+    assert ticket(request({"messages": [], "tools": tools})).prompts == (0,)
 
 
 def test_whose_it_is_and_until_when() -> None:

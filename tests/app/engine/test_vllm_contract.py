@@ -40,12 +40,13 @@ from vllm.utils.ompmultiprocessing import OMPProcessManager
 from vllm.utils.system_utils import kill_process_tree
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.engine import EngineCoreOutput
+from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.core_client import AsyncMPClient, BackgroundResources, MPClient
 from vllm.v1.engine.input_processor import InputProcessor
-from vllm.v1.engine.output_processor import OutputProcessor, RequestState
+from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector, RequestState
+from vllm.v1.engine.parallel_sampling import ParentRequest
 from vllm.v1.engine.utils import CoreEngineProcManager
 from vllm.v1.executor.abstract import Executor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
@@ -347,6 +348,29 @@ def test_a_request_can_leave_the_steps_and_come_back() -> None:
     # The smaller number goes first, and who has the larger one is preempted first where the cache is full.
     assert "return self.priority < other.priority" in inspect.getsource(Request.__lt__)
     assert "key=lambda r: (r.priority, r.arrival_time)" in schedule
+
+
+def test_sequences_can_be_kept_from_the_core() -> None:
+    """All are known to the output processor before the first is given to the core, each with the ids that are read."""
+    add = inspect.getsource(AsyncLLM.add_request)
+    assert add.index("self.output_processor.add_request(") < add.index("await self.engine_core.add_request_async(")
+    assert "await self.engine_core.add_request_async(request)" in inspect.getsource(AsyncLLM._add_request)
+    assert parameters(AsyncMPClient.add_request_async) == ["self", "request"]
+    assert 'f"{index}_{self.request_id}"' in inspect.getsource(ParentRequest.get_child_info)
+    assert {"priority", "external_req_id"} <= set(EngineCoreRequest.__struct_fields__)
+    # What is aborted before the core has it is none of its errors, and what is put into a queue is raised.
+    assert "if request is None or request.is_finished()" in inspect.getsource(Scheduler.finish_requests)
+    assert "self.external_req_ids[req_state.external_req_id].append(request_id)" in inspect.getsource(OutputProcessor)
+    assert "raise output" in inspect.getsource(RequestOutputCollector.get)
+
+
+def test_seeded_rows_whose_token_is_dropped_can_be_kept() -> None:
+    account = inspect.getsource(FirstGPUModelRunner._bookkeeping_sync)
+    assert "gen.set_offset(gen.get_offset() - 4)" in account, "no more? Then app/engine/seeds.py may go"
+    assert "self.discard_request_mask.np[:num_reqs]" in account
+    assert "self.input_batch.generators.get(int(i))" in account
+    steps = inspect.getsource(FirstGPUModelRunner.sample_tokens)
+    assert steps.index("self._sample(") < steps.index("self._bookkeeping_sync(")
 
 
 def test_a_step_takes_as_much_as_it_is_told_before_each() -> None:

@@ -13,12 +13,13 @@ from app.scheduling.ticket import Ticket
 
 @dataclass
 class Engine:
-    """Runs requests in simulated time.
+    """Runs requests of one prompt in simulated time.
 
     Attributes:
-        seconds: how long a request of this ticket runs.
+        seconds: how long each sequence of this ticket runs.
         output_tokens: what it generates in truth.
-        ended: told of each request that ended, after it left.
+        ended: told of each sequence that ended, after it left.
+        order: of each sequence that started, its ticket.
     """
 
     admission: Admission
@@ -48,8 +49,9 @@ class Engine:
         sequences: int = 1,
     ) -> Ticket:
         name = f"request {next(self._numbers)}"
-        ticket = Ticket(name, tenant, weight, version_id, prompt, output, sequences)
-        self.tickets[name], self.entered[name] = ticket, self.now
+        ticket = Ticket(name, tenant, weight, version_id, (prompt,), output, sequences)
+        self.tickets |= {ticket.name(sequence): ticket for sequence in range(sequences)}
+        self.entered[name] = self.now
         self.start(self.admission.enter(ticket, self.now))
         return ticket
 
@@ -58,14 +60,12 @@ class Engine:
             ticket = self.tickets[name]
             self.started[name] = self.now
             self.order.append(ticket)
-            self.at(self.now + self.seconds(ticket), partial(self.end, ticket))
+            self.at(self.now + self.seconds(ticket), partial(self.end, ticket, name))
 
-    def end(self, ticket: Ticket) -> None:
-        output = self.output_tokens(ticket)
-        self.served[ticket.tenant] += ticket.prompt_tokens + 2 * output
-        self.start(
-            self.admission.leave(ticket.request_id, self.now, prompt_tokens=ticket.prompt_tokens, output_tokens=output)
-        )
+    def end(self, ticket: Ticket, name: str) -> None:
+        prompt, output = 0 if name != ticket.request_id else ticket.prompts[0], self.output_tokens(ticket)
+        self.served[ticket.tenant] += prompt + 2 * output
+        self.start(self.admission.leave(name, self.now, prompt_tokens=prompt, output_tokens=output))
         self.ended(ticket)
 
     def run(self, until: float = float("inf")) -> None:

@@ -26,16 +26,20 @@ class Model(Places):
             if version_id not in self.holders:
                 self.versions[version_id] = Version()
             self.versions[version_id].ahead = len(self.queue())
-        self.numbers += 1
-        self.requests[ticket.request_id] = Request(ticket, self.numbers, now)
+        self.wait(ticket, 0, now)
         self.note_waits()
         return self.advance(now)
 
-    def leave(self, request_id: str, now: float, prompt: int | None = None, output: int | None = None) -> list[str]:
-        if request_id not in self.requests:
+    def wait(self, ticket: Ticket, sequence: int, now: float) -> None:
+        self.numbers += 1
+        request = Request(ticket, sequence, self.numbers, now)
+        self.requests[request.name] = request
+
+    def leave(self, name: str, now: float, prompt: int | None = None, output: int | None = None) -> list[str]:
+        if name not in self.requests:
             return []
         self.tick(now)
-        request = self.requests.pop(request_id)
+        request = self.requests.pop(name)
         version_id = request.ticket.version_id
         if request.running:
             more = self.settle(request, prompt, output)
@@ -56,12 +60,25 @@ class Model(Places):
         self.forget(request.ticket.tenant)
         return self.advance(now)
 
-    def read(self, request_id: str, now: float) -> list[str]:
-        self.requests[request_id].read = True
+    def read(self, name: str, now: float) -> list[str]:
+        self.requests[name].read = True
         if all(request.running for request in self.requests.values()):
             return []
         self.tick(now)
         return self.advance(now)
+
+    def generated(self, name: str, output: int) -> None:
+        request = self.requests[name]
+        ticket, account = request.ticket, self.accounts[request.ticket.tenant]
+        before = request.cost - request.prompt_tokens
+        if not request.running or 2.0 * output <= before:
+            return
+        more = 2.0 * max(output, min(2 * output, ticket.output_tokens)) - before
+        request.cost += more
+        account.counter += more / ticket.weight
+        account.outstanding += more / ticket.weight
+        if ticket.version_id is not None:
+            self.versions[ticket.version_id].service += more
 
     def staged(self, version_id: int, now: float) -> list[str]:
         self.tick(now)
@@ -99,7 +116,7 @@ class Model(Places):
         while True:
             while (request := self.pick()) is not None:
                 self.admit(request, now)
-                admitted.append(request.ticket.request_id)
+                admitted.append(request.name)
             if not self.balance(now):
                 return admitted
 
@@ -125,18 +142,20 @@ class Model(Places):
         while able:
             chosen, tenant = self.choose(able)
             if self.place(chosen) == "ready" or not self.fills_part(chosen):
-                most = unread.PART * unread.STEPS * self.step_tokens
-                if self.unread() + self.counted(chosen.ticket.prompt_tokens) > most:
-                    return None
-                return chosen if chosen.ticket.sequences <= self.room(chosen) or not self.in_flight() else None
+                fits = self.may_be_first(chosen.ticket.tenant) or self.room(chosen) > 0
+                return chosen if fits and self.is_readable(chosen) else None
             able = [request for request in able if request.ticket.tenant != tenant]
         return None
+
+    def is_readable(self, request: Request) -> bool:
+        """Whether the engine may be given its prompt beside all that it has not read."""
+        return self.unread() + self.counted(request.prompt_tokens) <= unread.PART * unread.STEPS * self.step_tokens
 
     def room(self, request: Request) -> int:
         """Places that are free, or may be had: unless a version finds no slot free, of those that it goes before."""
         ticket, free = request.ticket, self.window - self.in_flight()
         in_want = not self.free() and any(self.place(self.waiting(v)[0]) != "cold" for v in self.queue())
-        if ticket.sequences <= free or in_want:
+        if free > 0 or in_want:
             return free
         return min(self.window - self.before(self.accounts[ticket.tenant].counter), self.window + free)
 
@@ -165,6 +184,9 @@ class Model(Places):
 
     def admit(self, request: Request, now: float) -> None:
         ticket = request.ticket
+        if request.sequence + 1 < ticket.sequences:
+            self.wait(ticket, request.sequence + 1, now)
+        request.first = ticket.sequences > 0 and self.may_be_first(ticket.tenant)
         if self.place(request) == "ready":
             assert ticket.version_id is not None
             if self.free() == 1 and self.old() and self.old()[0] != ticket.version_id:

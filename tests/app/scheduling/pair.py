@@ -57,7 +57,8 @@ class Pair:
     ) -> None:
         self.count += 1
         owner = tenant if tenant == "" else OWNERS.get(version or 0, tenant)
-        ticket = Ticket(f"r{self.count}", owner, weight, version, prompt, output, sequences)
+        prompts = (prompt,) * (sequences // 2 if sequences % 2 == 0 else sequences)
+        ticket = Ticket(f"r{self.count}", owner, weight, version, prompts, output, sequences)
         self.model.pass_time(self.now)
         after = copy.deepcopy(self.model)
         expected = after.enter(ticket, self.now)
@@ -81,6 +82,11 @@ class Pair:
         assert list(self.admission.read(name, self.now)) == self.model.read(name, self.now)
         self.check()
 
+    def generate(self, name: str, output: int) -> None:
+        self.admission.generated(name, output)
+        self.model.generated(name, output)
+        self.check()
+
     def stage(self, version: int) -> None:
         assert list(self.admission.staged(version, self.now)) == self.model.staged(version, self.now)
         self.check()
@@ -91,7 +97,7 @@ class Pair:
         self.check()
 
     def pin(self, version: int) -> None:
-        self.keepers[version] = self.model.running(version)[0].ticket.request_id
+        self.keepers[version] = self.model.running(version)[0].name
         assert list(self.admission.pin(version, self.now)) == self.model.pin(version, self.now)
         self.check()
 
@@ -126,8 +132,8 @@ class Pair:
     def _check_bounds(self) -> None:
         running = [request for request in self.model.requests.values() if request.running]
         assert len({request.ticket.version_id for request in running} - {None}) <= len(self.model.holders) <= self.slots
-        sequences = [request.ticket.sequences for request in running if request.ticket.sequences]
-        assert sum(sequences) <= 2 * self.window or len(sequences) == 1
+        assert self.model.in_flight() <= 2 * self.window + self.window // 2
+        assert sum(request.first for request in running) <= self.window // 2
         assert self.model.unread() <= unread.PART * unread.STEPS * self.model.step_tokens
 
     def finish(self) -> None:

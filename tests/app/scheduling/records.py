@@ -9,14 +9,24 @@ from app.scheduling.ticket import Ticket
 @dataclass(eq=False)
 class Request:
     ticket: Ticket
+    sequence: int
     number: int
     arrived: float
     running: bool = False
+    first: bool = False
     started: float = 0.0
     cost: float = 0.0
     tag: float = 0.0
     bar: float = 0.0
     read: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.ticket.name(self.sequence)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.ticket.prompt_tokens(self.sequence)
 
 
 @dataclass(eq=False)

@@ -37,16 +37,23 @@ class Shares:
 
     def in_flight(self, tenant: str | None = None) -> int:
         running = [request.ticket for request in self.requests.values() if request.running]
-        return sum(ticket.sequences for ticket in running if tenant in (None, ticket.tenant))
+        return sum(ticket.sequences > 0 for ticket in running if tenant in (None, ticket.tenant))
+
+    def firsts(self) -> int:
+        """How many more may go before all others."""
+        return self.window // 2 - sum(request.first for request in self.requests.values())
+
+    def may_be_first(self, tenant: str) -> bool:
+        return self.firsts() > 0 and not self.in_flight(tenant)
 
     def before(self, counter: float) -> int:
         """Sequences that run and are not set aside for a tenant with this counter."""
-        return sum(r.ticket.sequences for r in self.requests.values() if r.running and r.bar <= counter)
+        return sum(r.ticket.sequences > 0 for r in self.requests.values() if r.running and r.bar <= counter)
 
     def unread(self, tenant: str | None = None) -> float:
         """Tokens that the engine has not read, of a tenant or of all."""
-        tickets = [request.ticket for request in self.requests.values() if request.running and not request.read]
-        return sum(self.counted(ticket.prompt_tokens) for ticket in tickets if tenant in (None, ticket.tenant))
+        unread = [request for request in self.requests.values() if request.running and not request.read]
+        return sum(self.counted(r.prompt_tokens) for r in unread if tenant in (None, r.ticket.tenant))
 
     def counted(self, tokens: int) -> float:
         """What a prompt counts as: no more than a tenant's part."""
@@ -55,7 +62,7 @@ class Shares:
     def fills_part(self, request: Request) -> bool:
         """Whether its tenant would have more than its part, and has some of it."""
         own = self.unread(request.ticket.tenant)
-        return own > 0 and own + self.counted(request.ticket.prompt_tokens) > unread.STEPS * self.step_tokens
+        return own > 0 and own + self.counted(request.prompt_tokens) > unread.STEPS * self.step_tokens
 
     def lowest(self) -> float:
         if self.claimants:
@@ -80,22 +87,23 @@ class Shares:
         """Charge what a request is expected to cost."""
         ticket, account = request.ticket, self.accounts[request.ticket.tenant]
         average = self.average if account.average is None else account.average
-        output = ticket.output_tokens if average is None else min(ticket.output_tokens, average * ticket.sequences)
-        request.cost = ticket.prompt_tokens + 2.0 * output
-        request.bar = account.counter - 2.0 * output / ticket.weight
+        output = ticket.output_tokens if average is None else min(ticket.output_tokens, average)
+        output = output if ticket.sequences else 0
+        request.cost = request.prompt_tokens + 2.0 * output
+        request.bar = -inf if request.first else account.counter - 2.0 * output / ticket.weight
         account.counter += request.cost / ticket.weight
         account.outstanding += request.cost / ticket.weight
 
     def settle(self, request: Request, prompt: int | None, output: int | None) -> float:
         """Replace what was charged; returns how much more it is."""
         ticket, account = request.ticket, self.accounts[request.ticket.tenant]
-        estimated = (request.cost - ticket.prompt_tokens) / 2.0
-        cost = (ticket.prompt_tokens if prompt is None else prompt) + 2.0 * (estimated if output is None else output)
+        estimated = (request.cost - request.prompt_tokens) / 2.0
+        cost = (request.prompt_tokens if prompt is None else prompt) + 2.0 * (estimated if output is None else output)
         runs = any(r.running and r.ticket.tenant == ticket.tenant for r in self.requests.values())
         account.outstanding = account.outstanding - request.cost / ticket.weight if runs else 0.0
         account.counter += cost / ticket.weight - request.cost / ticket.weight
         if output is not None and ticket.sequences:
-            newest = output / ticket.sequences
+            newest = float(output)
             account.average = newest if account.average is None else account.average + 0.1 * (newest - account.average)
             self.average = newest if self.average is None else self.average + 0.1 * (newest - self.average)
         return cost - request.cost

@@ -13,7 +13,7 @@ NUMBERS = count()
 
 
 def ticket(tenant: str = "t", version: int | None = None, *, deadline: float | None = None, output: int = 50) -> Ticket:
-    return Ticket(f"asked {next(NUMBERS)}", tenant, 1.0, version, 100, output, deadline=deadline)
+    return Ticket(f"asked {next(NUMBERS)}", tenant, 1.0, version, (100,), output, deadline=deadline)
 
 
 def refusal(admission: Admission, asked: Ticket, now: float) -> Refused:
@@ -75,10 +75,10 @@ def test_one_whose_version_waits_for_a_slot_does_not_keep_it_from_running_at_onc
 def test_a_short_prompt_behind_an_own_long_one_waits_as_the_long_one_does() -> None:
     admission = Admission(slots=1, window=8, step_tokens=100, bounds=Bounds(tenant_requests=1))
     for prompt_tokens in (150, 100):
-        admission.enter(replace(ticket(), prompt_tokens=prompt_tokens), 0.0)
+        admission.enter(replace(ticket(), prompts=(prompt_tokens,)), 0.0)
     assert (admission.running, admission.waiting) == (1, 1)
-    assert refusal(admission, replace(ticket(), prompt_tokens=50), 0.0).scope == "tenant"
-    asked = replace(ticket("other"), prompt_tokens=50)
+    assert refusal(admission, replace(ticket(), prompts=(50,)), 0.0).scope == "tenant"
+    asked = replace(ticket("other"), prompts=(50,))
     assert admission.enter(asked, 0.0) == (asked.request_id,)
 
 

@@ -11,7 +11,7 @@ def counter(admission: Admission, tenant: str) -> float:
 
 
 def ticket(name: str, tenant: str, *, prompt: int = 10, output: int = 100, weight: float = 1.0) -> Ticket:
-    return Ticket(name, tenant, weight, None, prompt, output)
+    return Ticket(name, tenant, weight, None, (prompt,), output)
 
 
 def test_a_request_is_charged_when_it_is_admitted_and_settled_when_it_ends() -> None:
@@ -73,13 +73,12 @@ def test_who_comes_when_nobody_competes_is_lifted_to_the_last_that_did() -> None
 @pytest.mark.parametrize(("credit_s", "lifted"), [(0.0, 500), (1.0, 300), (2.5, 200), (4.0, 0)])
 def test_who_comes_may_catch_up_what_was_served_a_moment_ago(credit_s: float, lifted: float) -> None:
     """A tenant that always waits is served 100 tokens a second; what it had is looked up once in ``credit_s``."""
-    admission = Admission(slots=1, window=1, credit_s=credit_s)
+    admission = Admission(slots=1, window=1, aside=0, credit_s=credit_s)
     for number in range(10):
         admission.enter(ticket(str(number), "early", prompt=100, output=0), 0.0)
     for number in range(5):
         admission.leave(str(number), number + 1.0, prompt_tokens=100, output_tokens=0)
-    # Two sequences do not find room, whoever's they are.
-    admission.enter(Ticket("late", "late", 1.0, None, 10, 100, sequences=2), 5.5)
+    admission.enter(Ticket("late", "late", 1.0, None, (10,), 100), 5.5)
     assert counter(admission, "late") == lifted
 
 

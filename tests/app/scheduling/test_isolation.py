@@ -66,7 +66,7 @@ def test_an_endless_stream_saves_no_credit() -> None:
     """For 100 s a tenant keeps one long request running; then it sends many, and has its share, not all."""
     engine = Engine(
         Admission(slots=1, window=8, bounds=BOUNDS),
-        seconds=lambda ticket: 1000.0 if ticket.prompt_tokens == 7 else 1.0,
+        seconds=lambda ticket: 1000.0 if ticket.prompts == (7,) else 1.0,
     )
     engine.enter("saver", prompt=7, output=1)
     always(engine, "honest")
@@ -118,19 +118,19 @@ def test_a_storm_of_cancelled_requests_changes_nothing() -> None:
     """The same traffic with and without 10,000 requests that enter and give up at once."""
     orders = []
     for storm in (0, 100):
-        engine = Engine(Admission(slots=2, window=4, bounds=BOUNDS))
+        engine = Engine(Admission(slots=2, window=4, aside=0, bounds=BOUNDS))
         staged(engine.admission, range(1, 6))
         engine.enter("c", sequences=4)
         for number in range(100):
             engine.enter("ab"[number % 2], number % 6 or None, prompt=number)
             for cancelled in range(storm):
                 # It would go before others, were it not so long.
-                ticket = Ticket(f"cancelled {cancelled}", "storm", 1.0, cancelled % 6 or None, 5000, 5)
+                ticket = Ticket(f"cancelled {cancelled}", "storm", 1.0, cancelled % 6 or None, (5000,), 5)
                 assert engine.admission.enter(ticket, engine.now) == ()
                 assert engine.admission.leave(ticket.request_id, engine.now) == ()
         engine.run()
-        orders.append([(ticket.tenant, ticket.prompt_tokens) for ticket in engine.order])
-    assert len(orders[0]) == 101
+        orders.append([(ticket.tenant, ticket.prompts) for ticket in engine.order])
+    assert len(orders[0]) == 104
     assert orders[0] == orders[1]
 
 
@@ -183,7 +183,7 @@ def test_crowds_that_fill_the_window_keep_nobody_elses_adapter_waiting_beyond_it
 def test_a_full_queue_of_one_tenant_refuses_only_that_tenant() -> None:
     admission = Admission(slots=1, window=1, bounds=Bounds(requests=100, tenant_requests=10))
     enter: Callable[[str, int], tuple[str, ...]] = lambda tenant, number: admission.enter(  # noqa: E731
-        Ticket(f"{tenant} {number}", tenant, 1.0, None, 1, 1), 0.0
+        Ticket(f"{tenant} {number}", tenant, 1.0, None, (1,), 1), 0.0
     )
     for number in range(11):
         enter("greedy", number)

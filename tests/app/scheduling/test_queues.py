@@ -9,8 +9,8 @@ from app.scheduling.ticket import Ticket
 
 
 def request(number: int) -> Request:
-    ticket = Ticket(str(number), "tenant", 1.0, 1, 1, 1)
-    return Request(ticket, number, 0.0, Tenant("tenant", 1.0), Version(1, OPEN, OPEN))
+    ticket = Ticket(str(number), "tenant", 1.0, 1, (1,), 1)
+    return Request(ticket, 0, number, 0.0, Tenant("tenant", 1.0), Version(1, OPEN, OPEN))
 
 
 def state(queue: Queue | Waiting) -> tuple[int, Request | None]:

@@ -16,7 +16,7 @@ class Gate:
         self.admission = staged(Admission(slots=slots, window=window, max_age_s=max_age_s), range(1, versions + 1))
 
     def enter(self, name: str, version: int | None, now: float = 0.0, *, tenant: str = "t", sequences: int = 1) -> bool:
-        return name in self.admission.enter(Ticket(name, tenant, 1.0, version, 1, 1, sequences), now)
+        return name in self.admission.enter(Ticket(name, tenant, 1.0, version, (1,), 1, sequences), now)
 
     def leave(self, name: str, now: float) -> tuple[str, ...]:
         return self.admission.leave(name, now)
@@ -96,6 +96,7 @@ def filled(*, max_age_s: float = 1.0) -> Gate:
     for name in ("b1", "b2", "b3", "b4"):
         gate.enter(name, 2, 10.1)
     gate.enter("c", 3, 10.2)
+    assert gate.leave("a#1", 11.0) == ()
     assert gate.leave("a", 11.0) == ("b1", "b2")
     return gate
 
@@ -242,13 +243,32 @@ def test_what_takes_no_place_does_not_wait_for_the_window() -> None:
     assert gate.leave("load", 1.0) == ("third",)
 
 
-def test_more_sequences_than_the_window_run_alone() -> None:
+def test_sequences_of_a_request_go_in_one_by_one_and_those_that_came_meanwhile_between_them() -> None:
     gate = Gate(1, window=2)
     gate.enter("a", None)
-    assert not gate.enter("wide", None, sequences=3)
+    assert gate.enter("wide", None, sequences=4)
     assert not gate.enter("b", None)
-    assert gate.leave("a", 1.0) == ("wide",)
+    assert gate.leave("a", 1.0) == ("wide#1",)
     assert gate.leave("wide", 2.0) == ("b",)
+    assert gate.leave("wide#1", 2.0) == ("wide#2",)
+    assert gate.leave("b", 3.0) == ("wide#3",)
+    assert gate.admission.waiting == 0
+
+
+def test_of_a_request_whose_waiting_sequence_left_no_other_follows() -> None:
+    gate = Gate(1, window=2)
+    gate.enter("wide", None, sequences=4)
+    assert gate.leave("wide#2", 1.0) == gate.leave("wide", 1.0) == gate.leave("wide#1", 1.0) == ()
+    assert (gate.admission.running, gate.admission.waiting) == (0, 0)
+
+
+def test_a_version_keeps_its_slot_for_the_sequences_of_a_request_that_waited_for_it() -> None:
+    """As for requests that waited: version 3 has waited longer than it should, yet version 2 does not drain."""
+    gate = Gate(1, max_age_s=1.0)
+    gate.enter("a", 1)
+    gate.enter("wide", 2, sequences=3)
+    gate.enter("c", 3)
+    assert gate.leave("a", 1.5) == ("wide", "wide#1", "wide#2")
 
 
 def test_entering_twice_is_refused() -> None:
@@ -263,12 +283,14 @@ def test_entering_twice_is_refused() -> None:
 @pytest.mark.parametrize(
     "ticket",
     [
-        Ticket("r", "t", 0.0, None, 1, 1),
-        Ticket("r", "t", float("nan"), None, 1, 1),
-        Ticket("r", "t", 1.0, None, -1, 1),
-        Ticket("r", "t", 1.0, None, 1, -1),
-        Ticket("r", "t", 1.0, None, 1, 1, sequences=-1),
-        Ticket("r", "t", 1.0, -1, 1, 1),
+        Ticket("r", "t", 0.0, None, (1,), 1),
+        Ticket("r", "t", float("nan"), None, (1,), 1),
+        Ticket("r", "t", 1.0, None, (-1,), 1),
+        Ticket("r", "t", 1.0, None, (1,), -1),
+        Ticket("r", "t", 1.0, None, (1,), 1, sequences=-1),
+        Ticket("r", "t", 1.0, None, (), 1),
+        Ticket("r", "t", 1.0, None, (1, 1), 1, sequences=3),
+        Ticket("r", "t", 1.0, -1, (1,), 1),
     ],
 )
 def test_nonsense_is_refused_and_leaves_nothing(ticket: Ticket) -> None:

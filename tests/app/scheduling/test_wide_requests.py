@@ -1,0 +1,212 @@
+"""Beside requests of many sequences: how many steps a neighbour's first token takes, and that they are served too."""
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import ceil
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from app.scheduling.admission import Admission
+from app.scheduling.ticket import Bounds, Ticket
+
+#: The engine's places and tokens of a step, and the widest request that the default settings allow.
+PLACES, STEP_TOKENS = 128, 2048
+WIDEST_PROMPTS, WIDEST_N = 128, 8
+#: Tokens of a prompt and its answer together.
+LONGEST = 2048
+STEP_S = 0.02
+
+
+@dataclass
+class Sequence:
+    """One that is in the engine."""
+
+    ticket: Ticket
+    unread: int
+    tokens: int = 0
+
+
+@dataclass
+class Steps:
+    """An engine that works in steps, with the default bounds of the queue.
+
+    In a step the sequences with the smallest tags have the places, of equal ones those that came first. Their prompts
+    are read as far as its tokens go, one that is begun first. A sequence whose prompt is read gets a token.
+
+    Attributes:
+        lengths: tokens after which the sequences of a request end, by request.
+    """
+
+    admission: Admission = field(
+        default_factory=lambda: Admission(slots=4, window=PLACES, step_tokens=STEP_TOKENS, bounds=Bounds())
+    )
+    lengths: dict[str, int] = field(default_factory=dict)
+    tickets: dict[str, Ticket] = field(default_factory=dict)
+    inside: dict[str, Sequence] = field(default_factory=dict)
+    first_tokens: dict[str, int] = field(default_factory=dict)
+    ended: list[str] = field(default_factory=list)
+    count: int = 0
+
+    @property
+    def now(self) -> float:
+        return self.count * STEP_S
+
+    def enter(self, ticket: Ticket, length: int) -> None:
+        self.lengths[ticket.request_id] = length
+        self.tickets |= {ticket.name(number): ticket for number in range(ticket.sequences)}
+        self.let_in(self.admission.enter(ticket, self.now))
+
+    def let_in(self, names: Iterable[str]) -> None:
+        for name in names:
+            ticket = self.tickets[name]
+            number = int(name.partition("#")[2] or 0)
+            self.inside[name] = Sequence(ticket, ticket.prompt_tokens(number))
+
+    def step(self) -> None:
+        self.count += 1
+        budget = STEP_TOKENS
+        running = sorted(self.inside, key=self.admission.tag)[:PLACES]
+        for name in sorted(running, key=lambda name: not self.is_begun(name)):
+            sequence = self.inside[name]
+            read = min(budget, sequence.unread)
+            sequence.unread -= read
+            budget -= read
+            if not sequence.unread:
+                self.give_token(name, sequence)
+
+    def is_begun(self, name: str) -> bool:
+        sequence = self.inside[name]
+        number = int(name.partition("#")[2] or 0)
+        return 0 < sequence.unread < sequence.ticket.prompt_tokens(number)
+
+    def give_token(self, name: str, sequence: Sequence) -> None:
+        sequence.tokens += 1
+        if sequence.tokens == 1:
+            self.first_tokens[name] = self.count
+            self.let_in(self.admission.read(name, self.now))
+        if sequence.tokens.bit_count() == 1:
+            self.admission.generated(name, sequence.tokens)
+        if sequence.tokens >= self.lengths[sequence.ticket.request_id]:
+            del self.inside[name]
+            self.ended.append(name)
+            self.let_in(self.admission.leave(name, self.now, output_tokens=sequence.tokens))
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request of an attacker: when, whose, how wide and long it is, and how long it says that its answers are."""
+
+    step: int
+    tenant: int
+    prompts: int
+    n: int
+    prompt_tokens: int
+    length: int
+    promised: int
+
+
+SENT = st.builds(
+    Sent,
+    step=st.integers(0, 400),
+    tenant=st.integers(0, 2),
+    prompts=st.sampled_from([1, 4, 16, WIDEST_PROMPTS]),
+    n=st.sampled_from([1, 2, WIDEST_N]),
+    prompt_tokens=st.sampled_from([1, 20, 500, LONGEST]),
+    length=st.sampled_from([1, 3, 50, LONGEST]),
+    promised=st.sampled_from([1, 50, LONGEST]),
+)
+
+
+def attacked(sent: list[Sent], tenants: int, *, until: int) -> Steps:
+    """An engine that has had these requests of so many tenants, after so many steps."""
+    steps, numbers = Steps(), itertools.count()
+    for at in range(until):
+        for one in sent:
+            if one.step == at:
+                name, tenant = f"wide {next(numbers)}", f"attacker {one.tenant % tenants}"
+                prompts = (one.prompt_tokens,) * one.prompts
+                ticket = Ticket(name, tenant, 1.0, None, prompts, max(one.promised, one.length), one.prompts * one.n)
+                steps.enter(ticket, one.length)
+        steps.step()
+    return steps
+
+
+def steps_to_first_token(steps: Steps, name: str, prompt_tokens: int) -> int:
+    began = steps.count
+    steps.enter(Ticket(name, "neighbour", 1.0, None, (prompt_tokens,), 3), 3)
+    while name not in steps.first_tokens:
+        steps.step()
+        assert steps.count - began < 10_000
+    return steps.first_tokens[name] - began
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sent=st.lists(SENT, min_size=1, max_size=12),
+    tenants=st.sampled_from([1, 3]),
+    at=st.integers(1, 500),
+    own=st.sampled_from([1, 20, 500]),
+)
+@example(sent=[Sent(0, 0, WIDEST_PROMPTS, WIDEST_N, 1, LONGEST, LONGEST)], tenants=1, at=5, own=20)
+@example(sent=[Sent(0, 0, 16, WIDEST_N, 1, LONGEST, LONGEST)], tenants=1, at=400, own=20)
+@example(sent=[Sent(0, tenant, 8, WIDEST_N, 1, LONGEST, LONGEST) for tenant in (0, 1, 2) * 2], tenants=3, at=300, own=1)
+@example(sent=[Sent(0, tenant, 4, WIDEST_N, 1, LONGEST, LONGEST) for tenant in (0, 1, 2) * 4], tenants=3, at=300, own=1)
+@example(
+    sent=[Sent(tenant, tenant, WIDEST_PROMPTS, 1, LONGEST, 50, 50) for tenant in (0, 1, 2)], tenants=3, at=9, own=9
+)
+def test_a_neighbours_first_token_comes_within_k_steps(sent: list[Sent], tenants: int, at: int, own: int) -> None:
+    """K = ceil(((tenants + 1) x LONGEST + own prompt) / STEP_TOKENS) + 1: 6 steps with three attackers.
+
+    The neighbour has nothing in flight, and its counter is lifted to what the least of the competing tenants had been
+    served a moment ago: no counter is smaller, but of tenants with nothing in flight. So it is admitted as it enters,
+    as a first, while fewer than half of the places have one. There is room to read its prompt, as no attacker may have
+    more unread than its quarter of all. Before it the engine reads the prompt that is begun, and those of the
+    attackers' firsts, one of each at most; the next step at the latest has all of its own. Sequences that generate are
+    not waited for, as firsts have the places before them.
+    """
+    steps = attacked(sent, tenants, until=at)
+    found = steps_to_first_token(steps, "neighbour", own)
+    assert found <= ceil(((tenants + 1) * LONGEST + own) / STEP_TOKENS) + 1
+
+
+@pytest.mark.parametrize("tenants", [1, 3])
+@pytest.mark.parametrize(("requests", "prompts"), [(1, 128), (1, 16), (2, 8), (4, 4)])
+def test_it_goes_on_however_long_it_asks_one_request_after_the_other(requests: int, prompts: int, tenants: int) -> None:
+    """What it has been served meanwhile is less than what each of those was, who run a hundred sequences."""
+    sent = [Sent(0, number, prompts, WIDEST_N, 1, LONGEST, LONGEST) for number in range(tenants)] * requests
+    steps = attacked(sent, tenants, until=10)
+    found = [steps_to_first_token(steps, f"neighbour {number}", 20) for number in range(300)]
+    assert max(found) <= 2
+
+
+def test_short_answers_before_buy_no_time_for_long_ones() -> None:
+    """A tenant's answers were short lately, so that little is charged for the long ones that it sends now.
+
+    Until these have as many tokens as they are charged for, its counter is behind what it is served.
+    """
+    steps = attacked([Sent(step, 0, 1, 1, 1, 1, LONGEST) for step in range(200)], 1, until=201)
+    for name in ("long", "longer"):
+        steps.enter(Ticket(name, "attacker 0", 1.0, None, (1,) * 16, LONGEST, 128), LONGEST)
+    found = [steps_to_first_token(steps, f"neighbour {number}", 20) for number in range(300)]
+    assert max(found) <= 4
+
+
+def test_a_wide_request_alone_has_all_places_and_ends() -> None:
+    """1,024 sequences of 20 tokens on 128 places: the queue takes them by default, and no step is lost."""
+    steps = attacked([Sent(0, 0, WIDEST_PROMPTS, WIDEST_N, 1, 20, 20)], 1, until=1)
+    while steps.inside:
+        assert len(steps.inside) == min(PLACES, 1024 - len(steps.ended))
+        steps.step()
+    assert len(steps.ended) == len(set(steps.ended)) == 1024
+    assert steps.count == 1024 * 20 / PLACES
+
+
+def test_wide_requests_of_three_tenants_get_equal_parts() -> None:
+    widths = [(tenant, (4, 16, 128)[(tenant + number) % 3]) for number in range(3) for tenant in range(3)]
+    steps = attacked([Sent(0, tenant, width, WIDEST_N, 1, 50, 50) for tenant, width in widths], 3, until=600)
+    served = [sum(steps.tickets[name].tenant == f"attacker {number}" for name in steps.ended) for number in range(3)]
+    assert min(served) > 300
+    assert max(served) <= 1.1 * min(served)
