@@ -1,0 +1,133 @@
+"""One tenant's requests of many sequences take all places of the engine: another one's is answered among them."""
+
+import asyncio
+import json
+import random
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.server import Server
+
+RESTARTS = "tenora_engine_restarts_total"
+#: Of the demo's vocabulary, without the special tokens.
+TOKENS = range(10, 600)
+#: More tokens than a neighbour's answers have by far.
+LONG = 600
+
+
+def wide(prompts: int, n: int, **fields: Any) -> dict[str, Any]:
+    prompt = [[11 + number] for number in range(prompts)]
+    return {"model": "demo", "prompt": prompt, "n": n, "max_tokens": LONG, "ignore_eos": True} | fields
+
+
+class Client:
+    """One tenant's, who counts the answers that it has had to their end."""
+
+    def __init__(self, server: Server, slug: str) -> None:
+        headers = {"authorization": f"Bearer {server.tenant(slug)}"}
+        self.http = httpx.AsyncClient(base_url=server.url, headers=headers, timeout=600)
+        self.answered, self.begun = 0, asyncio.Event()
+
+    async def ask(self, body: dict[str, Any]) -> dict[int, list[int]]:
+        """The token ids of each choice."""
+        body = body | {"return_token_ids": True}
+        found = await (self._streamed(body) if body.get("stream") else self._whole(body))
+        self.answered += 1
+        return found
+
+    async def _whole(self, body: dict[str, Any]) -> dict[int, list[int]]:
+        answer = await self.http.post("/v1/completions", json=body)
+        assert answer.status_code == 200, answer.text
+        choices = answer.json()["choices"]
+        assert answer.json()["usage"]["completion_tokens"] == sum(len(one["token_ids"]) for one in choices)
+        assert [choice["index"] for choice in choices] == list(range(len(choices)))
+        return {choice["index"]: choice["token_ids"] for choice in choices}
+
+    async def _streamed(self, body: dict[str, Any]) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        async with self.http.stream("POST", "/v1/completions", json=body) as answer:
+            assert answer.status_code == 200, await answer.aread()
+            async for line in answer.aiter_lines():
+                if line.startswith("data: {"):
+                    self.begun.set()
+                    for choice in json.loads(line.removeprefix("data: "))["choices"]:
+                        found.setdefault(choice["index"], []).extend(choice["token_ids"] or ())
+        return found
+
+
+async def running(client: Client, body: dict[str, Any], *, requests: int) -> list[asyncio.Task[dict[int, list[int]]]]:
+    """Wide requests of which one streams and has its first token, so that the engine is full of them."""
+    tasks = [
+        asyncio.create_task(client.ask(body | {"stream": True} if number == 0 else body)) for number in range(requests)
+    ]
+    await client.begun.wait()
+    return tasks
+
+
+async def stop(tasks: list[asyncio.Task[dict[int, list[int]]]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("requests", "prompts"), [(1, 128), (1, 16), (2, 8), (4, 4)])
+async def test_a_neighbour_is_answered_while_wide_requests_run(server: Server, requests: int, prompts: int) -> None:
+    attackers = [Client(server, f"wide-{number}") for number in range(3)]
+    neighbour = Client(server, "beside-wide")
+    tasks = [task for one in attackers for task in await running(one, wide(prompts, 8), requests=requests)]
+    for number in range(10):
+        await neighbour.ask({"model": "demo", "prompt": f"new {number}", "max_tokens": 3, "ignore_eos": True})
+    assert [one.answered for one in attackers] == [0, 0, 0], "none of the wide ones has ended by then"
+    await stop(tasks)
+
+
+async def test_the_widest_request_is_answered_whole_and_right(server: Server) -> None:
+    """1,024 sequences, of which no more than an eighth run at a time."""
+    client = Client(server, "widest")
+    asked = wide(128, 8, max_tokens=4, temperature=0)
+    found = await client.ask(asked)
+    assert sorted(found) == list(range(1024))
+    assert all(len(tokens) == 4 for tokens in found.values())
+    streamed = await client.ask(asked | {"stream": True})
+    assert streamed == found
+    alone = [await client.ask(asked | {"prompt": asked["prompt"][at], "n": 1}) for at in (0, 77, 127)]
+    assert [found[8 * at] for at in (0, 77, 127)] == [one[0] for one in alone]
+
+
+async def test_sequences_that_wait_have_their_own_seeds(server: Server) -> None:
+    client = Client(server, "wide-seeds")
+    asked = wide(32, 8, max_tokens=4, temperature=1.5, seed=5)
+    found = await client.ask(asked)
+    assert found == await client.ask(asked)
+    assert len({tuple(tokens) for tokens in found.values()}) > 100
+
+
+async def test_who_goes_away_leaves_nothing_that_waits(server: Server) -> None:
+    client, restarts = Client(server, "wide-gone"), server.metric(RESTARTS)
+    for _ in range(3):
+        tasks = await running(client, wide(128, 8), requests=2)
+        client.begun.clear()
+        await stop(tasks)
+    with server.client(server.admin_key) as admin:
+        while (queues := admin.get("/admin/engine").json()["tenants"]) and any(
+            one["tenant"] == "wide-gone" for one in queues
+        ):
+            await asyncio.sleep(0.01)
+    assert sorted(await client.ask(wide(128, 8, max_tokens=1))) == list(range(1024))
+    assert server.metric(RESTARTS) == restarts
+
+
+async def test_long_prompts_with_seeds_do_not_end_the_engine(server: Server) -> None:
+    """They are read in several steps, of which only the last one's token counts."""
+    client, restarts = Client(server, "seeds"), server.metric(RESTARTS)
+    chance = random.Random(1)
+    prompts = [chance.choices(TOKENS, k=1500) for _ in range(6)]
+    asked: dict[str, Any] = {"model": "demo", "prompt": prompts, "max_tokens": 8, "temperature": 1.5, "seed": 3}
+    asked |= {"ignore_eos": True}
+    found = await client.ask(asked)
+    # Now they are in the cache, and read in one step each.
+    alone = [await client.ask(asked | {"prompt": prompt}) for prompt in prompts]
+    assert [found[number] for number in range(len(prompts))] == [one[0] for one in alone]
+    assert server.metric(RESTARTS) == restarts
