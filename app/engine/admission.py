@@ -76,7 +76,7 @@ class AdmissionQueue:
 
     def generated(self, name: str, output_tokens: int) -> None:
         """A sequence has so many tokens."""
-        self._admission.generated(name, output_tokens)
+        self._let_in(self._admission.generated(name, output_tokens, time.monotonic()))
 
     def leave(self, name: str, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
         """End a sequence, whether it ran, failed or gave up waiting; the true counts of tokens, if they are known."""

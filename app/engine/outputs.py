@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 _REMEMBERED = 10_000
 #: Tokens of a sequence at which its follower is told of them first.
-_FIRST_TOLD = 16
+_FIRST_TOLD = 2
 
 
 #: Which of a request's prompts, and which of its choices.

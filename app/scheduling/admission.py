@@ -108,19 +108,20 @@ class Admission:
 
     def read(self, name: str, now: float) -> tuple[str, ...]:
         """The engine has read a sequence's prompt, known or not; returns the names of those that may run now."""
-        request = self._requests.get(name)
-        if request:
+        if request := self._requests.get(name):
             self._unread.remove(request)
-        if request is None or not self.waiting:
-            return ()
-        self._tick(now)
-        self._slots.pass_time(now)
-        return self._advance(now)
+        return self._advance_later(now) if request else ()
 
-    def generated(self, name: str, output_tokens: int) -> None:
-        """A sequence has generated so much; it is charged for more if that is more than was expected."""
-        if (request := self._requests.get(name)) and request.running:
-            request.version.service += self._counters.charge_more(request, output_tokens)
+    def generated(self, name: str, output_tokens: int, now: float) -> tuple[str, ...]:
+        """A sequence that runs, or is not known, has so many tokens; returns the names of those that may run now.
+
+        If that is more than was expected its tenant is charged for more, and others may go before it.
+        """
+        request = self._requests.get(name)
+        if request is None or not request.running or not (cost := self._counters.charge_more(request, output_tokens)):
+            return ()
+        request.version.service += cost
+        return self._advance_later(now)
 
     def leave(
         self, name: str, now: float, *, prompt_tokens: int | None = None, output_tokens: int | None = None
@@ -243,6 +244,14 @@ class Admission:
         self._now = now
         if now >= self._counters.due:
             self._counters.note_floor(now)
+
+    def _advance_later(self, now: float) -> tuple[str, ...]:
+        """Admit whom there is room for, where nobody came or left."""
+        if not self.waiting:
+            return ()
+        self._tick(now)
+        self._slots.pass_time(now)
+        return self._advance(now)
 
     def _advance(self, now: float) -> tuple[str, ...]:
         """Admit whom there is room for, in order."""

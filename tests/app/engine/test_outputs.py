@@ -206,7 +206,7 @@ async def test_a_follower_is_told_of_tokens_whenever_they_have_doubled() -> None
     for _ in range(70):
         processor.process_outputs(step("chatcmpl-long-1a2b"), 1.0)
         told += await heard.all()
-    assert told == [("began", (0, 0)), *(("grew", (0, 0), tokens) for tokens in (16, 32, 64))]
+    assert told == [("began", (0, 0)), *(("grew", (0, 0), tokens) for tokens in (2, 4, 8, 16, 32, 64))]
 
 
 async def test_whose_usage_is_taken_is_followed_no_more() -> None:

@@ -62,23 +62,27 @@ class Model(Places):
 
     def read(self, name: str, now: float) -> list[str]:
         self.requests[name].read = True
-        if all(request.running for request in self.requests.values()):
-            return []
-        self.tick(now)
-        return self.advance(now)
+        return self.advance_later(now)
 
-    def generated(self, name: str, output: int) -> None:
+    def generated(self, name: str, output: int, now: float) -> list[str]:
         request = self.requests[name]
         ticket, account = request.ticket, self.accounts[request.ticket.tenant]
         before = request.cost - request.prompt_tokens
         if not request.running or 2.0 * output <= before:
-            return
+            return []
         more = 2.0 * max(output, min(2 * output, ticket.output_tokens)) - before
         request.cost += more
         account.counter += more / ticket.weight
         account.outstanding += more / ticket.weight
         if ticket.version_id is not None:
             self.versions[ticket.version_id].service += more
+        return self.advance_later(now)
+
+    def advance_later(self, now: float) -> list[str]:
+        if all(request.running for request in self.requests.values()):
+            return []
+        self.tick(now)
+        return self.advance(now)
 
     def staged(self, version_id: int, now: float) -> list[str]:
         self.tick(now)

@@ -83,8 +83,8 @@ class Pair:
         self.check()
 
     def generate(self, name: str, output: int) -> None:
-        self.admission.generated(name, output)
-        self.model.generated(name, output)
+        expected = self.model.generated(name, output, self.now)
+        assert list(self.admission.generated(name, output, self.now)) == expected
         self.check()
 
     def stage(self, version: int) -> None:

@@ -88,7 +88,7 @@ class Steps:
             self.first_tokens[name] = self.count
             self.let_in(self.admission.read(name, self.now))
         if sequence.tokens.bit_count() == 1:
-            self.admission.generated(name, sequence.tokens)
+            self.let_in(self.admission.generated(name, sequence.tokens, self.now))
         if sequence.tokens >= self.lengths[sequence.ticket.request_id]:
             del self.inside[name]
             self.ended.append(name)
@@ -192,6 +192,14 @@ def test_short_answers_before_buy_no_time_for_long_ones() -> None:
         steps.enter(Ticket(name, "attacker 0", 1.0, None, (1,) * 16, LONGEST, 128), LONGEST)
     found = [steps_to_first_token(steps, f"neighbour {number}", 20) for number in range(300)]
     assert max(found) <= 4
+
+
+def test_a_neighbour_that_is_ahead_waits_until_the_others_are_and_no_longer() -> None:
+    """No sequence begins or ends meanwhile: what the others generate is enough."""
+    steps = attacked([Sent(0, 0, 1, 1, 1, 1, 1)], 1, until=5)
+    steps_to_first_token(steps, "before", LONGEST)
+    steps.enter(Ticket("long", "attacker 0", 1.0, None, (1,) * 128, LONGEST, 1024), LONGEST)
+    assert steps_to_first_token(steps, "neighbour", 20) <= LONGEST // PLACES
 
 
 def test_a_wide_request_alone_has_all_places_and_ends() -> None:
