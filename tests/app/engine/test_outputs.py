@@ -189,7 +189,7 @@ async def test_a_follower_is_told_of_the_first_token_and_the_end_of_every_sequen
     assert await heard.all() == [("began", (1, 0)), ("began", (0, 0))]
     processor.ending = {first}
     processor.process_outputs(step(second, first, tokens=2), 2.0)
-    assert await heard.all() == [("began", (1, 1)), ("ended", (1, 0), 5, 3)]
+    assert await heard.all() == [("began", (1, 1)), ("grew", (1, 1), 2), ("ended", (1, 0), 5, 3)]
     processor.ending = {second, "cmpl-two-0-1a2b"}
     processor.process_outputs(step(second, "cmpl-two-0-1a2b"), 3.0)
     assert await heard.all() == [("ended", (1, 1), 0, 3), ("ended", (0, 0), 5, 2)]
