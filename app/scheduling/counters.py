@@ -121,7 +121,8 @@ class Counters:
 
     def note_floor(self, now: float) -> None:
         """Note what the floor is, for those that come later."""
-        floor = self._lowest()
+        # Kept: who comes next must not go before those who came a moment ago and were served nothing since.
+        floor = self._floor = self._lowest()
         self._lift = self._mark if now - self._since < 2 * self._credit_s else floor
         self._mark, self._since, self.due = floor, now, now + self._credit_s
 

@@ -32,7 +32,8 @@ class Shares:
         self.now = now
         since = self.marks[1][0]
         if now >= since + self.credit_s:
-            mark = (now, self.lowest())
+            self.floor = self.lowest()
+            mark = (now, self.floor)
             self.marks = [self.marks[1] if now - since < 2 * self.credit_s else mark, mark]
 
     def in_flight(self, tenant: str | None = None) -> int:

@@ -1,6 +1,8 @@
 """Virtual counters: what is charged, what is settled, who is lifted."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from app.scheduling.admission import Admission
 from app.scheduling.ticket import Ticket
@@ -80,6 +82,43 @@ def test_who_comes_may_catch_up_what_was_served_a_moment_ago(credit_s: float, li
         admission.leave(str(number), number + 1.0, prompt_tokens=100, output_tokens=0)
     admission.enter(Ticket("late", "late", 1.0, None, (10,), 100), 5.5)
     assert counter(admission, "late") == lifted
+
+
+#: A tenant or, with None, one that comes once and costs nothing; tokens; seconds before; which request ends before.
+ASKED = st.tuples(
+    st.sampled_from(["a", "b", "c", None]),
+    st.integers(1, 300),
+    st.sampled_from([0.0, 0.5, 1.0, 4.0]),
+    st.none() | st.integers(0, 5),
+)
+
+
+@given(st.lists(ASKED, max_size=30))
+@example(
+    [
+        *(("a", 100, 0.0, None), ("b", 118, 0.0, None), ("a", 10, 0.0, None), ("b", 1, 0.0, None)),
+        *(("a", 50, 1.0, 0), ("a", 50, 1.0, 1), (None, 1, 1.0, None), (None, 1, 1.0, None)),
+    ]
+)
+def test_who_comes_later_goes_before_nobody_who_came_earlier_and_was_served_nothing(
+    asked: list[tuple[str | None, int, float, int | None]],
+) -> None:
+    """Not even when the tenant with the smallest counter is one most of whose counter is an estimate."""
+    admission, now, lifts, inside = Admission(slots=1, window=2, credit_s=1.0), 0.0, [0.0], list[tuple[str, int]]()
+    for number, (tenant, tokens, pause_s, ends) in enumerate(asked):
+        now += pause_s
+        if ends is not None and inside:
+            name, prompt_tokens = inside.pop(ends % len(inside))
+            admission.leave(name, now, prompt_tokens=prompt_tokens, output_tokens=0)
+        if tenant:
+            admission.enter(ticket(str(number), tenant, prompt=tokens, output=0), now)
+            inside.append((str(number), tokens))
+        else:
+            new = f"new {number}"
+            admission.enter(ticket(new, new, prompt=0, output=0), now)
+            lifts.append(counter(admission, new))
+            admission.leave(new, now, prompt_tokens=0, output_tokens=0)
+    assert lifts == sorted(lifts)
 
 
 def test_after_a_pause_nobody_is_behind() -> None:
