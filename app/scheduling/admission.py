@@ -24,9 +24,10 @@ class Admission:
 
     - The sequences in flight fill the window. What the engine has not read of prompts is bounded too, of all and of
       each tenant (:mod:`app.scheduling.unread`); who finds no room waits, and those behind it wait with it.
-    - Where the window is full, the next request goes in all the same if its tenant has none in flight: the engine sets
-      one of another tenant's aside until places are free (:mod:`app.scheduling.window`).
-    - So it does if it goes before some of those who run by more than their output. Those that are set aside keep the
+    - Where the window is full, one of a tenant with none in flight goes in all the same if it is next. It is next,
+      whatever the counters, if nothing of the tenant was admitted since it had none waiting: the engine sets one of
+      another tenant's aside until places are free (:mod:`app.scheduling.window`).
+    - So does one that goes before some of those who run by more than their output. Those that are set aside keep the
       slots of their versions: not while a version finds no slot free.
     - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.counters`), and of it the request that
       came first, among those whose version holds a slot or needs none; or, if a slot is free and the first needs it,
@@ -191,11 +192,15 @@ class Admission:
         if not self._fits(ticket, tenant):
             return False
         # There is room for this one, so whoever could go waits for more room; only a smaller counter passes it.
-        first = self._slots.pick(self._fills_part)
+        first = self._pick()
         if tenant and (tenant.open or (self._slots.free and tenant.ready)):
             return False  # its own that came before is kept back
         if first is None:
             return True
+        if self._window.free <= 0 and self._window.firsts:
+            is_new = self._counters.is_new(ticket.tenant)
+            if is_new is not self._counters.is_new(first.tenant.name):
+                return is_new
         return (self._counters.lifted(ticket.tenant), ticket.tenant) < (first.tenant.counter, first.tenant.name)
 
     def _refuse(self, ticket: Ticket, place: Place, now: float) -> None:
@@ -273,13 +278,20 @@ class Admission:
     def _next(self) -> Request | None:
         if self._slots.weightless and (request := self._slots.next_weightless()) is not None:
             return request
-        is_full = self._window.free <= 0 and not self._window.firsts
-        if is_full and self._room(self._slots.least_counter) <= 0:
-            return None
-        request = self._slots.pick(self._fills_part)
+        request = self._pick()
         if request is None or not self._unread.has_room(request.prompt_tokens):
             return None
         return request if self._fits(request.ticket, request.tenant) else None
+
+    def _pick(self) -> Request | None:
+        """Who is next: while the window is full, and there may be more firsts, a new tenant's, whatever its counter."""
+        if self._window.free <= 0:
+            if not self._window.firsts:
+                if self._room(self._slots.least_counter) <= 0:
+                    return None
+            elif (request := self._slots.pick_new()) is not None:
+                return request
+        return self._slots.pick(self._fills_part)
 
     def _fits(self, ticket: Ticket, tenant: Tenant | None) -> bool:
         if self._window.free > 0 or self._may_be_first(tenant):

@@ -39,6 +39,38 @@ def cost_of(prompt_tokens: float, output_tokens: float) -> float:
     return PROMPT_WEIGHT * prompt_tokens + OUTPUT_WEIGHT * output_tokens
 
 
+class _Contenders:
+    """Tenants that have a line in one place, by counter.
+
+    Attributes:
+        all: every one of them.
+        new: those of them that are new, and have nothing in flight; see :class:`app.scheduling.queues.Tenant`.
+    """
+
+    __slots__ = ("all", "new")
+
+    def __init__(self) -> None:
+        self.all: Ranking[str, float] = Ranking()
+        self.new: Ranking[str, float] = Ranking()
+
+    def set(self, tenant: Tenant) -> None:
+        """Add a tenant, or note what has changed of it."""
+        self.all.set(tenant.name, tenant.counter)
+        if tenant.new and not tenant.running:
+            self.new.set(tenant.name, tenant.counter)
+        else:
+            self.new.discard(tenant.name)
+
+    def discard(self, name: str) -> None:
+        """Remove a tenant if it is there."""
+        self.all.discard(name)
+        self.new.discard(name)
+
+    def first(self, *, new: bool = False) -> tuple[float, str] | None:
+        """The smallest counter and whose it is, or None if there is nobody."""
+        return self.new.first() if new else self.all.first()
+
+
 class Counters:
     """Every tenant's counter, and the order among those that have a request that could go.
 
@@ -51,8 +83,7 @@ class Counters:
         self._credit_s = credit_s
         self._tenants: dict[str, Tenant] = {}
         #: Tenants that compete, by counter: those with a line that is shown in that place.
-        self._open: Ranking[str, float] = Ranking()
-        self._ready: Ranking[str, float] = Ranking()
+        self._open, self._ready = _Contenders(), _Contenders()
         self._draining: Ranking[str, float] = Ranking()
         self.competitors = 0
         #: Those with nothing that waits or runs, by counter: kept because they owe more than a lift would give them.
@@ -80,26 +111,30 @@ class Counters:
 
     def competing(self) -> list[Tenant]:
         """The competitors."""
-        return [self._tenants[name] for name in {**self._open, **self._ready, **self._draining}]
+        return [self._tenants[name] for name in {**self._open.all, **self._ready.all, **self._draining}]
 
     @property
     def ready(self) -> int:
         """Tenants with a staged version that waits for a slot, more or less."""
-        return len(self._ready)
+        return len(self._ready.all)
 
-    def least(self, *, slot_free: bool) -> tuple[float, str] | None:
-        """Counter and name of the tenant whose lines are to be looked at next; those in READY only if a slot is free.
+    def least(self, *, slot_free: bool, new: bool = False) -> tuple[float, str] | None:
+        """Counter and name of the tenant whose lines are to be looked at next.
 
         Whether one of its lines is where it is shown is for the caller to see.
+
+        Args:
+            slot_free: whether those in READY count too.
+            new: whether only those do that are new, and have nothing in flight.
         """
-        first = self._open.first()
-        if slot_free and (other := self._ready.first()) is not None and (first is None or other < first):
-            return other
+        first = self._open.first(new=new)
+        if slot_free and (other := self._ready.first(new=new)) is not None:
+            return other if first is None else min(first, other)
         return first
 
     def in_order(self, *, slot_free: bool) -> Iterator[Tenant]:
         """The tenants whose lines are to be looked at, by counter; one may come twice."""
-        rankings = [self._open, self._ready] if slot_free else [self._open]
+        rankings = [self._open.all, self._ready.all] if slot_free else [self._open.all]
         return (self._tenants[name] for _, name in merge(*map(_entries, rankings)))
 
     def tenant(self, ticket: Ticket) -> Tenant:
@@ -118,6 +153,11 @@ class Counters:
         if tenant is None:
             return self._lift
         return tenant.counter if _competes(tenant) else max(tenant.counter, self._lift)
+
+    def is_new(self, name: str) -> bool:
+        """Whether a tenant is new once it competes, and has nothing in flight."""
+        tenant = self._tenants.get(name)
+        return tenant is None or (not tenant.running and (tenant.new or not _competes(tenant)))
 
     def note_floor(self, now: float) -> None:
         """Note what the floor is, for those that come later."""
@@ -154,6 +194,7 @@ class Counters:
             self.competitors += 1
             self._floor = self._lowest()
             tenant.counter = max(tenant.counter, self._lift)
+            tenant.new = True
         line.shown = place
         if place is not COLD:
             self._put_in(line)
@@ -181,7 +222,7 @@ class Counters:
             return
         lines, tenants = (tenant.open, self._open) if line.shown is OPEN else (tenant.ready, self._ready)
         if not lines:
-            tenants.set(tenant.name, tenant.counter)
+            tenants.set(tenant)
         line.number = line.first.number
         lines.add(line.number, line)
 
@@ -194,8 +235,9 @@ class Counters:
         request.tag = tenant.counter
         request.bar = tenant.counter - OUTPUT_WEIGHT * expected / ticket.weight
         tenant.outstanding += request.share
-        self._grow(tenant, request.share)
         tenant.running += 1
+        tenant.new = False
+        self._grow(tenant, request.share)
 
     def charge_more(self, request: Request, output_tokens: int) -> float:
         """Charge twice what a sequence has generated, or all that it may, once that is more than was expected.
@@ -252,9 +294,9 @@ class Counters:
     def _grow(self, tenant: Tenant, share: float) -> None:
         tenant.counter += share
         if tenant.open:
-            self._open.set(tenant.name, tenant.counter)
+            self._open.set(tenant)
         if tenant.ready:
-            self._ready.set(tenant.name, tenant.counter)
+            self._ready.set(tenant)
         if tenant.draining:
             self._draining.set(tenant.name, tenant.counter)
 

@@ -71,13 +71,14 @@ class Order:
         least = self._counters.least(slot_free=slot_free)
         return inf if least is None else least[0]
 
-    def first(self, *, slot_free: bool) -> Request | None:
+    def first(self, *, slot_free: bool, new: bool = False) -> Request | None:
         """The next request of the tenant with the smallest counter, of those in OPEN and, with a slot free, READY.
 
-        It is the tenant's oldest; but if that needs the slot, the oldest of the line in which most wait for one.
+        It is the tenant's oldest; but if that needs the slot, the oldest of the line in which most wait for one. With
+        ``new`` only tenants count that are new, and have nothing in flight.
         """
         self._show_all(slot_free=slot_free)
-        while (least := self._counters.least(slot_free=slot_free)) is not None:
+        while (least := self._counters.least(slot_free=slot_free, new=new)) is not None:
             if (request := self._first_of(self._counters[least[1]], slot_free=slot_free)) is not None:
                 return request
         return None

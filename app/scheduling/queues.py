@@ -135,6 +135,7 @@ class Tenant:
 
     Attributes:
         counter: weighted tokens charged, over the weight at the time.
+        new: nothing of it was admitted since it began to compete.
         outstanding: the part of ``counter`` that is an estimate, of requests that run.
         unread: tokens of prompts that were given to the engine and are not read.
         prompt_tokens, output_tokens, sequences: sums over the sequences that wait.
@@ -147,6 +148,7 @@ class Tenant:
     name: str
     weight: float
     counter: float = 0.0
+    new: bool = False
     outstanding: float = 0.0
     running: int = 0
     waiting: int = 0

@@ -114,6 +114,11 @@ class Slots:
         """No tenant whose request :meth:`pick` would choose in fair order has a smaller one."""
         return self._order.least(slot_free=self.free > 0)
 
+    def pick_new(self) -> Request | None:
+        """The request that :meth:`pick` would choose if all tenants were new, with nothing in flight."""
+        request = self._order.first(slot_free=self.free > 0, new=True)
+        return None if request is None else self._hurry(request)
+
     def pick(self, keeps_back: Callable[[Request], bool]) -> Request | None:
         """The next request in fair order, of those that need no slot or, if one is free, no more than that.
 

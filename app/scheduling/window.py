@@ -1,8 +1,9 @@
 """The places of the engine's steps, and who has them while more sequences are in flight than that.
 
 A sequence is a first if its tenant had none in flight when it was admitted. Firsts go before all others, and half of
-the places are kept for them. So a tenant that comes with one request, and is next in fair order, never waits for
-sequences of others to end, however many they have in flight.
+the places are kept for them. A tenant that comes with nothing in flight is next whatever its counter is, while there
+may be more firsts: it never waits for sequences of others to end, however many they have in flight. One that always has
+requests waiting comes once only, and from then on its counter has the say.
 
 All others are in the order of the counters that their tenants had when they were admitted, their tags: where a queue
 has admitted by that order, an earlier one is never behind. Who comes with a smaller counter than some of them had is in

@@ -143,6 +143,8 @@ class Model(Places):
         able = [request for request in self.requests.values() if self.can_go(request)]
         if weightless := [request for request in able if not request.ticket.sequences]:
             return weightless[0]
+        if self.window <= self.in_flight() and self.firsts() > 0:
+            able = [request for request in able if self.is_new(request.ticket.tenant)] or able
         while able:
             chosen, tenant = self.choose(able)
             if self.place(chosen) == "ready" or not self.fills_part(chosen):

@@ -33,6 +33,7 @@ class Request:
 class Account:
     counter: float = 0.0
     outstanding: float = 0.0
+    new: bool = False
     average: float | None = None
 
 

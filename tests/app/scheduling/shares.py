@@ -47,6 +47,9 @@ class Shares:
     def may_be_first(self, tenant: str) -> bool:
         return self.firsts() > 0 and not self.in_flight(tenant)
 
+    def is_new(self, tenant: str) -> bool:
+        return self.accounts[tenant].new and not self.in_flight(tenant)
+
     def before(self, counter: float) -> int:
         """Sequences that run and are not set aside for a tenant with this counter."""
         return sum(r.ticket.sequences > 0 for r in self.requests.values() if r.running and r.bar <= counter)
@@ -82,6 +85,7 @@ class Shares:
         for name in sorted(competing - self.claimants):
             self.floor = self.lowest()
             self.accounts[name].counter = max(self.accounts[name].counter, self.marks[0][1])
+            self.accounts[name].new = True
             self.claimants.add(name)
 
     def charge(self, request: Request) -> None:
@@ -94,6 +98,7 @@ class Shares:
         request.bar = -inf if request.first else account.counter - 2.0 * output / ticket.weight
         account.counter += request.cost / ticket.weight
         account.outstanding += request.cost / ticket.weight
+        account.new = False
 
     def settle(self, request: Request, prompt: int | None, output: int | None) -> float:
         """Replace what was charged; returns how much more it is."""

@@ -94,6 +94,14 @@ class Steps:
             self.ended.append(name)
             self.let_in(self.admission.leave(name, self.now, output_tokens=sequence.tokens))
 
+    def give_up(self) -> None:
+        """All clients go away: what waits first, so that nothing follows."""
+        for name in [name for name in self.tickets if name not in self.inside]:
+            self.let_in(self.admission.leave(name, self.now, output_tokens=0))
+        for name, sequence in self.inside.items():
+            self.admission.leave(name, self.now, output_tokens=sequence.tokens)
+        self.inside.clear()
+
 
 @dataclass(frozen=True)
 class Sent:
@@ -120,10 +128,12 @@ SENT = st.builds(
 )
 
 
-def attacked(sent: list[Sent], tenants: int, *, until: int) -> Steps:
-    """An engine that has had these requests of so many tenants, after so many steps."""
+def attacked(sent: list[Sent], tenants: int, *, until: int, gone: int = -1) -> Steps:
+    """An engine that has had these requests of so many tenants, after so many steps; in one, those it has go away."""
     steps, numbers = Steps(), itertools.count()
     for at in range(until):
+        if at == gone:
+            steps.give_up()
         for one in sent:
             if one.step == at:
                 name, tenant = f"wide {next(numbers)}", f"attacker {one.tenant % tenants}"
@@ -149,25 +159,43 @@ def steps_to_first_token(steps: Steps, name: str, prompt_tokens: int) -> int:
     tenants=st.sampled_from([1, 3]),
     at=st.integers(1, 500),
     own=st.sampled_from([1, 20, 500]),
+    gone=st.integers(-1, 400),
 )
-@example(sent=[Sent(0, 0, WIDEST_PROMPTS, WIDEST_N, 1, LONGEST, LONGEST)], tenants=1, at=5, own=20)
-@example(sent=[Sent(0, 0, 16, WIDEST_N, 1, LONGEST, LONGEST)], tenants=1, at=400, own=20)
-@example(sent=[Sent(0, tenant, 8, WIDEST_N, 1, LONGEST, LONGEST) for tenant in (0, 1, 2) * 2], tenants=3, at=300, own=1)
-@example(sent=[Sent(0, tenant, 4, WIDEST_N, 1, LONGEST, LONGEST) for tenant in (0, 1, 2) * 4], tenants=3, at=300, own=1)
+@example(sent=[Sent(0, 0, WIDEST_PROMPTS, WIDEST_N, 1, LONGEST, LONGEST)], tenants=1, at=5, own=20, gone=-1)
+@example(sent=[Sent(0, 0, 16, WIDEST_N, 1, LONGEST, LONGEST)], tenants=1, at=400, own=20, gone=-1)
 @example(
-    sent=[Sent(tenant, tenant, WIDEST_PROMPTS, 1, LONGEST, 50, 50) for tenant in (0, 1, 2)], tenants=3, at=9, own=9
+    sent=[Sent(0, tenant, 8, WIDEST_N, 1, LONGEST, LONGEST) for tenant in (0, 1, 2) * 2],
+    tenants=3,
+    at=300,
+    own=1,
+    gone=-1,
 )
-def test_a_neighbours_first_token_comes_within_k_steps(sent: list[Sent], tenants: int, at: int, own: int) -> None:
+@example(
+    sent=[Sent(0, tenant, 4, WIDEST_N, 1, LONGEST, LONGEST) for tenant in (0, 1, 2) * 4],
+    tenants=3,
+    at=300,
+    own=1,
+    gone=-1,
+)
+@example(
+    sent=[Sent(tenant, tenant, WIDEST_PROMPTS, 1, LONGEST, 50, 50) for tenant in (0, 1, 2)],
+    tenants=3,
+    at=9,
+    own=9,
+    gone=-1,
+)
+def test_a_neighbours_first_token_comes_within_k_steps(
+    sent: list[Sent], tenants: int, at: int, own: int, gone: int
+) -> None:
     """K = ceil(((tenants + 1) x LONGEST + own prompt) / STEP_TOKENS) + 1: 6 steps with three attackers.
 
-    The neighbour has nothing in flight, and its counter is lifted to what the least of the competing tenants had been
-    served a moment ago: no counter is smaller, but of tenants with nothing in flight. So it is admitted as it enters,
-    as a first, while fewer than half of the places have one. There is room to read its prompt, as no attacker may have
+    The neighbour comes with nothing in flight. So it is admitted as it enters, as a first, whatever the counters are,
+    while fewer than half of the places have one. There is room to read its prompt, as no attacker may have
     more unread than its quarter of all. Before it the engine reads the prompt that is begun, and those of the
     attackers' firsts, one of each at most; the next step at the latest has all of its own. Sequences that generate are
     not waited for, as firsts have the places before them.
     """
-    steps = attacked(sent, tenants, until=at)
+    steps = attacked(sent, tenants, until=at, gone=gone)
     found = steps_to_first_token(steps, "neighbour", own)
     assert found <= ceil(((tenants + 1) * LONGEST + own) / STEP_TOKENS) + 1
 
@@ -180,6 +208,21 @@ def test_it_goes_on_however_long_it_asks_one_request_after_the_other(requests: i
     steps = attacked(sent, tenants, until=10)
     found = [steps_to_first_token(steps, f"neighbour {number}", 20) for number in range(300)]
     assert max(found) <= 2
+
+
+@pytest.mark.parametrize("tenants", [1, 3])
+def test_nor_does_it_wait_for_those_who_come_as_a_wide_request_is_given_up(tenants: int) -> None:
+    """Much is settled at once as that one goes: who comes then is lifted to less than who comes a second later.
+
+    Each request of the neighbour comes as the one before has two more tokens to go, and waits for no more than that.
+    """
+    steps = attacked([Sent(0, 0, WIDEST_PROMPTS, WIDEST_N, 1, LONGEST, LONGEST)], 1, until=600)
+    steps.give_up()
+    for number in range(tenants):
+        ticket = Ticket(f"next {number}", f"next {number}", 1.0, None, (1,) * 128, LONGEST, 1024)
+        steps.enter(ticket, LONGEST)
+    found = [steps_to_first_token(steps, f"neighbour {number}", 20) for number in range(300)]
+    assert max(found) <= 3
 
 
 def test_short_answers_before_buy_no_time_for_long_ones() -> None:
