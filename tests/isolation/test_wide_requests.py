@@ -16,7 +16,7 @@ RESTARTS = "tenora_engine_restarts_total"
 #: Of the demo's vocabulary, without the special tokens.
 TOKENS = range(10, 600)
 #: More tokens than a neighbour's answers have by far.
-LONG = 600
+LONG = 2000
 
 
 def wide(prompts: int, n: int, **fields: Any) -> dict[str, Any]:
