@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -13,8 +12,8 @@ import pytest
 from tests.e2e.server import Server
 
 RESTARTS = "tenora_engine_restarts_total"
-#: Of the demo's vocabulary, without the special tokens.
-TOKENS = range(10, 600)
+#: The demo engine's max_num_seqs.
+PLACES = 128
 #: More tokens than a neighbour's answers have by far.
 LONG = 2000
 
@@ -73,12 +72,16 @@ async def new_client(server: Server) -> AsyncIterator[Callable[[str], Client]]:
 
 
 async def running(client: Client, body: dict[str, Any], *, requests: int) -> list[asyncio.Task[dict[int, list[int]]]]:
-    """Wide requests of which one streams and has its first token, so that the engine is full of them."""
-    tasks = [
-        asyncio.create_task(client.ask(body | {"stream": True} if number == 0 else body)) for number in range(requests)
-    ]
+    """Wide requests, the first of which streams and has its first token."""
+    first = asyncio.create_task(client.ask(body | {"stream": True}))
     await client.begun.wait()
-    return tasks
+    return [first, *(asyncio.create_task(client.ask(body)) for _ in range(requests - 1))]
+
+
+def queue(server: Server) -> dict[str, dict[str, int]]:
+    """Of each tenant how many sequences run and wait."""
+    with server.client(server.admin_key) as admin:
+        return {one["tenant"]: one for one in admin.get("/admin/engine").json()["tenants"]["data"]}
 
 
 async def stop(tasks: list[asyncio.Task[dict[int, list[int]]]]) -> None:
@@ -89,11 +92,13 @@ async def stop(tasks: list[asyncio.Task[dict[int, list[int]]]]) -> None:
 
 @pytest.mark.parametrize(("requests", "prompts"), [(1, 128), (1, 16), (2, 8), (4, 4)])
 async def test_a_neighbour_is_answered_while_wide_requests_run(
-    new_client: Callable[[str], Client], requests: int, prompts: int
+    server: Server, new_client: Callable[[str], Client], requests: int, prompts: int
 ) -> None:
-    attackers = [new_client(f"wide-{number}") for number in range(3)]
-    neighbour = new_client("beside-wide")
+    slugs = [f"wide-{requests}-{prompts}-{number}" for number in range(3)]
+    attackers, neighbour = [new_client(slug) for slug in slugs], new_client(f"beside-{requests}-{prompts}")
     tasks = [task for one in attackers for task in await running(one, wide(prompts, 8), requests=requests)]
+    while sum(queue(server)[slug]["running"] for slug in slugs) < PLACES:
+        await asyncio.sleep(0.01)
     for number in range(10):
         await neighbour.ask({"model": "demo", "prompt": f"new {number}", "max_tokens": 3, "ignore_eos": True})
     assert [one.answered for one in attackers] == [0, 0, 0], "none of the wide ones has ended by then"
@@ -130,24 +135,7 @@ async def test_who_goes_away_leaves_nothing_that_waits(server: Server, new_clien
         tasks = await running(client, wide(128, 8), requests=2)
         client.begun.clear()
         await stop(tasks)
-    with server.client(server.admin_key) as admin:
-        while any(one["tenant"] == "wide-gone" for one in admin.get("/admin/engine").json()["tenants"]["data"]):
-            await asyncio.sleep(0.01)
+    while "wide-gone" in queue(server):
+        await asyncio.sleep(0.01)
     assert sorted(await client.ask(wide(128, 8, max_tokens=1))) == list(range(1024))
-    assert server.metric(RESTARTS) == restarts
-
-
-async def test_long_prompts_with_seeds_do_not_end_the_engine(
-    server: Server, new_client: Callable[[str], Client]
-) -> None:
-    """They are read in several steps, of which only the last one's token counts."""
-    client, restarts = new_client("seeds"), server.metric(RESTARTS)
-    chance = random.Random(1)
-    prompts = [chance.choices(TOKENS, k=1500) for _ in range(6)]
-    asked: dict[str, Any] = {"model": "demo", "prompt": prompts, "max_tokens": 8, "temperature": 1.5, "seed": 3}
-    asked |= {"ignore_eos": True}
-    found = await client.ask(asked)
-    # Now they are in the cache, and read in one step each.
-    alone = [await client.ask(asked | {"prompt": prompt}) for prompt in prompts]
-    assert [found[number] for number in range(len(prompts))] == [one[0] for one in alone]
     assert server.metric(RESTARTS) == restarts
