@@ -64,7 +64,7 @@ class EngineInstance:
         self._llm, self._log = llm, log
         log.watch(llm.output_processor)
         #: Lets the sequences of a request into the engine one by one, where that is asked for.
-        self.gate = SequenceGate(llm.engine_core)
+        self.gate = SequenceGate(llm)
         self._models = state.openai_serving_models
         self._base_name = base_name
         self._endpoints: dict[Endpoint, tuple[type[BaseModel], Callable[[Any], Awaitable[Any]], str]] = {
@@ -217,7 +217,8 @@ class EngineInstance:
             self._log.add(request.request_id, await self._untold(sequences))
 
     def fail(self, request: EngineRequest, error: Exception) -> None:
-        """End whatever of the request still runs with an error."""
+        """End whatever of the request still runs, or waits at the gate, with an error."""
+        self.gate.fail(request.request_id, error)
         processor = self._llm.output_processor
         for external_id in self._ids(request):
             for name in processor.external_req_ids.get(external_id, ()):

@@ -172,8 +172,12 @@ def own_id(external_id: str) -> str:
     return rest.rpartition("-")[0] if kind == "cmpl" else rest
 
 
+def prompt_of(external_id: str) -> int:
+    """Which of a request's prompts it is; a chat has one."""
+    return int(external_id.rpartition("-")[2]) if external_id.startswith("cmpl-") else 0
+
+
 def place_of(external_id: str, name: str) -> Place:
     """Which of a request's sequences it is, by vLLM's two ids; of several choices the second is ``<choice>_<id>``."""
     choice, _, rest = name.partition("_")
-    prompt = int(external_id.rpartition("-")[2]) if external_id.startswith("cmpl-") else 0
-    return prompt, int(choice) if rest and choice.isdigit() else 0
+    return prompt_of(external_id), int(choice) if rest and choice.isdigit() else 0

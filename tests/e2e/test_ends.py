@@ -134,6 +134,24 @@ async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(own: Server, 
     assert own.engine_processes()[0].ppid() == own.fork_server().pid
 
 
+async def test_a_wide_request_ends_with_the_engine_while_most_of_its_prompts_wait(own: Server, key: str) -> None:
+    """Those that vLLM was given have ended by then, or end with it; the others wait for turns that never come."""
+    wide = {"model": "pricing", "prompt": [[11 + number] for number in range(128)], "n": 8, "stream": True}
+    headers, events = {"authorization": f"Bearer {key}"}, list[str]()
+    async with (
+        httpx.AsyncClient(base_url=own.url, timeout=60, headers=headers) as client,
+        client.stream("POST", "/v1/completions", json=wide | {"max_tokens": 20, "ignore_eos": True}) as answer,
+    ):
+        async for line in answer.aiter_lines():
+            if '"finish_reason":"length"' in line and not events:
+                own.engine_processes()[0].kill()
+                events.append(line)
+            elif events and line:
+                events.append(line)
+    assert error_at_the_end(events) == STOPPED
+    await asyncio.to_thread(own.wait_ready)
+
+
 def test_an_engine_is_one_process_whose_steps_have_a_processor_of_their_own(own: Server) -> None:
     (engine,) = own.engine_processes()
     assert len(os.sched_getaffinity(engine.pid)) == 1

@@ -350,9 +350,12 @@ def test_a_request_can_leave_the_steps_and_come_back() -> None:
     assert "key=lambda r: (r.priority, r.arrival_time)" in schedule
 
 
-def test_sequences_can_be_kept_from_the_core() -> None:
-    """All are known to the output processor before the first is given to the core, each with the ids that are read."""
-    add = inspect.getsource(AsyncLLM.add_request)
+def test_sequences_can_be_kept_from_the_engine_and_from_its_core() -> None:
+    """Those of a prompt are known to the output processor before the first is given to the core, with the ids read."""
+    generate, add = inspect.getsource(AsyncLLM.generate), inspect.getsource(AsyncLLM.add_request)
+    assert generate.index("q = await self.add_request(\n                request_id,") < generate.index("q.get()")
+    assert parameters(AsyncLLM.add_request)[:2] == ["self", "request_id"]
+    assert 'request_id_item = f"{request_id}-{i}"' in inspect.getsource(OpenAIServingCompletion)
     assert add.index("self.output_processor.add_request(") < add.index("await self.engine_core.add_request_async(")
     assert "await self.engine_core.add_request_async(request)" in inspect.getsource(AsyncLLM._add_request)
     assert parameters(AsyncMPClient.add_request_async) == ["self", "request"]
