@@ -121,6 +121,7 @@ def test_a_flood_changes_nothing_in_the_order_of_the_others(seed: int, flood: in
     orders = []
     for hostile in (0, flood):
         chance = random.Random(seed)
+        # Without firsts: a flood has one too, beside the places of the others, and the times change with it.
         engine = Engine(Admission(slots=1, window=2, aside=0, bounds=BOUNDS))
         engine.enter("first", output=20, sequences=2)
         for _ in range(hostile):

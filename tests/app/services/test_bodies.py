@@ -133,7 +133,7 @@ def test_what_could_change_the_answer_is_refused_by_name(given):
         ("repetition_penalty", 0), ("repetition_penalty", 1e-30), ("top_k", -2), ("top_k", 1.0), ("top_k", 2**40),
         ("n", 0), ("n", 9), ("n", True), ("logprobs", 21), ("logprobs", -1), ("logprobs", True),
         ("max_tokens", 0), ("max_tokens", -1), ("max_tokens", "5"), ("min_tokens", -1), ("seed", 2**63), ("seed", 1.5),
-        ("stop", ["a"] * 129), ("stop", [""]), ("stop", ["x" * 257]), ("stop", ["\u00e9" * 129]), ("stop", 5),
+        ("stop", ["a"] * 17), ("stop", [""]), ("stop", ["x" * 257]), ("stop", ["\u00e9" * 129]), ("stop", 5),
         ("stop", [5]),
         ("stop_token_ids", [-1]), ("stop_token_ids", [True]), ("stop_token_ids", [1] * 129), ("stop_token_ids", 3),
         ("logit_bias", {"x": 1}), ("logit_bias", {"-1": 1}), ("logit_bias", {"1": 101}), ("logit_bias", [1]),
