@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from adapters.cache import DiskCache
 from app.engine.base import Engine, EngineEvent, EngineStats
-from app.engine.overview import EngineOverview, EngineState
+from app.engine.overview import EngineOverview, EngineState, KernelChecks
 from app.errors import ROWS
 from app.services.limits.accounts import Health
 from app.traffic import Share, Traffic
@@ -178,6 +178,7 @@ class _Parts(Collector):
         yield _gauge("tenora_engine_up", "Whether the engine runs", ready)
         yield CounterMetricFamily("tenora_engine_restarts", "Times that a dead engine was replaced", stats.restarts)
         yield CounterMetricFamily("tenora_engine_hangs", "Times that it was killed as it did not answer", stats.hangs)
+        yield from _kernels(self._now.overview.kernels)
         yield CounterMetricFamily("tenora_cache_hits", "Adapters found on this node's disk", hits)
         yield CounterMetricFamily("tenora_cache_misses", "Adapters fetched from the store", misses)
         yield CounterMetricFamily("tenora_cache_evictions", "Adapters removed to make room", evictions)
@@ -197,6 +198,13 @@ class _Shared(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return (metric for metric in REGISTRY.collect() if metric.name not in _HIDDEN)
+
+
+def _kernels(checks: KernelChecks) -> Iterable[Metric]:
+    text = "Seconds that the check of the LoRA kernels took at the engine's last start"
+    yield _gauge("tenora_engine_kernel_check_seconds", text, checks.seconds or 0.0)
+    text = "Checks of the LoRA kernels that found a fault"
+    yield CounterMetricFamily("tenora_engine_kernel_check_failures", text, checks.failures)
 
 
 def _places(overview: EngineOverview) -> Iterable[Metric]:

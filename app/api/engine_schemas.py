@@ -1,12 +1,12 @@
 """The JSON of the routes that show the engine."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.engine.overview import EngineOverview, TenantQueue, Tier, TierStats
+from app.engine.overview import EngineOverview, KernelChecks, TenantQueue, Tier, TierStats
 from app.services.engine_view import EngineView, OwnVersion, OwnView, ShownVersion
 from app.services.limits.accounts import Health
 from app.services.nodes import Peer
@@ -162,11 +162,23 @@ class NodeOut(BaseModel):
         )
 
 
+class KernelsOut(BaseModel):
+    passed_at: datetime | None = Field(description="when the LoRA kernels last were checked and right; null: never")
+    seconds: float | None = Field(description="that this check took")
+    failures: int = Field(description="checks that found a fault since the server started")
+
+    @classmethod
+    def of(cls, checks: KernelChecks) -> Self:
+        passed_at = None if checks.passed_at is None else datetime.fromtimestamp(checks.passed_at, UTC)
+        return cls(passed_at=passed_at, seconds=checks.seconds, failures=checks.failures)
+
+
 class EngineOut(BaseModel):
     node: str = Field(description="the server that answers: each has an engine of its own")
     state: str
     restarts: int = Field(description="since the server started, after deaths and hangs")
     hangs: int = Field(description="times that the engine was killed because it no longer answered")
+    kernels: KernelsOut = Field(description="the checks of the LoRA kernels, one at every start of the engine")
     slots: SlotsOut
     queue: QueueOut
     tiers: list[TierOut]
@@ -186,6 +198,7 @@ class EngineOut(BaseModel):
             state=seen.state.value,
             restarts=seen.restarts,
             hangs=seen.hangs,
+            kernels=KernelsOut.of(seen.kernels),
             slots=SlotsOut(total=seen.slots, used=view.slots_used, pinned=len(seen.pinned)),
             queue=QueueOut(window=seen.window, running=seen.running, waiting=seen.waiting),
             tiers=[TierOut.of(stats, seen) for stats in seen.tiers],

@@ -61,10 +61,22 @@ class NoEngine:
         pass
 
     def overview(self) -> EngineOverview:
-        nothing = dict.fromkeys(("running", "waiting", "restarts", "hangs"), 0)
-        memory = dict.fromkeys(("host_bytes", "host_used_bytes", "disk_bytes", "disk_used_bytes"), 0)
         return EngineOverview(
-            self.state, slots=0, window=0, pinned=self.pinned, versions=(), tenants=(), tiers=(), **nothing, **memory
+            self.state,
+            slots=0,
+            window=0,
+            pinned=self.pinned,
+            running=0,
+            waiting=0,
+            restarts=0,
+            hangs=0,
+            host_bytes=0,
+            host_used_bytes=0,
+            disk_bytes=0,
+            disk_used_bytes=0,
+            versions=(),
+            tenants=(),
+            tiers=(),
         )
 
     def take_load(self, _request_id: str) -> LoadPhases | None:

@@ -31,6 +31,7 @@ from app.engine.base import Endpoint, EngineRequest, MostTokens
 from app.engine.construction import construct
 from app.engine.forking import end_engines
 from app.engine.gate import SequenceGate
+from app.engine.kernel_report import KernelReport
 from app.engine.outputs import OutputLog
 from app.engine.priorities import priority
 from app.engine.rendering import NoRoomForAnswer, Rendered, RenderedOnce
@@ -57,10 +58,15 @@ def on_cpu() -> bool:
 
 
 class EngineInstance:
-    """A running engine. ``dead`` is set once it can answer no more."""
+    """A running engine.
 
-    def __init__(self, llm: AsyncLLM, state: State, base_name: str, log: OutputLog) -> None:
-        self.dead = asyncio.Event()
+    Attributes:
+        dead: set once it can answer no more.
+        kernels: what the check of its LoRA kernels came to.
+    """
+
+    def __init__(self, llm: AsyncLLM, state: State, base_name: str, log: OutputLog, kernels: KernelReport) -> None:
+        self.dead, self.kernels = asyncio.Event(), kernels
         self._llm, self._log = llm, log
         log.watch(llm.output_processor)
         #: Lets the sequences of a request into the engine one by one, where that is asked for.
@@ -83,6 +89,7 @@ class EngineInstance:
         """Start an engine and return once it has answered a request; ``log`` gets what its steps say.
 
         Raises:
+            BrokenKernels: its LoRA kernels compute wrong numbers.
             Exception: whatever vLLM raises when it cannot start; nothing is left running.
         """
         construction = asyncio.ensure_future(asyncio.to_thread(construct, arguments))
@@ -114,9 +121,11 @@ class EngineInstance:
     @classmethod
     async def _prepared(cls, llm: AsyncLLM, args: Any, base_name: str, log: OutputLog) -> "EngineInstance":
         await llm.collective_rpc("tenora_prepare")
+        kernels = KernelReport.of_all(await llm.collective_rpc("tenora_check_kernels"))
+        logger.info("the LoRA kernels are right: %d kinds of layers in %.1f s", kernels.layers, kernels.seconds)
         state = State()
         await init_app_state(llm, state, args, await llm.get_supported_tasks())
-        instance = cls(llm, state, base_name, log)
+        instance = cls(llm, state, base_name, log, kernels)
         warm_up = EngineRequest("warm-up", Endpoint.COMPLETIONS, _WARM_UP, base_name, None, cache_salt="warm-up")
         await instance.answer(warm_up)
         log.take("warm-up")

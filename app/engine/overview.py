@@ -69,6 +69,21 @@ class TierStats:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelChecks:
+    """The checks of the LoRA kernels since the process began; every start of an engine has one.
+
+    Attributes:
+        failures: how many found a fault.
+        passed_at: when one last found none, in Unix seconds.
+        seconds: that this one took.
+    """
+
+    failures: int = 0
+    passed_at: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineOverview:
     """Everything that an operator can see of the engine's tiers and queues at one moment; sizes in bytes."""
 
@@ -87,6 +102,7 @@ class EngineOverview:
     versions: tuple[VersionResidency, ...]
     tenants: tuple[TenantQueue, ...]
     tiers: tuple[TierStats, ...]
+    kernels: KernelChecks = KernelChecks()
 
 
 @dataclass(frozen=True, slots=True)

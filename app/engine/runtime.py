@@ -3,6 +3,7 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,10 +23,11 @@ from app.engine.base import (
 )
 from app.engine.held import Held, LeasedEvents
 from app.engine.instance import on_cpu
+from app.engine.kernel_report import BrokenKernels
 from app.engine.life import EngineLife
 from app.engine.loading import LoadedLease
 from app.engine.outputs import OutputLog, Usage
-from app.engine.overview import EngineOverview, EngineState, LoadPhases
+from app.engine.overview import EngineOverview, EngineState, KernelChecks, LoadPhases
 from app.engine.pinning import Standing
 from app.engine.sequences import Sequences
 from app.engine.supervision import Supervisor
@@ -51,6 +53,7 @@ class VllmEngine:
         self._cache = cache
         self._special_token_ids: frozenset[int] = frozenset()
         self._log, self._standing = OutputLog(), Standing()
+        self._kernels = KernelChecks()
         #: What is told of a request until somebody takes it, by request id.
         self._loads: OrderedDict[str, LoadPhases] = OrderedDict()
         self._usages: OrderedDict[str, TokenUsage] = OrderedDict()
@@ -85,6 +88,7 @@ class VllmEngine:
             hangs=self._supervisor.hangs,
             slots=self._slots,
             host_bytes=self._settings.engine.host_bytes,
+            kernels=self._kernels,
         )
 
     def take_load(self, request_id: str) -> LoadPhases | None:
@@ -218,17 +222,22 @@ class VllmEngine:
         return usage
 
     async def _launch(self) -> EngineLife:
-        life = await EngineLife.begin(
-            self._arguments,
-            self._cache,
-            self._settings,
-            base_name=self._base_name,
-            slots=self._slots,
-            log=self._log,
-            notify=self._tell,
-            answer=self._try,
-            standing=self._standing,
-        )
+        try:
+            life = await EngineLife.begin(
+                self._arguments,
+                self._cache,
+                self._settings,
+                base_name=self._base_name,
+                slots=self._slots,
+                log=self._log,
+                notify=self._tell,
+                answer=self._try,
+                standing=self._standing,
+            )
+        except BrokenKernels:
+            self._kernels = replace(self._kernels, failures=self._kernels.failures + 1)
+            raise
+        self._kernels = replace(self._kernels, passed_at=time.time(), seconds=life.instance.kernels.seconds)
         self._special_token_ids = life.instance.special_token_ids
         return life
 

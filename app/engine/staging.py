@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,23 @@ class Stager:
         table = self._manager.lora_index_to_id
         if version_id in table:
             table[table.index(version_id)] = None
+
+    @contextmanager
+    def occupied(self, ids: Mapping[int, int], rank: int) -> Iterator[None]:
+        """Let empty slots stand for adapters, as long as this lasts; nothing is written into them.
+
+        Args:
+            ids: of the adapters, by slot.
+            rank: of all of them.
+        """
+        for slot, version_id in ids.items():
+            self._manager.lora_index_to_id[slot] = version_id
+            self._ranks[version_id] = rank
+        try:
+            yield
+        finally:
+            for version_id in ids.values():
+                self.take_out(version_id)
 
     def rank_of(self, version_id: int | None) -> int:
         """The largest rank among the modules of a version that has a slot; 0 for none."""

@@ -2,7 +2,15 @@
 
 from adapters.cache import DiskCache
 from app.engine.life import EngineLife
-from app.engine.overview import EngineOverview, EngineState, TenantQueue, Tier, TierStats, VersionResidency
+from app.engine.overview import (
+    EngineOverview,
+    EngineState,
+    KernelChecks,
+    TenantQueue,
+    Tier,
+    TierStats,
+    VersionResidency,
+)
 from app.scheduling.snapshot import QueueSnapshot, VersionState
 
 
@@ -15,6 +23,7 @@ def overview(
     hangs: int,
     slots: int,
     host_bytes: int,
+    kernels: KernelChecks,
 ) -> EngineOverview:
     """The engine at this moment; without a life, the tiers below it only."""
     queue = life.queue.snapshot() if life else QueueSnapshot((), ())
@@ -37,6 +46,7 @@ def overview(
             TenantQueue(one.tenant, one.weight, one.running, one.waiting, one.counter) for one in queue.tenants
         ),
         tiers=(disk, *_tiers(life)) if life else (disk,),
+        kernels=kernels,
     )
 
 

@@ -13,6 +13,7 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from app.engine.coalescing import CoalescedOutputs
 from app.engine.grouped_lora import GroupedPunicaWrapper, lay_out
+from app.engine.kernel_check import KernelCheck
 from app.engine.orphans import end_with_server
 from app.engine.priorities import PrioritySteps
 from app.engine.seeds import keep_seeds
@@ -47,6 +48,11 @@ class WorkerExtension:
         # the objects of adapters that come and go bring one about.
         gc.collect()
         gc.freeze()
+
+    def tenora_check_kernels(self) -> dict[str, Any]:
+        """See :class:`app.engine.kernel_check.KernelCheck`; while no adapter has a slot."""
+        manager = self.model_runner.lora_manager._adapter_manager  # type: ignore[attr-defined]
+        return KernelCheck(manager, self._tenora_stager.occupied).run().plain()
 
     def tenora_stage(self, version_id: int, name: str, path: str, evict: list[int]) -> None:
         """See :class:`app.engine.staging.Stager`, here and below."""
