@@ -1,6 +1,7 @@
 """From arguments to vLLM's engine, with what Tenora puts in."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 from vllm import envs
@@ -14,6 +15,7 @@ from vllm.v1.engine import async_llm
 from vllm.v1.engine import utils as engine_utils
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from app.engine import hopper
 from app.engine.executor import CoreExecutor, fits_in_core
 from app.engine.forking import EngineContext
 from app.engine.requirements import do_without_compiler
@@ -35,8 +37,11 @@ ASYNC_SCHEDULER = "app.engine.worker.ClearingAsyncScheduler"
 BOUNDED_SCHEDULER = "app.engine.worker.BoundedScheduler"
 
 
-def construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
+def construct(arguments: list[str], kernels: Path) -> tuple[AsyncLLM, Any]:
     """Parse and start; takes seconds, so it runs in a thread.
+
+    Args:
+        kernels: a folder for configurations of kernels that this machine's card needs.
 
     Raises:
         Exception: whatever vLLM raises when it cannot start.
@@ -47,6 +52,8 @@ def construct(arguments: list[str]) -> tuple[AsyncLLM, Any]:
     os.environ.pop("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", None)
     if current_platform.is_cpu():
         do_without_compiler(os.environ)
+    if hopper.is_miscompiled():
+        hopper.use_one_stage(kernels, os.environ, current_platform.get_device_name())
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
     # The context decides defaults such as the batch size: these are those of vLLM's own server.
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(UsageContext.OPENAI_API_SERVER)

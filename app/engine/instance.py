@@ -9,6 +9,7 @@ import contextlib
 import logging
 import multiprocessing
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -85,14 +86,17 @@ class EngineInstance:
         self._watcher = asyncio.create_task(self._watch())
 
     @classmethod
-    async def launch(cls, arguments: list[str], *, base_name: str, log: OutputLog) -> "EngineInstance":
+    async def launch(cls, arguments: list[str], *, kernels: Path, base_name: str, log: OutputLog) -> "EngineInstance":
         """Start an engine and return once it has answered a request; ``log`` gets what its steps say.
+
+        Args:
+            kernels: as of :func:`app.engine.construction.construct`.
 
         Raises:
             BrokenKernels: its LoRA kernels compute wrong numbers.
             Exception: whatever vLLM raises when it cannot start; nothing is left running.
         """
-        construction = asyncio.ensure_future(asyncio.to_thread(construct, arguments))
+        construction = asyncio.ensure_future(asyncio.to_thread(construct, arguments, kernels))
         try:
             llm, args = await asyncio.shield(construction)
         except asyncio.CancelledError:
