@@ -37,7 +37,7 @@ def use_one_stage(folder: Path, environ: MutableMapping[str, str], device_name: 
         folder: made if it is not there.
         device_name: of the card, as the driver says it.
     """
-    if environ.get(FOLDER):
+    if environ.get(FOLDER) not in {None, "", str(folder)}:
         logger.warning("%s is set: it has to cure lora_expand on %s by itself", FOLDER, device_name)
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -278,6 +278,11 @@ class EngineInstance:
         return int(self._llm.vllm_config.scheduler_config.max_num_seqs)
 
     @property
+    def context(self) -> int:
+        """Tokens of the longest sequence, prompt and answer together."""
+        return int(self._llm.model_config.max_model_len)
+
+    @property
     def step_tokens(self) -> int:
         """Most tokens of one step."""
         return int(self._llm.vllm_config.scheduler_config.max_num_batched_tokens)

@@ -81,7 +81,13 @@ class EngineLife:
         """
         kernels = settings.home / "kernels"
         instance = await EngineInstance.launch(arguments, kernels=kernels, base_name=base_name, log=log)
-        smoke = SmokeCheck(answer, log.was_finite, base_name=base_name, prompts=not settings.engine.lora_head)
+        smoke = SmokeCheck(
+            answer,
+            log.was_finite,
+            base_name=base_name,
+            context=instance.context,
+            prompts=not settings.engine.lora_head,
+        )
         life = cls(instance, cache, settings, slots=slots, notify=notify, smoke=smoke)
         life._beginning = asyncio.create_task(standing.establish(life.loader, life.pins))
         return life

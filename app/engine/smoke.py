@@ -7,6 +7,9 @@ another size, and then the base differs from itself too. So a small difference i
 version are asked again, side by side, and the version has an effect only if each of its answers is further from all
 of the base's than twice what the base's are from each other. Measured on a CPU with 12 other requests running: base
 and an adapter of zeros 0 in float32 and bfloat16; an adapter scaled to a ten-thousandth 0.0006 and 0.036.
+
+A long prompt goes beside the short ones, and has to be answered with numbers: some faults of kernels, and adapters that
+overflow, show in long sequences only. Logprobs of its tokens are not asked for: a row of each would be a vocabulary.
 """
 
 import asyncio
@@ -15,8 +18,8 @@ import math
 import secrets
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from adapters.identity import VersionKey
@@ -36,6 +39,9 @@ _BODY: dict[str, Any] = {
     "logprobs": 0,
     "return_tokens_as_token_ids": True,
 }
+
+#: A part of the context, and the most tokens, that the long prompt has.
+_LONG_PART, _LONGEST = 4, 2048
 
 #: A difference of logprobs (natural logarithm) that no rounding makes: bfloat16 logits of 32 are 0.25 apart.
 _CLEAR = 1.0
@@ -102,11 +108,15 @@ class SmokeCheck:
     Args:
         ask: runs one request, through the slots like any other.
         was_finite: whether the engine found no NaN in a request that has ended.
+        context: tokens of the longest sequence that the engine takes.
         prompts: whether the prompts' own tokens are asked for too, which an engine that serves the head cannot answer.
     """
 
-    def __init__(self, ask: Ask, was_finite: Callable[[str], bool], *, base_name: str, prompts: bool = True) -> None:
+    def __init__(
+        self, ask: Ask, was_finite: Callable[[str], bool], *, base_name: str, context: int, prompts: bool = True
+    ) -> None:
         self._body, self._prompts = _BODY | {"echo": prompts}, prompts
+        self._long = _BODY | {"prompt": long_prompt(context), "echo": False}
         self._ask_engine, self._was_finite, self._base_name = ask, was_finite, base_name
         self._base: deque[Scored] = deque(maxlen=_BASE_ANSWERS)
         self._numbers = itertools.count(1)
@@ -118,7 +128,7 @@ class SmokeCheck:
             AdapterLoadFailed, EngineUnavailable
             adapters.errors.StorageError: the version's bytes could not be had.
         """
-        answers = [await self._ask(key)]
+        answers = [await self._ask_both(key)]
         if not self._base:
             self._base.append(await self._ask_base())
         for _ in range(_ROUNDS):
@@ -130,6 +140,15 @@ class SmokeCheck:
             answers.append(await self._side_by_side(key))
         return SmokeResult(finite=answers[-1].finite, has_effect=differs(answers[1:], list(self._base)))
 
+    async def _ask_both(self, key: VersionKey) -> Scored:
+        """The short prompts and the long one, in the same steps; what is returned is of the short ones."""
+        long = asyncio.create_task(self._answer(key, self._long, prompts=False))
+        try:
+            answer = await self._ask(key)
+            return replace(answer, finite=answer.finite and (await long).finite)
+        finally:
+            await _ended(long)
+
     async def _side_by_side(self, key: VersionKey) -> Scored:
         """Ask base and version at the same moment, so that they share their batches."""
         base = asyncio.create_task(self._ask_base())
@@ -137,8 +156,7 @@ class SmokeCheck:
             answer = await self._ask(key)
             self._base.append(await base)
         finally:
-            base.cancel()
-            await asyncio.gather(base, return_exceptions=True)
+            await _ended(base)
         return answer
 
     async def _ask_base(self) -> Scored:
@@ -148,8 +166,22 @@ class SmokeCheck:
         return answer
 
     async def _ask(self, key: VersionKey | None) -> Scored:
+        return await self._answer(key, self._body, prompts=self._prompts)
+
+    async def _answer(self, key: VersionKey | None, body: Mapping[str, Any], *, prompts: bool) -> Scored:
         # A salt of its own each time: what is computed here is nobody's, and nothing computed before is used.
         request_id = f"smoke-{next(self._numbers)}-{secrets.token_hex(4)}"
-        request = EngineRequest(request_id, Endpoint.COMPLETIONS, dict(self._body), self._base_name, key, request_id)
+        request = EngineRequest(request_id, Endpoint.COMPLETIONS, dict(body), self._base_name, key, request_id)
         answer = await self._ask_engine(request)
-        return Scored.of(answer, finite=self._was_finite(request_id), prompts=self._prompts)
+        return Scored.of(answer, finite=self._was_finite(request_id), prompts=prompts)
+
+
+def long_prompt(context: int) -> list[int]:
+    """Token ids as those of the short prompts, for a quarter of the context or 2,048."""
+    return [3 + (7 * place + place // 90) % 90 for place in range(min(_LONGEST, context // _LONG_PART))]
+
+
+async def _ended(work: asyncio.Task[Scored]) -> None:
+    """Return once it has ended, given up if it has not; whatever it came to is for somebody else."""
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)

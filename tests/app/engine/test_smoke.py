@@ -11,13 +11,19 @@ from hypothesis import strategies as st
 
 from adapters.identity import VersionKey
 from app.engine.base import EngineRequest, SmokeResult
-from app.engine.smoke import PROMPTS, Scored, SmokeCheck, differs, distance
+from app.engine.smoke import PROMPTS, Scored, SmokeCheck, differs, distance, long_prompt
 from app.errors import AdapterLoadFailed, EngineUnavailable
 
 KEY = VersionKey(7, "a" * 64, "b" * 64, 1, 1)
 
+CONTEXT = 400
+
 #: How much each logprob of an answer differs from the base's first one.
 Offset = float
+
+
+def is_long(request: EngineRequest) -> bool:
+    return request.body["prompt"] == long_prompt(CONTEXT)
 
 
 def completion(offset: Offset, *, last: str = "token_id:5") -> dict[str, Any]:
@@ -34,21 +40,27 @@ class Engine:
 
     def __init__(self, base: Sequence[Offset], version: Sequence[Offset]) -> None:
         self.plans = {False: list(base), True: list(version)}
+        #: The short prompts, and the long ones.
         self.asked: list[EngineRequest] = []
+        self.long: list[EngineRequest] = []
         self.not_finite: Callable[[EngineRequest], bool] = lambda _request: False
 
     async def ask(self, request: EngineRequest) -> dict[str, Any]:
+        if is_long(request):
+            self.long.append(request)
+            return {"choices": [{"logprobs": {"tokens": ["token_id:3"], "token_logprobs": [-1.0]}}]}
         self.asked.append(request)
         await asyncio.sleep(0)
         plan = self.plans[request.adapter is not None]
         return completion(plan.pop(0) if len(plan) > 1 else plan[0])
 
     def was_finite(self, request_id: str) -> bool:
-        return not self.not_finite(next(request for request in self.asked if request.request_id == request_id))
+        asked = (*self.asked, *self.long)
+        return not self.not_finite(next(request for request in asked if request.request_id == request_id))
 
     @property
     def check(self) -> SmokeCheck:
-        return SmokeCheck(self.ask, self.was_finite, base_name="base")
+        return SmokeCheck(self.ask, self.was_finite, base_name="base", context=CONTEXT)
 
 
 def test_the_prompts_fit_every_base() -> None:
@@ -113,6 +125,19 @@ async def test_nan_that_only_the_engine_saw_is_not_finite() -> None:
     assert (await engine.check.run(KEY)).finite is False
 
 
+async def test_nan_behind_the_long_prompt_is_not_finite() -> None:
+    engine = Engine(base=[0.0], version=[3.0])
+    engine.not_finite = is_long
+    assert await engine.check.run(KEY) == SmokeResult(finite=False, has_effect=True)
+    assert [request.adapter for request in engine.long] == [KEY]
+
+
+@pytest.mark.parametrize(("context", "tokens"), [(16, 4), (2048, 512), (8192, 2048), (131_072, 2048)])
+def test_the_long_prompt_leaves_room_for_its_answer(context: int, tokens: int) -> None:
+    assert len(long_prompt(context)) == tokens
+    assert all(3 <= token < 96 for token in long_prompt(context))
+
+
 async def test_nan_in_a_later_round_is_not_finite() -> None:
     engine = Engine(base=[0.0], version=[0.01, 0.01, math.nan])
     assert (await engine.check.run(KEY)).finite is False
@@ -128,7 +153,7 @@ async def test_a_version_that_cannot_be_loaded_is_the_callers_to_hear() -> None:
         raise AdapterLoadFailed("broken", version_id=KEY.version_id)
 
     with pytest.raises(AdapterLoadFailed):
-        await SmokeCheck(ask, lambda _id: True, base_name="base").run(KEY)
+        await SmokeCheck(ask, lambda _id: True, base_name="base", context=CONTEXT).run(KEY)
 
 
 async def test_nothing_goes_on_once_one_of_the_two_has_failed() -> None:
@@ -143,7 +168,7 @@ async def test_nothing_goes_on_once_one_of_the_two_has_failed() -> None:
         raise AssertionError("unreachable")
 
     with pytest.raises(EngineUnavailable):
-        await SmokeCheck(ask, lambda _id: True, base_name="base").run(KEY)
+        await SmokeCheck(ask, lambda _id: True, base_name="base", context=CONTEXT).run(KEY)
     assert len(asyncio.all_tasks()) == 1
 
 
@@ -188,6 +213,6 @@ async def test_an_engine_that_serves_the_head_is_not_asked_for_the_prompts(first
         asked.append(request)
         return _answers(-5.0 if request.adapter is None else first)
 
-    result = await SmokeCheck(ask, lambda _id: True, base_name="base", prompts=False).run(KEY)
+    result = await SmokeCheck(ask, lambda _id: True, base_name="base", context=CONTEXT, prompts=False).run(KEY)
     assert result == SmokeResult(finite=finite, has_effect=True)
-    assert [request.body["echo"] for request in asked] == [False, False]
+    assert [request.body["echo"] for request in asked if not is_long(request)] == [False, False]
