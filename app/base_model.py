@@ -51,7 +51,7 @@ def open_base(settings: Settings) -> BaseModel:
         BaseNotFound: no such folder, no such model in the hub, or weights that are no safetensors file.
         adapters.errors.UnsupportedBase: not a Llama.
     """
-    path = _folder(settings)
+    path = base_folder(settings)
     try:
         config = json.loads((path / "config.json").read_text())
     except FileNotFoundError:
@@ -119,7 +119,12 @@ def demo_base(settings: Settings) -> Path:
     return settings.home / "demo" / "base"
 
 
-def _folder(settings: Settings) -> Path:
+def base_folder(settings: Settings) -> Path:
+    """The base's folder on this machine; one of the hub is fetched if it is not there.
+
+    Raises:
+        BaseNotFound
+    """
     folder = Path(settings.base_model) if settings.base_model else demo_base(settings)
     if folder.is_dir():
         return folder.resolve()

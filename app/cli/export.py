@@ -49,7 +49,7 @@ def export(
             fail(f"{folder} is not empty: give a new or an empty folder.", USAGE)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with connect_as_admin(url, key, as_json=as_json) as api, told_nearest(api, tenant, version, as_json=as_json):
-            digests = _download(api, path, folder)
+            digests = download(api, path, folder)
     except OSError as error:
         fail(f"{error.filename or folder}: {error.strerror}", USAGE)
     if as_json:
@@ -58,8 +58,8 @@ def export(
         emit_line(str(folder))
 
 
-def _download(api: Api, path: str, folder: Path) -> dict[str, str]:
-    """The files' digests, by name."""
+def download(api: Api, path: str, folder: Path) -> dict[str, str]:
+    """Download a version's two files into a folder that is new, or empty; returns their digests, by name."""
     expected = api.call("GET", path)["digest"]
     part = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
     part.mkdir()

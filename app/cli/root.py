@@ -10,6 +10,7 @@ from app.cli.plan import plan
 from app.cli.serve import serve
 from app.cli.setup import init, migrate
 from app.cli.usage import usage
+from app.cli.verify import verify
 
 app = typer.Typer(
     name="tenora",
@@ -22,7 +23,7 @@ app = typer.Typer(
         "Results go to stdout, messages to stderr. The server reads its settings from TENORA_* variables."
     ),
 )
-for command in (init, serve, migrate, gc, generate, plan, limits, usage):
+for command in (init, serve, migrate, gc, generate, plan, limits, usage, verify):
     app.command()(command)
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
