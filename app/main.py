@@ -100,7 +100,14 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[State]:
-        async with _tracing() as tracing, _running(settings, engine) as process:
+        async with AsyncExitStack() as stack:
+            try:
+                tracing = await stack.enter_async_context(_tracing())
+                process = await stack.enter_async_context(_running(settings, engine))
+            except Exception as error:
+                # For the command that runs the server: uvicorn only logs the traceback.
+                app.state.start_error = error
+                raise
             # For whoever runs the server, and ends it.
             app.state.process = process
             yield {"process": process, "tracing": tracing}

@@ -201,7 +201,7 @@ class _Shared(Collector):
 
 
 def _kernels(checks: KernelChecks) -> Iterable[Metric]:
-    text = "Seconds that the check of the LoRA kernels took at the engine's last start"
+    text = "Duration of the last check of the LoRA kernels that passed"
     yield _gauge("tenora_engine_kernel_check_seconds", text, checks.seconds or 0.0)
     text = "Checks of the LoRA kernels that found a fault"
     yield CounterMetricFamily("tenora_engine_kernel_check_failures", text, checks.failures)

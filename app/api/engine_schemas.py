@@ -163,9 +163,9 @@ class NodeOut(BaseModel):
 
 
 class KernelsOut(BaseModel):
-    passed_at: datetime | None = Field(description="when the LoRA kernels last were checked and right; null: never")
-    seconds: float | None = Field(description="that this check took")
-    failures: int = Field(description="checks that found a fault since the server started")
+    passed_at: datetime | None = Field(description="time of the last kernel check that passed; null if none has")
+    seconds: float | None = Field(description="duration of that check, in seconds")
+    failures: int = Field(description="kernel checks since the server started that found a fault")
 
     @classmethod
     def of(cls, checks: KernelChecks) -> Self:
@@ -178,7 +178,7 @@ class EngineOut(BaseModel):
     state: str
     restarts: int = Field(description="since the server started, after deaths and hangs")
     hangs: int = Field(description="times that the engine was killed because it no longer answered")
-    kernels: KernelsOut = Field(description="the checks of the LoRA kernels, one at every start of the engine")
+    kernels: KernelsOut = Field(description="checks of the LoRA kernels; each start of the engine runs one")
     slots: SlotsOut
     queue: QueueOut
     tiers: list[TierOut]

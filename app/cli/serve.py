@@ -141,6 +141,8 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
         for told in server.signals:
             # The end that the signal means; uvicorn sees to it for a server that has started.
             signal.raise_signal(told)
-        fail("the server could not start; its log says why")
+        error: Exception | None = getattr(app.state, "start_error", None)
+        reason = str(error or "").partition("\n")[0] or "its log says why"
+        fail(f"the server could not start: {reason}")
     if problem is not None:
         fail(problem)

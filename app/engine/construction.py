@@ -37,11 +37,11 @@ ASYNC_SCHEDULER = "app.engine.worker.ClearingAsyncScheduler"
 BOUNDED_SCHEDULER = "app.engine.worker.BoundedScheduler"
 
 
-def construct(arguments: list[str], kernels: Path) -> tuple[AsyncLLM, Any]:
+def construct(arguments: list[str], kernel_configs: Path) -> tuple[AsyncLLM, Any]:
     """Parse and start; takes seconds, so it runs in a thread.
 
     Args:
-        kernels: a folder for configurations of kernels that this machine's card needs.
+        kernel_configs: folder for kernel configurations, where this machine's card needs some.
 
     Raises:
         Exception: whatever vLLM raises when it cannot start.
@@ -52,8 +52,8 @@ def construct(arguments: list[str], kernels: Path) -> tuple[AsyncLLM, Any]:
     os.environ.pop("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", None)
     if current_platform.is_cpu():
         do_without_compiler(os.environ)
-    if hopper.is_miscompiled():
-        hopper.use_one_stage(kernels, os.environ, current_platform.get_device_name())
+    if hopper.needs_workaround():
+        hopper.use_one_stage(kernel_configs, os.environ, current_platform.get_device_name())
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
     # The context decides defaults such as the batch size: these are those of vLLM's own server.
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(UsageContext.OPENAI_API_SERVER)

@@ -63,7 +63,7 @@ class EngineInstance:
 
     Attributes:
         dead: set once it can answer no more.
-        kernels: what the check of its LoRA kernels came to.
+        kernels: result of its kernel check.
     """
 
     def __init__(self, llm: AsyncLLM, state: State, base_name: str, log: OutputLog, kernels: KernelReport) -> None:
@@ -86,17 +86,19 @@ class EngineInstance:
         self._watcher = asyncio.create_task(self._watch())
 
     @classmethod
-    async def launch(cls, arguments: list[str], *, kernels: Path, base_name: str, log: OutputLog) -> "EngineInstance":
+    async def launch(
+        cls, arguments: list[str], *, kernel_configs: Path, base_name: str, log: OutputLog
+    ) -> "EngineInstance":
         """Start an engine and return once it has answered a request; ``log`` gets what its steps say.
 
         Args:
-            kernels: as of :func:`app.engine.construction.construct`.
+            kernel_configs: see :func:`app.engine.construction.construct`.
 
         Raises:
             BrokenKernels: its LoRA kernels compute wrong numbers.
             Exception: whatever vLLM raises when it cannot start; nothing is left running.
         """
-        construction = asyncio.ensure_future(asyncio.to_thread(construct, arguments, kernels))
+        construction = asyncio.ensure_future(asyncio.to_thread(construct, arguments, kernel_configs))
         try:
             llm, args = await asyncio.shield(construction)
         except asyncio.CancelledError:
@@ -125,8 +127,8 @@ class EngineInstance:
     @classmethod
     async def _prepared(cls, llm: AsyncLLM, args: Any, base_name: str, log: OutputLog) -> "EngineInstance":
         await llm.collective_rpc("tenora_prepare")
-        kernels = KernelReport.of_all(await llm.collective_rpc("tenora_check_kernels"))
-        logger.info("the LoRA kernels are right: %d kinds of layers in %.1f s", kernels.layers, kernels.seconds)
+        kernels = KernelReport.of_workers(await llm.collective_rpc("tenora_check_kernels"))
+        logger.info("kernel check passed: %d distinct layers in %.1f s", kernels.layers, kernels.seconds)
         state = State()
         await init_app_state(llm, state, args, await llm.get_supported_tasks())
         instance = cls(llm, state, base_name, log, kernels)

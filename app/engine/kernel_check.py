@@ -1,13 +1,14 @@
-"""Compares what the LoRA kernels of a worker compute with plain matrix products in float32.
+"""Check of a worker's LoRA kernels against plain float32 matrix products, at every start of an engine.
 
-A kernel that is miscompiled for a card gives fluent nonsense or NaN, some only for long prompts, and no request fails
-(vllm#48590, vllm#52568: ``lora_expand`` on compute capability 9.0). So every start asks the kernels themselves: random
-adapters are written into slots as real ones are, and each distinct layer is applied to random rows as in a step.
+A kernel that is miscompiled for a card returns fluent nonsense or NaN, and no request fails (vllm#48590, vllm#52568).
+The check writes random adapters into the slots and applies each distinct layer to random rows, with the calls that a
+step makes. The tolerance and its derivation: docs/decisions/0001-tolerance-of-the-kernel-check.md.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from itertools import cycle, islice
 from math import sqrt
 from types import SimpleNamespace
@@ -21,29 +22,42 @@ from vllm.lora.layers.logits_processor import LogitsProcessorWithLoRA
 from app.engine import slot_weights
 from app.engine.kernel_report import Fault, KernelReport
 
-#: Rows of a step: one sequence that generates, many that do, prompts. The most that a step may have are checked too.
+#: Tokens of a step: one decode, a few, many, a prefill. The largest step of the engine is added.
 TOKENS = (1, 16, 64, 512)
-#: Ranks of adapters, of which those below the slots' rank are checked beside that one: a CPU's kernels depend on them.
+#: Ranks of adapters. Those up to the rank of the slots are checked: a CPU's kernels depend on them, a GPU's do not.
 RANKS = (8, 16, 32, 64, 128, 256)
-#: Rows that are compared at a time: of a long step, the reference would take gigabytes otherwise.
-_ROWS = 1024
-#: The unit roundoff of float32, in which all kernels accumulate.
+#: Rows that are compared at a time. The reference of a long step would need gigabytes.
+_COMPARED_ROWS = 1024
+#: Unit roundoff of float32, in which all kernels accumulate.
 _FLOAT32_ROUNDOFF = 2.0**-24
-#: The rounding error of a sum of n products is below so many times the root of n, in roundoffs of the sum of their
-#: sizes, with probability 1 - 2 exp(-18) (Higham and Mary, "A New Approach to Probabilistic Rounding Error Analysis",
-#: SIAM J. Sci. Comput. 2019).
+#: Standard deviations in the bound of Higham and Mary (2019) for the rounding error of a sum.
 _DEVIATIONS = 6.0
-#: For what the reference loses itself.
+#: Headroom for the rounding errors of the reference itself.
 _MARGIN = 2.0
 
-#: LoRA A and B of one layer, a pair for each slice: [rank, input size] and [slice, rank].
+#: LoRA A, [rank, input size], and LoRA B, [slice, rank], of one layer: a pair for each slice.
 Matrices = list[tuple[torch.Tensor, torch.Tensor]]
-#: Lets empty slots stand for adapters, of these ids and this rank: :meth:`app.engine.staging.Stager.occupied`.
+#: Lets empty slots stand for adapters of these ids and this rank: :meth:`app.engine.staging.Stager.occupied`.
 Occupied = Callable[[Mapping[int, int], int], AbstractContextManager[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Input of one layer in one step.
+
+    Attributes:
+        x: [tokens, input size].
+        y: [tokens, output size], the layer's output before LoRA.
+        slots: [tokens], -1 for a row without an adapter.
+    """
+
+    x: torch.Tensor
+    y: torch.Tensor
+    slots: torch.Tensor
+
+
 class KernelCheck:
-    """The check of one worker, all of whose slots are empty before it and after it.
+    """Kernel check of one worker. Every slot is empty before and after it.
 
     Args:
         manager: vLLM's ``LoRAModelManager``.
@@ -52,29 +66,29 @@ class KernelCheck:
 
     def __init__(self, manager: Any, occupied: Occupied) -> None:
         self._manager, self._occupied = manager, occupied
-        self._chance = torch.Generator(manager.device).manual_seed(1)
+        self._random_state = torch.Generator(manager.device).manual_seed(1)
         last = manager.lora_slots - 1
-        # vLLM's index of a row without an adapter is -1, which is the last slot to a careless kernel (vllm#48421).
+        # A row without an adapter has index -1, which a careless kernel takes for the last slot (vllm#48421).
         self._ids = {slot: slot + 1 for slot in sorted({0, min(1, last), last})}
 
     def run(self, *, ranks: Sequence[int] = RANKS, tokens: Sequence[int] = TOKENS) -> KernelReport:
-        """Compare until a fault is found.
+        """Compare until the first fault.
 
         Args:
-            ranks: those above the slots' rank are left out, and that one is added.
-            tokens: those above the most of a step are left out, and that number is added.
+            ranks: those above the rank of the slots are left out, and the rank of the slots is added.
+            tokens: those above the engine's largest step are left out, and the largest step is added.
         """
         began, layers = time.monotonic(), distinct_layers(self._manager.modules)
-        most_rank = int(self._manager.lora_config.max_lora_rank)
+        slot_rank = int(self._manager.lora_config.max_lora_rank)
         with _exact_products():
             faults = (
                 fault
-                for rank in sorted({*(rank for rank in ranks if rank < most_rank), most_rank})
+                for rank in sorted({*(rank for rank in ranks if rank < slot_rank), slot_rank})
                 for fault in self._faults(layers, rank, tokens)
             )
             fault = next(faults, None)
             faults.close()
-        # The next step is to tell the kernels anew whose rows are whose.
+        # vLLM must set the adapters of the next step again.
         self._manager._last_mapping = self._manager._last_slot_layout = None
         return KernelReport(time.monotonic() - began, len(layers), fault)
 
@@ -82,23 +96,23 @@ class KernelCheck:
         with self._occupied(self._ids, rank):
             for name, module in layers.items():
                 try:
-                    adapters = {slot: self._written(module, slot, rank) for slot in self._ids}
-                    most = self._most_rows(module)
-                    for count in sorted({*(one for one in tokens if one < most), most}):
-                        if found := self._worst(module, adapters, count):
-                            yield Fault(name, rank, count, *found)
+                    adapters = {slot: self._write_adapter(module, slot, rank) for slot in self._ids}
+                    largest = self._largest_step(module)
+                    for count in sorted({*(one for one in tokens if one < largest), largest}):
+                        if excess := self._largest_excess(module, adapters, count):
+                            yield Fault(name, rank, count, *excess)
                 finally:
                     for slot in self._ids:
                         module.reset_lora(slot)
 
-    def _most_rows(self, module: Any) -> int:
-        """Rows of the largest step; the head only has one for each sequence."""
+    def _largest_step(self, module: Any) -> int:
+        """Rows of the largest step. The head has one row for each sequence."""
         if isinstance(module, LogitsProcessorWithLoRA):
             return int(self._manager.max_num_seqs)
         return len(module.punica_wrapper._token_lora_indices)
 
-    def _written(self, module: Any, slot: int, rank: int) -> Matrices:
-        """Write random matrices into a slot, of a size that keeps rows of about 1 at about 1."""
+    def _write_adapter(self, module: Any, slot: int, rank: int) -> Matrices:
+        """Write random matrices into a slot. They are scaled to keep rows of size 1 at size 1."""
         matrices = []
         for stacked_a, stacked_b in zip(*_stacked(module), strict=True):
             inputs, outputs = stacked_a.shape[3], stacked_b.shape[2]
@@ -109,95 +123,96 @@ class KernelCheck:
         return matrices
 
     def _random(self, *shape: int, like: torch.Tensor) -> torch.Tensor:
-        return torch.randn(shape, generator=self._chance, device=like.device).to(like.dtype)
+        return torch.randn(shape, generator=self._random_state, device=like.device).to(like.dtype)
 
-    def _worst(self, module: Any, adapters: Mapping[int, Matrices], count: int) -> tuple[float, float] | None:
-        """Error and bound of the element that is furthest beyond it, of a step with so many rows."""
+    def _largest_excess(self, module: Any, adapters: Mapping[int, Matrices], count: int) -> tuple[float, float] | None:
+        """Error and bound of the element that exceeds its bound most, in a step of ``count`` tokens."""
+        step = self._step(module, adapters, count)
+        output = _apply(module, step.x, step.y.clone())
+        largest: tuple[float, float, float] | None = None
+        for begin in range(0, count, _COMPARED_ROWS):
+            rows = slice(begin, begin + _COMPARED_ROWS)
+            expected, bound = _reference(_Step(step.x[rows], step.y[rows], step.slots[rows]), adapters)
+            error = (output[rows].float() - expected).abs()
+            # NaN is neither above nor below a bound.
+            excess = torch.where(error <= bound, 0.0, (error / bound).nan_to_num(torch.inf, torch.inf))
+            value, place = excess.flatten().max(0)
+            if value > 0 and (largest is None or value > largest[0]):
+                largest = (float(value), float(error.flatten()[place]), float(bound.flatten()[place]))
+        return None if largest is None else largest[1:]
+
+    def _step(self, module: Any, adapters: Mapping[int, Matrices], count: int) -> _Step:
+        """Random rows, those of each adapter and those without one in turn; vLLM's kernels know whose they are."""
         owners = list(islice(cycle([0, None, *list(adapters)[1:]]), min(count, self._manager.max_num_seqs)))
         rows = [owners[row * len(owners) // count] for row in range(count)]
         ids = tuple(0 if slot is None else self._ids[slot] for slot in rows)
-        # As vLLM does for every step; and it knows no more rows of the head than sequences.
+        # As for a real step, with at most one row of the head for each sequence.
         mapping = LoRAMapping(ids, ids[: self._manager.max_num_seqs], is_prefill=True)
         self._manager._set_adapter_mapping(mapping)
         (a, *_), _ = _stacked(module)
         x = self._random(count, a.shape[3], like=a)
         y = self._random(count, sum(b.shape[0] for _, b in adapters[0]), like=a)
-        found = _applied(module, x, y.clone())
-        slots = torch.tensor([-1 if slot is None else slot for slot in rows], device=x.device)
-        worst: tuple[float, float, float] | None = None
-        for begin in range(0, count, _ROWS):
-            part = slice(begin, begin + _ROWS)
-            expected, allowed = _reference(x[part], y[part], slots[part], adapters)
-            error = (found[part].float() - expected).abs()
-            beyond = torch.where(error <= allowed, 0.0, (error / allowed).nan_to_num(torch.inf, torch.inf))
-            most, at = beyond.flatten().max(0)
-            if most > 0 and (worst is None or most > worst[0]):
-                worst = (float(most), float(error.flatten()[at]), float(allowed.flatten()[at]))
-        return None if worst is None else worst[1:]
+        return _Step(x, y, torch.tensor([-1 if slot is None else slot for slot in rows], device=x.device))
 
 
 def distinct_layers(modules: Mapping[str, Any]) -> dict[str, Any]:
-    """The first module of each kind and shape, by name: those alike run the same kernels."""
-    found: dict[tuple[Any, ...], str] = {}
+    """First module of each kind and shape, by name. Modules of the same shape run the same kernels."""
+    names: dict[tuple[Any, ...], str] = {}
     for name, module in modules.items():
         if isinstance(module, BaseLinearLayerWithLoRA | LogitsProcessorWithLoRA):
             stacked_a, stacked_b = _stacked(module)
             shapes = tuple(part.shape for part in (*stacked_a, *stacked_b))
-            found.setdefault((type(module), stacked_a[0].dtype, shapes), name)
-    return {name: modules[name] for name in found.values()}
+            names.setdefault((type(module), stacked_a[0].dtype, shapes), name)
+    return {name: modules[name] for name in names.values()}
 
 
 def _stacked(module: Any) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
-    """LoRA A and B of all slots, one for each slice; the head has only one."""
+    """LoRA A and B of all slots, one tensor for each slice. The head has one slice."""
     a, b = module.lora_a_stacked, module.lora_b_stacked
     return (a, b) if isinstance(a, tuple) else ((a,), (b,))
 
 
-def _applied(module: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """What the engine makes of a layer's output ``y``, by the calls that a step makes."""
+def _apply(module: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Apply LoRA to a layer's output ``y`` with the calls that a step makes."""
     if isinstance(module, LogitsProcessorWithLoRA):
         module.punica_wrapper.add_lora_logits(y, x, module.lora_a_stacked, module.lora_b_stacked, 1.0)
         return y
-    applied: torch.Tensor = module._apply_lora_to_output(x, y)
-    return applied
+    output: torch.Tensor = module._apply_lora_to_output(x, y)
+    return output
 
 
-def _reference(
-    x: torch.Tensor, y: torch.Tensor, slots: torch.Tensor, adapters: Mapping[int, Matrices]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What plain products give, and by how much a sound kernel may differ from it.
+def _reference(step: _Step, adapters: Mapping[int, Matrices]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output of plain products in float32, and the bound of each element's error.
 
-    With u the unit roundoff of the rows' type, ``low`` = x A and ``added`` = low B, a kernel may round ``low`` before B
-    meets it (u |low| |B|), round ``added`` and its sum with y (u (2 |added| + |y|)), and accumulates in float32. A row
-    without an adapter stays as it is, to the last bit.
+    With u the unit roundoff of the rows' type, ``low`` = x A and ``added`` = low B, a sound kernel
 
-    Args:
-        x: [rows, input size].
-        y: [rows, outputs].
-        slots: [rows], -1 for none.
-        adapters: what each slot holds.
+    - accumulates in float32: 6 sqrt(n) 2^-24 of the sum of the products' sizes, for n products;
+    - may round ``low`` before it meets B: u |low| |B|;
+    - may round ``added``, and rounds its sum with y: u (2 |added| + |y|).
+
+    The bound of a row without an adapter is 0.
     """
-    roundoff = torch.finfo(x.dtype).eps / 2
-    expected, allowed = y.float(), torch.zeros(y.shape, device=y.device)
+    roundoff = torch.finfo(step.x.dtype).eps / 2
+    expected, bound = step.y.float(), torch.zeros(step.y.shape, device=step.y.device)
     for slot, matrices in adapters.items():
-        rows = (slots == slot).nonzero().squeeze(1)
-        own, begin = x[rows].float(), 0
-        for a, b in matrices:
-            a, b = a.float().t(), b.float().t()
+        rows = (step.slots == slot).nonzero().squeeze(1)
+        x, begin = step.x[rows].float(), 0
+        for lora_a, lora_b in matrices:
+            a, b = lora_a.float().t(), lora_b.float().t()
             part = slice(begin, begin := begin + b.shape[1])
-            low = own @ a
-            added, before = low @ b, y[rows, part].float().abs()
-            sums = own.abs() @ a.abs() @ b.abs()
-            accumulated = _DEVIATIONS * sqrt(len(a) + len(b)) * _FLOAT32_ROUNDOFF * sums
+            low = x @ a
+            added, before = low @ b, step.y[rows, part].float().abs()
+            sizes = x.abs() @ a.abs() @ b.abs()
+            accumulated = _DEVIATIONS * sqrt(len(a) + len(b)) * _FLOAT32_ROUNDOFF * sizes
             rounded = roundoff * (low.abs() @ b.abs() + 2 * added.abs() + before)
             expected[rows, part] += added
-            allowed[rows, part] = _MARGIN * (accumulated + rounded)
-    return expected, allowed
+            bound[rows, part] = _MARGIN * (accumulated + rounded)
+    return expected, bound
 
 
 @contextmanager
 def _exact_products() -> Iterator[None]:
-    """Let products of float32 be no less exact, whatever a card could do faster."""
+    """Keep a card from computing float32 products of the reference in TF32."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:

@@ -1,20 +1,21 @@
-"""What a check of the LoRA kernels came to, in the server and in its workers; see :mod:`app.engine.kernel_check`."""
+"""Result of a kernel check, as server and workers exchange it; see :mod:`app.engine.kernel_check`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A layer that computes something else than its matrix products.
+    """Layer whose output differs from its matrix products by more than rounding.
 
     Attributes:
-        layer: its full name.
+        layer: full name of the module.
         rank: of the adapters in the slots.
         tokens: rows of the step.
-        error: of the element that is furthest beyond its bound; NaN if it is not a number.
-        allowed: the bound of that element.
+        error: of the element that exceeds its bound most; NaN if that element is NaN.
+        allowed: bound of that element.
     """
 
     layer: str
@@ -25,25 +26,32 @@ class Fault:
 
 
 class BrokenKernels(RuntimeError):
-    """The LoRA kernels of an engine do not compute what they should: it must answer nobody."""
+    """The LoRA kernels compute wrong numbers, so the engine must not answer.
+
+    Attributes:
+        fault: the first that the check found.
+    """
 
     def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        largest = f"the largest error is {fault.error:.3g}" if isfinite(fault.error) else "the output is not finite"
         super().__init__(
-            f"the LoRA kernels compute wrong numbers on this machine: {fault.layer}, rank {fault.rank}, "
-            f"{fault.tokens} tokens: found an error of {fault.error:.3g}, allowed {fault.allowed:.3g}. "
-            "Set VLLM_TUNED_CONFIG_FOLDER to kernel configurations for this card, or TENORA_ENGINE__DTYPE to another "
-            "dtype, or install another version of vLLM, torch or the driver."
+            f"The LoRA kernels of this machine compute wrong numbers: layer {fault.layer}, rank {fault.rank}, "
+            f"{fault.tokens} tokens: {largest}, and rounding explains {fault.allowed:.3g}. "
+            "On a GPU set VLLM_TUNED_CONFIG_FOLDER to kernel configurations that suit the card. "
+            "Otherwise set TENORA_ENGINE__DTYPE to another dtype, or install another version of torch, vLLM or the "
+            "driver."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """What a check came to.
+    """Result of one kernel check.
 
     Attributes:
-        seconds: that it took.
-        layers: distinct ones that were compared.
-        fault: the first that was found, or None.
+        seconds: duration.
+        layers: number of distinct layers.
+        fault: the first fault, or None.
     """
 
     seconds: float
@@ -51,7 +59,7 @@ class KernelReport:
     fault: Fault | None
 
     def plain(self) -> dict[str, Any]:
-        """For a message between processes."""
+        """Plain values for a message between processes."""
         return asdict(self)
 
     @classmethod
@@ -60,14 +68,14 @@ class KernelReport:
         return cls(plain["seconds"], plain["layers"], Fault(**fault) if fault else None)
 
     @classmethod
-    def of_all(cls, workers: Sequence[Mapping[str, Any]]) -> "KernelReport":
-        """The longest of several workers' checks.
+    def of_workers(cls, reports: Sequence[Mapping[str, Any]]) -> "KernelReport":
+        """The slowest worker's report.
 
         Raises:
-            BrokenKernels: one of them found a fault.
+            BrokenKernels: a worker found a fault.
         """
-        reports = [cls.of(plain) for plain in workers]
-        for report in reports:
+        found = [cls.of(plain) for plain in reports]
+        for report in found:
             if report.fault:
                 raise BrokenKernels(report.fault)
-        return max(reports, key=lambda report: report.seconds)
+        return max(found, key=lambda report: report.seconds)

@@ -79,8 +79,9 @@ class EngineLife:
 
         Raises: as :meth:`EngineInstance.launch`.
         """
-        kernels = settings.home / "kernels"
-        instance = await EngineInstance.launch(arguments, kernels=kernels, base_name=base_name, log=log)
+        instance = await EngineInstance.launch(
+            arguments, kernel_configs=settings.home / "kernels", base_name=base_name, log=log
+        )
         smoke = SmokeCheck(
             answer,
             log.was_finite,

@@ -70,12 +70,12 @@ class TierStats:
 
 @dataclass(frozen=True, slots=True)
 class KernelChecks:
-    """The checks of the LoRA kernels since the process began; every start of an engine has one.
+    """Kernel checks since the server started. Each start of the engine runs one.
 
     Attributes:
-        failures: how many found a fault.
-        passed_at: when one last found none, in Unix seconds.
-        seconds: that this one took.
+        failures: checks that found a fault.
+        passed_at: time of the last check that passed, in Unix seconds.
+        seconds: duration of that check.
     """
 
     failures: int = 0

@@ -134,11 +134,11 @@ class Stager:
 
     @contextmanager
     def occupied(self, ids: Mapping[int, int], rank: int) -> Iterator[None]:
-        """Let empty slots stand for adapters, as long as this lasts; nothing is written into them.
+        """Let empty slots stand for adapters inside this block. Nothing is written into the slots.
 
         Args:
-            ids: of the adapters, by slot.
-            rank: of all of them.
+            ids: slot -> id of its adapter.
+            rank: of all these adapters.
         """
         for slot, version_id in ids.items():
             self._manager.lora_index_to_id[slot] = version_id

@@ -1,0 +1,1 @@
+"""Comparison of a running engine with transformers and PEFT."""

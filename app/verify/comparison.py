@@ -1,20 +1,18 @@
-"""What a running engine said beside what a reference computes: numbers in, a verdict out."""
+"""Verdict on an engine's answers from a reference's logprobs. Pure: numbers in, a verdict out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
 
-#: How far logprobs (natural logarithm) of float32 may be apart: sums of a few thousand products in another order differ
-#: by some ten-thousandths.
+#: Bound for differences of logprobs (natural logarithm) in float32. Another order of summation explains some 1e-4.
 FLOAT32_BOUND = 1e-3
-#: In a narrower type, so many times what the reference itself differs from float32 in that type: another kernel rounds
-#: elsewhere, a few times in each layer, and no worse.
+#: Bound in a narrower dtype, as a multiple of the reference's own difference between that dtype and float32.
 NARROW_FACTOR = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The engine's greedy answer to a prompt, with the logprob of each of its tokens."""
+    """Greedy answer of the engine: token ids of prompt and answer, and the logprob of each token of the answer."""
 
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
@@ -23,12 +21,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a reference makes of an answer, token by token, each after those that the engine gave before it.
+    """Reference's logprobs for an answer. Each token follows the engine's own tokens before it.
 
     Attributes:
         logprobs: of the engine's tokens.
-        best: the most likely tokens.
-        best_logprobs: of these.
+        best: most likely token at each place.
+        best_logprobs: of the most likely tokens.
     """
 
     logprobs: tuple[float, ...]
@@ -38,12 +36,13 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One prompt's answer against the reference.
+    """Comparison of one answer.
 
     Attributes:
         prompt_tokens: of the prompt.
-        largest, mean: differences of logprobs; infinite if one is not a number.
-        first_other: where the reference would have gone on with another token, by more than the bound; or None.
+        largest, mean: differences of logprobs; infinite if the engine's is NaN.
+        first_other: index of the first token that is not the reference's greedy one, ties within the bound excepted;
+            None if there is none.
     """
 
     prompt_tokens: int
@@ -54,11 +53,11 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All prompts together.
+    """Comparison of all answers.
 
     Attributes:
-        bound_largest, bound_mean: what was allowed.
-        reasons: why the engine is wrong; empty if it is right.
+        bound_largest, bound_mean: bounds of the differences.
+        reasons: why the answers are wrong; empty if they are right.
     """
 
     prompts: tuple[Compared, ...]
@@ -76,12 +75,12 @@ class Verdict:
 
 
 def judge(answers: Sequence[Answer], exact: Sequence[Scores], narrow: Sequence[Scores] | None = None) -> Verdict:
-    """Compare answers with a reference in float32.
+    """Compare answers with a reference.
 
     Args:
-        answers: at least one, of one token or more each.
-        exact: the reference in float32.
-        narrow: the same in the engine's type, if that is another.
+        answers: at least one, with one token or more each.
+        exact: scores of the reference in float32.
+        narrow: scores of the reference in the engine's dtype, unless that is float32.
     """
     if narrow is None:
         bound_largest = bound_mean = FLOAT32_BOUND
@@ -104,7 +103,7 @@ def _compare(answer: Answer, scores: Scores, bound: float) -> Compared:
     others = (
         place
         for place, (token, best) in enumerate(zip(answer.tokens, scores.best, strict=True))
-        # Of two tokens that are equally likely within the bound, either is greedy.
+        # Of two tokens whose difference is within the bound, either is greedy.
         if token != best and scores.best_logprobs[place] - scores.logprobs[place] > bound
     )
     return Compared(len(answer.prompt), max(differences), sum(differences) / len(differences), next(others, None))
@@ -114,12 +113,12 @@ def _reasons(verdict: Verdict) -> list[str]:
     reasons = []
     if not verdict.largest <= verdict.bound_largest:
         reasons.append(
-            f"largest difference of logprobs: found {verdict.largest:.3g}, allowed {verdict.bound_largest:.3g}"
+            f"The largest difference of logprobs is {verdict.largest:.3g}. The bound is {verdict.bound_largest:.3g}."
         )
     if not verdict.mean <= verdict.bound_mean:
-        reasons.append(f"mean difference of logprobs: found {verdict.mean:.3g}, allowed {verdict.bound_mean:.3g}")
+        reasons.append(f"The mean difference of logprobs is {verdict.mean:.3g}. The bound is {verdict.bound_mean:.3g}.")
     reasons.extend(
-        f"prompt of {one.prompt_tokens} tokens: token {one.first_other + 1} of the answer is another"
+        f"Token {one.first_other + 1} after a prompt of {one.prompt_tokens} tokens is not the reference's."
         for one in verdict.prompts
         if one.first_other is not None
     )

@@ -1,4 +1,4 @@
-"""transformers and PEFT on a base and an adapter, as the reference of :mod:`app.verify.comparison`."""
+"""Reference of a comparison: transformers and PEFT on a base and an adapter."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +7,12 @@ from typing import Any
 import torch
 from peft import PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from app.verify.comparison import Answer, Scores
+
+#: Largest number of a signed byte.
+_MOST_INT8 = 127
 
 
 class Reference:
@@ -18,17 +22,29 @@ class Reference:
         base: its folder.
         adapter: folder of PEFT's two files, or None for the base alone.
         device: as torch names it.
-        dtype: of the weights and of the arithmetic.
+        dtype: of the weights and the arithmetic.
+        quantized_bits: 8 rounds weights and inputs of the base's linear layers to 8 bits, the head excepted.
     """
 
-    def __init__(self, base: Path, adapter: Path | None, *, device: str, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        base: Path,
+        adapter: Path | None,
+        *,
+        device: str,
+        dtype: torch.dtype,
+        quantized_bits: int | None = None,
+    ) -> None:
+        logging.disable_progress_bar()
         model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, local_files_only=True)
+        if quantized_bits is not None:
+            _quantize(model)
         if adapter is not None:
             model = PeftModel.from_pretrained(model, adapter, autocast_adapter_dtype=False).to(dtype)
         self._model, self._device = model.to(device).eval(), device
 
     def scores(self, answers: Sequence[Answer]) -> list[Scores]:
-        """Go over each answer once, with the engine's own tokens before each of its tokens."""
+        """Score each answer in one pass, every token after the engine's own tokens before it."""
         with torch.inference_mode():
             return [self._score(answer) for answer in answers]
 
@@ -42,8 +58,22 @@ class Reference:
         return Scores(*(tuple(values.tolist()) for values in (found, best, best_logprobs)))
 
 
+def _quantize(model: torch.nn.Module) -> None:
+    """Round weights by row and inputs by token to 8 bits, as W8A8 kernels do."""
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Linear) and name != "lm_head":
+            layer.weight.data = _to_int8(layer.weight.data)
+            layer.register_forward_pre_hook(lambda _layer, inputs: (_to_int8(inputs[0]),))
+
+
+def _to_int8(values: torch.Tensor) -> torch.Tensor:
+    """The nearest of 255 evenly spaced numbers, for each row by its largest element."""
+    scale = values.abs().amax(-1, keepdim=True).clamp(min=1e-8) / _MOST_INT8
+    return (values / scale).round() * scale
+
+
 def context_of(base: Path) -> int:
-    """Tokens that a sequence of a base may have."""
+    """Tokens of the longest sequence that a base takes."""
     return int(AutoConfig.from_pretrained(base, local_files_only=True).max_position_embeddings)
 
 

@@ -1,4 +1,4 @@
-"""Files that cure vLLM's LoRA kernel on Hopper cards: vLLM's own functions read them."""
+"""Configuration of vLLM's LoRA kernel on Hopper cards, as vLLM's own functions read it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,14 +8,14 @@ import torch
 from vllm import envs
 from vllm.lora.ops.triton_ops import utils
 
-from app.engine.hopper import FOLDER, is_miscompiled, use_one_stage
+from app.engine.hopper import FOLDER_VARIABLE, needs_workaround, use_one_stage
 
 CARDS = ["NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA H20-3e"]
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    """vLLM remembers what it has read."""
+    """Clear what vLLM has cached of the files."""
     for remembered in (utils.load_lora_op_config, utils.get_lora_op_configs):
         remembered.cache_clear()
     envs.disable_envs_cache()
@@ -25,7 +25,7 @@ def _fresh() -> Iterator[None]:
 
 
 def found(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], card: str, **asked: object) -> dict[str, object]:
-    """What vLLM runs ``lora_expand`` with on a card."""
+    """vLLM's configuration of ``lora_expand`` on a card."""
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: card)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
@@ -43,18 +43,18 @@ def test_vllm_runs_its_own_default_in_one_stage(
     utils.get_lora_op_configs.cache_clear()
     utils.load_lora_op_config.cache_clear()
     environ = dict[str, str]()
-    for _ in range(2):  # as at the engine's first start, and when it is started again
+    for _ in range(2):  # at the engine's first start, and at a restart
         use_one_stage(tmp_path / "kernels", environ, card)
     assert found(monkeypatch, environ, card, **asked) == default | {"num_stages": 1}
-    assert default["num_stages"] > 1, "no more? Then app/engine/hopper.py may go"
+    assert default["num_stages"] > 1, "vLLM runs one stage by itself: delete app/engine/hopper.py"
 
 
 def test_an_operators_folder_stays(tmp_path: Path) -> None:
-    environ = {FOLDER: "/mine"}
+    environ = {FOLDER_VARIABLE: "/mine"}
     use_one_stage(tmp_path / "kernels", environ, CARDS[0])
-    assert environ == {FOLDER: "/mine"}
+    assert environ == {FOLDER_VARIABLE: "/mine"}
     assert not (tmp_path / "kernels").exists()
 
 
 def test_a_machine_without_such_a_card_is_left_alone() -> None:
-    assert not is_miscompiled()
+    assert not needs_workaround()

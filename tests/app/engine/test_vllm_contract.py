@@ -29,6 +29,7 @@ from vllm.lora.lora_model import LoRAModel
 from vllm.lora.model_manager import LoRAModelManager
 from vllm.lora.ops.triton_ops import lora_shrink_op
 from vllm.lora.peft_helper import PEFTHelper
+from vllm.lora.punica_wrapper.punica_base import PunicaWrapperBase
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 from vllm.lora.request import LoRARequest
 from vllm.lora.worker_manager import LRUCacheWorkerLoRAManager, WorkerLoRAManager
@@ -429,3 +430,16 @@ def test_the_arguments_parse_into_an_engine(tmp_path: Path) -> None:
     assert parsed.kv_cache_memory_bytes == 2**30
     assert parsed.lora_target_modules == list(LINEAR_MODULES)
     assert parsed.worker_extension_cls == f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}"
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "expected"),
+    [
+        (BaseLinearLayerWithLoRA, "_apply_lora_to_output", ["self", "x", "output"]),
+        (BaseLinearLayerWithLoRA, "reset_lora", ["self", "index"]),
+        (LoRAModelManager, "_set_adapter_mapping", ["self", "mapping"]),
+        (PunicaWrapperBase, "add_lora_logits", ["self", "y", "x", "lora_a_stacked", "lora_b_stacked", "scale"]),
+    ],
+)
+def test_the_kernel_check_calls_what_a_step_calls(owner: type, method: str, expected: list[str]) -> None:
+    assert parameters(getattr(owner, method))[: len(expected)] == expected

@@ -1,11 +1,11 @@
-"""Verdicts on answers whose reference is known."""
+"""Verdicts on answers with known scores."""
 
 import math
 
 import pytest
 
 from app.verify.comparison import FLOAT32_BOUND, Answer, Scores, judge
-from app.verify.prompts import prompts
+from app.verify.prompts import default_lengths, prompts
 
 ANSWER = Answer((5, 6, 7), (1, 2, 3), (-0.5, -1.0, -0.25))
 
@@ -24,16 +24,16 @@ def test_the_same_numbers_are_right() -> None:
 
 def test_a_difference_beyond_the_bound_is_wrong() -> None:
     verdict = judge([ANSWER], [scores(-0.5, -1.0, -0.25 + 4 * FLOAT32_BOUND)])
-    assert [reason.partition(":")[0] for reason in verdict.reasons] == [
-        "largest difference of logprobs",
-        "mean difference of logprobs",
+    assert [reason.partition(" is ")[0] for reason in verdict.reasons] == [
+        "The largest difference of logprobs",
+        "The mean difference of logprobs",
     ]
 
 
 def test_another_token_is_wrong_and_is_counted_from_one() -> None:
     verdict = judge([ANSWER], [scores(best=(1, 9, 9), ahead=0.5)])
     assert verdict.prompts[0].first_other == 1
-    assert verdict.reasons == ("prompt of 3 tokens: token 2 of the answer is another",)
+    assert verdict.reasons == ("Token 2 after a prompt of 3 tokens is not the reference's.",)
 
 
 def test_of_two_equally_likely_tokens_either_is_right() -> None:
@@ -52,14 +52,17 @@ def test_a_narrow_type_is_allowed_four_times_its_own_difference() -> None:
     off = Answer(ANSWER.prompt, ANSWER.tokens, (-0.539, -1.0, -0.25))
     assert judge([off], [exact], [narrow]).reasons == ()
     far = Answer(ANSWER.prompt, ANSWER.tokens, (-0.541, -1.0, -0.25))
-    assert [reason.partition(":")[0] for reason in judge([far], [exact], [narrow]).reasons] == [
-        "largest difference of logprobs"
-    ]
+    [reason] = judge([far], [exact], [narrow]).reasons
+    assert reason.startswith("The largest difference of logprobs is")
 
 
-@pytest.mark.parametrize(("context", "lengths"), [(16, {4}), (2048, {8, 24, 72, 512}), (131_072, {8, 24, 72, 2048})])
-def test_prompts_are_short_and_long_and_always_the_same(context: int, lengths: set[int]) -> None:
-    found = prompts(100, {0, 1, 2}, context=context)
-    assert {len(prompt) for prompt in found} == lengths
+@pytest.mark.parametrize(("context", "lengths"), [(16, [4]), (2048, [8, 24, 72, 512]), (131_072, [8, 24, 72, 2048])])
+def test_lengths_are_short_and_a_quarter_of_the_context(context: int, lengths: list[int]) -> None:
+    assert default_lengths(context, 2048) == lengths
+
+
+def test_prompts_are_repeatable_and_have_no_special_tokens() -> None:
+    found = prompts(100, {0, 1, 2}, [8, 512])
+    assert [len(prompt) for prompt in found] == [8, 8, 512, 512]
     assert all(3 <= token < 100 for prompt in found for token in prompt)
-    assert found == prompts(100, {0, 1, 2}, context=context)
+    assert found == prompts(100, {0, 1, 2}, [8, 512])

@@ -1,0 +1,46 @@
+"""One comparison: ask the engine, score its answers with the reference, judge."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from app.verify.comparison import Answer, Verdict, judge
+from app.verify.prompts import prompts
+from app.verify.reference import Reference, special_ids
+
+#: Greedy answer of a running engine: prompt, number of tokens -> answer.
+Ask = Callable[[Sequence[int], int], Answer]
+
+
+def verify(
+    ask: Ask,
+    base: Path,
+    adapter: Path | None,
+    *,
+    device: str,
+    dtype: str,
+    tokens: int,
+    lengths: Sequence[int],
+    quantized_bits: int | None = None,
+) -> Verdict:
+    """Compare a running engine with transformers and PEFT.
+
+    Args:
+        ask: asks the engine for the adapter, or for the base.
+        base: its folder, without quantisation.
+        adapter: folder of PEFT's two files, or None for the base alone.
+        device: of the reference, ``cpu`` or ``cuda``.
+        dtype: of the engine: ``bfloat16``, ``float16`` or ``float32``.
+        tokens: of each answer.
+        lengths: of the prompts, in tokens.
+        quantized_bits: 8 if the engine quantises the base to 8 bits.
+    """
+    answers = [ask(prompt, tokens) for prompt in prompts(*special_ids(base), lengths)]
+    exact = Reference(base, adapter, device=device, dtype=torch.float32).scores(answers)
+    if dtype == "float32" and quantized_bits is None:
+        return judge(answers, exact)
+    rounded = Reference(
+        base, adapter, device=device, dtype=getattr(torch, dtype), quantized_bits=quantized_bits
+    ).scores(answers)
+    return judge(answers, exact, rounded)
