@@ -105,6 +105,9 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
     with failures_told():
         # Read when vLLM is imported, which comes with the application and takes seconds.
         os.environ.update(shared_with_vllm(logging, settings.home, os.environ))
+    from app.engine.forking import start_ahead
+
+    start_ahead()
     import uvicorn
 
     from app.cli.connections import allow_files, bounded

@@ -2,19 +2,26 @@
 
 Left to itself vLLM starts them one after the other with an interpreter each, and each imports for twelve seconds
 before it does anything; or, where it finds no reason against it, it forks them from this process, with its connections,
-its secrets and the locks of its threads. The fork server is a process of its own. It starts with the first engine, in
-the environment that vLLM has made ready for one, and ends when this process and the engines have ended. If it dies, the
-engine dies with it, and the next one starts another.
+its secrets and the locks of its threads. The fork server is a process of its own. It ends when this process and the
+engines have ended. If it dies, the engine dies with it, and the next one starts another.
+
+``tenora serve`` starts the fork server ahead, so that both processes import vLLM at the same time. vLLM prepares the
+environment of an engine later. If a variable then differs that counts while a process starts or imports, the fork
+server is started again.
 
 Both are in a session of their own. Whoever ends a server sends a signal to its whole process group (a terminal,
 systemd, ``timeout``), and the engine must outlive the requests that the server still answers.
 """
 
+import importlib.util
 import multiprocessing
 import os
 import signal
+from collections.abc import Mapping
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+from typing import Any
 
 from app.engine.orphans import end_with_server
 
@@ -24,21 +31,18 @@ _GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # The session first: until then signals to the server's group reach the fork server too.
 _PRELOADED = ["app.engine.session", "__main__", "app.engine.preloaded"]
 
+#: Variables that count while a process starts or imports, so that a fork server cannot take them over later.
+_READ_ONCE = ("LD_PRELOAD", "TORCHDYNAMO_DISABLE", "TORCHINDUCTOR_CPP_DYNAMIC_THREADS")
+#: Their values in the fork server that runs.
+_started_with: Mapping[str, str | None] = {}
+
 
 class _EngineProcess(ForkServerProcess):
     """With the environment of who starts it, as if it had come from there."""
 
     def start(self) -> None:
-        multiprocessing.set_forkserver_preload(_PRELOADED)
         self._environment = dict(os.environ)
-        # Its own start would let the signals through again.
-        resource_tracker.ensure_running()
-        # Inherited by the fork server, which drops what has come and lets them through once it has a session.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
-        try:
-            forkserver.ensure_running()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _run_fork_server()
         super().start()
 
     def run(self) -> None:
@@ -56,6 +60,49 @@ class EngineContext(ForkServerContext):
     """What vLLM gets for the context of multiprocessing that it starts engines from."""
 
     Process = _EngineProcess
+
+
+def start_ahead() -> None:
+    """Start the fork server before this process imports vLLM, with what vLLM sets for a CPU's engine."""
+    before = dict(os.environ)
+    os.environ["TORCHINDUCTOR_CPP_DYNAMIC_THREADS"] = "1"
+    if (openmp := _openmp_of_torch()) and "gomp" not in os.environ.get("LD_PRELOAD", ""):
+        os.environ["LD_PRELOAD"] = ":".join(filter(None, (os.environ.get("LD_PRELOAD"), openmp)))
+    try:
+        _run_fork_server()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _run_fork_server() -> None:
+    """Have a fork server that runs in this process's environment."""
+    global _started_with
+    wanted = {name: os.environ.get(name) for name in _READ_ONCE}
+    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    if server._forkserver_pid is not None and wanted != _started_with:
+        end_engines()
+        server._stop()
+    _started_with = wanted
+    multiprocessing.set_forkserver_preload(_PRELOADED)
+    # Its own start would let the signals through again.
+    resource_tracker.ensure_running()
+    # Inherited by the fork server, which drops what has come and lets them through once it has a session.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _openmp_of_torch() -> str | None:
+    """The OpenMP library that torch brings along, which vLLM preloads into the processes of a CPU's engine."""
+    torch = importlib.util.find_spec("torch")
+    if torch is None or torch.origin is None:
+        return None
+    folder = Path(torch.origin).parent
+    found = (path for place in (folder.parent / "torch.libs", folder / "lib") for path in place.glob("libgomp*.so*"))
+    return next(map(str, found), None)
 
 
 def end_engines() -> None:

@@ -131,3 +131,38 @@ def test_a_server_can_end_engines_that_are_half_started(started: Started) -> Non
     assert started.says() == "ended"
     _, alive = psutil.wait_procs([started.engine], GONE_S)
     assert not alive
+
+
+#: Starts the fork server ahead, changes a variable, starts a process, and prints ids and the fork server's variable.
+AHEAD = """
+import os, time
+from multiprocessing.forkserver import _forkserver
+from pathlib import Path
+from app.engine import forking
+
+forking._PRELOADED.remove("app.engine.preloaded")
+
+if __name__ == "__main__":
+    forking.start_ahead()
+    ahead = _forkserver._forkserver_pid
+    {change}
+    process = forking.EngineContext().Process(target=time.sleep, args=(600,))
+    process.start()
+    now = _forkserver._forkserver_pid
+    print(now == ahead, "TORCHDYNAMO_DISABLE=1" in Path(f"/proc/{{now}}/environ").read_text().split(chr(0)), flush=True)
+    process.kill()
+    process.join()
+"""
+#: As vLLM prepares the environment of a CPU's engine.
+AS_EXPECTED = "os.environ |= {name: value for name, value in forking._started_with.items() if value}"
+WITHOUT_COMPILER = "os.environ['TORCHDYNAMO_DISABLE'] = '1'"
+
+
+@pytest.mark.parametrize(("change", "printed"), [(AS_EXPECTED, "True False"), (WITHOUT_COMPILER, "False True")])
+def test_a_fork_server_is_started_again_if_its_environment_is_another(
+    tmp_path: Path, change: str, printed: str
+) -> None:
+    script = tmp_path / "ahead.py"
+    script.write_text(AHEAD.format(change=change))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=GONE_S, check=False)
+    assert (done.stdout.strip(), done.returncode) == (printed, 0), done.stderr
