@@ -51,15 +51,27 @@ check_files() {
 }
 
 check_target() {
-    [ ! -e "$work" ] ||
+    if [ -e "$work" ]; then
         fail "$work is from an install that still runs or was killed. If none runs, remove $made, then run this again."
-    [ "$checkout" = yes ] || {
-        for entry in "$target"/* "$target"/.[!.]*; do
-            [ ! -e "$entry" ] || fail "$target is not empty and no git checkout. Name a new folder."
-        done
-        return 0
-    }
-    [ -f "$target/$lock" ] && [ "$(digest_of "$target/$lock")" = "$(digest_of "$bundle/lock.txt")" ] ||
+    elif [ "$checkout" = yes ]; then
+        check_checkout
+    else
+        check_new_folder
+    fi
+}
+
+check_new_folder() {
+    for entry in "$target"/* "$target"/.[!.]*; do
+        [ ! -e "$entry" ] || fail "$target is not empty and no git checkout. Name a new folder."
+    done
+}
+
+has_same_lock() {
+    [ -f "$target/$lock" ] && [ "$(digest_of "$target/$lock")" = "$(digest_of "$bundle/lock.txt")" ]
+}
+
+check_checkout() {
+    has_same_lock ||
         fail "$target/$lock is not the lock of this bundle. Check out the commit of the bundle, or name a new folder."
     for entry in "$target/.venv" "$target/.tools/python"; do
         [ ! -e "$entry" ] || fail "$entry is not from this bundle. Remove it, then run this again."
@@ -90,7 +102,7 @@ unpack_python() {
 import platform, sys
 found, needed = (tuple(map(int, text.split(".")[:2])) for text in (platform.libc_ver()[1], sys.argv[1]))
 sys.exit(found < needed)' "$needed_glibc" ||
-        fail "The bundle's Python does not run here. It needs Linux on x86-64 with glibc $needed_glibc or newer."
+        fail "The bundle's Python does not run here. It needs Linux on x86-64, a mounted /proc and glibc $needed_glibc or newer."
 }
 
 # Runs a command; its output is shown if it fails.
@@ -105,9 +117,10 @@ quietly() {
 
 make_environment() {
     quietly "The environment could not be made." "$python" -I -m venv --without-pip "$target/.venv"
-    # pip runs from the wheel that comes with Python: the environment holds what the lock names, and nothing else.
-    set -- "$target"/.tools/python/lib/python3.11/ensurepip/_bundled/pip-*.whl
-    pip="$1/pip"
+    # pip comes with Python and stays outside: the environment holds what the lock names, and nothing else.
+    quietly "pip could not be unpacked." "$python" -I -m zipfile -e \
+        "$target"/.tools/python/lib/python3.11/ensurepip/_bundled/pip-*.whl "$work/pip"
+    pip="$work/pip/pip"
     quietly "The wheels could not be installed; pip's message is above. They need glibc $needed_glibc or newer." \
         "$venv" -I "$pip" --isolated --disable-pip-version-check install --no-index --no-cache-dir \
         --find-links "$bundle/wheels" --find-links "$work/wheels" --require-hashes --no-deps -r "$bundle/lock.txt"
@@ -118,18 +131,18 @@ make_environment() {
 
 # `import vllm` alone passes in broken environments; this name pulls in the model code.
 prove_environment() {
-    [ "$proof" = yes ] || {
+    if [ "$proof" = no ]; then
         echo "install.sh: the environment was not proved: vLLM was not imported (--no-proof)"
         return 0
-    }
+    fi
     cd "$target"
-    quietly "vLLM cannot be imported; its message is above. Use --no-proof on a machine without a GPU driver." \
+    quietly "vLLM cannot be imported; its message is above. Fix the cause, or leave this check out with --no-proof." \
         "$venv" -c "from vllm import LLM"
 }
 
 # deploy/install.py, which make calls, finds its own stamp and leaves the environment alone.
 write_stamps() {
-    if [ -f "$target/$lock" ] && [ "$(digest_of "$target/$lock")" = "$(digest_of "$bundle/lock.txt")" ]; then
+    if has_same_lock; then
         cd "$target"
         "$venv" -c "from deploy import install; install.STAMP.write_text(install.fingerprint('gpu'))"
     fi
@@ -152,10 +165,10 @@ remove_made() {
 }
 
 proof=yes
-[ "${1-}" != --no-proof ] || {
+if [ "${1-}" = --no-proof ]; then
     proof=no
     shift
-}
+fi
 case ${1-} in
 "" | -*) fail "Usage: sh install.sh [--no-proof] FOLDER" ;;
 esac
@@ -167,20 +180,24 @@ case $0 in
 */*) bundle=$(cd "${0%/*}" && pwd) ;;
 *) bundle=$(pwd) ;;
 esac
-case $1 in
-/*) target=$1 ;;
-*) target=$(pwd)/$1 ;;
-esac
+if [ -d "$1" ]; then
+    target=$(cd "$1" && pwd)
+else
+    case $1 in
+    /*) target=$1 ;;
+    *) target=$(pwd)/$1 ;;
+    esac
+fi
 work=$target/.bundle-work
 python=$target/.tools/python/bin/python3.11
 venv=$target/.venv/bin/python
 stamp=$target/.venv/bundle-stamp
 checkout=no
 made=$target
-[ ! -e "$target/.git" ] || {
+if [ -e "$target/.git" ]; then
     checkout=yes
     made=".bundle-work, .venv and .tools/python in $target"
-}
+fi
 
 [ -f "$bundle/manifest.sha256" ] || fail "manifest.sha256 is missing. Copy the bundle again."
 identity=$(digest_of "$bundle/manifest.sha256")

@@ -301,6 +301,13 @@ def test_folder_with_other_files_is_left_alone(bundle: Path, install: Installer,
     assert [path.name for path in (tmp_path / "target").iterdir()] == ["mine"]
 
 
+def test_killed_install_is_told(bundle: Path, install: Installer, tmp_path: Path) -> None:
+    work = tmp_path / "target" / ".bundle-work"
+    work.mkdir(parents=True)
+    assert_refused(install(bundle, tmp_path / "target"), "still runs or was killed", f"remove {tmp_path / 'target'}")
+    assert work.is_dir()
+
+
 def test_checkout_with_another_lock_is_left_alone(bundle: Path, install: Installer, tmp_path: Path) -> None:
     target = tmp_path / "target"
     (target / ".git").mkdir(parents=True)
