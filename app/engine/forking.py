@@ -79,7 +79,7 @@ def _run_fork_server() -> None:
     """Have a fork server that runs in this process's environment."""
     global _started_with
     wanted = {name: os.environ.get(name) for name in _READ_ONCE}
-    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = forkserver._forkserver
     if server._forkserver_pid is not None and wanted != _started_with:
         end_engines()
         server._stop()
