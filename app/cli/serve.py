@@ -108,12 +108,15 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
     from app.engine.forking import start_ahead
 
     start_ahead()
+    # Nothing is there to be ended yet, and some of the imported modules would swallow a KeyboardInterrupt.
+    on_interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
     import uvicorn
 
     from app.cli.connections import allow_files, bounded
     from app.cli.server import Server
     from app.main import create_app
 
+    signal.signal(signal.SIGINT, on_interrupt)
     app = create_app(settings)
     config = uvicorn.Config(
         app,

@@ -121,13 +121,34 @@ def test_a_start_is_given_up_at_once(home: tuple[Path, str], trained_demo: Demo,
                 start_new_session=True,
             )
         # The fork server is there, the engine is not.
-        until(lambda: len(processes_of(folder)) > 2, GONE_S)
+        until(lambda: "Waiting for application startup" in (folder / "start.log").read_text(), GONE_S)
+        children = psutil.Process(server.pid).children()
+        assert any("forkserver" in " ".join(child.cmdline()) for child in children)
         kill(server.pid, told)
         assert server.wait(GONE_S) != 0
     said = (folder / "start.log").read_text()
     assert "told to end before it has started" in said
     assert "Traceback" not in said
     assert "startup complete" not in said
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_vllm_is_imported_leaves_no_process(
+    home: tuple[Path, str], trained_demo: Demo, told: int
+) -> None:
+    folder, _ = home
+    with nothing_left(folder):
+        with (folder / "start.log").open("wb") as log:
+            server = subprocess.Popen(
+                [TENORA, "serve", "--port", str(free_port())],
+                env=environment(folder, trained_demo.base, **SETTINGS),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        until(lambda: len(processes_of(folder)) > 2, GONE_S)
+        os.kill(server.pid, told)
+        assert server.wait(GONE_S) != 0
 
 
 def test_a_server_that_is_killed_leaves_no_engine(home: tuple[Path, str], trained_demo: Demo) -> None:
