@@ -1,13 +1,13 @@
-"""A base of Llama 3.1 8B's shape with random bfloat16 weights, for a machine that cannot fetch the real one.
+"""Bases of Llama 3.1 8B's and Llama 3.2 1B's shape with random bfloat16 weights, for a machine without a model hub.
 
-``python -m app.bench.big_base FOLDER`` makes it in ``FOLDER/llama-8b-random`` and prints that path. What a step costs
-depends on the shapes and not on the values, so it stands in for the real base wherever speed is measured.
+``python -m app.bench.big_base FOLDER`` makes the 8B in ``FOLDER/llama-8b-random`` and prints that path. What a step
+costs depends on the shapes and not on the values, so these stand in for the real bases wherever speed is measured.
 """
 
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 NAME = "llama-8b-random"
+SMALL_NAME = "llama-1b-random"
 SEED = 0
 
 _INDEX = "model.safetensors.index.json"
@@ -49,11 +50,26 @@ def eight_b_config() -> LlamaConfig:
 
 def eight_b_base(home: Path) -> Path:
     """The random 8B base in ``home``, made first unless it is there: 16 GB on disk, under 2 GB of memory."""
-    folder = home / NAME
+    return _base(home / NAME, eight_b_config)
+
+
+def one_b_config() -> LlamaConfig:
+    """The shape of Llama 3.2 1B, with a head that is not the embedding: 1.5 billion parameters."""
+    config = eight_b_config()
+    config.update({"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "head_dim": 64})
+    return config
+
+
+def one_b_base(home: Path) -> Path:
+    """The random 1B base in ``home``, made first unless it is there: 3 GB on disk."""
+    return _base(home / SMALL_NAME, one_b_config)
+
+
+def _base(folder: Path, config: Callable[[], LlamaConfig]) -> Path:
     if not folder.exists():
-        partial = home / f"{NAME}.partial"
+        partial = folder.with_name(f"{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
-        write_base(partial, eight_b_config())
+        write_base(partial, config())
         partial.rename(folder)
     return folder
 

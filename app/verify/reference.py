@@ -11,9 +11,6 @@ from transformers.utils import logging
 
 from app.verify.comparison import Answer, Scores
 
-#: Largest number of a signed byte.
-_MOST_INT8 = 127
-
 
 class Reference:
     """One base with at most one adapter.
@@ -23,7 +20,7 @@ class Reference:
         adapter: folder of PEFT's two files, or None for the base alone.
         device: as torch names it.
         dtype: of the weights and the arithmetic.
-        quantized_bits: 8 rounds weights and inputs of the base's linear layers to 8 bits, the head excepted.
+        fp8: whether weights and inputs of the base's linear layers are rounded to fp8, the head excepted.
     """
 
     def __init__(
@@ -33,12 +30,12 @@ class Reference:
         *,
         device: str,
         dtype: torch.dtype,
-        quantized_bits: int | None = None,
+        fp8: bool = False,
     ) -> None:
         logging.disable_progress_bar()
         model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, local_files_only=True)
-        if quantized_bits is not None:
-            _quantize(model)
+        if fp8:
+            _round_linear_layers(model)
         if adapter is not None:
             model = PeftModel.from_pretrained(model, adapter, autocast_adapter_dtype=False).to(dtype)
         self._model, self._device = model.to(device).eval(), device
@@ -58,18 +55,18 @@ class Reference:
         return Scores(*(tuple(values.tolist()) for values in (found, best, best_logprobs)))
 
 
-def _quantize(model: torch.nn.Module) -> None:
-    """Round weights by row and inputs by token to 8 bits, as W8A8 kernels do."""
+def _round_linear_layers(model: torch.nn.Module) -> None:
+    """Round weights by row and inputs by token, as kernels for fp8 do."""
     for name, layer in model.named_modules():
         if isinstance(layer, torch.nn.Linear) and name != "lm_head":
-            layer.weight.data = _to_int8(layer.weight.data)
-            layer.register_forward_pre_hook(lambda _layer, inputs: (_to_int8(inputs[0]),))
+            layer.weight.data = round_to_fp8(layer.weight.data)
+            layer.register_forward_pre_hook(lambda _layer, inputs: (round_to_fp8(inputs[0]),))
 
 
-def _to_int8(values: torch.Tensor) -> torch.Tensor:
-    """The nearest of 255 evenly spaced numbers, for each row by its largest element."""
-    scale = values.abs().amax(-1, keepdim=True).clamp(min=1e-8) / _MOST_INT8
-    return (values / scale).round() * scale
+def round_to_fp8(values: torch.Tensor) -> torch.Tensor:
+    """The nearest number of float8 e4m3, scaled for each row by its largest element."""
+    scale = values.abs().amax(-1, keepdim=True).clamp(min=1e-8) / torch.finfo(torch.float8_e4m3fn).max
+    return (values / scale).to(torch.float8_e4m3fn).to(values.dtype) * scale
 
 
 def context_of(base: Path) -> int:

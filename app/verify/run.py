@@ -22,7 +22,7 @@ def verify(
     dtype: str,
     tokens: int,
     lengths: Sequence[int],
-    quantized_bits: int | None = None,
+    fp8: bool = False,
 ) -> Verdict:
     """Compare a running engine with transformers and PEFT.
 
@@ -34,13 +34,11 @@ def verify(
         dtype: of the engine: ``bfloat16``, ``float16`` or ``float32``.
         tokens: of each answer.
         lengths: of the prompts, in tokens.
-        quantized_bits: 8 if the engine quantises the base to 8 bits.
+        fp8: whether the engine serves the base in fp8.
     """
     answers = [ask(prompt, tokens) for prompt in prompts(*special_ids(base), lengths)]
     exact = Reference(base, adapter, device=device, dtype=torch.float32).scores(answers)
-    if dtype == "float32" and quantized_bits is None:
+    if dtype == "float32" and not fp8:
         return judge(answers, exact)
-    rounded = Reference(
-        base, adapter, device=device, dtype=getattr(torch, dtype), quantized_bits=quantized_bits
-    ).scores(answers)
+    rounded = Reference(base, adapter, device=device, dtype=getattr(torch, dtype), fp8=fp8).scores(answers)
     return judge(answers, exact, rounded)

@@ -4,9 +4,10 @@ import gc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from rich.table import Table
 from vllm import envs
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.engine.arg_utils import EngineArgs
@@ -16,16 +17,21 @@ from vllm.platforms import current_platform
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.llm_engine import LLMEngine
 
+from app.bench.card.options import Options, Result
 from app.engine import hopper
 from app.engine.arguments import engine_arguments
 from app.engine.executor import CoreExecutor
-from app.engine.kernel_report import KernelReport
+from app.engine.kernel_report import BrokenKernels, KernelReport
 from app.settings import EngineSettings, Settings
 
 #: KV cache of an engine that runs no request.
 _KV_CACHE_BYTES = 2**30
 #: Slots: two adapters side by side, and the last slot, which a careless kernel takes for rows without an adapter.
 _SLOTS = 4
+_RANKS, _TOKENS = (8, 16, 32, 64, 128), 8192
+_QUICK_RANKS, _QUICK_TOKENS = (8, 16), 512
+#: Configurations of ``lora_expand``: with Tenora's files for Hopper cards, and without.
+ONE_STAGE, OWN = "one stage", "vLLM's own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,7 @@ class Checked:
     Attributes:
         rank: of the slots.
         tokens: of the largest step.
-        configuration: ``one stage`` with Tenora's files for Hopper cards, ``vLLM's own`` without.
+        configuration: ``ONE_STAGE`` or ``OWN``.
         report: its result.
     """
 
@@ -45,24 +51,45 @@ class Checked:
     report: KernelReport
 
 
-def check(base: Path, ranks: Sequence[int], *, dtype: str, tokens: int, kernel_configs: Path) -> Iterator[Checked]:
-    """Check the kernels at each rank, on Hopper cards with and without Tenora's configuration.
+def run(options: Options) -> Result:
+    """Check the kernels at each rank of slots, on Hopper cards with Tenora's configuration and without.
 
-    Args:
-        base: folder of a Llama, of which one layer is used, with random weights.
-        ranks: of the slots; sizes that vLLM has.
-        dtype: of the engine.
-        tokens: of the largest step.
-        kernel_configs: folder for the configuration.
+    Only the configuration that a server would use counts: without it a fault is what vLLM's own does on this card.
     """
-    own, one_stage = "vLLM's own", "one stage"
+    ranks, tokens = (_QUICK_RANKS, _QUICK_TOKENS) if options.quick else (_RANKS, _TOKENS)
+    checked = list(_checks(options.the_base(), ranks, tokens, options.home / "kernels"))
+    served = ONE_STAGE if hopper.needs_workaround() else OWN
+    failures = [
+        str(BrokenKernels(one.report.fault))
+        for one in checked
+        if one.report.fault is not None and one.configuration == served
+    ]
+    right = sum(one.report.fault is None for one in checked)
+    return Result(
+        f"{right} of {len(checked)} right, ranks {ranks[0]} to {ranks[-1]}, up to {tokens} tokens",
+        {"served": served, "checks": [asdict(one) for one in checked]},
+        [_table(checked)],
+        failures,
+    )
+
+
+def _checks(base: Path, ranks: Sequence[int], tokens: int, kernel_configs: Path) -> Iterator[Checked]:
     for rank in ranks:
-        for configuration in (one_stage, own) if hopper.needs_workaround() else (own,):
+        for configuration in (ONE_STAGE, OWN) if hopper.needs_workaround() else (OWN,):
             environ = dict[str, str]()
-            if configuration == one_stage:
+            if configuration == ONE_STAGE:
                 hopper.use_one_stage(kernel_configs, environ, current_platform.get_device_name())
-            with engine(base, rank, dtype=dtype, tokens=tokens, environ=environ) as started:
+            with engine(base, rank, dtype="bfloat16", tokens=tokens, environ=environ) as started:
                 yield Checked(rank, tokens, configuration, check_kernels(started))
+
+
+def _table(checked: Sequence[Checked]) -> Table:
+    table = Table("rank", "configuration", "layers", "seconds", "result", title="LoRA kernels", title_justify="left")
+    for one in checked:
+        fault = one.report.fault
+        told = "right" if fault is None else f"{fault.layer}, {fault.tokens} tokens: error {fault.error:.3g}"
+        table.add_row(str(one.rank), one.configuration, str(one.report.layers), f"{one.report.seconds:.1f}", told)
+    return table
 
 
 def check_kernels(started: LLMEngine) -> KernelReport:
@@ -74,9 +101,13 @@ def check_kernels(started: LLMEngine) -> KernelReport:
 def engine(
     base: Path, rank: int, *, dtype: str, tokens: int, environ: Mapping[str, str] | None = None
 ) -> Iterator[LLMEngine]:
-    """An engine in this process, with Tenora's worker; arguments as of :func:`check`.
+    """An engine of one layer in this process, with Tenora's worker and random weights.
 
     Args:
+        base: folder of a Llama, for its shapes.
+        rank: of the slots; a size that vLLM has.
+        dtype: of base and slots.
+        tokens: of the largest step.
         environ: variables that vLLM reads while this engine runs.
     """
     with _environment({"VLLM_ENABLE_V1_MULTIPROCESSING": "0"} | dict(environ or {})):
