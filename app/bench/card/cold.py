@@ -27,7 +27,6 @@ def run(options: Options) -> Result:
         console=Console(stderr=True, highlight=False),
         out=options.home / "cold.json",
         base=base,
-        rank=8 if options.quick else coldload.RANK,
     )
     figures = json.loads(Path(path).read_text(encoding="utf-8"))
     ttft = {

@@ -73,12 +73,12 @@ def run(options: Options) -> Result:
         cells = _cells(servers, size, list(adapters), models.vocabulary(base))
     off = {cell.concurrency: report.Spread.of(cell.output_tokens_per_s).median for cell in cells if cell.server == OFF}
     most = [cell for cell in cells if (cell.server, cell.adapters) == (TENORA, max(size.adapters))]
-    ratios = ", ".join(
-        f"{report.Spread.of(cell.output_tokens_per_s).median / off[cell.concurrency]:.2f} at {cell.concurrency}"
-        for cell in most
-    )
+    ratios = {
+        cell.concurrency: report.Spread.of(cell.output_tokens_per_s).median / off[cell.concurrency] for cell in most
+    }
+    told = ", ".join(f"{ratio:.2f} at concurrency {concurrency}" for concurrency, ratio in ratios.items())
     return Result(
-        f"Tenora with {max(size.adapters)} adapters has this part of the tokens/s without LoRA: {ratios}",
+        f"Tenora with {max(size.adapters)} adapters, in parts of vLLM's tokens/s without LoRA: {told}",
         {"size": asdict(size), "rank": _RANK, "seed": _SEED, "cells": [asdict(cell) for cell in cells]},
         [_table(cells, off)],
     )
