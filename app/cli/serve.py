@@ -20,6 +20,8 @@ from app.settings import Settings
 
 #: Longer than the 60 s after which common load balancers close idle connections: theirs must be the shorter wait.
 _KEEP_ALIVE_S = 75
+#: Most of the error that ended the start; the log has all of it.
+_REASON_CHARACTERS = 600
 
 #: Work beside the server, in a thread; what it returns is why the server must end, or None.
 Companion = Callable[[], str | None]
@@ -147,8 +149,8 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
         for told in server.signals:
             # The end that the signal means; uvicorn sees to it for a server that has started.
             signal.raise_signal(told)
-        error: Exception | None = getattr(app.state, "start_error", None)
-        reason = str(error or "").partition("\n")[0] or "its log says why"
-        fail(f"the server could not start: {reason}")
+        # vLLM's own reasons are spread over several lines.
+        reason = " ".join(str(getattr(app.state, "start_error", "")).split())[:_REASON_CHARACTERS]
+        fail(f"the server could not start: {reason or 'its log says why'}")
     if problem is not None:
         fail(problem)

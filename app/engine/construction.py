@@ -17,7 +17,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from app.engine import hopper
 from app.engine.executor import CoreExecutor, fits_in_core
-from app.engine.forking import EngineContext
+from app.engine.forking import EngineContext, end_engines
 from app.engine.requirements import do_without_compiler
 from app.engine.statistics import EngineStatistics, TokenStatistics
 from app.engine.steps import can_bound_steps
@@ -61,8 +61,10 @@ def construct(arguments: list[str], kernel_configs: Path) -> tuple[AsyncLLM, Any
     # Whoever names an executor gets it.
     if args.distributed_executor_backend is None and fits_in_core(config):
         config.parallel_config.distributed_executor_backend = CoreExecutor
-    # To bind memory, vLLM starts a program that starts the process.
-    if not config.parallel_config.numa_bind:
+    if config.parallel_config.numa_bind:
+        # To bind memory, vLLM starts a program that starts the process: there is no use for a fork server.
+        end_engines()
+    else:
         engine_utils.get_mp_context = EngineContext
     # Of several tokens of a speculation vLLM means to count the step, once.
     if not config.speculative_config:

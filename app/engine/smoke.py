@@ -8,8 +8,8 @@ version are asked again, side by side, and the version has an effect only if eac
 of the base's than twice what the base's are from each other. Measured on a CPU with 12 other requests running: base
 and an adapter of zeros 0 in float32 and bfloat16; an adapter scaled to a ten-thousandth 0.0006 and 0.036.
 
-A long prompt goes beside the short ones, and has to be answered with numbers: some faults of kernels, and adapters that
-overflow, show in long sequences only. Logprobs of its tokens are not asked for: a row of each would be a vocabulary.
+A long prompt is asked together with the short ones. It only has to be answered with finite numbers: some faults of
+kernels, and adapters that overflow, show in long sequences only. The logprobs of its own tokens are not asked for.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _BODY: dict[str, Any] = {
     "return_tokens_as_token_ids": True,
 }
 
-#: A part of the context, and the most tokens, that the long prompt has.
+#: The long prompt has a quarter of the context, 2,048 tokens at most.
 _LONG_PART, _LONGEST = 4, 2048
 
 #: A difference of logprobs (natural logarithm) that no rounding makes: bfloat16 logits of 32 are 0.25 apart.
@@ -141,7 +141,7 @@ class SmokeCheck:
         return SmokeResult(finite=answers[-1].finite, has_effect=differs(answers[1:], list(self._base)))
 
     async def _ask_both(self, key: VersionKey) -> Scored:
-        """The short prompts and the long one, in the same steps; what is returned is of the short ones."""
+        """Ask the short prompts and the long one in the same steps. The answer is that of the short ones."""
         long = asyncio.create_task(self._answer(key, self._long, prompts=False))
         try:
             answer = await self._ask(key)
@@ -177,11 +177,11 @@ class SmokeCheck:
 
 
 def long_prompt(context: int) -> list[int]:
-    """Token ids as those of the short prompts, for a quarter of the context or 2,048."""
+    """Token ids of the long prompt, from the same range as those of the short ones."""
     return [3 + (7 * place + place // 90) % 90 for place in range(min(_LONGEST, context // _LONG_PART))]
 
 
 async def _ended(work: asyncio.Task[Scored]) -> None:
-    """Return once it has ended, given up if it has not; whatever it came to is for somebody else."""
+    """Cancel a task and wait for its end. Its result or error is dropped."""
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
