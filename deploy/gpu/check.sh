@@ -30,6 +30,15 @@ while [ $# -gt 0 ]; do
         ;;
     esac
 done
+for part in $(echo "$only" | tr , ' '); do
+    case $part in
+    a | b | c | d | e) ;;
+    *)
+        echo "check.sh: there is no part $part. Use letters of a to e with commas between them." >&2
+        exit 2
+        ;;
+    esac
+done
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 base=${base:+$(cd "$base" && pwd)}
@@ -57,6 +66,6 @@ done
 .venv/bin/python -m app.bench.card show "$out"
 echo "results: $out"
 if [ -n "$failed" ]; then
-    echo "failed:$failed (see $out/PART.log)" >&2
+    for part in $failed; do echo "failed: $part (see $out/$part.log)" >&2; done
     exit 1
 fi
