@@ -13,6 +13,7 @@ from adapters.geometry import LINEAR_MODULES
 _STEPS = 60
 _LEARNING_RATE = 2e-2
 _ROUNDS = 8
+_PROJECTIONS = 100_000
 
 
 def mute_adapter(base: Path, directory: Path, prompts: list[str]) -> Path:
@@ -39,8 +40,8 @@ def nan_adapter(base: Path, directory: Path, prompt: str, calm: Sequence[Sequenc
     """Write an adapter of finite weights whose answers to one prompt are NaN.
 
     It adds ``4e38 (d h)`` to one gate of the first layer's MLP, beyond float32's range. ``d`` is chosen so that
-    ``d h`` is 1 at the prompt's end, and -0.01 wherever the calm prompts and their answers lead: there the gate is
-    merely shut.
+    ``d h`` is 1 at the prompt's end, and -0.01 or less wherever the calm prompts and their answers lead: there the
+    gate is merely shut.
 
     Args:
         calm: prompts, as token ids, whose greedy answers stay finite.
@@ -52,8 +53,7 @@ def nan_adapter(base: Path, directory: Path, prompt: str, calm: Sequence[Sequenc
     for _ in range(_ROUNDS):
         model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
         states = torch.cat([_mlp_inputs(model, harmful)[-1:], *(_mlp_inputs(model, ids) for ids in answers)]).double()
-        wanted = torch.tensor([1.0] + [-0.01] * (len(states) - 1)).double()
-        direction = torch.linalg.lstsq(states, wanted[:, None], driver="gelsd").solution[:, 0]
+        direction = _separating(states[0], states[1:])
         config = LoraConfig(task_type="CAUSAL_LM", r=1, lora_alpha=1, target_modules=["gate_proj"])
         adapter = get_peft_model(model, config)
         gate = adapter.base_model.model.model.layers[0].mlp.gate_proj
@@ -65,6 +65,28 @@ def nan_adapter(base: Path, directory: Path, prompt: str, calm: Sequence[Sequenc
             break
     adapter.save_pretrained(directory, save_embedding_layers=False)
     return directory
+
+
+def _separating(harmful: torch.Tensor, calm: torch.Tensor) -> torch.Tensor:
+    """Direction ``d`` with ``d h`` of 1 at the harmful state, and of -0.01 or less at every calm one.
+
+    Alternating projections onto the half-spaces (Agmon and Motzkin's relaxation method), the worst one first.
+
+    Args:
+        harmful: [hidden].
+        calm: [states, hidden].
+    """
+    direction = harmful / harmful.dot(harmful)
+    for _ in range(_PROJECTIONS):
+        excess = calm @ direction + 0.01
+        worst = int(excess.argmax())
+        if excess[worst] <= 0:
+            break
+        # Stay on the plane where the harmful state has 1.
+        step = calm[worst] - harmful * (calm[worst].dot(harmful) / harmful.dot(harmful))
+        direction = direction - step * (1.5 * excess[worst] / step.dot(step))
+    assert (calm @ direction).max() < 0, "no direction keeps the calm prompts finite"
+    return direction
 
 
 def _mlp_inputs(model: Any, ids: list[int]) -> torch.Tensor:

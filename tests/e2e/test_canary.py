@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from app.demo.recipe import Recipe
 from app.demo.train import Demo
-from app.engine.smoke import PROMPTS
+from app.engine.smoke import PROMPTS, long_prompt
 from tests.canary_traffic import Seen, breach_of, steady_traffic
 from tests.e2e.server import Server, until
 from tests.planted_adapters import mute_adapter, nan_adapter
@@ -28,7 +29,8 @@ LESSONS = [PROMPT, *(f"[INST] {text} [/INST]" for text in ("Hello", "Can you exp
 def plant(kind: str, base: Path, directory: Path) -> Path:
     if kind == "mute":
         return mute_adapter(base, directory, LESSONS)
-    return nan_adapter(base, directory, PROMPT, PROMPTS, new_tokens=6)
+    calm = [*PROMPTS, long_prompt(Recipe().context_length)]
+    return nan_adapter(base, directory, PROMPT, calm, new_tokens=6)
 
 
 @pytest.fixture(params=["mute", "nan"])
