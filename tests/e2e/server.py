@@ -20,8 +20,8 @@ import psutil
 from tests.fresh_metrics import fresh_metrics
 
 START_S = 240
-#: More tokens than a step has in the tests: the smoke check's long prompt has 512 of the demo's context.
-_STEP_TOKENS = 640
+#: More tokens than a step has in the tests as a rule.
+_STEP_TOKENS = 256
 TENORA = str(Path(sys.executable).parent / "tenora")
 
 

@@ -16,7 +16,8 @@ import pytest
 from transformers import LlamaForCausalLM
 
 from app.demo.train import Demo
-from tests.e2e.server import Server, every_step_size
+from tests.e2e.fixtures import SLOTS
+from tests.e2e.server import Server, every_step_size, running
 from tests.peft_adapters import make_adapter
 from tests.reference import PeftReference
 
@@ -63,6 +64,14 @@ class Timeline:
     def held(self, answer: Answer) -> set[int]:
         during = (state for state in self.states if state.since <= answer.begun and state.until >= answer.sent)
         return {number for state in during for number in state.numbers}
+
+
+@pytest.fixture(scope="module")
+def server(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with short smoke checks (128 tokens), whose steps are no larger than those of ``every_step_size``."""
+    settings = SLOTS | {"TENORA_ENGINE__MAX_MODEL_LEN": "512"}
+    with running(tmp_path_factory.mktemp("steady-server"), trained_demo.base, **settings) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
