@@ -15,6 +15,7 @@ from app.cli.registry import issue_platform_key, prepare, works_for_platform
 from app.cli.setup import failures_told
 from app.demo.publish import PublishingFailed, example_calls, publish_demo
 from app.demo.train import Demo, ensure_demo
+from app.engine.requirements import is_cpu_build
 from app.settings import Settings
 
 _GENERATION = "override_generation_config"
@@ -29,11 +30,11 @@ _TIMEOUT_S = 600
 def demo_settings(settings: Settings) -> Settings:
     """The settings with what suits the demo, unless something else was asked for.
 
-    Its small models have the dtype that they were trained in, and decode greedily: sampled, they garble many answers.
-    Its metrics are open.
+    Its small models decode greedily: sampled, they garble many answers. On a CPU they have the dtype that they were
+    trained in. A GPU does not serve adapters in float32. The metrics are open.
     """
     engine = settings.engine
-    dtype = "float32" if engine.dtype == "auto" else engine.dtype
+    dtype = "float32" if engine.dtype == "auto" and is_cpu_build() else engine.dtype
     extra = {_GENERATION: {"temperature": 0}} | engine.extra_args
     changed: dict[str, object] = {"engine": engine.model_copy(update={"dtype": dtype, "extra_args": extra})}
     if "metrics_key_required" not in settings.model_fields_set:

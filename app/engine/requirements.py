@@ -16,15 +16,22 @@ class MissingLibrary(OSError):
     """A shared library that vLLM is linked against cannot be loaded."""
 
 
+def is_cpu_build() -> bool:
+    """Whether vLLM's build for CPUs is installed. Imports nothing of it."""
+    try:
+        importlib.metadata.distribution(_CPU_BUILD)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 def check_libraries() -> None:
     """Load what vLLM's CPU build is linked against; without it vLLM goes on, and dies later of a missing operator.
 
     Raises:
         MissingLibrary
     """
-    try:
-        importlib.metadata.distribution(_CPU_BUILD)
-    except importlib.metadata.PackageNotFoundError:
+    if not is_cpu_build():
         return
     try:
         ctypes.CDLL(_LIBNUMA)
