@@ -9,11 +9,15 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from adapters.geometry import LINEAR_MODULES
+from app.demo.recipe import Recipe
+from app.engine.smoke import PROMPTS, long_prompt
 
 _STEPS = 60
 _LEARNING_RATE = 2e-2
 _ROUNDS = 8
 _PROJECTIONS = 100_000
+#: More than a smoke check asks for.
+_NEW_TOKENS = 6
 
 
 def mute_adapter(base: Path, directory: Path, prompts: list[str]) -> Path:
@@ -36,17 +40,14 @@ def mute_adapter(base: Path, directory: Path, prompts: list[str]) -> Path:
     return directory
 
 
-def nan_adapter(base: Path, directory: Path, prompt: str, calm: Sequence[Sequence[int]], new_tokens: int) -> Path:
-    """Write an adapter of finite weights whose answers to one prompt are NaN.
+def nan_adapter(base: Path, directory: Path, prompt: str) -> Path:
+    """Write an adapter of finite weights that passes the smoke check, and whose answers to one prompt are NaN.
 
     It adds ``4e38 (d h)`` to one gate of the first layer's MLP, beyond float32's range. ``d`` is chosen so that
-    ``d h`` is 1 at the prompt's end, and -0.01 or less wherever the calm prompts and their answers lead: there the
-    gate is merely shut.
-
-    Args:
-        calm: prompts, as token ids, whose greedy answers stay finite.
-        new_tokens: how many tokens those answers have.
+    ``d h`` is 1 at the prompt's end, and -0.01 or less wherever the smoke check's prompts and their answers lead:
+    there the gate is merely shut.
     """
+    calm = [*PROMPTS, long_prompt(Recipe().context_length)]
     harmful = list(AutoTokenizer.from_pretrained(base)(prompt).input_ids)
     answers = [[*ids, 0] for ids in calm]
     # What the calm prompts are answered with depends on the adapter, so it is made again until that is settled.
@@ -60,7 +61,7 @@ def nan_adapter(base: Path, directory: Path, prompt: str, calm: Sequence[Sequenc
         with torch.no_grad():
             gate.lora_A["default"].weight.copy_(direction[None] * 2e19)
             gate.lora_B["default"].weight.zero_()[0, 0] = 2e19
-        before, answers = answers, [_greedy(adapter, ids, new_tokens) for ids in calm]
+        before, answers = answers, [_greedy(adapter, ids, _NEW_TOKENS) for ids in calm]
         if answers == before:
             break
     adapter.save_pretrained(directory, save_embedding_layers=False)

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.demo.recipe import Recipe
 from app.demo.train import Demo
-from app.engine.smoke import PROMPTS, long_prompt
 from tests.canary_traffic import Seen, breach_of, steady_traffic
 from tests.e2e.server import Server, until
 from tests.planted_adapters import mute_adapter, nan_adapter
@@ -29,8 +27,7 @@ LESSONS = [PROMPT, *(f"[INST] {text} [/INST]" for text in ("Hello", "Can you exp
 def plant(kind: str, base: Path, directory: Path) -> Path:
     if kind == "mute":
         return mute_adapter(base, directory, LESSONS)
-    calm = [*PROMPTS, long_prompt(Recipe().context_length)]
-    return nan_adapter(base, directory, PROMPT, calm, new_tokens=6)
+    return nan_adapter(base, directory, PROMPT)
 
 
 @pytest.fixture(params=["mute", "nan"])

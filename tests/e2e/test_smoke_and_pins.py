@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from app.demo.train import Demo
-from app.engine.smoke import PROMPTS
 from tests.e2e.server import Server, until
 from tests.planted_adapters import nan_adapter
 
@@ -119,7 +118,7 @@ def test_what_answers_nan_is_refused_and_leaves_nothing_to_others(
 def test_nan_answers_are_shown_as_null_and_stay_with_their_request(
     server: Server, keys: dict[str, str], trained_demo: Demo, tmp_path: Path
 ) -> None:
-    bad = nan_adapter(trained_demo.base, tmp_path / "bad", PROMPT, PROMPTS, new_tokens=6)
+    bad = nan_adapter(trained_demo.base, tmp_path / "bad", PROMPT)
     with server.client(server.tenant("smoke")) as client, server.client(keys["pricing"]) as neighbour:
         assert publish(client, "sometimes", bad).json()["state"] == "ready"
         before = {model: complete(neighbour, model=model) for model in ("demo", "pricing")}

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from app.demo.recipe import Recipe
 from app.demo.train import Demo
 from tests.e2e.server import Server
 from tests.e2e.test_smoke_and_pins import publish, scaled
@@ -196,10 +195,7 @@ def poison(kind: str, demo: Demo, folder: Path) -> Path:
     if kind == "mute":
         return mute_adapter(demo.base, folder, [QUESTION])
     if kind == "sleeping NaN":
-        from app.engine.smoke import PROMPTS, long_prompt
-
-        calm = [*PROMPTS, long_prompt(Recipe().context_length)]
-        return nan_adapter(demo.base, folder, QUESTION, calm, new_tokens=6)
+        return nan_adapter(demo.base, folder, QUESTION)
     return scaled(source, folder, {"overflow": 1e30, "huge norm": 1e4, "large norm": 30.0, "no effect": 0.0}[kind])
 
 
