@@ -1,4 +1,4 @@
-"""Parts of the check of a card that need no engine; tests/e2e/test_check.py runs it whole."""
+"""Parts of the check of a card that need no engine."""
 
 import json
 from pathlib import Path
