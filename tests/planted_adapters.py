@@ -14,7 +14,7 @@ from app.engine.smoke import PROMPTS, long_prompt
 
 _STEPS = 60
 _LEARNING_RATE = 2e-2
-_ROUNDS = 8
+_ROUNDS = 20
 _PROJECTIONS = 100_000
 #: More than a smoke check asks for.
 _NEW_TOKENS = 6
@@ -50,7 +50,7 @@ def nan_adapter(base: Path, directory: Path, prompt: str) -> Path:
     calm = [*PROMPTS, long_prompt(Recipe().context_length)]
     harmful = list(AutoTokenizer.from_pretrained(base)(prompt).input_ids)
     answers = [[*ids, 0] for ids in calm]
-    # What the calm prompts are answered with depends on the adapter, so it is made again until that is settled.
+    # The answers to the calm prompts depend on the adapter, so it is made again until it keeps its own answers finite.
     for _ in range(_ROUNDS):
         model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
         states = torch.cat([_mlp_inputs(model, harmful)[-1:], *(_mlp_inputs(model, ids) for ids in answers)]).double()
@@ -61,17 +61,19 @@ def nan_adapter(base: Path, directory: Path, prompt: str) -> Path:
         with torch.no_grad():
             gate.lora_A["default"].weight.copy_(direction[None] * 2e19)
             gate.lora_B["default"].weight.zero_()[0, 0] = 2e19
-        before, answers = answers, [_greedy(adapter, ids, _NEW_TOKENS) for ids in calm]
-        if answers == before:
+        found = [_greedy(adapter, ids, _NEW_TOKENS) for ids in calm]
+        if all(answer in answers for answer in found):
             break
+        answers += found
     adapter.save_pretrained(directory, save_embedding_layers=False)
     return directory
 
 
 def _separating(harmful: torch.Tensor, calm: torch.Tensor) -> torch.Tensor:
-    """Direction ``d`` with ``d h`` of 1 at the harmful state, and of -0.01 or less at every calm one.
+    """Direction ``d`` with ``d h`` of 1 at the harmful state, and between -0.5 and -0.01 at every calm one.
 
-    Alternating projections onto the half-spaces (Agmon and Motzkin's relaxation method), the worst one first.
+    Below -0.85 the gate would overflow too. Alternating projections onto the half-spaces (Agmon and Motzkin's
+    relaxation method), the worst one first.
 
     Args:
         harmful: [hidden].
@@ -79,14 +81,17 @@ def _separating(harmful: torch.Tensor, calm: torch.Tensor) -> torch.Tensor:
     """
     direction = harmful / harmful.dot(harmful)
     for _ in range(_PROJECTIONS):
-        excess = calm @ direction + 0.01
+        products = calm @ direction
+        excess = torch.maximum(products + 0.01, -0.5 - products)
         worst = int(excess.argmax())
         if excess[worst] <= 0:
             break
         # Stay on the plane where the harmful state has 1.
         step = calm[worst] - harmful * (calm[worst].dot(harmful) / harmful.dot(harmful))
-        direction = direction - step * (1.5 * excess[worst] / step.dot(step))
-    assert (calm @ direction).max() < 0, "no direction keeps the calm prompts finite"
+        sign = 1.0 if products[worst] > -0.01 else -1.0
+        direction = direction - step * (sign * 1.5 * excess[worst] / step.dot(step))
+    products = calm @ direction
+    assert -0.8 < products.min() <= products.max() < 0, "no direction keeps the calm prompts finite"
     return direction
 
 
