@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from app.engine.orphans import end_with_server
+from app.engine.requirements import is_cpu_build
 
 #: What a terminal, systemd or ``timeout`` sends to a server's whole process group.
 _GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -63,16 +64,25 @@ class EngineContext(ForkServerContext):
 
 
 def start_ahead() -> None:
-    """Start the fork server before this process imports vLLM, with what vLLM sets for a CPU's engine."""
+    """Start the fork server before this process imports vLLM, in the environment that vLLM will prepare.
+
+    vLLM adds these variables for a CPU's engine, and none of them for a GPU's.
+    """
     before = dict(os.environ)
-    os.environ["TORCHINDUCTOR_CPP_DYNAMIC_THREADS"] = "1"
-    if (openmp := _openmp_of_torch()) and "gomp" not in os.environ.get("LD_PRELOAD", ""):
-        os.environ["LD_PRELOAD"] = ":".join(filter(None, (os.environ.get("LD_PRELOAD"), openmp)))
+    if is_cpu_build():
+        os.environ |= _cpu_variables(before)
     try:
         _run_fork_server()
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def _cpu_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    preloaded = environment.get("LD_PRELOAD", "")
+    openmp = None if "gomp" in preloaded else _openmp_of_torch()
+    libraries = ":".join(filter(None, (preloaded, openmp)))
+    return {"TORCHINDUCTOR_CPP_DYNAMIC_THREADS": "1"} | ({"LD_PRELOAD": libraries} if libraries else {})
 
 
 def _run_fork_server() -> None:

@@ -3,7 +3,7 @@
 #
 #     sh deploy/gpu/check.sh [--only a,b] [--device cuda|cpu] [--quick] [--base FOLDER] [--out FOLDER]
 #
-# Parts, most important first. Each prints its tables and writes FOLDER/PART.json as soon as it ends.
+# Parts, most important first. Each prints its tables and writes its JSON (FOLDER/a-kernels.json) as soon as it ends.
 #   a kernels    LoRA kernels against float32 matrix products: ranks 8 to 128, up to 8,192 tokens;
 #                on Hopper cards with Tenora's configuration and with vLLM's own
 #   b parity     answers against transformers and PEFT: bfloat16, ranks 16 and 64, prompts of 8 to 8,192 tokens

@@ -241,7 +241,7 @@ def test_missing_file_is_named(copied: Path, install: Installer, tmp_path: Path,
 def test_installer_refuses_a_wheel_that_the_lock_does_not_name(
     copied: Path, install: Installer, tmp_path: Path
 ) -> None:
-    """Somebody put another wheel into the bundle, and made the manifest fit it."""
+    """A wheel was exchanged, and the manifest was made to fit it."""
     wheel, manifest = copied / "wheels" / "vllm-1.0-py3-none-any.whl", copied / "manifest.sha256"
     before = hashlib.sha256(wheel.read_bytes()).hexdigest()
     replace(wheel, wheel.read_bytes() + b"\0")

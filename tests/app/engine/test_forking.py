@@ -143,6 +143,7 @@ from app.engine import forking
 forking._PRELOADED.remove("app.engine.preloaded")
 
 if __name__ == "__main__":
+    {before}
     forking.start_ahead()
     ahead = _forkserver._forkserver_pid
     {change}
@@ -156,13 +157,22 @@ if __name__ == "__main__":
 #: As vLLM prepares the environment of a CPU's engine.
 AS_EXPECTED = "os.environ |= {name: value for name, value in forking._started_with.items() if value}"
 WITHOUT_COMPILER = "os.environ['TORCHDYNAMO_DISABLE'] = '1'"
+ON_A_GPU = "forking.is_cpu_build = lambda: False"
 
 
-@pytest.mark.parametrize(("change", "printed"), [(AS_EXPECTED, "True False"), (WITHOUT_COMPILER, "False True")])
+@pytest.mark.parametrize(
+    ("before", "change", "printed"),
+    [
+        ("", AS_EXPECTED, "True False"),
+        ("", WITHOUT_COMPILER, "False True"),
+        # vLLM prepares nothing of it there.
+        (ON_A_GPU, "", "True False"),
+    ],
+)
 def test_a_fork_server_is_started_again_if_its_environment_is_another(
-    tmp_path: Path, change: str, printed: str
+    tmp_path: Path, before: str, change: str, printed: str
 ) -> None:
     script = tmp_path / "ahead.py"
-    script.write_text(AHEAD.format(change=change))
+    script.write_text(AHEAD.format(before=before, change=change))
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=GONE_S, check=False)
     assert (done.stdout.strip(), done.returncode) == (printed, 0), done.stderr
