@@ -68,6 +68,18 @@ async def finish_reasons(server: Server, key: str, began: asyncio.Event) -> list
         return list(await asyncio.gather(stream(client), stream(client)))
 
 
+def begin_start(folder: Path, base: Path) -> subprocess.Popen[bytes]:
+    """Start a server and return at once; ``start.log`` has what it says."""
+    with (folder / "start.log").open("wb") as log:
+        return subprocess.Popen(
+            [TENORA, "serve", "--port", str(free_port())],
+            env=environment(folder, base, **SETTINGS),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("kill", [os.kill, os.killpg])
 async def test_streams_are_whole_and_no_process_is_left(
@@ -112,14 +124,7 @@ def test_an_engine_that_dies_while_the_server_leaves_is_not_replaced(
 def test_a_start_is_given_up_at_once(home: tuple[Path, str], trained_demo: Demo, kill: Kill, told: int) -> None:
     folder, _ = home
     with nothing_left(folder):
-        with (folder / "start.log").open("wb") as log:
-            server = subprocess.Popen(
-                [TENORA, "serve", "--port", str(free_port())],
-                env=environment(folder, trained_demo.base, **SETTINGS),
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        server = begin_start(folder, trained_demo.base)
         # The fork server is there, the engine is not.
         until(lambda: "Waiting for application startup" in (folder / "start.log").read_text(), GONE_S)
         children = psutil.Process(server.pid).children()
@@ -138,14 +143,7 @@ def test_a_signal_before_vllm_is_imported_leaves_no_process(
 ) -> None:
     folder, _ = home
     with nothing_left(folder):
-        with (folder / "start.log").open("wb") as log:
-            server = subprocess.Popen(
-                [TENORA, "serve", "--port", str(free_port())],
-                env=environment(folder, trained_demo.base, **SETTINGS),
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        server = begin_start(folder, trained_demo.base)
         until(lambda: len(processes_of(folder)) > 2, GONE_S)
         os.kill(server.pid, told)
         assert server.wait(GONE_S) != 0
