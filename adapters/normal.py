@@ -19,7 +19,7 @@ from adapters.weights import WEIGHTS_FILE, Header, write_renamed
 
 #: vLLM compiles each plain pattern for each module and keeps 500 compiled; beyond that it compiles them over and over.
 #: This is one rank and one alpha pattern for each linear layer of a 32-layer model. Full names are looked up instead:
-#: see ``app/engine/staging.py``.
+#: see ``app/engine/vllm/worker/stager.py``.
 MAX_PLAIN_PATTERNS = 448
 
 #: What a rewritten config keeps of the uploaded one; both have been checked.

@@ -46,13 +46,13 @@ from app.api.auth import tenant_in_path
 from app.api.idempotency import Idempotency
 from app.api.middleware import RequestFrame
 from app.api.schemas import LoraxErrorOut, answers
-from app.background import background
-from app.engine.base import Engine
-from app.node import node_name
-from app.observability.service_metrics import ServiceMetrics
+from app.engine.port import Engine
 from app.observability.tracing import open_tracing
-from app.process import Process
 from app.settings import Settings
+from app.wiring.container import Process
+from app.wiring.jobs import background
+from app.wiring.node import node_name
+from app.wiring.service_metrics import ServiceMetrics
 
 if TYPE_CHECKING:
     from app.observability.otlp import Tracing
@@ -201,7 +201,8 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
 
     Raises:
         RegistryUnavailable: the database does not answer, or needs ``tenora migrate``.
-        app.secrets.MissingPepper, app.secrets.WrongPepper: the registry was made with another pepper.
+        app.services.access.peppers.MissingPepper
+        app.services.access.peppers.WrongPepper: the registry was made with another pepper.
         ForeignStore: the store belongs to another registry.
         EngineUnavailable, or whatever the engine raises when it cannot start
     """

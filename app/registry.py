@@ -8,10 +8,16 @@ from typing import Any, Generic, TypeVar
 
 from adapters.errors import Reason
 from adapters.identity import VersionKey
-from app.limits.limits import UNLIMITED, Limits
-from app.quota import UNLIMITED as NO_QUOTA
-from app.quota import Quota
-from app.restrictions import UNRESTRICTED, Restrictions
+from app.domain.limits.limits import (
+    UNLIMITED,
+    Limits,
+)
+from app.domain.quotas import UNLIMITED as NO_QUOTA
+from app.domain.quotas import Quota
+from app.domain.restrictions import (
+    UNRESTRICTED,
+    Restrictions,
+)
 
 Item = TypeVar("Item")
 
@@ -218,7 +224,7 @@ class Provenance:
         target_modules: the linear layers it changes.
         parameters: number of values in its tensors.
         dtype: of its tensors, as safetensors names it.
-        base_digest: SHA-256 (hex), see :mod:`app.base_model`.
+        base_digest: SHA-256 (hex), see :mod:`app.served_base`.
     """
 
     source: Mapping[str, Any]

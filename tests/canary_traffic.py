@@ -9,7 +9,10 @@ from typing import Any
 
 import httpx
 
-from app.services.canary.policy import Policy, exceeds
+from app.domain.canary_policy import (
+    Policy,
+    exceeds,
+)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import time
 
 import httpx
 
-from app.metrics import RENDERED_EVERY_S
+from app.wiring.engine_metrics import RENDERED_EVERY_S
 
 
 def fresh_metrics(client: httpx.Client) -> str:

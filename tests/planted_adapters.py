@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from adapters.geometry import LINEAR_MODULES
 from app.demo.recipe import Recipe
-from app.engine.smoke import PROMPTS, long_prompt
+from app.engine.lifecycle.smoke_check import PROMPTS, long_prompt
 
 _STEPS = 60
 _LEARNING_RATE = 2e-2

@@ -10,7 +10,7 @@ from app.api.filters import Filter
 from app.api.provenance import VersionPatch
 from app.api.schemas import AdapterOut, AdapterPatch, Cursor, Limit, ListOut, VersionOut, answers
 from app.registry import Scope
-from app.services.checks import DEFAULT_LIMIT
+from app.services.common.validation import DEFAULT_LIMIT
 
 router = APIRouter(tags=["adapters"])
 

@@ -5,10 +5,17 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.domain.canary_policy import (
+    Figures,
+    Policy,
+    Step,
+)
 from app.registry import Alias, AliasChange
-from app.services.aliases import MAX_WEIGHT, AliasReport
-from app.services.canary.canaries import CanaryReport
-from app.services.canary.policy import Figures, Policy, Step
+from app.services.rollout.aliases import (
+    MAX_WEIGHT,
+    AliasReport,
+)
+from app.services.rollout.canaries import CanaryReport
 
 _DEFAULT = Policy()
 

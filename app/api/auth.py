@@ -7,10 +7,13 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
-from app.errors import Forbidden, NotFound
+from app.domain.errors import (
+    Forbidden,
+    NotFound,
+)
 from app.observability.context import note_caller
-from app.process import Process
 from app.registry import Caller, Scope
+from app.wiring.container import Process
 
 
 async def process_of(request: Request) -> Process:

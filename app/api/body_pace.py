@@ -4,7 +4,7 @@ import asyncio
 
 from starlette.types import Message, Receive
 
-from app.errors import BodyTooSlow
+from app.domain.errors import BodyTooSlow
 from app.settings import LimitSettings
 
 

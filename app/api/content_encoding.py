@@ -2,7 +2,11 @@
 
 import zlib
 
-from app.errors import InvalidRequest, TooLarge, UnsupportedEncoding
+from app.domain.errors import (
+    InvalidRequest,
+    TooLarge,
+    UnsupportedEncoding,
+)
 
 NAME = "content-encoding"
 

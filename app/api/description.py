@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from app.api.errors import LORAX_PATHS
 from app.api.idempotency import PATHS
 from app.api.schemas import ERRORS, ErrorOut, LoraxErrorOut
-from app.services.idempotency import HEADER
+from app.services.access.idempotency import HEADER
 
 _SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "`Authorization: Bearer tnr_...`"},

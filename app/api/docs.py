@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import HTMLResponse, Response
 
-from app.errors import NotFound
+from app.domain.errors import NotFound
 
 router = APIRouter(include_in_schema=False)
 

@@ -6,11 +6,22 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.engine.overview import EngineOverview, KernelChecks, TenantQueue, Tier, TierStats
-from app.services.engine_view import EngineView, OwnVersion, OwnView, ShownVersion
+from app.engine.status import (
+    EngineOverview,
+    KernelChecks,
+    TenantQueue,
+    Tier,
+    TierStats,
+)
 from app.services.limits.accounts import Health
-from app.services.nodes import Peer
-from app.services.recent_loads import LoadTimes
+from app.services.operations.engine_view import (
+    EngineView,
+    OwnVersion,
+    OwnView,
+    ShownVersion,
+)
+from app.services.operations.nodes import Peer
+from app.services.operations.recent_loads import LoadTimes
 
 Place = Literal["slot", "host", "disk", "loading"]
 _PLACE = "the fastest tier that has it; `loading`: on its way, in none of them yet"

@@ -1,4 +1,4 @@
-"""What a client sees of an error: one envelope per family of routes, built from the rows of app/errors.py."""
+"""What a client sees of an error: one envelope per family of routes, built from the rows of app/domain/errors.py."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from adapters import errors as adapter_errors
 from adapters.errors import AdapterError, AdapterRejected, BlobNotFound, InvalidName, Reason, StorageError
 from app.api.inference_headers import limit_headers
-from app.errors import (
+from app.domain.errors import (
     ROWS,
     Forbidden,
     InvalidRequest,

@@ -15,8 +15,8 @@ from app.api.adapters import Number, Reader
 from app.api.auth import ProcessDep
 from app.api.schemas import answers
 from app.api.streaming import until_disconnect, while_key_works
-from app.errors import Unauthenticated
-from app.services.export import ExportedFile
+from app.domain.errors import Unauthenticated
+from app.services.publishing.export import ExportedFile
 
 router = APIRouter(tags=["adapters"])
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
-from app.filters import VersionFilter
-from app.services.filters import version_filter
+from app.domain.filters import VersionFilter
+from app.services.catalog.filters import version_filter
 
 
 async def _filter(

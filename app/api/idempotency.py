@@ -16,10 +16,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.auth import authenticate
 from app.api.errors import error_response
-from app.errors import BodyTooSlow, InvalidRequest, TenoraError, TooLarge
-from app.process import Process
-from app.services.idempotency import HEADER, Answer, IdempotencyService, Kept, Reservation
+from app.domain.errors import (
+    BodyTooSlow,
+    InvalidRequest,
+    TenoraError,
+    TooLarge,
+)
+from app.services.access.idempotency import (
+    HEADER,
+    Answer,
+    IdempotencyService,
+    Kept,
+    Reservation,
+)
 from app.settings import LimitSettings
+from app.wiring.container import Process
 
 REPLAYED = (b"idempotent-replayed", b"true")
 

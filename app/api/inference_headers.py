@@ -6,9 +6,9 @@ from typing import Any
 
 from starlette.requests import Request
 
-from app.engine.overview import LoadPhases
-from app.errors import InvalidRequest
-from app.limits.limiter import Standing
+from app.domain.errors import InvalidRequest
+from app.domain.limits.limiter import Standing
+from app.engine.status import LoadPhases
 
 TIMEOUT = "x-request-timeout"
 MAX_TIMEOUT_S = 3600.0

@@ -8,9 +8,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute, request_response
 
 from app.api.auth import authenticate
-from app.process import Process
 from app.registry import Caller
 from app.services.bodies.parsing import SMALL_BYTES, check_amount
+from app.wiring.container import Process
 
 
 async def read_object(request: Request, caller: Caller) -> dict[str, Any]:

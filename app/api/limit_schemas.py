@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.limits.limits import Limits
+from app.domain.limits.limits import Limits
 
 
 class LimitsPatch(BaseModel):

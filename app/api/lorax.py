@@ -9,8 +9,8 @@ from app.api.inference_schemas import COMPAT_GENERATE, GENERATE, GENERATE_STREAM
 from app.api.json_bodies import read_object
 from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response, until_disconnect
-from app.process import Process
-from app.services.inference import Served
+from app.services.serving.inference import Served
+from app.wiring.container import Process
 
 router = APIRouter(tags=["LoRAX"], route_class=PlainRoute)
 

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from app.api.auth import InferenceCaller, ProcessDep
-from app.services.models import Model
+from app.services.serving.models import Model
 
 router = APIRouter(prefix="/v1/models", tags=["OpenAI"])
 

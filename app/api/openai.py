@@ -9,8 +9,8 @@ from app.api.inference_schemas import CHAT, COMPLETION
 from app.api.json_bodies import read_object
 from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response, until_disconnect
-from app.engine.base import Endpoint
-from app.process import Process
+from app.engine.port import Endpoint
+from app.wiring.container import Process
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=PlainRoute)
 

@@ -9,7 +9,11 @@ from pydantic import BaseModel, Field
 from adapters.identity import MAX_VERSION_NUMBER
 from app.api.auth import Owner, ProcessDep, require, require_owner
 from app.api.schemas import answers
-from app.pins import Pin, Placement, Preload
+from app.domain.pins import (
+    Pin,
+    Placement,
+    Preload,
+)
 from app.registry import Scope
 
 #: Mounted like the routes on adapters.

@@ -7,7 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.auth import Admin, ProcessDep, require
 from app.api.schemas import answers
-from app.money import Price, price_text
+from app.domain.money import (
+    Price,
+    price_text,
+)
 from app.registry import Scope
 
 router = APIRouter(prefix="/admin/prices", tags=["prices"], dependencies=[Depends(require(Scope.ADMIN))])

@@ -5,7 +5,10 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.quota import Quota, Usage
+from app.domain.quotas import (
+    Quota,
+    Usage,
+)
 
 
 class QuotaPatch(BaseModel):

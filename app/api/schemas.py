@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.api.limit_schemas import LimitsOut, LimitsPatch
 from app.api.provenance import ProvenanceOut
 from app.api.quota_schemas import QuotaOut, QuotaPatch, UsageOut
-from app.base_model import BaseModel as Base
-from app.quota import Usage
+from app.domain.quotas import Usage
 from app.registry import Adapter, Key, Scope, Tenant, Version
-from app.services.checks import MAX_LIMIT
-from app.services.keys import DEFAULT_GRACE_S
-from app.services.version_warnings import warnings_of
+from app.served_base import BaseModel as Base
+from app.services.access.keys import DEFAULT_GRACE_S
+from app.services.catalog.version_warnings import warnings_of
+from app.services.common.validation import MAX_LIMIT
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most items of one page")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]

@@ -10,9 +10,12 @@ from adapters.identity import MAX_VERSION_NUMBER
 from app.api.auth import Owner, ProcessDep, require_owner
 from app.api.provenance import BaseOut, base_of
 from app.api.schemas import Cursor, Limit, ListOut, answers
+from app.domain.shares import (
+    Share,
+    SharedAdapter,
+)
 from app.registry import Caller, Scope, Version
-from app.services.checks import DEFAULT_LIMIT
-from app.sharing import Share, SharedAdapter
+from app.services.common.validation import DEFAULT_LIMIT
 
 #: Mounted like the routes on adapters.
 owned = APIRouter(tags=["sharing"])

@@ -14,11 +14,11 @@ from starlette.types import Receive, Scope, Send
 from app.api.errors import LORAX_PATHS, lorax_body, openai_body, problem_of
 from app.api.inference_headers import ignored_headers, limit_headers, load_headers
 from app.api.middleware import SEND_BODY
-from app.engine.base import EventStream
-from app.errors import TenoraError
+from app.domain.errors import TenoraError
+from app.engine.port import EventStream
 from app.observability.context import note_error
-from app.process import Process
-from app.services.inference import Served
+from app.services.serving.inference import Served
+from app.wiring.container import Process
 
 Result = TypeVar("Result")
 

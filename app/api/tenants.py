@@ -8,8 +8,8 @@ from app.api.auth import Admin, Owner, ProcessDep, require, require_owner
 from app.api.quota_schemas import QuotaOut, QuotaUsageOut, UsageOut
 from app.api.schemas import Cursor, Limit, ListOut, TenantCreate, TenantOut, TenantPatch, TenantUsageOut, answers
 from app.registry import Scope
-from app.services.checks import DEFAULT_LIMIT
-from app.services.tenants import KEEP
+from app.services.access.tenants import KEEP
+from app.services.common.validation import DEFAULT_LIMIT
 
 own = APIRouter(tags=["tenants"])
 router = APIRouter(prefix="/admin/tenants", tags=["tenants"], dependencies=[Depends(require(Scope.ADMIN))])

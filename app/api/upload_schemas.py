@@ -8,9 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from adapters.errors import Reason
 from adapters.stores.staging import PartUrl
 from app.api.schemas import ReasonOut
-from app.base_model import BaseModel as Base
-from app.services.uploads.sessions import MAX_URLS, URL_LIFETIME_S, Progress
-from app.uploads import UploadSession
+from app.domain.uploads import UploadSession
+from app.served_base import BaseModel as Base
+from app.services.publishing.uploads.sessions import (
+    MAX_URLS,
+    URL_LIFETIME_S,
+    Progress,
+)
 
 
 class _Body(BaseModel):

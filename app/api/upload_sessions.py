@@ -15,9 +15,9 @@ from app.api.auth import Owner, ProcessDep, require_owner
 from app.api.schemas import VersionOut, answers
 from app.api.upload_schemas import ListedUploadOut, UploadCreate, UploadListOut, UploadOut, UrlsCreate, UrlsOut
 from app.api.uploads import publish_options, version_answer
-from app.errors import InvalidRequest
+from app.domain.errors import InvalidRequest
 from app.registry import Scope
-from app.services.uploads.checks import Announced
+from app.services.publishing.uploads.checks import Announced
 
 router = APIRouter(tags=["adapters"])
 

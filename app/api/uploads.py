@@ -10,10 +10,13 @@ from adapters.identity import DEFAULT_ALIAS
 from app.api.auth import Owner, ProcessDep, require_owner
 from app.api.multipart import ARCHIVE_NAME, OPTIONS_NAME, receive_upload
 from app.api.schemas import VersionOut, answers
-from app.base_model import BaseModel
 from app.registry import Scope, VersionState
-from app.services.options import PublishOptions, read_options
-from app.services.publishing import Published
+from app.served_base import BaseModel
+from app.services.catalog.options import (
+    PublishOptions,
+    read_options,
+)
+from app.services.publishing.publishing import Published
 from app.settings import LimitSettings
 
 router = APIRouter(tags=["adapters"])

@@ -6,7 +6,6 @@ import typer
 
 from app.cli import aliases, limits, pins, sharing
 from app.cli.arguments import TenantOption, VersionArgument
-from app.cli.client import Api, path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.descriptions import (
     BaseFilter,
@@ -25,6 +24,10 @@ from app.cli.nearest import told_nearest
 from app.cli.output import emit_json, emit_record, emit_table
 from app.cli.push import push
 from app.cli.watch import watch
+from app.client.api import (
+    Api,
+    path_of,
+)
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -18,7 +18,7 @@ from app.settings import Settings
 
 if TYPE_CHECKING:
     from app.database.session import Database
-    from app.services.audit import Verdict
+    from app.services.access.audit import Verdict
 
 app = typer.Typer(no_args_is_help=True, help="Who changed what, and the proof that nobody rewrote it.")
 
@@ -55,9 +55,9 @@ def export() -> None:
 
 
 async def _verify(settings: Settings) -> "Verdict":
-    from app.secrets import load_peppers
-    from app.services.audit import AuditService
-    from app.services.pepper import check_peppers
+    from app.services.access.audit import AuditService
+    from app.services.access.pepper_check import check_peppers
+    from app.services.access.peppers import load_peppers
 
     # With another pepper every sound row would look forged.
     peppers = load_peppers(settings, make=False)

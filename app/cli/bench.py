@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 import httpx
 import typer
 
-from app.cli.client import Refused
 from app.cli.connection import home
 from app.cli.output import USAGE, fail, note, stderr
+from app.client.api import Refused
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -51,7 +51,7 @@ def overhead(
 ) -> None:
     """Tenora against vLLM's own server: same weights, same engine arguments, one warm adapter."""
     # torch and vLLM come with it.
-    from app.bench.overhead import run
+    from app.lab.bench.overhead import run
 
     with _measuring():
         path = run(home() / "bench", out=out, quick=quick, console=stderr(), base=base)
@@ -65,7 +65,7 @@ def guardrails(
     base: Base = None,
 ) -> None:
     """What limits and metering cost: Tenora with them and without, one warm adapter."""
-    from app.bench.guardrails import run
+    from app.lab.bench.guardrails import run
 
     with _measuring():
         path = run(home() / "bench", out=out, quick=quick, console=stderr(), base=base)
@@ -91,8 +91,8 @@ def adapters(
     base: Base = None,
 ) -> None:
     """Many adapters on few slots: throughput, attainment and the longest wait over a grid of loads."""
-    from app.bench.adapters import run
-    from app.bench.grid import Options
+    from app.lab.bench.adapters import run
+    from app.lab.bench.grid import Options
 
     try:
         options = Options(
@@ -126,7 +126,7 @@ def coldload(
     side: Side = None,
 ) -> None:
     """What a running stream notices of adapters that are loaded meanwhile, and how long a cold one takes."""
-    from app.bench import coldload as workload
+    from app.lab.bench import coldload as workload
 
     size = _resized(workload.QUICK if quick else workload.FULL, rounds)
     _run_pair(workload.run, size, out=out, base=base, rank=adapter_rank or workload.RANK, side=side)
@@ -143,7 +143,7 @@ def starvation(
     seconds: Seconds = None,
 ) -> None:
     """How long a cold adapter waits for the only slot, which a saturated one holds."""
-    from app.bench import starvation as workload
+    from app.lab.bench import starvation as workload
 
     size = _resized(workload.QUICK if quick else workload.FULL, rounds, seconds=seconds)
     _run_pair(workload.run, size, out=out, base=base, rank=adapter_rank or workload.RANK, side=side)
@@ -161,7 +161,7 @@ def fairness(
     slots: Annotated[int | None, typer.Option(min=1, help="LoRA slots (default: one for each tenant)")] = None,
 ) -> None:
     """What seven tenants feel of one that sends ten times its share; how evenly all are served, and by weight."""
-    from app.bench import fairness as workload
+    from app.lab.bench import fairness as workload
 
     size = _resized(workload.QUICK if quick else workload.FULL, rounds, seconds=seconds, slots=slots)
     _run_pair(workload.run, size, out=out, base=base, rank=adapter_rank or workload.RANK, side=side)
@@ -170,38 +170,38 @@ def fairness(
 @app.command(context_settings=_PASS_THROUGH, add_help_option=False)
 def registry(context: typer.Context) -> None:
     """What resolving a key and an adapter name costs in a large registry."""
-    _run("app.bench.registry", context.args)
+    _run("app.lab.bench.registry", context.args)
 
 
 @app.command(context_settings=_PASS_THROUGH, add_help_option=False)
 def upload(context: typer.Context) -> None:
     """What publishing a large adapter costs in memory and time."""
-    _run("app.bench.upload", context.args)
+    _run("app.lab.bench.upload", context.args)
 
 
 @app.command(context_settings=_PASS_THROUGH, add_help_option=False)
 def resume(context: typer.Context) -> None:
     """What an upload sends twice that is killed again and again."""
-    _run("app.bench.resume", context.args)
+    _run("app.lab.bench.resume", context.args)
 
 
 @app.command(context_settings=_PASS_THROUGH, add_help_option=False)
 def simulate(context: typer.Context) -> None:
     """The scheduler over a simulated engine: millions of requests, and whether any adapter waited too long."""
-    _run("app.simulator", context.args)
+    _run("app.lab.simulator", context.args)
 
 
 @app.command()
 def decisions() -> None:
     """What a decision of the scheduler costs while ten thousand requests wait."""
-    _run("app.scheduling.cost", [])
+    _run("app.lab.bench.decisions", [])
 
 
 @contextmanager
 def _measuring() -> Iterator[None]:
     """End the command with the reason of a measurement that failed; however it ends, its servers end with it."""
-    from app.bench.servers import ServerFailed
-    from app.bench.wire import LoadError
+    from app.lab.bench.servers import ServerFailed
+    from app.lab.bench.wire import LoadError
 
     # The servers have process groups of their own, which no signal to this one reaches, and a shell lets what it runs
     # in the background ignore Ctrl-C.
@@ -237,7 +237,7 @@ def _resized(size: _Size, rounds: int | None, **others: float | None) -> _Size:
 
 
 def _run_pair(run: Callable[..., Path], size: object, *, side: list[str] | None, **options: object) -> None:
-    from app.bench.pairs import SIDES
+    from app.lab.bench.pairs import SIDES
 
     sides = [name for name in SIDES if name in (side or SIDES)]
     if not sides:

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import httpx
 from rich.progress import Progress
 
-from app.base_model import base_name
 from app.cli.connection import read_demo
 from app.cli.output import USAGE, fail, note, stderr
 from app.cli.registry import issue_platform_key, prepare, works_for_platform
 from app.cli.setup import failures_told
 from app.demo.publish import PublishingFailed, example_calls, publish_demo
 from app.demo.train import Demo, ensure_demo
-from app.engine.requirements import is_cpu_build
+from app.engine.vllm.requirements import is_cpu_build
+from app.served_base import base_name
 from app.settings import Settings
 
 _GENERATION = "override_generation_config"

@@ -15,7 +15,7 @@ from app.cli.setup import failures_told
 from app.settings import Settings
 
 if TYPE_CHECKING:
-    from app.deletions import BlobFate
+    from app.domain.deletions import BlobFate
     from app.services.deletion.gc import Findings
 
 _ORPHAN_COLUMNS = {"blob without a version": "digest", "bytes": "size_bytes", "written": "modified_at", "what": "what"}
@@ -45,10 +45,10 @@ def gc(
 async def _run(settings: Settings, min_age: timedelta, *, dry_run: bool) -> "tuple[Findings, Mapping[str, BlobFate]]":
     from app.database.session import Database
     from app.database.urls import database_url
-    from app.services.deletion.blobs import BlobService
     from app.services.deletion.gc import GcService
-    from app.services.uploads.sweeper import UploadSweeper
-    from app.store import configured_store
+    from app.services.publishing.blobs import BlobService
+    from app.services.publishing.uploads.sweeper import UploadSweeper
+    from app.wiring.store import configured_store
 
     store = configured_store(settings)
     database = Database(database_url(settings))

@@ -7,10 +7,15 @@ import httpx
 import typer
 
 from app.cli.arguments import TenantOption, VersionArgument, Yes, confirm, no_version, seconds
-from app.cli.client import Api, Refused, adapters_path, path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.descriptions import show_version
 from app.cli.output import emit_json, emit_record, emit_table, note
+from app.client.api import (
+    Api,
+    Refused,
+    adapters_path,
+    path_of,
+)
 
 _COLUMNS = {
     "deletion": "id",

@@ -5,8 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 
-from app.cli.client import Api, Refused, adapters_path
 from app.cli.output import FAILED, fail
+from app.client.api import (
+    Api,
+    Refused,
+    adapters_path,
+)
 
 
 @contextmanager

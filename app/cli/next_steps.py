@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from app.cli.client import Refused
+from app.client.api import Refused
 
 _BY_STATUS = {
     401: "Check --key or TENORA_KEY; an administrator makes keys with `tenora keys create`.",

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from app.cli.client import path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import emit_json, emit_table, note
+from app.client.api import path_of
 
 app = typer.Typer(no_args_is_help=True, help="What a million tokens cost. Needs a platform key.")
 

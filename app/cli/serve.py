@@ -13,10 +13,10 @@ import typer
 from app.cli.configuration import load_settings
 from app.cli.output import fail
 from app.cli.setup import failures_told
-from app.engine.requirements import check_libraries
-from app.home import exclusive
+from app.engine.vllm.requirements import check_libraries
 from app.observability.logs import log_config, shared_with_vllm
 from app.settings import Settings
+from app.support.home import exclusive
 
 #: Longer than the 60 s after which common load balancers close idle connections: theirs must be the shorter wait.
 _KEEP_ALIVE_S = 75
@@ -83,9 +83,9 @@ def _url(settings: Settings, listener: socket.socket) -> str:
 
 def _check_start(settings: Settings) -> None:
     """Name what is likely to be wrong before the engine's slow start; the start itself would log a traceback."""
-    from app.base_model import open_base
     from app.cli.registry import check_pepper, check_schema
-    from app.store import configured_store
+    from app.served_base import open_base
+    from app.wiring.store import configured_store
 
     with failures_told():
         check_schema(settings)
@@ -107,7 +107,7 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
     with failures_told():
         # Read when vLLM is imported, which comes with the application and takes seconds.
         os.environ.update(shared_with_vllm(logging, settings.home, os.environ))
-    from app.engine.forking import start_ahead
+    from app.engine.vllm.worker.fork_server import start_ahead
 
     start_ahead()
     # Nothing is there to be ended yet, and some of the imported modules would swallow a KeyboardInterrupt.

@@ -17,8 +17,8 @@ from fastapi import FastAPI
 from uvicorn.lifespan.on import LifespanOn
 
 from app.cli.connections import BoundedProtocol
-from app.garbage import collect_rarely
-from app.process import Process
+from app.support.gc_tuning import collect_rarely
+from app.wiring.container import Process
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from adapters.errors import AdapterError
 from app.cli.configuration import load_settings
 from app.cli.connection import Json
 from app.cli.output import emit_json, emit_line, fail, note
-from app.errors import TenoraError
+from app.domain.errors import TenoraError
 
 
 def init(

@@ -5,9 +5,9 @@ from urllib.parse import urlencode
 
 import typer
 
-from app.cli.client import path_of
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import USAGE, emit_json, emit_line, emit_table, fail
+from app.client.api import path_of
 
 _COLUMNS = {
     "tenant": "tenant",

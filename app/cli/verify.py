@@ -9,14 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from app.base_model import base_folder
 from app.cli.arguments import no_version, tenant_name, version_name
-from app.cli.client import Api, adapters_path
 from app.cli.configuration import load_settings
 from app.cli.connection import Json, Key, Url, connect_as_tenant
 from app.cli.export import download
 from app.cli.output import FAILED, emit_json, emit_line, emit_table
 from app.cli.setup import failures_told
+from app.client.api import (
+    Api,
+    adapters_path,
+)
+from app.served_base import base_folder
 from app.verify.comparison import Answer, Verdict
 
 _COLUMNS = {

@@ -6,15 +6,18 @@ from dataclasses import asdict
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.audit import GENESIS, Seal
 from app.database.tables import audit, audit_anchors, audit_seals
+from app.domain.audit import (
+    GENESIS,
+    Seal,
+)
 
 #: PostgreSQL's lock for whoever seals; a number that nothing else here locks.
 _LOCK = 0x7365616C
 
 
 async def last(connection: AsyncConnection, *, lock: bool = False) -> Seal:
-    """The newest seal; before the first row :data:`app.audit.GENESIS`.
+    """The newest seal; before the first row :data:`app.domain.audit.GENESIS`.
 
     Args:
         lock: nobody else seals until the transaction ends (SQLite: the write lock does the same).

@@ -6,8 +6,8 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.audit import AuditRow
 from app.database.tables import adapters, audit, tenants, versions
+from app.domain.audit import AuditRow
 
 
 async def newest_id(connection: AsyncConnection) -> int:

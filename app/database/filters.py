@@ -3,7 +3,10 @@
 from sqlalchemy import ColumnElement, exists, or_
 
 from app.database.tables import adapters, version_labels, versions
-from app.filters import ANY, VersionFilter
+from app.domain.filters import (
+    ANY,
+    VersionFilter,
+)
 from app.registry import VersionState
 
 

@@ -21,7 +21,7 @@ from sqlalchemy.exc import OperationalError
 from app.database.tables import installation
 from app.database.troubles import Cause, cause_of, unavailable
 from app.database.urls import SQLITE_BUSY_MS, parse_url, place
-from app.errors import RegistryUnavailable
+from app.domain.errors import RegistryUnavailable
 
 _ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,7 +7,7 @@ from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import nodes
-from app.deletions import Node
+from app.domain.deletions import Node
 
 
 async def register(connection: AsyncConnection, node: str, name: str, *, at: datetime) -> None:

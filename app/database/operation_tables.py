@@ -73,7 +73,7 @@ shares = Table(
     "shares",
     metadata,
     Column("adapter_id", ForeignKey("adapters.id"), primary_key=True),
-    # As it was written; tenant_id is null where it named nobody (see app.services.sharing).
+    # As it was written; tenant_id is null where it named nobody (see app.services.catalog.sharing).
     Column("recipient", String(63), primary_key=True),
     Column("tenant_id", ForeignKey("tenants.id"), index=True),
     Column("created_at", UtcDateTime, nullable=False),

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from adapters.identity import VersionKey
 from app.database.filters import servable
 from app.database.tables import adapters, pins, tenants, versions
-from app.pins import Pin
+from app.domain.pins import Pin
 from app.registry import VersionState
 
 #: Any number that nothing else locks by.

@@ -4,7 +4,7 @@ from sqlalchemy import exists, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, pins, versions
-from app.quota import Usage
+from app.domain.quotas import Usage
 from app.registry import VersionState
 
 _LIVE = adapters.c.deleted_at.is_(None)

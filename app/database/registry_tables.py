@@ -184,7 +184,7 @@ alias_history = Table(
     sqlite_autoincrement=True,
 )
 
-# Proof that nobody changed the rows; see app/audit.py. A row's transaction does not wait for it.
+# Proof that nobody changed the rows; see app/domain/audit.py. A row's transaction does not wait for it.
 audit_seals = Table(
     "audit_seals",
     metadata,

@@ -4,7 +4,10 @@ from datetime import UTC, datetime
 
 from sqlalchemy import DateTime, Dialect, MetaData, String, TypeDecorator
 
-from app.money import amount_text, parse_amount
+from app.domain.money import (
+    amount_text,
+    parse_amount,
+)
 
 metadata = MetaData(
     naming_convention={
@@ -38,7 +41,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class Amount(TypeDecorator[int]):
-    """Picos of money (see :mod:`app.money`), kept as a decimal's text: exact in both databases, and readable."""
+    """Picos of money (see :mod:`app.domain.money`), kept as a decimal's text: exact in both databases, and readable."""
 
     impl = String(40)
     cache_ok = True

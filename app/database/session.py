@@ -15,7 +15,7 @@ from app.database.migrate import earlier_revisions, head_revision, newer_than_th
 from app.database.revision import RegistryRevision, Revision
 from app.database.troubles import Troubles
 from app.database.urls import SQLITE_BUSY_MS, parse_url
-from app.errors import RegistryUnavailable
+from app.domain.errors import RegistryUnavailable
 
 _POOL_TIMEOUT_S = 10
 _SQLITE_READERS = 4

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from sqlite3 import SQLITE_BUSY, SQLITE_FULL, SQLITE_LOCKED, SQLITE_READONLY
 
-from app.errors import RegistryUnavailable
+from app.domain.errors import RegistryUnavailable
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from sqlalchemy import JSON, Column, Float, Index, Integer, String, Table, text
 from sqlalchemy.types import BigInteger
 
 from app.database.schema import Amount, UtcDateTime, metadata
-from app.usage import MAX_REASON
+from app.domain.usage import MAX_REASON
 
 usage = Table(
     "usage",
@@ -62,7 +62,7 @@ prices = Table(
     Column("output", Amount, nullable=False),
 )
 
-# What tenants, keys and adapters have used lately, where several servers count together; see app/limits/limiter.py.
+# Recent use of tenants, keys and adapters, where several servers count together; see app/domain/limits/limiter.py.
 limit_accounts = Table(
     "limit_accounts",
     metadata,

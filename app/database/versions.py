@@ -14,7 +14,10 @@ from adapters.geometry import HEAD_MODULE
 from adapters.identity import FilePair, VersionKey
 from app.database.filters import matching
 from app.database.tables import adapters, alias_targets, tenants, version_labels, versions
-from app.filters import ANY, VersionFilter
+from app.domain.filters import (
+    ANY,
+    VersionFilter,
+)
 from app.registry import Provenance, Version, VersionState
 
 _KEPT = versions.c.state != VersionState.DELETED

@@ -17,11 +17,18 @@ from urllib.parse import quote
 
 import httpx
 
-from app.errors import InvalidRequest, SourceUnavailable, TooLarge
+from app.domain.errors import (
+    InvalidRequest,
+    SourceUnavailable,
+    TooLarge,
+)
 from app.importing.addresses import NotPublic, public_addresses
 from app.importing.source import Absent, HubSource, absent
-from app.services.spool import SpooledFile, SpoolWriter
 from app.settings import ImportSettings
+from app.support.spool import (
+    SpooledFile,
+    SpoolWriter,
+)
 
 logger = logging.getLogger(__name__)
 

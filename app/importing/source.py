@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from app.errors import InvalidRequest
+from app.domain.errors import InvalidRequest
 
 MAX_SOURCE = 1000
 

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from adapters.errors import Reason
-from app.errors import MergeFailed, MergeRejected
+from app.domain.errors import (
+    MergeFailed,
+    MergeRejected,
+)
 
 logger = logging.getLogger(__name__)
 

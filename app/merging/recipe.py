@@ -16,7 +16,7 @@ from adapters.geometry import HEAD_MODULE, LINEAR_MODULES, BaseGeometry
 from adapters.identity import parse_model_name
 from adapters.manifest import Manifest
 from adapters.strict_json import show
-from app.errors import MergeRejected
+from app.domain.errors import MergeRejected
 
 MIN_SOURCES, MAX_SOURCES = 2, 8
 MAX_WEIGHT = 100.0

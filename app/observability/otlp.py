@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from app.engine.overview import LoadPhases
+from app.engine.status import LoadPhases
 from app.observability.tracing import Attributes
 
 _TRACE_CONTEXT = TraceContextTextMapPropagator()
@@ -60,7 +60,7 @@ class OtlpTrace:
         start = self._epoch_ns + int(began * 1e9)
         whole = self._tracer.start_span("load", self._in_root, start_time=start)
         in_load = set_span_in_context(whole, Context())
-        # One after the other, without a gap: see app.engine.loading.
+        # One after the other, without a gap: see app.engine.residency.adapter_loader.
         parts = {"fetch": phases.fetch_s, "stage": phases.stage_s, "wait": phases.wait_s, "copy": phases.copy_s}
         for name, seconds in parts.items():
             part = self._tracer.start_span(f"load.{name}", in_load, start_time=start)

@@ -22,8 +22,8 @@ _PRICE_SHARE = 0.05
 
 #: Seconds that an idle slot adds to every step, and the shortest step it could add them to. On a CPU what grows with
 #: the slots is vLLM's table of them, of 2.34 ms with 16 slots and 2.68 ms with 4,096 (2 cores, 32 tokens for 16
-#: adapters; measured by `python -m app.planning.measure`); products are made for slots in use only. Products over all
-#: slots, as by torch's grouped_mm, would cost far more, here with 4 layers and 4 slots in use:
+#: adapters; measured by `python -m app.lab.bench.cpu_kernel`); products are made for slots in use only. Products over
+#: all slots, as by torch's grouped_mm, would cost far more, here with 4 layers and 4 slots in use:
 #:
 #:     slots                     16    64   128   256   512  1024
 #:     grouped_mm, ms a step    5.0   7.8  11.6  18.4  33.0  62.4

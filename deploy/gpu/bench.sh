@@ -45,7 +45,7 @@ make environment DEVICE=gpu PYTHON="$python"
 nvidia-smi >"$out/nvidia-smi.txt"
 
 if [ -z "$base" ]; then
-    base=$(.venv/bin/python -m app.bench.big_base "$TENORA_HOME")
+    base=$(.venv/bin/python -m app.lab.bench.big_base "$TENORA_HOME")
 fi
 echo "base: $base"
 

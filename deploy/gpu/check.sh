@@ -60,10 +60,10 @@ failed=""
 for part in $(echo "$only" | tr , ' '); do
     echo "== $part"
     # shellcheck disable=SC2086  # $quick is one option or none
-    .venv/bin/python -m app.bench.card run "$part" --out "$out" --device "$device" $quick ${base:+--base "$base"} \
+    .venv/bin/python -m app.lab.bench.card run "$part" --out "$out" --device "$device" $quick ${base:+--base "$base"} \
         2>"$out/$part.log" || failed="$failed $part"
 done
-.venv/bin/python -m app.bench.card show "$out"
+.venv/bin/python -m app.lab.bench.card show "$out"
 echo "results: $out"
 if [ -n "$failed" ]; then
     for part in $failed; do echo "failed: $part (see $out/$part.log)" >&2; done

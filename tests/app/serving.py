@@ -12,7 +12,8 @@ from adapters.identity import VersionKey
 from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.urls import database_url
-from app.engine.base import (
+from app.domain.errors import EngineUnavailable
+from app.engine.port import (
     Answer,
     EngineEvent,
     EngineRequest,
@@ -22,12 +23,15 @@ from app.engine.base import (
     SmokeResult,
     TokenUsage,
 )
-from app.engine.overview import EngineOverview, EngineState, LoadPhases
-from app.errors import EngineUnavailable
-from app.secrets import load_peppers
-from app.services.caller_cache import CallerCache
-from app.services.key_format import KeyHasher
-from app.services.keys import KeyService
+from app.engine.status import (
+    EngineOverview,
+    EngineState,
+    LoadPhases,
+)
+from app.services.access.caller_cache import CallerCache
+from app.services.access.key_format import KeyHasher
+from app.services.access.keys import KeyService
+from app.services.access.peppers import load_peppers
 from app.settings import Settings
 from tests.peft_adapters import TINY_LLAMA, make_adapter
 

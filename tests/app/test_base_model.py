@@ -8,7 +8,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from adapters.errors import UnsupportedBase
-from app.base_model import BaseNotFound, base_digest, open_base
+from app.served_base import (
+    BaseNotFound,
+    base_digest,
+    open_base,
+)
 from app.settings import Settings
 from tests.app.serving import save_base
 

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
-from app.chat_template import read_template, template_digest
+from app.support.chat_template import (
+    read_template,
+    template_digest,
+)
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.identity import VersionKey
-from app.deletions import (
+from app.domain.deletions import (
     ALIVE_S,
     CLAIM_S,
     FORGOTTEN_S,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app.home import secure_home
-from app.process import Process
 from app.settings import Settings
+from app.support.home import secure_home
+from app.wiring.container import Process
 from tests.app.serving import NoEngine, save_base
 
 

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from app.home import HomeInUse, exclusive
+from app.support.home import (
+    HomeInUse,
+    exclusive,
+)
 
 #: Holds the lock and starts a process that lives on, and whose id it prints; both wait for the end of their input.
 HOLD = """
 import subprocess, sys
 from pathlib import Path
-from app.home import exclusive
+from app.support.home import exclusive
 with exclusive(Path(sys.argv[1])):
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdout=subprocess.DEVNULL)
     print(child.pid, flush=True)

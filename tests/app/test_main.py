@@ -14,7 +14,7 @@ from sqlalchemy.pool import Pool
 
 from app.main import create_app
 from app.settings import Settings
-from app.store import configured_store
+from app.wiring.store import configured_store
 from tests.app.serving import NoEngine, save_base, set_up
 from tests.e2e.server import free_port
 from tests.live_server import live_server

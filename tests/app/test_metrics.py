@@ -10,14 +10,20 @@ from prometheus_client.parser import text_string_to_metric_families
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from adapters.stores.local import LocalStore
-from app.engine.base import EngineEvent
-from app.engine.overview import EngineState, LoadPhases
-from app.errors import ROWS
-from app.metrics import TOP, Metrics
+from app.domain.errors import ROWS
+from app.domain.usage import UsageRecord
+from app.engine.port import EngineEvent
+from app.engine.status import (
+    EngineState,
+    LoadPhases,
+)
 from app.registry import ResolvedVersion
 from app.services.limits.accounts import Health
-from app.traffic import Traffic
-from app.usage import UsageRecord
+from app.services.serving.adapter_traffic import Traffic
+from app.wiring.engine_metrics import (
+    TOP,
+    Metrics,
+)
 from tests.app.overviews import overview, queue, residency
 from tests.app.serving import NoEngine
 

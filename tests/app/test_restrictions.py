@@ -2,10 +2,16 @@
 
 import pytest
 
-from app.errors import InvalidRequest
-from app.limits.limits import Limits
-from app.restrictions import UNRESTRICTED, Restrictions
-from app.services.restrictions import MOST, changed
+from app.domain.errors import InvalidRequest
+from app.domain.limits.limits import Limits
+from app.domain.restrictions import (
+    UNRESTRICTED,
+    Restrictions,
+)
+from app.services.access.restrictions import (
+    MOST,
+    changed,
+)
 
 BASE = "demo"
 

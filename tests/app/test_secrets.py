@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from app.secrets import InvalidPepper, Peppers, derive, load_peppers
+from app.services.access.peppers import (
+    InvalidPepper,
+    Peppers,
+    derive,
+    load_peppers,
+)
 from app.settings import Settings
 
 

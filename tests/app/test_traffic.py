@@ -7,7 +7,11 @@ from hypothesis import strategies as st
 
 from adapters.identity import VersionKey
 from app.registry import ResolvedVersion
-from app.traffic import OTHER, Share, Traffic
+from app.services.serving.adapter_traffic import (
+    OTHER,
+    Share,
+    Traffic,
+)
 
 
 class Clock:

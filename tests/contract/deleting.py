@@ -7,14 +7,17 @@ from pathlib import Path
 from adapters.cache import DiskCache
 from adapters.stores.base import BlobStore
 from app.database.session import Database
-from app.deletions import Deletion, NodeView
+from app.domain.deletions import (
+    Deletion,
+    NodeView,
+)
 from app.registry import Version
-from app.services.deletion.blobs import BlobService
+from app.services.common.in_flight import Readers
 from app.services.deletion.deletions import DeletionService
-from app.services.deletion.readers import Readers
 from app.services.deletion.worker import DeletionWorker
-from app.services.nodes import NodeService
-from app.services.store_owner import StoreOwner
+from app.services.operations.nodes import NodeService
+from app.services.operations.store_owner import StoreOwner
+from app.services.publishing.blobs import BlobService
 from tests.app.serving import NoEngine
 from tests.contract.registry import Node, SettableClock
 

@@ -17,13 +17,13 @@ from app.database.session import Database
 from app.database.tenants import find_tenant
 from app.database.versions import NewVersion, find_version, insert_version, settle_version
 from app.registry import Provenance, Version, VersionState
-from app.secrets import Peppers
-from app.services.adapters import AdapterService
-from app.services.caller_cache import CallerCache
+from app.services.access.caller_cache import CallerCache
+from app.services.access.key_format import KeyHasher
+from app.services.access.keys import KeyService
+from app.services.access.peppers import Peppers
+from app.services.access.tenants import TenantService
+from app.services.catalog.adapters import AdapterService
 from app.services.deletion.deletions import DeletionService
-from app.services.key_format import KeyHasher
-from app.services.keys import KeyService
-from app.services.tenants import TenantService
 
 #: The base that the versions of these tests were checked against.
 BASE_NAME, BASE_DIGEST = "llama", "b" * 64

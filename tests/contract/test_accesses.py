@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import select
 
 from app.database.tables import audit
-from app.errors import RegistryUnavailable
+from app.domain.errors import RegistryUnavailable
 from app.registry import Caller, Scope
-from app.services.accesses import AccessTrail
+from app.services.access.access_log import AccessTrail
 from tests.contract.registry import Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

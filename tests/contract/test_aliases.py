@@ -8,9 +8,15 @@ from sqlalchemy import select
 
 from adapters.identity import ModelName
 from app.database.tables import audit
-from app.errors import Conflict, InvalidRequest, NotFound, PreconditionFailed, WrongBase
-from app.services.aliases import AliasService
-from app.services.preconditions import Precondition
+from app.domain.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    PreconditionFailed,
+    WrongBase,
+)
+from app.services.common.preconditions import Precondition
+from app.services.rollout.aliases import AliasService
 from tests.contract.registry import BASE_DIGEST, Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
@@ -114,7 +120,7 @@ async def test_the_same_split_in_other_numbers_is_not_what_was_before(node: Node
 
 
 async def test_a_rollback_reaches_past_a_long_history_of_equals(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.services.aliases._CHUNK", 3)
+    monkeypatch.setattr("app.services.rollout.aliases._CHUNK", 3)
     await three_versions(node)
     await put(node, "stable", {3: 100})
     for weight in range(1, 10):
@@ -174,7 +180,7 @@ async def test_versions_of_another_base_are_refused(node: Node) -> None:
 
 
 async def test_an_adapter_has_only_so_many_aliases(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.services.alias_checks.MAX_ALIASES", 3)
+    monkeypatch.setattr("app.services.rollout.alias_lookups.MAX_ALIASES", 3)
     await three_versions(node)
     for number in range(2):
         await put(node, f"a{number}", {1: 100})

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import delete, insert, select, update
 
 from app.database.tables import audit, audit_seals
-from app.secrets import Peppers
-from app.services.audit import AuditService
+from app.services.access.audit import AuditService
+from app.services.access.peppers import Peppers
 from tests.contract.registry import PEPPERS, Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
@@ -171,7 +171,7 @@ async def test_servers_that_seal_at_once_make_one_chain(node: Node, other_node: 
 
 
 async def test_a_long_trail_is_read_in_pieces(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.services.audit.BATCH", 3)
+    monkeypatch.setattr("app.services.access.audit.BATCH", 3)
     rows, long = await a_day(node, tenants=5), service(node, tmp_path)
     node.clock.advance(SETTLED_S)
     assert await long.seal() == rows

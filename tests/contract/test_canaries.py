@@ -4,10 +4,13 @@ import asyncio
 
 import pytest
 
-from app.errors import RegistryUnavailable
+from app.domain.canary_policy import (
+    Policy,
+    Step,
+)
+from app.domain.errors import RegistryUnavailable
 from app.registry import CanaryState
-from app.services.canary.outcomes import Window
-from app.services.canary.policy import Policy, Step
+from app.services.rollout.outcomes import Window
 from tests.contract.canaries import ANY, Place, aliases, audited, canaries, report, resolved, start, weights
 
 pytest_plugins = ("tests.contract.registry_fixtures", "tests.contract.canary_fixtures")

@@ -12,8 +12,15 @@ from adapters.identity import ModelName
 from adapters.stores.local import LocalStore
 from app.database import adapters as stored
 from app.database.tables import audit, canaries, pins
-from app.deletions import ALIVE_S, CLAIM_S
-from app.errors import Conflict, InvalidRequest, NotFound
+from app.domain.deletions import (
+    ALIVE_S,
+    CLAIM_S,
+)
+from app.domain.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+)
 from app.registry import Version
 from tests.contract.deleting import FIRST, SECOND, Place, publish, put
 from tests.contract.registry import Node, SettableClock, new_version

@@ -5,13 +5,24 @@ from datetime import UTC, datetime
 
 import pytest
 
-import app.events
+import app.domain.events
 from app.database import audit
 from app.database import events as stored
-from app.engine.base import EngineEvent
-from app.errors import Busy, InvalidRequest, TooManyOpen
-from app.events import Audience, Event
-from app.services.events import MOST_OF_TENANT, EventFeed, Subscription
+from app.domain.errors import (
+    Busy,
+    InvalidRequest,
+    TooManyOpen,
+)
+from app.domain.events import (
+    Audience,
+    Event,
+)
+from app.engine.port import EngineEvent
+from app.services.operations.events import (
+    MOST_OF_TENANT,
+    EventFeed,
+    Subscription,
+)
 from tests.app.serving import NoEngine
 from tests.contract.deleting import FIRST
 from tests.contract.registry import Node
@@ -64,7 +75,7 @@ async def test_what_commits_late_is_told_in_its_place(
 async def test_what_was_rolled_back_holds_nobody_up_for_long_and_what_is_very_late_is_told_all_the_same(
     node: Node, feed: EventFeed, registry_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app.events, "GAP_S", 0.0)
+    monkeypatch.setattr(app.domain.events, "GAP_S", 0.0)
     subscription = await feed.subscribe(Audience(), after=None)
     async with node.database.write() as slow:
         await record(node, slow, "late")

@@ -11,11 +11,15 @@ from adapters.errors import StoreUnavailable
 from adapters.stores.local import LocalStore
 from app.database.deletions import insert_deletion, list_deletions
 from app.database.tables import audit, idempotency, nodes, uploads
-from app.deletions import ALIVE_S, CLAIM_S, BlobFate
-from app.services.deletion.blobs import BlobService
+from app.domain.deletions import (
+    ALIVE_S,
+    CLAIM_S,
+    BlobFate,
+)
 from app.services.deletion.gc import Dangling, GcService
-from app.services.store_owner import StoreOwner
-from app.services.uploads.sweeper import UploadSweeper
+from app.services.operations.store_owner import StoreOwner
+from app.services.publishing.blobs import BlobService
+from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings
 from tests.contract.deleting import FIRST, Place, publish, put
 from tests.contract.registry import Node, SettableClock, new_version

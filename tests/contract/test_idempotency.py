@@ -8,9 +8,22 @@ from cryptography.exceptions import InvalidTag
 from sqlalchemy import select, update
 
 from app.database.tables import idempotency
-from app.errors import IdempotencyConflict, IdempotencyInProgress, InvalidRequest, RegistryUnavailable, TooManyOpen
-from app.secrets import Peppers
-from app.services.idempotency import KEPT_FOR, STALE_AFTER, Answer, IdempotencyService, Kept, Reservation
+from app.domain.errors import (
+    IdempotencyConflict,
+    IdempotencyInProgress,
+    InvalidRequest,
+    RegistryUnavailable,
+    TooManyOpen,
+)
+from app.services.access.idempotency import (
+    KEPT_FOR,
+    STALE_AFTER,
+    Answer,
+    IdempotencyService,
+    Kept,
+    Reservation,
+)
+from app.services.access.peppers import Peppers
 from tests.contract.registry import PEPPERS, Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
@@ -104,7 +117,7 @@ async def _sizes(node: Node) -> dict[str, list[int]]:
 async def test_an_api_key_keeps_its_newest_answers_only(
     here: IdempotencyService, there: IdempotencyService, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.services.idempotency.MOST_ROWS", 5)
+    monkeypatch.setattr("app.services.access.idempotency.MOST_ROWS", 5)
     await here.settle(await _reserved(here, actor=OTHER), REQUEST, ANSWER)
     for number in range(12):
         service = (here, there)[number % 2]
@@ -122,7 +135,7 @@ async def test_an_api_key_keeps_its_newest_answers_only(
 async def test_an_api_key_keeps_so_many_bytes_only(
     here: IdempotencyService, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.services.idempotency.MOST_BYTES", 10_000)
+    monkeypatch.setattr("app.services.access.idempotency.MOST_BYTES", 10_000)
     for number in range(8):
         answer = Answer(201, (), b"x" * 3000)
         await here.settle(await _reserved(here, key=f"k{number}"), REQUEST, answer)
@@ -135,7 +148,7 @@ async def test_an_api_key_keeps_so_many_bytes_only(
 async def test_requests_under_way_are_bounded_and_none_is_dropped(
     here: IdempotencyService, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.services.idempotency.MOST_ROWS", 3)
+    monkeypatch.setattr("app.services.access.idempotency.MOST_ROWS", 3)
     held = [await _reserved(here, key=f"k{number}") for number in range(3)]
     with pytest.raises(TooManyOpen, match="under way"):
         await here.reserve(ACTOR, "k3")
@@ -171,7 +184,7 @@ async def test_a_server_that_died_is_waited_for_but_not_forever(
 async def test_a_long_request_keeps_its_reservation(
     here: IdempotencyService, there: IdempotencyService, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.services.idempotency._TOUCHED_EVERY_S", 0.01)
+    monkeypatch.setattr("app.services.access.idempotency._TOUCHED_EVERY_S", 0.01)
     reservation = await _reserved(here)
     started = node.clock()
     async with here.holding(reservation):

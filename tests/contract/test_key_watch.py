@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from app.errors import RegistryUnavailable, Unauthenticated
-from app.services.key_watch import KeyWatch
+from app.domain.errors import (
+    RegistryUnavailable,
+    Unauthenticated,
+)
+from app.services.access.key_watch import KeyWatch
 from tests.contract.registry import Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

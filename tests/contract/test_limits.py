@@ -7,19 +7,36 @@ from datetime import timedelta
 import pytest
 
 from adapters.identity import ModelName, VersionKey
-from app.engine.base import Endpoint, EngineRequest, MostTokens, TokenUsage
-from app.errors import BudgetExceeded, InvalidRequest, LimitExceeded, NotFound, TenoraError
-from app.limits.limiter import Standing
-from app.limits.limits import UNLIMITED, Limits
+from app.domain.errors import (
+    BudgetExceeded,
+    InvalidRequest,
+    LimitExceeded,
+    NotFound,
+    TenoraError,
+)
+from app.domain.limits.limiter import Standing
+from app.domain.limits.limits import (
+    UNLIMITED,
+    Limits,
+)
+from app.domain.restrictions import (
+    UNRESTRICTED,
+    Restrictions,
+)
+from app.engine.port import (
+    Endpoint,
+    EngineRequest,
+    MostTokens,
+    TokenUsage,
+)
 from app.registry import Caller, ResolvedVersion, Scope
-from app.restrictions import UNRESTRICTED, Restrictions
+from app.services.catalog.sharing import SharingService
 from app.services.limits.memory import MemoryAccounts
+from app.services.limits.prices import PriceService
 from app.services.limits.service import LimitService
-from app.services.metering.journal import Journal
-from app.services.metering.ledger import Ledger
-from app.services.metering.meter import Meter
-from app.services.prices import PriceService
-from app.services.sharing import SharingService
+from app.services.usage.journal import Journal
+from app.services.usage.ledger import Ledger
+from app.services.usage.meter import Meter
 from tests.app.serving import NoEngine
 from tests.contract.registry import Node
 

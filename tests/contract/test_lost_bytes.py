@@ -13,9 +13,9 @@ from adapters.stores import open_store
 from adapters.stores.base import BlobStore
 from app.database.tables import audit
 from app.registry import Version
-from app.services.lost_bytes import LostBytes
-from app.services.uploads.checks import Announced
-from app.services.uploads.sessions import UploadService
+from app.services.operations.lost_bytes import LostBytes
+from app.services.publishing.uploads.checks import Announced
+from app.services.publishing.uploads.sessions import UploadService
 from app.settings import LimitSettings
 from tests.contract.deleting import publish, put
 from tests.contract.registry import Node
@@ -172,7 +172,7 @@ async def test_a_failed_report_is_made_up_for(
     with pytest.raises(BlobNotFound):
         await cache.lease(version.key)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("app.services.lost_bytes.audit.record", _fail)
+        patch.setattr("app.services.operations.lost_bytes.audit.record", _fail)
         with pytest.raises(ConnectionError):
             await lost.tend()
     await lost.tend()

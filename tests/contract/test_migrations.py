@@ -10,7 +10,7 @@ from sqlalchemy import Connection, inspect, select, text, update
 
 from app.database.migrate import alembic_config, downgrade, migration_connection, upgrade
 from app.database.tables import alias_history, alias_targets, aliases, metadata, nodes, tenants, versions
-from app.errors import RegistryUnavailable
+from app.domain.errors import RegistryUnavailable
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
 

@@ -20,7 +20,7 @@ from app.database.migrate import (
 )
 from app.database.session import Database
 from app.database.tables import tenants
-from app.errors import RegistryUnavailable
+from app.domain.errors import RegistryUnavailable
 from tests.contract.registry import Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

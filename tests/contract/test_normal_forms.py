@@ -12,17 +12,17 @@ from sqlalchemy import Connection, text, update
 from adapters.cache import DiskCache
 from adapters.identity import ModelName, content_digest
 from adapters.stores.local import LocalStore
-from app.clock import utc_now
 from app.database.migrate import alembic_config, migration_connection, upgrade
 from app.database.session import Database
 from app.database.tables import deletions
 from app.database.tenants import find_tenant
 from app.database.versions import find_version_by_digest, insert_version
-from app.deletions import DeletedVersion
-from app.services.adapters import AdapterService
-from app.services.deletion.blobs import BlobService
+from app.domain.clock import utc_now
+from app.domain.deletions import DeletedVersion
+from app.services.catalog.adapters import AdapterService
 from app.services.deletion.gc import GcService
-from app.services.uploads.sweeper import UploadSweeper
+from app.services.publishing.blobs import BlobService
+from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings
 from tests.contract.deleting import FIRST, Place, publish, put
 from tests.contract.registry import BASE_DIGEST, BASE_NAME, Node, SettableClock, file_pair, new_version

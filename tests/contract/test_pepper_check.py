@@ -9,12 +9,21 @@ from sqlalchemy import delete, select, update
 
 from app.database import installation
 from app.database.tables import audit, audit_seals
-from app.secrets import MissingPepper, Peppers, WrongPepper, load_peppers
-from app.services.audit import AuditService
-from app.services.caller_cache import CallerCache
-from app.services.key_format import KeyHasher
-from app.services.keys import KeyService
-from app.services.pepper import check_peppers, open_peppers, replace_pepper
+from app.services.access.audit import AuditService
+from app.services.access.caller_cache import CallerCache
+from app.services.access.key_format import KeyHasher
+from app.services.access.keys import KeyService
+from app.services.access.pepper_check import (
+    check_peppers,
+    open_peppers,
+    replace_pepper,
+)
+from app.services.access.peppers import (
+    MissingPepper,
+    Peppers,
+    WrongPepper,
+    load_peppers,
+)
 from app.settings import Settings
 from tests.contract.registry import Node
 

@@ -7,13 +7,25 @@ import pytest
 from sqlalchemy import select
 
 from app.database.tables import keys
-from app.errors import IdempotencyConflict, IdempotencyInProgress, RegistryUnavailable, Unauthenticated
-from app.secrets import Peppers
-from app.services.audit import AuditService
-from app.services.caller_cache import CallerCache
-from app.services.idempotency import KEPT_FOR, STALE_AFTER, Answer, IdempotencyService, Kept, Reservation
-from app.services.key_format import KeyHasher
-from app.services.keys import KeyService
+from app.domain.errors import (
+    IdempotencyConflict,
+    IdempotencyInProgress,
+    RegistryUnavailable,
+    Unauthenticated,
+)
+from app.services.access.audit import AuditService
+from app.services.access.caller_cache import CallerCache
+from app.services.access.idempotency import (
+    KEPT_FOR,
+    STALE_AFTER,
+    Answer,
+    IdempotencyService,
+    Kept,
+    Reservation,
+)
+from app.services.access.key_format import KeyHasher
+from app.services.access.keys import KeyService
+from app.services.access.peppers import Peppers
 from tests.contract.registry import Node, recorded_statements
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

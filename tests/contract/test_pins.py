@@ -9,7 +9,7 @@ from sqlalchemy import select
 from adapters.errors import BlobNotFound
 from adapters.identity import VersionKey
 from app.database.tables import audit
-from app.errors import (
+from app.domain.errors import (
     AdapterLoadFailed,
     AdapterNotReady,
     Conflict,
@@ -20,9 +20,9 @@ from app.errors import (
     WrongBase,
 )
 from app.registry import Version
-from app.services.deletion.readers import Readers
-from app.services.pins import PinService
-from app.services.placement import PlacementService
+from app.services.common.in_flight import Readers
+from app.services.placement.pins import PinService
+from app.services.placement.placement import PlacementService
 from tests.app.serving import NoEngine
 from tests.contract.registry import BASE_DIGEST, Node
 

@@ -9,13 +9,17 @@ from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from adapters.stores.local import LocalStore
 from app.database.adapters import set_targets
-from app.engine.base import EngineStats
-from app.engine.overview import EngineOverview, EngineState, VersionResidency
+from app.engine.port import EngineStats
+from app.engine.status import (
+    EngineOverview,
+    EngineState,
+    VersionResidency,
+)
 from app.registry import Version
-from app.services.deletion.blobs import BlobService
-from app.services.deletion.readers import Readers
+from app.services.common.in_flight import Readers
 from app.services.deletion.worker import DeletionWorker
-from app.services.prefetch.prefetching import Prefetcher
+from app.services.placement.prefetch.prefetching import Prefetcher
+from app.services.publishing.blobs import BlobService
 from tests.app.serving import EMPTY, NoEngine
 from tests.contract.registry import BASE_DIGEST, Node
 

@@ -9,15 +9,25 @@ from sqlalchemy import select
 from adapters.identity import ModelName
 from app.database import limit_accounts
 from app.database.tables import audit, usage, usage_hours
-from app.errors import BudgetExceeded, InvalidRequest, NotFound
-from app.limits.limits import Limits
-from app.money import FREE, UNIT, Price, parse_amount, parse_price
+from app.domain.errors import (
+    BudgetExceeded,
+    InvalidRequest,
+    NotFound,
+)
+from app.domain.limits.limits import Limits
+from app.domain.money import (
+    FREE,
+    UNIT,
+    Price,
+    parse_amount,
+    parse_price,
+)
+from app.domain.usage import Grouping
+from app.services.limits.prices import PriceService
 from app.services.limits.shared import SharedAccounts
-from app.services.metering.journal import Journal
-from app.services.metering.ledger import Ledger
-from app.services.metering.meter import Meter
-from app.services.prices import PriceService
-from app.usage import Grouping
+from app.services.usage.journal import Journal
+from app.services.usage.ledger import Ledger
+from app.services.usage.meter import Meter
 from tests.app.serving import NoEngine
 from tests.contract.registry import Node
 from tests.contract.test_limits import answered, caller_of, request, service

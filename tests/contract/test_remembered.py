@@ -7,9 +7,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from adapters.identity import ModelName
 from app.database.remembered import Remembered
 from app.database.tables import audit, tenants
-from app.errors import RegistryUnavailable
-from app.services.nodes import NodeService
-from app.services.prices import PriceService
+from app.domain.errors import RegistryUnavailable
+from app.services.limits.prices import PriceService
+from app.services.operations.nodes import NodeService
 from tests.contract.registry import Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, func, insert, select, update
 
-from app.audit import Seal, anchored
 from app.database.tables import audit, audit_anchors, audit_seals, usage
-from app.services import retention
-from app.services.audit import AuditService
-from app.services.retention import RetentionService
+from app.domain.audit import (
+    Seal,
+    anchored,
+)
+from app.services.access.audit import AuditService
+from app.services.operations import retention
+from app.services.operations.retention import RetentionService
 from tests.contract.registry import Node
 from tests.contract.test_audit import SETTLED_S, a_day, change, service
 from tests.contract.test_usage import NOON, added, record, sums
@@ -61,7 +64,7 @@ async def test_records_go_and_sums_stay(node: Node, tmp_path: Path, monkeypatch:
 async def test_a_trimmed_trail_verifies_from_its_anchor(
     node: Node, trail: AuditService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.services.audit.BATCH", 5)
+    monkeypatch.setattr("app.services.access.audit.BATCH", 5)
     await sweeper(node, trail, audit_days=1).sweep()
     verdict = await trail.verify()
     # The second day's rows are a day and some seconds old.

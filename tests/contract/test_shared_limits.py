@@ -12,18 +12,23 @@ from app.database import limit_accounts as stored
 from app.database import usage
 from app.database.session import Database
 from app.database.tables import limit_accounts, limit_grants, limit_reclaimed
-from app.errors import RegistryUnavailable
-from app.limits.limiter import Exceeded, Grant, Rate, Subject
-from app.limits.limits import Limits
-from app.limits.remaining import Left
+from app.domain.errors import RegistryUnavailable
+from app.domain.limits.limiter import (
+    Exceeded,
+    Grant,
+    Rate,
+    Subject,
+)
+from app.domain.limits.limits import Limits
+from app.domain.limits.remaining import Left
 from app.services.limits.accounts import Health
-from app.services.limits.choice import accounts_of
 from app.services.limits.late import count_late
 from app.services.limits.memory import MemoryAccounts
 from app.services.limits.shared import LEASE_S, SharedAccounts
-from app.services.metering.journal import Journal
-from app.services.metering.ledger import Ledger
+from app.services.usage.journal import Journal
+from app.services.usage.ledger import Ledger
 from app.settings import Settings
+from app.wiring.limit_accounts import accounts_of
 from tests.contract.registry import Node, SettableClock
 from tests.contract.test_usage import record
 

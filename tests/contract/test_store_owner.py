@@ -17,11 +17,14 @@ from app.database import installation
 from app.database.deletions import insert_deletion
 from app.database.session import Database
 from app.database.tables import audit
-from app.deletions import BlobFate
-from app.services.deletion.blobs import BlobService
+from app.domain.deletions import BlobFate
 from app.services.deletion.gc import GcService
-from app.services.store_owner import REGISTRY_ID, StoreOwner
-from app.services.uploads.sweeper import UploadSweeper
+from app.services.operations.store_owner import (
+    REGISTRY_ID,
+    StoreOwner,
+)
+from app.services.publishing.blobs import BlobService
+from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings
 from tests.contract.deleting import publish, put
 from tests.contract.registry import Node, SettableClock

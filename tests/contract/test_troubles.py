@@ -11,7 +11,7 @@ from sqlalchemy import event, make_url, text
 
 from app.database.session import Database
 from app.database.troubles import RECENT_S, Cause, Troubles
-from app.errors import RegistryUnavailable
+from app.domain.errors import RegistryUnavailable
 from tests.contract.registry import Node, SettableClock, run_on_server
 from tests.postgres import postgres_server
 

@@ -20,10 +20,13 @@ from typer.testing import CliRunner
 
 from adapters.cache import DiskCache
 from app.cli.root import app as command
-from app.engine.base import Answer, EngineRequest
+from app.engine.port import (
+    Answer,
+    EngineRequest,
+)
 from app.main import create_app
-from app.node import node_id
 from app.settings import Settings
+from app.wiring.node import node_id
 from tests.app.serving import MAX_RANK, NoEngine, PeftFiles, peft_files, save_base, set_up
 from tests.contract.registry import run_on_server
 from tests.live_server import live_server
@@ -231,8 +234,8 @@ def test_a_deletion_through_one_server_reaches_both_disks(cluster: Cluster, file
 def test_a_server_that_is_down_is_named_and_catches_up_before_it_serves(
     cluster: Cluster, files: PeftFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.deletions.ALIVE_S", 1.0)
-    monkeypatch.setattr("app.background.HEARTBEAT_S", 0.2)
+    monkeypatch.setattr("app.domain.deletions.ALIVE_S", 1.0)
+    monkeypatch.setattr("app.wiring.jobs.HEARTBEAT_S", 0.2)
     with cluster.running(tmp_path / "one") as one:
         with cluster.running(tmp_path / "two") as two:
             key = publish(cluster, one, files)
@@ -254,7 +257,7 @@ def test_a_server_that_is_down_is_named_and_catches_up_before_it_serves(
 def test_bytes_lost_in_the_bucket_are_told_and_a_push_repairs_them(
     cluster: Cluster, files: PeftFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.background.LOST_BYTES_EVERY_S", 0.05)
+    monkeypatch.setattr("app.wiring.jobs.LOST_BYTES_EVERY_S", 0.05)
     with cluster.running(tmp_path / "one") as one, cluster.running(tmp_path / "two") as two:
         key = publish(cluster, one, files)
         whole = cluster.blobs()

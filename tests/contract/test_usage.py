@@ -13,11 +13,18 @@ from sqlalchemy import event, select
 from app.database import usage as stored
 from app.database.session import Database
 from app.database.tables import usage
-from app.errors import InvalidRequest, NotFound
-from app.services.metering.journal import Journal
-from app.services.metering.ledger import Ledger
-from app.services.usage import UsageService
-from app.usage import Grouping, UsageRecord, Used
+from app.domain.errors import (
+    InvalidRequest,
+    NotFound,
+)
+from app.domain.usage import (
+    Grouping,
+    UsageRecord,
+    Used,
+)
+from app.services.usage.journal import Journal
+from app.services.usage.ledger import Ledger
+from app.services.usage.usage import UsageService
 from tests.contract.registry import Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
@@ -176,7 +183,7 @@ async def test_a_question_that_makes_no_sense_is_refused(node: Node, wanted, sai
 async def test_too_many_groups_are_refused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     tenant = (await node.tenants.create("pricing", actor="cli")).id
     await added(node.database, [record(number, tenant, key_id=str(number)) for number in range(6)])
-    monkeypatch.setattr("app.services.usage.MAX_GROUPS", 5)
+    monkeypatch.setattr("app.services.usage.usage.MAX_GROUPS", 5)
     service = UsageService(node.database, clock=lambda: NOON)
     assert (await service.report(None, start=None, end=NOON + timedelta(hours=1), by=[])).total.requests == 6
     with pytest.raises(InvalidRequest, match="more than 5 groups"):
@@ -190,7 +197,7 @@ async def test_records_of_the_journal_reach_the_database_once(node: Node, tmp_pa
     await asyncio.gather(*(ledger.keep(record(number)) for number in range(1200)))
     await ledger.ship()
     # A server that dies before it forgets a file finds it again.
-    monkeypatch.setattr("app.services.metering.ledger.forget", lambda path: None)
+    monkeypatch.setattr("app.services.usage.ledger.forget", lambda path: None)
     await ledger.keep(record(1200))
     await ledger.ship()
     monkeypatch.undo()
@@ -227,7 +234,7 @@ async def test_a_disk_that_is_full_costs_no_record(node: Node, tmp_path, monkeyp
         raise OSError(28, "no space left on device")
 
     with monkeypatch.context() as disk:
-        disk.setattr("app.services.metering.journal.os.fdatasync", full)
+        disk.setattr("app.services.usage.journal.os.fdatasync", full)
         await asyncio.gather(*(ledger.keep(record(number)) for number in range(5)))
     assert (await sums(node))[()].requests == 5
     await ledger.close()

@@ -14,9 +14,12 @@ from unittest.mock import patch
 import torch
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from app.bench.card.kernels import check_kernels, engine
-from app.engine import slot_weights
-from app.engine.grouped_lora import GroupedPunicaWrapper
+from app.engine.vllm.worker import slot_weights
+from app.engine.vllm.worker.cpu_lora import GroupedPunicaWrapper
+from app.lab.bench.card.kernels import (
+    check_kernels,
+    engine,
+)
 
 SOUND = "none"
 RANK, TOKENS = 16, 600

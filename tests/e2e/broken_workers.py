@@ -2,8 +2,8 @@
 
 import os
 
-from app.engine import arguments
-from app.engine.worker import WorkerExtension
+from app.engine.vllm import arguments
+from app.engine.vllm.worker.extension import WorkerExtension
 from tests.e2e.broken_kernels import DEFECTS
 
 #: Variable that names the defect.

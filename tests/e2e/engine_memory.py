@@ -15,7 +15,7 @@ from vllm.model_executor.layers.linear import LinearBase
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from app.engine.arguments import engine_arguments
+from app.engine.vllm.arguments import engine_arguments
 from app.planning.machine import resolve_slots
 from app.settings import Settings
 

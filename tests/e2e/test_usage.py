@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.demo.train import Demo
-from app.engine.coalescing import MOST_UNTOLD
+from app.engine.vllm.scheduler.output_batching import MOST_UNTOLD
 from tests.e2e.server import Server
 from tests.endurance.accounting import Options, run
 from tests.fresh_metrics import fresh_metrics

@@ -23,9 +23,13 @@ import psutil
 from rich.console import Console
 from rich.progress import Progress
 
-from app.bench import report
-from app.bench.plots import Panel, Series, draw
 from app.demo.train import Demo, ensure_demo
+from app.lab.bench import report
+from app.lab.bench.plots import (
+    Panel,
+    Series,
+    draw,
+)
 from tests.e2e.server import Server, every_step_size, running
 from tests.e2e.test_smoke_and_pins import scaled
 from tests.endurance.accounting import ADAPTERS, SETTINGS, TENANT

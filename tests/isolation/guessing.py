@@ -1,4 +1,4 @@
-"""Keys as an attacker makes them up: their form is public, see :mod:`app.services.key_format`."""
+"""Keys as an attacker makes them up: their form is public, see :mod:`app.services.access.key_format`."""
 
 import random
 import string

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self
 
-from app.engine.base import EventStream
-from app.errors import EngineUnavailable
+from app.domain.errors import EngineUnavailable
+from app.engine.port import EventStream
 from app.services.bodies.lorax import Generation
 
 #: ``Engine.token_texts``.

@@ -4,7 +4,7 @@ import json
 import math
 from typing import Any
 
-from app.errors import InvalidRequest
+from app.domain.errors import InvalidRequest
 
 #: A body up to this size is parsed where it is; a larger one would keep the event loop from other requests.
 SMALL_BYTES = 64 * 1024

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from adapters.turns import NoPlace, Turns
-from app.errors import Busy
+from app.domain.errors import Busy
 from app.services.bodies.parsing import SMALL_BYTES, parse_large_object, parse_object
 
 Parsed = TypeVar("Parsed")

@@ -13,7 +13,6 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import VersionKey
-from app.clock import Clock, utc_now
 from app.database import adapters as stored_adapters
 from app.database import audit
 from app.database import deletions as stored
@@ -21,13 +20,34 @@ from app.database.holders import version_ids
 from app.database.nodes import list_nodes
 from app.database.session import Database
 from app.database.versions import mark_versions_deleted
-from app.deletions import DeletedVersion, Deletion, Node, NodeView, node_views
-from app.errors import InvalidRequest, NotFound
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.deletions import (
+    DeletedVersion,
+    Deletion,
+    Node,
+    NodeView,
+    node_views,
+)
+from app.domain.errors import (
+    InvalidRequest,
+    NotFound,
+)
 from app.registry import Page
-from app.services.adapters import adapter_or_404, version_or_404
-from app.services.checks import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
+from app.services.access.tenants import tenant_or_404
+from app.services.catalog.adapters import (
+    adapter_or_404,
+    version_or_404,
+)
+from app.services.common.validation import (
+    DEFAULT_LIMIT,
+    checked_limit,
+    page_of,
+    read_cursor,
+)
 from app.services.deletion.holders import Change, Leaving, check_free, release
-from app.services.tenants import tenant_or_404
 
 _ID = re.compile("[0-9a-f]{32}", re.ASCII)
 _CURSOR = re.compile(r"[0-9T:.+-]{19,40}/[0-9a-f]{32}", re.ASCII)

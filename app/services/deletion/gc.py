@@ -1,7 +1,7 @@
 """Garbage: bytes in the store that no version needs, and rows that say nothing any more.
 
 Bytes without a row are normal for as long as an upload takes, so only old ones count, and none that an upload
-under way names. They are deleted as a deletion deletes blobs (:mod:`app.services.deletion.blobs`), so whoever
+under way names. They are deleted as a deletion deletes blobs (:mod:`app.services.publishing.blobs`), so whoever
 publishes the same bytes at that moment puts them back. A row without bytes is never removed: it is shown, for
 people to decide.
 """
@@ -12,17 +12,23 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from adapters.stores.base import BlobInfo, BlobStore
-from app.clock import Clock, utc_now
 from app.database import deletions as stored
 from app.database import gc as rows
 from app.database.blobs import held_by_uploads, needed_blobs
 from app.database.nodes import forget_unseen
 from app.database.session import Database
-from app.deletions import FORGOTTEN_S, BlobFate
-from app.services.deletion.blobs import BlobService
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.deletions import (
+    FORGOTTEN_S,
+    BlobFate,
+)
 from app.services.deletion.worker import finish_deletion
-from app.services.store_owner import StoreOwner
-from app.services.uploads.sweeper import UploadSweeper
+from app.services.operations.store_owner import StoreOwner
+from app.services.publishing.blobs import BlobService
+from app.services.publishing.uploads.sweeper import UploadSweeper
 
 _ANSWERS_KEPT = timedelta(hours=24)
 _AT_ONCE = 500

@@ -8,20 +8,30 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.errors import AdapterRejected
 from adapters.identity import DEFAULT_ALIAS
-from app.clock import Clock, utc_now
 from app.database import adapters as stored
 from app.database import audit
 from app.database.aliases import last_ready_target
 from app.database.holders import change_state
 from app.database.session import Database
-from app.engine.base import Engine
-from app.errors import Conflict, Forbidden, InvalidRequest
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.errors import (
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+)
+from app.engine.port import Engine
 from app.registry import Adapter, Version, VersionState
-from app.services.adapters import adapter_or_404, version_or_404
+from app.services.access.tenants import tenant_or_404
+from app.services.catalog.adapters import (
+    adapter_or_404,
+    version_or_404,
+)
+from app.services.common.in_flight import Readers
 from app.services.deletion.holders import Change, Leaving, check_free, release
-from app.services.deletion.readers import Readers
-from app.services.tenants import tenant_or_404
-from app.services.trials import refusals
+from app.services.publishing.smoke_tests import refusals
 
 _MAX_REASON = 500
 _WHOLE = 100

@@ -13,18 +13,31 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.cache import DiskCache
 from adapters.errors import StorageError
-from app.clock import Clock, utc_now
 from app.database import audit
 from app.database import deletions as stored
 from app.database.blobs import needed_contents
 from app.database.nodes import list_nodes
 from app.database.remembered import Remembered
 from app.database.session import Database
-from app.deletions import Deletion, awaited, confirmed
-from app.engine.base import Engine
-from app.errors import EngineUnavailable, RegistryUnavailable
-from app.services.deletion.blobs import BlobService
-from app.services.deletion.readers import Barrier, Readers
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.deletions import (
+    Deletion,
+    awaited,
+    confirmed,
+)
+from app.domain.errors import (
+    EngineUnavailable,
+    RegistryUnavailable,
+)
+from app.engine.port import Engine
+from app.services.common.in_flight import (
+    Barrier,
+    Readers,
+)
+from app.services.publishing.blobs import BlobService
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +53,7 @@ class DeletionWorker:
     """The deletions of this node.
 
     Args:
-        node: its id, see :mod:`app.node`.
+        node: its id, see :mod:`app.wiring.node`.
         readers: who is on the way to the engine in this process.
         forget: told of versions that nobody can find any more, before they leave the engine.
     """

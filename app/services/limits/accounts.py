@@ -5,9 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from app.limits.limiter import Exceeded, Grant, Limiter, Standing, Subject
-from app.limits.limits import Limits
-from app.limits.remaining import Left
+from app.domain.limits.limiter import (
+    Exceeded,
+    Grant,
+    Limiter,
+    Standing,
+    Subject,
+)
+from app.domain.limits.limits import Limits
+from app.domain.limits.remaining import Left
 
 
 @dataclass(frozen=True, slots=True)

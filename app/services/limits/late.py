@@ -6,8 +6,11 @@ from dataclasses import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import limit_accounts as stored
-from app.limits.limiter import Grant, Limiter
-from app.usage import UsageRecord
+from app.domain.limits.limiter import (
+    Grant,
+    Limiter,
+)
+from app.domain.usage import UsageRecord
 
 
 async def count_late(connection: AsyncConnection, records: Sequence[UsageRecord]) -> None:

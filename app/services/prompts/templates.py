@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from app.errors import Busy
+from app.domain.errors import Busy
 from app.services.prompts.template_worker import LENGTH, Limits
 from app.settings import LimitSettings
 

@@ -15,7 +15,7 @@ import pytest
 from starlette.types import Message
 
 from app.api.body_pace import BodyPace
-from app.errors import BodyTooSlow
+from app.domain.errors import BodyTooSlow
 from app.settings import LimitSettings
 from tests.app.api.conftest import Site, make_unit, parts, running_site
 from tests.app.api.test_idempotency import _rows

@@ -11,8 +11,11 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from app.engine.base import Answer, EngineRequest
-from app.engine.overview import EngineState
+from app.engine.port import (
+    Answer,
+    EngineRequest,
+)
+from app.engine.status import EngineState
 from app.main import create_app
 from app.settings import Settings
 from tests.app.api.conftest import Unit, make_unit, parts

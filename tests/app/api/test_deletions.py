@@ -10,8 +10,8 @@ import pytest
 
 from app.database.session import Database
 from app.database.urls import database_url
-from app.engine.base import SmokeResult
-from app.services.adapters import AdapterService
+from app.engine.port import SmokeResult
+from app.services.catalog.adapters import AdapterService
 from tests.app.api.conftest import Site, Unit, make_unit, parts
 from tests.app.serving import PeftFiles
 

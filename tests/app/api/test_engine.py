@@ -6,8 +6,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.engine.base import EngineEvent
-from app.engine.overview import EngineOverview, LoadPhases
+from app.engine.port import EngineEvent
+from app.engine.status import (
+    EngineOverview,
+    LoadPhases,
+)
 from tests.app.api.conftest import Site, Unit, make_unit, parts, running_site
 from tests.app.overviews import overview, queue, residency
 from tests.app.serving import EMPTY, PeftFiles

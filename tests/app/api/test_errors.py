@@ -7,10 +7,19 @@ import pytest
 from fastapi import HTTPException
 
 import adapters.errors
-import app.errors
+import app.domain.errors
 from adapters.errors import AdapterRejected, BlobNotFound, DiskFull, InvalidName, Reason, StoreUnavailable
 from app.api.errors import error_response, lorax_body, openai_body, problem_of
-from app.errors import ROWS, AdapterQuarantined, Busy, Conflict, EngineUnavailable, InvalidRequest, QueueFull, TooLarge
+from app.domain.errors import (
+    ROWS,
+    AdapterQuarantined,
+    Busy,
+    Conflict,
+    EngineUnavailable,
+    InvalidRequest,
+    QueueFull,
+    TooLarge,
+)
 from tests.app.api.conftest import Site
 
 
@@ -21,7 +30,7 @@ def _leaves(module: object, base: type[Exception]) -> list[type[Exception]]:
 
 @pytest.mark.parametrize(
     "leaf",
-    _leaves(app.errors, app.errors.TenoraError) + _leaves(adapters.errors, adapters.errors.AdapterError),
+    _leaves(app.domain.errors, app.domain.errors.TenoraError) + _leaves(adapters.errors, adapters.errors.AdapterError),
     ids=lambda leaf: leaf.__name__,
 )
 def test_every_leaf_has_a_row(leaf: type[Exception]) -> None:
@@ -29,7 +38,9 @@ def test_every_leaf_has_a_row(leaf: type[Exception]) -> None:
 
 
 def test_every_row_is_a_leafs_and_has_a_code_of_its_own() -> None:
-    leaves = _leaves(app.errors, app.errors.TenoraError) + _leaves(adapters.errors, adapters.errors.AdapterError)
+    leaves = _leaves(app.domain.errors, app.domain.errors.TenoraError) + _leaves(
+        adapters.errors, adapters.errors.AdapterError
+    )
     assert set(ROWS) == set(leaves)
     codes = [row.code for row in ROWS.values()]
     assert len(codes) == len(set(codes))
@@ -89,8 +100,8 @@ def test_a_rejection_lists_its_reasons() -> None:
         (EngineUnavailable("soon"), "overloaded"),
         (QueueFull("no"), "overloaded"),
         (RuntimeError("unforeseen"), "generation"),
-        (app.errors.NotFound("no"), "not_found"),
-        (app.errors.Unauthenticated("no"), "invalid_api_key"),
+        (app.domain.errors.NotFound("no"), "not_found"),
+        (app.domain.errors.Unauthenticated("no"), "invalid_api_key"),
     ],
 )
 def test_loraxs_clients_get_the_types_that_they_know(error: Exception, error_type: str) -> None:

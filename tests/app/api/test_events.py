@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.engine.base import EngineEvent
-from app.services.events import MOST_OF_TENANT
+from app.engine.port import EngineEvent
+from app.services.operations.events import MOST_OF_TENANT
 from tests.app.api.conftest import Site, Unit, make_unit, parts
 from tests.app.serving import PeftFiles
 

@@ -15,7 +15,7 @@ import pytest
 from adapters.cache import Lease
 from adapters.identity import content_digest
 from app.api.files import FileAnswer
-from app.services.export import ExportedFile
+from app.services.publishing.export import ExportedFile
 from tests.app.api.conftest import Site, Unit, make_unit, parts
 from tests.app.serving import PeftFiles
 from tests.odd_adapters import ODD

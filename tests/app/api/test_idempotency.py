@@ -20,7 +20,7 @@ from app.api.idempotency import _Digest
 from app.database.session import Database
 from app.database.tables import idempotency
 from app.database.urls import database_url
-from app.errors import EngineUnavailable
+from app.domain.errors import EngineUnavailable
 from tests.app.api.conftest import Site, Unit, make_unit, parts, running_site
 from tests.app.serving import PeftFiles
 

@@ -18,10 +18,14 @@ from starlette.types import Message
 from app.api.files import FileAnswer
 from app.database.migrate import upgrade
 from app.database.session import Database
-from app.engine.base import Answer, EngineRequest, TokenUsage
+from app.engine.port import (
+    Answer,
+    EngineRequest,
+    TokenUsage,
+)
 from app.main import create_app
-from app.services.export import ExportedFile
-from app.services.key_watch import KeyWatch
+from app.services.access.key_watch import KeyWatch
+from app.services.publishing.export import ExportedFile
 from app.settings import Settings
 from tests.app.api.conftest import Site, Unit, make_unit
 from tests.app.serving import MAX_RANK, NoEngine, set_up

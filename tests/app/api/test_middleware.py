@@ -17,9 +17,9 @@ from adapters.stores.local import LocalStore
 from app.api import errors
 from app.api.middleware import RequestFrame
 from app.main import create_app
-from app.metrics import Metrics
-from app.services.readiness import Readiness
+from app.services.operations.readiness import Readiness
 from app.settings import LimitSettings, Settings
+from app.wiring.engine_metrics import Metrics
 from tests.app.api.conftest import Site, Unit, running_site
 from tests.app.serving import NoEngine
 from tests.fresh_metrics import fresh_metrics

@@ -91,7 +91,7 @@ def test_a_setting_opens_metrics(base: Path, tmp_path: Path) -> None:
 def test_metrics_are_rendered_once_for_all_who_ask_at_once(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.metrics.RENDERED_EVERY_S", 3600.0)
+    monkeypatch.setattr("app.wiring.engine_metrics.RENDERED_EVERY_S", 3600.0)
     with running_site(tmp_path, base, metrics_key_required=False) as site:
 
         def ask(_: int) -> str:

@@ -4,7 +4,7 @@ import json
 import time
 from pathlib import Path
 
-from app.engine.overview import EngineState
+from app.engine.status import EngineState
 from tests.app.api.conftest import Site, make_unit, parts, running_site
 from tests.app.serving import PeftFiles
 

@@ -7,9 +7,9 @@ import httpx
 import pytest
 from sqlalchemy import create_engine, select, update
 
-from app.base_model import open_base
 from app.database.tables import audit, versions
-from app.services.labels import MAX_CARD_BYTES
+from app.served_base import open_base
+from app.services.catalog.labels import MAX_CARD_BYTES
 from tests.app.api.conftest import Site, Unit, make_unit, parts
 from tests.app.serving import PeftFiles
 

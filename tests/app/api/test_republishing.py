@@ -89,7 +89,7 @@ def test_while_it_is_checked_another_alias_has_to_wait(site: Site, client: httpx
 def test_no_publication_makes_more_aliases_than_are_allowed(
     client: httpx.Client, files: PeftFiles, other_files: PeftFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.services.alias_checks.MAX_ALIASES", 1)
+    monkeypatch.setattr("app.services.rollout.alias_lookups.MAX_ALIASES", 1)
     publish(client, files)
     assert publish(client, files, alias="candidate").status_code == 409
     assert publish(client, other_files, alias="candidate").status_code == 409

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 
 from app.api.middleware import SEND_BODY
 from app.api.streaming import EventResponse, answer_response, until_disconnect
-from app.services.inference import Served
+from app.services.serving.inference import Served
 
 
 class Client:

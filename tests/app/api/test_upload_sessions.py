@@ -22,7 +22,7 @@ from adapters.stores import open_store
 from app.database.session import Database
 from app.database.tables import audit, uploads
 from app.database.urls import database_url
-from app.services.uploads.sweeper import UploadSweeper
+from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings
 from tests.app.api.conftest import Site, Unit, make_unit, parts, running_site
 from tests.app.serving import PeftFiles
@@ -461,7 +461,7 @@ def test_a_finish_whose_server_died_is_taken_over(
 def test_a_store_or_engine_that_does_not_answer_leaves_it_open(
     place: Place, admin: httpx.Client, unit: Unit, files: PeftFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from app.errors import EngineUnavailable
+    from app.domain.errors import EngineUnavailable
 
     sender = Sender.begin(admin, unit, both(files)).send_all()
     with monkeypatch.context() as patch:

@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from app.database.session import Database
 from app.database.tables import audit, versions
 from app.database.urls import database_url
-from app.services.adapters import AdapterService
+from app.services.catalog.adapters import AdapterService
 from tests.app.api.conftest import Site, Unit, make_unit, parts, running_site
 from tests.app.serving import PeftFiles
 

@@ -12,9 +12,9 @@ from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from transformers import LlamaConfig
 
 from adapters.cache import WEIGHTS_NAME
-from app.bench.open_loop import Sample
-from app.bench.pairs import Setup
-from app.bench.timeline import Served
+from app.lab.bench.open_loop import Sample
+from app.lab.bench.pairs import Setup
+from app.lab.bench.timeline import Served
 
 PACE_S = 0.002
 METRICS = 'tenora_load_seconds_sum{phase="stage"} 1.5\ntenora_load_seconds_count{phase="stage"} 3.0\n'

@@ -3,7 +3,7 @@
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
-from app.bench import big_base
+from app.lab.bench import big_base
 
 VOCABULARY = 300
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from app.bench.card.__main__ import app
-from app.bench.card.lora_overhead import without_lora
+from app.lab.bench.card.__main__ import app
+from app.lab.bench.card.lora_overhead import without_lora
 from app.verify.reference import round_to_fp8
 
 

@@ -7,9 +7,12 @@ from dataclasses import asdict
 
 import pytest
 
-from app.bench import client
-from app.bench.client import Plan, run
-from app.bench.wire import LoadError
+from app.lab.bench import client
+from app.lab.bench.client import (
+    Plan,
+    run,
+)
+from app.lab.bench.wire import LoadError
 from tests.app.bench.completions import KEY, completions_app
 from tests.live_server import live_server
 
@@ -83,7 +86,9 @@ def test_a_process_that_fails_is_told():
 async def test_runs_as_a_process_of_its_own():
     with live_server(completions_app([], TOKENS)) as url:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "app.bench.client"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            *(sys.executable, "-m", "app.lab.bench.client"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
         )
         output, _ = await process.communicate(json.dumps(asdict(plan(url))).encode())
     assert process.returncode == 0

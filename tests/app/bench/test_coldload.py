@@ -7,11 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.bench import cold
-from app.bench.coldload import COLD, LOAD, METRICS, PARTS, STREAM, Measurement, Names, Size, figures, panels
-from app.bench.open_loop import NOT_SENT
-from app.bench.servers import Server
-from app.bench.timeline import NotMeasured
+from app.lab.bench import cold
+from app.lab.bench.coldload import (
+    COLD,
+    LOAD,
+    METRICS,
+    PARTS,
+    STREAM,
+    Measurement,
+    Names,
+    Size,
+    figures,
+    panels,
+)
+from app.lab.bench.open_loop import NOT_SENT
+from app.lab.bench.servers import Server
+from app.lab.bench.timeline import NotMeasured
 from tests.app.bench.paced import Seen, paced_app, served, setup_in
 from tests.live_server import live_server
 

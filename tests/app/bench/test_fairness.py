@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from app.bench import outcome, shares
-from app.bench.fairness import (
+from app.lab.bench import (
+    outcome,
+    shares,
+)
+from app.lab.bench.fairness import (
     CAPACITY,
     CLOSED,
     CLOSED_METRICS,
@@ -27,10 +30,13 @@ from app.bench.fairness import (
     open_figures,
     panels,
 )
-from app.bench.pairs import Round
-from app.bench.report import Metric, Spread
-from app.bench.servers import Server
-from app.bench.timeline import NotMeasured
+from app.lab.bench.pairs import Round
+from app.lab.bench.report import (
+    Metric,
+    Spread,
+)
+from app.lab.bench.servers import Server
+from app.lab.bench.timeline import NotMeasured
 from tests.app.bench.paced import Seen, paced_app, served, setup_in
 from tests.live_server import live_server
 

@@ -3,10 +3,10 @@
 import dataclasses
 from pathlib import Path
 
-from app.bench import guardrails
-from app.bench.publishing import TENANT
-from app.bench.servers import Server
-from app.limits.limits import Limits
+from app.domain.limits.limits import Limits
+from app.lab.bench import guardrails
+from app.lab.bench.publishing import TENANT
+from app.lab.bench.servers import Server
 from tests.app.api.conftest import running_site
 from tests.app.serving import save_base
 

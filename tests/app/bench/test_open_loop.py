@@ -10,8 +10,14 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
-from app.bench import open_loop
-from app.bench.open_loop import NOT_SENT, Generator, Plan, Run, Sample
+from app.lab.bench import open_loop
+from app.lab.bench.open_loop import (
+    NOT_SENT,
+    Generator,
+    Plan,
+    Run,
+    Sample,
+)
 from tests.app.bench.completions import KEY, completions_app
 from tests.live_server import live_server
 
@@ -132,7 +138,7 @@ async def test_runs_as_a_process_of_its_own():
     with live_server(completions_app([], TOKENS)) as url:
         plan = json.dumps(asdict(Plan(port_of(url), [request()] * 3)))
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "app.bench.open_loop"),
+            *(sys.executable, "-m", "app.lab.bench.open_loop"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

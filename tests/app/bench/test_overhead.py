@@ -5,11 +5,15 @@ import os
 import pytest
 from rich.console import Console
 
-from app.bench import overhead
-from app.bench.overhead import INPUT_TOKENS, OUTPUT_TOKENS, Size
-from app.bench.report import METRICS
-from app.bench.servers import Server
-from app.bench.wire import LoadError
+from app.lab.bench import overhead
+from app.lab.bench.overhead import (
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
+    Size,
+)
+from app.lab.bench.report import METRICS
+from app.lab.bench.servers import Server
+from app.lab.bench.wire import LoadError
 from tests.app.bench.completions import KEY, completions_app
 from tests.live_server import live_server
 

@@ -6,9 +6,13 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from app.bench import models
-from app.bench.open_loop import Generator, Plan, Request
-from app.bench.peft_server import NaiveServer
+from app.lab.bench import models
+from app.lab.bench.open_loop import (
+    Generator,
+    Plan,
+    Request,
+)
+from app.lab.bench.peft_server import NaiveServer
 from tests.live_server import live_server
 
 PROMPT = [5, 9, 17, 33]

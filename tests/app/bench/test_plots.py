@@ -2,7 +2,11 @@
 
 from matplotlib.image import imread
 
-from app.bench.plots import Panel, Series, draw
+from app.lab.bench.plots import (
+    Panel,
+    Series,
+    draw,
+)
 
 
 def test_each_panel_shows_its_lines(tmp_path):

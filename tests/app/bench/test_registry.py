@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.bench.registry import measure
 from app.database.migrate import upgrade
+from app.lab.bench.registry import measure
 
 
 async def test_each_step_is_timed_on_a_registry_of_the_asked_size(tmp_path: Path) -> None:

@@ -9,9 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from app.bench import report
-from app.bench.client import Samples
-from app.bench.open_loop import NOT_SENT, Run, Sample
+from app.lab.bench import report
+from app.lab.bench.client import Samples
+from app.lab.bench.open_loop import (
+    NOT_SENT,
+    Run,
+    Sample,
+)
 
 GAP_METRICS = ("inter_token_p50_ms", "inter_token_p99_ms", "inter_token_max_ms")
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from app.bench.resume import run
+from app.lab.bench.resume import run
 
 S3_PART = 5 * 2**20
 

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from app.bench.upload import run, summary
+from app.lab.bench.upload import (
+    run,
+    summary,
+)
 
 MIB = 2**20
 

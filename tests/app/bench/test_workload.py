@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.bench.workload import SHORTEST, Load, arrivals, popular, share
+from app.lab.bench.workload import (
+    SHORTEST,
+    Load,
+    arrivals,
+    popular,
+    share,
+)
 
 VOCABULARY = 700
 

@@ -42,7 +42,7 @@ def test_a_signal_ends_the_servers_too(tmp_path, number):
 _MEASURING = """
 import os, sys, time
 from pathlib import Path
-from app.bench import servers
+from app.lab.bench import servers
 from app.cli.bench import _measuring
 
 folder, port = Path(sys.argv[1]), servers.free_port()

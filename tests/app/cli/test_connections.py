@@ -20,7 +20,7 @@ from fastapi.responses import StreamingResponse
 
 from app.cli.connections import allow_files, bounded
 from app.cli.server import Server
-from app.services.readiness import Readiness
+from app.services.operations.readiness import Readiness
 from app.settings import LimitSettings
 
 LIMITS = LimitSettings(

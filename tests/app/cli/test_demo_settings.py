@@ -4,7 +4,7 @@ import pytest
 
 from app.cli import demo
 from app.cli.demo import demo_settings
-from app.engine.arguments import InvalidEngineArgument, engine_arguments
+from app.engine.vllm.arguments import InvalidEngineArgument, engine_arguments
 from app.settings import EngineSettings, Settings
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.cli import output
-from app.cli.client import Api
 from app.cli.connection import tenant_key
+from app.client.api import Api
 from app.demo.publish import DemoAccess, TenantAccess
 from tests.live_server import live_server
 

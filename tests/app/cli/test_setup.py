@@ -10,8 +10,8 @@ import pytest
 
 from app.cli.registry import works_for_platform
 from app.cli.serve import _listen, _url
-from app.home import exclusive
 from app.settings import Settings
+from app.support.home import exclusive
 
 
 def test_init_makes_home_pepper_schema_and_one_key(alone, tmp_path):

@@ -12,11 +12,11 @@ import pytest
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from adapters.stores.local import LocalStore
-from app.engine.admission import AdmissionQueue
-from app.engine.base import EngineEvent
-from app.engine.loading import AdapterLoader
-from app.engine.transfer import Transfers
-from app.errors import EngineUnavailable
+from app.domain.errors import EngineUnavailable
+from app.engine.port import EngineEvent
+from app.engine.residency.adapter_loader import AdapterLoader
+from app.engine.residency.admission_queue import AdmissionQueue
+from app.engine.residency.transfer import Transfers
 from app.scheduling.ticket import Bounds, Ticket
 
 SLOTS, PLACES = 2, 3

@@ -15,7 +15,13 @@ from vllm.entrypoints.openai.completion.protocol import (
     CompletionResponseChoice,
 )
 
-from app.engine.answers import most_output, prompt_count, token_counts, without_nan, without_nulls
+from app.engine.vllm.sse import (
+    most_output,
+    prompt_count,
+    token_counts,
+    without_nan,
+    without_nulls,
+)
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from vllm.config import ParallelConfig, VllmConfig
 
-from app.engine.executor import fits_in_core
+from app.engine.vllm.worker.in_core_executor import fits_in_core
 
 #: In an interpreter of its own: pytest's has threads.
 ASK = """
 import os, threading
 from multiprocessing import Process
 import torch
-import app.engine.preloaded
-from app.engine.executor import _bind, _threads
+import app.engine.vllm.worker.fork_preload
+from app.engine.vllm.worker.in_core_executor import _bind, _threads
 
 def work(processors):
     _bind(processors)

@@ -19,7 +19,7 @@ import os, signal, sys, time
 from multiprocessing.forkserver import _forkserver
 from app.engine import forking
 
-forking._PRELOADED.remove("app.engine.preloaded")
+forking._PRELOADED.remove("app.engine.vllm.worker.fork_preload")
 
 def sleep():
     time.sleep(600)
@@ -140,7 +140,7 @@ from multiprocessing.forkserver import _forkserver
 from pathlib import Path
 from app.engine import forking
 
-forking._PRELOADED.remove("app.engine.preloaded")
+forking._PRELOADED.remove("app.engine.vllm.worker.fork_preload")
 
 if __name__ == "__main__":
     {before}

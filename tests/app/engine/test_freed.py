@@ -4,7 +4,7 @@ import ctypes
 
 import psutil
 
-from app.engine.freed import Freed
+from app.engine.vllm.worker.malloc_trim import Freed
 from tests.contract.registry import SettableClock
 
 #: Small enough to come from an arena, large enough to leave whole pages.

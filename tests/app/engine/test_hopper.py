@@ -8,7 +8,11 @@ import torch
 from vllm import envs
 from vllm.lora.ops.triton_ops import utils
 
-from app.engine.hopper import FOLDER_VARIABLE, needs_workaround, use_one_stage
+from app.engine.vllm.hopper import (
+    FOLDER_VARIABLE,
+    needs_workaround,
+    use_one_stage,
+)
 
 CARDS = ["NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA H20-3e"]
 
@@ -46,7 +50,7 @@ def test_vllm_runs_its_own_default_in_one_stage(
     for _ in range(2):  # at the engine's first start, and at a restart
         use_one_stage(tmp_path / "kernels", environ, card)
     assert found(monkeypatch, environ, card, **asked) == default | {"num_stages": 1}
-    assert default["num_stages"] > 1, "vLLM runs one stage by itself: delete app/engine/hopper.py"
+    assert default["num_stages"] > 1, "vLLM runs one stage by itself: delete app/engine/vllm/hopper.py"
 
 
 def test_an_operators_folder_stays(tmp_path: Path) -> None:

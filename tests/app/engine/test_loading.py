@@ -9,11 +9,15 @@ import pytest
 from adapters.cache import DiskCache
 from adapters.errors import BlobNotFound
 from adapters.identity import VersionKey
-from app.engine import loading
-from app.engine.base import EngineEvent
-from app.engine.loading import AdapterLoader
-from app.engine.transfer import Transfers
-from app.errors import AdapterLoadFailed, Busy, EngineUnavailable
+from app.domain.errors import (
+    AdapterLoadFailed,
+    Busy,
+    EngineUnavailable,
+)
+from app.engine.port import EngineEvent
+from app.engine.residency import adapter_loader as loading
+from app.engine.residency.adapter_loader import AdapterLoader
+from app.engine.residency.transfer import Transfers
 from tests.app.engine.conftest import SLOTS, Desk, Versions, Workers
 
 

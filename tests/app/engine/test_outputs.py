@@ -6,7 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.engine.outputs import OutputLog, Place, SequenceUsage, own_id, place_of
+from app.engine.vllm.output_log import (
+    OutputLog,
+    Place,
+    SequenceUsage,
+    own_id,
+    place_of,
+)
 
 
 class Processor:

@@ -5,9 +5,13 @@ from pathlib import Path
 import pytest
 from vllm.v1.request import RequestStatus
 
-from app.engine import priorities
-from app.engine.priorities import MOST_ASIDE_S, PrioritySteps, priority
-from app.engine.steps import BoundedSteps
+from app.engine.vllm.scheduler import preemption
+from app.engine.vllm.scheduler.preemption import (
+    MOST_ASIDE_S,
+    PrioritySteps,
+    priority,
+)
+from app.engine.vllm.scheduler.prefill_chunking import BoundedSteps
 from tests.app.engine.test_steps import BLOCK, Machine, engine_config
 
 PLACES = 4
@@ -15,7 +19,7 @@ EARLY, LATE = 10, 20
 
 
 class Steps(PrioritySteps, BoundedSteps):
-    """As in app/engine/worker.py, without what needs an engine's process."""
+    """As in app/engine/vllm/worker/extension.py, without what needs an engine's process."""
 
 
 @pytest.fixture(params=["who leaves keeps its blocks", "who leaves gives them back"])
@@ -129,7 +133,7 @@ def test_when_all_others_end_at_once_it_goes_on(machine: Machine) -> None:
 def test_nobody_stands_still_for_long(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many come that go before it, a stream goes on after two seconds, and is not stopped again."""
     now = [0.0]
-    monkeypatch.setattr(priorities, "monotonic", lambda: now[0])
+    monkeypatch.setattr(preemption, "monotonic", lambda: now[0])
     late = full(machine, LATE)
     for _ in range(2 * PLACES):
         machine.send(3, priority=EARLY)

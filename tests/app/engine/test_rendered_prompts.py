@@ -14,8 +14,8 @@ from vllm.renderers.hf import resolve_chat_template_content_format, safe_apply_c
 from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.renderers.params import merge_kwargs
 
-from app.engine.arguments import engine_arguments
-from app.engine.translation import AS_IT_IS
+from app.engine.vllm.arguments import engine_arguments
+from app.engine.vllm.translation import AS_IT_IS
 from app.settings import Settings
 
 PROMPT = "<s>[INST] {{ 7 * 7 }}{% raw %}\n\n \\n <b>Käse</b> & {{ prompt }}\n[/INST] \n"

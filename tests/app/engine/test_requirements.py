@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from app.engine.requirements import check_libraries, do_without_compiler
+from app.engine.vllm.requirements import (
+    check_libraries,
+    do_without_compiler,
+)
 
-WITHOUT = "import os; from app.engine.requirements import do_without_compiler as f; e = {}; f(e); print(e)"
+WITHOUT = "import os; from app.engine.vllm.requirements import do_without_compiler as f; e = {}; f(e); print(e)"
 
 
 def said(program: str, **environment: str) -> str:

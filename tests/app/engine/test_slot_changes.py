@@ -4,8 +4,11 @@ import asyncio
 import random
 from typing import Any
 
-from app.engine.transfer import Transfers
-from app.errors import AdapterLoadFailed, EngineUnavailable
+from app.domain.errors import (
+    AdapterLoadFailed,
+    EngineUnavailable,
+)
+from app.engine.residency.transfer import Transfers
 from tests.app.engine.conftest import Desk, Versions, Workers
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engine.slot_time import SlotTime
+from app.engine.residency.slot_time import SlotTime
 
 
 class Time:

@@ -14,8 +14,8 @@ from vllm.lora.layers.column_parallel_linear import (
 )
 from vllm.lora.layers.row_parallel_linear import RowParallelLinearWithLoRA
 
-from app.engine import slot_weights
-from app.engine.grouped_lora import lay_out
+from app.engine.vllm.worker import slot_weights
+from app.engine.vllm.worker.cpu_lora import lay_out
 
 SLOTS, MAX_RANK, INPUTS = 3, 8, 12
 RANKS = [1, 3, MAX_RANK]

@@ -14,8 +14,8 @@ from vllm.lora.lora_model import LoRAModel
 from vllm.lora.peft_helper import PEFTHelper
 from vllm.lora.request import LoRARequest
 
-from app.engine.grouped_lora import lay_out
-from app.engine.staging import Stager
+from app.engine.vllm.worker.cpu_lora import lay_out
+from app.engine.vllm.worker.stager import Stager
 
 SLOTS, RANK, SIZE = 2, 4, 6
 NAMES = [f"model.layers.{layer}.self_attn.q_proj" for layer in range(3)]

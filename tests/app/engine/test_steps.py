@@ -20,9 +20,17 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from app.engine import steps
-from app.engine.construction import BOUNDED_SCHEDULER, SCHEDULER, _scheduler
-from app.engine.steps import BoundedSteps, StepCosts, evenly
+from app.engine.vllm.launch import (
+    BOUNDED_SCHEDULER,
+    SCHEDULER,
+    _scheduler,
+)
+from app.engine.vllm.scheduler import prefill_chunking
+from app.engine.vllm.scheduler.prefill_chunking import (
+    BoundedSteps,
+    StepCosts,
+    evenly,
+)
 from tests.app.planning.configs import TOY
 
 #: Of the machine below: seconds of a step, of each token in it, and of each adapter.
@@ -105,7 +113,7 @@ class Machine:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """That has served a prompt and a stream."""
     clock = [0.0]
-    monkeypatch.setattr(steps, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(prefill_chunking, "monotonic", lambda: clock[0])
     made = Machine(engine_config(tmp_path), clock)
     made.send(20, output_tokens=5)
     made.step(6)
@@ -205,7 +213,7 @@ def test_a_first_step_that_takes_seconds_is_no_price_of_those_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr(steps, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(prefill_chunking, "monotonic", lambda: clock[0])
     fresh = Machine(engine_config(tmp_path), clock)
     fresh.slow = 100
     fresh.send(8, output_tokens=1)

@@ -11,9 +11,15 @@ from vllm.entrypoints.openai.chat_completion import protocol as chat_protocol
 from vllm.entrypoints.openai.chat_completion import serving as chat_serving
 from vllm.entrypoints.openai.completion import protocol, serving
 
-from app.engine import stream_chunks
-from app.engine.answers import NULLABLE
-from app.engine.stream_chunks import CHOICE, EVENT, ChatStreamEvent, StreamChoice, StreamEvent
+from app.engine.vllm.patches import stream_events
+from app.engine.vllm.patches.stream_events import (
+    CHOICE,
+    EVENT,
+    ChatStreamEvent,
+    StreamChoice,
+    StreamEvent,
+)
+from app.engine.vllm.sse import NULLABLE
 
 PLAIN = {
     "index": 0,
@@ -161,7 +167,7 @@ def test_an_event_of_a_chat_keeps_what_is_not_null() -> None:
 
 def test_a_plain_event_needs_none_of_vllms_models(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = theirs(HEAD, [PLAIN]).model_dump_json(exclude_unset=True)
-    monkeypatch.delattr(stream_chunks, "CompletionStreamResponse")
+    monkeypatch.delattr(stream_events, "CompletionStreamResponse")
     assert ours(HEAD, [PLAIN]).model_dump_json(exclude_unset=True) == expected
 
 
@@ -175,7 +181,7 @@ def test_vllms_streams_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(serving, name, getattr(serving, name))
     name = "ChatCompletionStreamResponse"
     monkeypatch.setattr(chat_serving, name, getattr(chat_serving, name))
-    stream_chunks.write_plainly()
+    stream_events.write_plainly()
     code = serving.OpenAIServingCompletion.completion_stream_generator.__code__
     assert serving.CompletionStreamResponse is StreamEvent
     assert chat_serving.ChatCompletionStreamResponse is ChatStreamEvent

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from app.engine.overview import EngineState
-from app.engine.supervision import Supervisor
-from app.errors import EngineUnavailable
+from app.domain.errors import EngineUnavailable
+from app.engine.lifecycle.supervisor import Supervisor
+from app.engine.status import EngineState
 
 
 class Life:

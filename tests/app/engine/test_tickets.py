@@ -7,9 +7,12 @@ import pytest
 from pydantic import BaseModel
 
 from adapters.identity import VersionKey
-from app.engine.base import Endpoint, EngineRequest
-from app.engine.rendering import Rendered
-from app.engine.tickets import ticket
+from app.engine.port import (
+    Endpoint,
+    EngineRequest,
+)
+from app.engine.residency.cost_estimate import ticket
+from app.engine.vllm.render_cache import Rendered
 
 
 class Body(BaseModel):

@@ -60,20 +60,31 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner as FirstGPUModelRunne
 from vllm.v1.worker.worker_base import WorkerBase, WorkerWrapperBase
 
 from adapters.geometry import LINEAR_MODULES
-from app.engine.arguments import InvalidEngineArgument, engine_arguments
-from app.engine.coalescing import CoalescedOutputs
-from app.engine.construction import ASYNC_SCHEDULER, BOUNDED_SCHEDULER, ENVIRONMENT, SCHEDULER
-from app.engine.grouped_lora import GroupedPunicaWrapper
-from app.engine.priorities import PrioritySteps
-from app.engine.staging import Copied, Placed
-from app.engine.steps import BoundedSteps
-from app.engine.translation import GENERATION_FAILED
-from app.engine.worker import (
+from app.engine.vllm.arguments import (
+    InvalidEngineArgument,
+    engine_arguments,
+)
+from app.engine.vllm.launch import (
+    ASYNC_SCHEDULER,
+    BOUNDED_SCHEDULER,
+    ENVIRONMENT,
+    SCHEDULER,
+)
+from app.engine.vllm.scheduler.output_batching import CoalescedOutputs
+from app.engine.vllm.scheduler.preemption import PrioritySteps
+from app.engine.vllm.scheduler.prefill_chunking import BoundedSteps
+from app.engine.vllm.translation import GENERATION_FAILED
+from app.engine.vllm.worker.cpu_lora import GroupedPunicaWrapper
+from app.engine.vllm.worker.extension import (
     BoundedScheduler,
     ClearingAsyncScheduler,
     ClearingScheduler,
     WorkerExtension,
     _cleared,
+)
+from app.engine.vllm.worker.stager import (
+    Copied,
+    Placed,
 )
 from app.settings import EngineSettings, Settings
 
@@ -216,7 +227,7 @@ def test_models_are_looked_up_by_name_in_a_dict() -> None:
 
 
 def test_staging_and_copying_are_vllms_own_steps_taken_apart() -> None:
-    """What :mod:`app.engine.staging` does must stay what ``add_adapter`` and ``activate_adapter`` do."""
+    """What :mod:`app.engine.vllm.worker.stager` does must stay what ``add_adapter`` and ``activate_adapter`` do."""
     added = inspect.getsource(LRUCacheWorkerLoRAManager.add_adapter)
     assert "lora_request.lora_int_id not in self.list_adapters()" in added, "what is registered is never read again"
     assert "self._load_adapter(lora_request)" in added
@@ -314,7 +325,7 @@ def test_the_scheduler_has_new_blocks_cleared() -> None:
 
 
 def test_what_a_step_says_is_known() -> None:
-    # Whatever is new may be something that cannot wait: see app/engine/coalescing.py.
+    # Whatever is new may be something that cannot wait: see app/engine/vllm/scheduler/output_batching.py.
     assert set(EngineCoreOutput.__struct_fields__) == {
         *("request_id", "new_token_ids"),
         *("new_logprobs", "events", "prefill_stats", "routed_experts", "num_nans_in_logits", "new_sampling_mask"),
@@ -370,7 +381,9 @@ def test_sequences_can_be_kept_from_the_engine_and_from_its_core() -> None:
 
 def test_seeded_rows_whose_token_is_dropped_can_be_kept() -> None:
     account = inspect.getsource(FirstGPUModelRunner._bookkeeping_sync)
-    assert "gen.set_offset(gen.get_offset() - 4)" in account, "no more? Then app/engine/seeds.py may go"
+    assert "gen.set_offset(gen.get_offset() - 4)" in account, (
+        "no more? Then app/engine/vllm/worker/seeded_sampling.py may go"
+    )
     assert "self.discard_request_mask.np[:num_reqs]" in account
     assert "self.input_batch.generators.get(int(i))" in account
     steps = inspect.getsource(FirstGPUModelRunner.sample_tokens)

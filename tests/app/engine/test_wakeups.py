@@ -8,7 +8,7 @@ import pytest
 import zmq
 from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
 
-from app.engine.wakeups import take_wakeups
+from app.engine.vllm.patches.zmq_wakeups import take_wakeups
 
 NOW = 1000.0
 
@@ -51,7 +51,7 @@ def test_vllm_itself_leaves_them(pair: tuple[SpinCondition, SpinCondition]) -> N
     wake(writer, reader)
     reader.last_read = 0
     reader.record_read()
-    assert is_left(reader), "vLLM takes them by now: app/engine/wakeups.py is not needed any more"
+    assert is_left(reader), "vLLM takes them by now: app/engine/vllm/patches/zmq_wakeups.py is not needed any more"
 
 
 @pytest.mark.usefixtures("taken")
@@ -62,10 +62,10 @@ def test_who_is_awake_takes_its_wake_ups_once_a_second(
     reader.last_read = NOW
     for second in range(3):
         wake(writer, reader)
-        monkeypatch.setattr("app.engine.wakeups.monotonic", lambda second=second: NOW + second + 0.9)
+        monkeypatch.setattr("app.engine.vllm.patches.zmq_wakeups.monotonic", lambda second=second: NOW + second + 0.9)
         reader.record_read()
         assert is_left(reader)
-        monkeypatch.setattr("app.engine.wakeups.monotonic", lambda second=second: NOW + second + 1)
+        monkeypatch.setattr("app.engine.vllm.patches.zmq_wakeups.monotonic", lambda second=second: NOW + second + 1)
         reader.record_read()
         assert not is_left(reader)
 

@@ -5,8 +5,11 @@ import time
 
 import pytest
 
-from app.engine.watchdog import until_silent, while_alive
-from app.errors import EngineUnavailable
+from app.domain.errors import EngineUnavailable
+from app.engine.vllm.watchdog import (
+    until_silent,
+    while_alive,
+)
 
 SILENCE_S = 0.1
 

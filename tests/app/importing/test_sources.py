@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import InvalidRequest
+from app.domain.errors import InvalidRequest
 from app.importing.addresses import NotPublic, is_public, public_addresses
 from app.importing.source import BucketSource, HubSource, read_source
 

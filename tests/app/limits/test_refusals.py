@@ -5,8 +5,14 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.limits.limiter import Exceeded, Grant, Limiter, Standing, Subject
-from app.limits.limits import Limits
+from app.domain.limits.limiter import (
+    Exceeded,
+    Grant,
+    Limiter,
+    Standing,
+    Subject,
+)
+from app.domain.limits.limits import Limits
 from app.services.limits.accounts import Decision, decide
 from app.services.limits.refusals import Refusals
 

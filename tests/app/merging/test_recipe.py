@@ -11,7 +11,7 @@ from peft import LoraConfig, get_peft_model
 
 from adapters.geometry import read_geometry
 from adapters.manifest import Manifest, parse_manifest
-from app.errors import MergeRejected
+from app.domain.errors import MergeRejected
 from app.merging.recipe import MAX_SOURCES, Method, Recipe, check_sources, read_recipe
 from tests.peft_adapters import TINY_LLAMA, tiny_llama
 

@@ -12,18 +12,25 @@ from adapters.stores.local import LocalStore
 from app.api.errors import error_response
 from app.api.middleware import RequestFrame
 from app.database.session import Database
-from app.engine.base import Endpoint, EngineEvent, EngineRequest
-from app.engine.overview import LoadPhases
-from app.errors import LimitExceeded, NotFound
-from app.limits.limits import Limits
-from app.metrics import Metrics
+from app.domain.errors import (
+    LimitExceeded,
+    NotFound,
+)
+from app.domain.limits.limits import Limits
+from app.domain.usage import UsageRecord
+from app.engine.port import (
+    Endpoint,
+    EngineEvent,
+    EngineRequest,
+)
+from app.engine.status import LoadPhases
 from app.registry import Caller
 from app.services.limits.memory import MemoryAccounts
+from app.services.limits.prices import PriceService
 from app.services.limits.service import LimitService
-from app.services.prices import PriceService
-from app.services.readiness import Readiness
+from app.services.operations.readiness import Readiness
 from app.settings import LimitSettings
-from app.usage import UsageRecord
+from app.wiring.engine_metrics import Metrics
 from tests.app.overviews import overview, queue, residency
 from tests.app.serving import NoEngine
 from tests.app.test_metrics import AT, Samples, samples

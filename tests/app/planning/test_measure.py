@@ -2,7 +2,10 @@
 
 import pytest
 
-from app.planning.measure import Price, measure
+from app.lab.bench.cpu_kernel import (
+    Price,
+    measure,
+)
 
 
 def test_every_number_of_slots_is_measured():

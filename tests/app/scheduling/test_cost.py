@@ -1,4 +1,7 @@
-from app.scheduling.cost import SCENARIOS, measure
+from app.lab.bench.decisions import (
+    SCENARIOS,
+    measure,
+)
 
 
 def test_every_scenario_is_measured() -> None:

@@ -5,7 +5,11 @@ from sqlalchemy import select
 
 from adapters.identity import ModelName, parse_model_name
 from app.database.tables import audit
-from app.errors import AdapterQuarantined, InvalidRequest, NotFound
+from app.domain.errors import (
+    AdapterQuarantined,
+    InvalidRequest,
+    NotFound,
+)
 from app.registry import VersionState
 from tests.contract.registry import Node, new_version
 

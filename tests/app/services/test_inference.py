@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 
 from app.database.versions import describe_version
-from app.engine.base import Answer, Endpoint, EngineRequest
-from app.engine.overview import LoadPhases
-from app.errors import (
+from app.domain.errors import (
     AdapterLoadFailed,
     AdapterQuarantined,
     EngineUnavailable,
@@ -16,11 +14,17 @@ from app.errors import (
     InvalidRequest,
     UnsupportedField,
 )
+from app.engine.port import (
+    Answer,
+    Endpoint,
+    EngineRequest,
+)
+from app.engine.status import LoadPhases
 from app.registry import Caller, Scope
-from app.services.inference import InferenceService
 from app.services.prompts.chat import ChatPrompts
+from app.services.serving.adapter_traffic import Traffic
+from app.services.serving.inference import InferenceService
 from app.settings import Settings
-from app.traffic import Traffic
 from tests.app.serving import NoEngine
 from tests.contract.registry import Node
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import InvalidRequest
-from app.services.labels import (
+from app.domain.errors import InvalidRequest
+from app.services.catalog.labels import (
     MAX_CARD_BYTES,
     MAX_LABELS,
     checked_card,

@@ -2,13 +2,19 @@
 
 import pytest
 
-from app.engine.base import Endpoint
-from app.errors import Forbidden, NotFound
+from app.domain.errors import (
+    Forbidden,
+    NotFound,
+)
+from app.engine.port import Endpoint
 from app.registry import Caller, Scope
-from app.services.inference import InferenceService
-from app.services.models import Model, ModelService
+from app.services.catalog.sharing import SharingService
 from app.services.prompts.chat import ChatPrompts
-from app.services.sharing import SharingService
+from app.services.serving.inference import InferenceService
+from app.services.serving.models import (
+    Model,
+    ModelService,
+)
 from app.settings import Settings
 from tests.app.services.test_inference import PLATFORM, Recorder
 from tests.contract.registry import Node
@@ -38,7 +44,7 @@ async def test_a_platform_key_has_no_models(node: Node) -> None:
 
 
 async def test_all_of_many_adapters_are_listed_own_ones_first(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.services.models._PAGE", 2)
+    monkeypatch.setattr("app.services.serving.models._PAGE", 2)
     await caller_of(node, "pricing")
     retail = await caller_of(node, "retail")
     for number in range(5):

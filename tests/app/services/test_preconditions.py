@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import InvalidRequest, PreconditionFailed
-from app.services.preconditions import etag, read_precondition
+from app.domain.errors import (
+    InvalidRequest,
+    PreconditionFailed,
+)
+from app.services.common.preconditions import (
+    etag,
+    read_precondition,
+)
 
 
 @pytest.mark.parametrize(

@@ -16,30 +16,39 @@ from sqlalchemy import select
 from adapters.cache import DiskCache
 from adapters.errors import AdapterRejected, BlobNotFound, InvalidName, StoreUnavailable
 from adapters.stores.local import LocalStore
-from app.base_model import open_base
 from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.tables import audit
 from app.database.urls import database_url
-from app.engine.base import SmokeResult
-from app.errors import AdapterQuarantined, NotFound
-from app.services.adapters import AdapterService
-from app.services.caller_cache import CallerCache
-from app.services.deletion.blobs import BlobService
+from app.domain.errors import (
+    AdapterQuarantined,
+    NotFound,
+)
+from app.engine.port import SmokeResult
+from app.served_base import open_base
+from app.services.access.caller_cache import CallerCache
+from app.services.access.tenants import TenantService
+from app.services.catalog.adapters import AdapterService
+from app.services.catalog.options import PublishOptions
+from app.services.common.in_flight import Readers
 from app.services.deletion.deletions import DeletionService
 from app.services.deletion.gc import GcService
-from app.services.deletion.readers import Readers
 from app.services.deletion.worker import DeletionWorker
-from app.services.nodes import NodeService
-from app.services.options import PublishOptions
+from app.services.operations.nodes import NodeService
+from app.services.operations.store_owner import StoreOwner
 from app.services.prompts.chat import ChatPrompts
-from app.services.publishing import Published, PublishingService
-from app.services.spool import SpooledFile, Upload
-from app.services.store_owner import StoreOwner
-from app.services.tenants import TenantService
-from app.services.trials import TrialService
-from app.services.uploads.sweeper import UploadSweeper
+from app.services.publishing.blobs import BlobService
+from app.services.publishing.publishing import (
+    Published,
+    PublishingService,
+)
+from app.services.publishing.smoke_tests import TrialService
+from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings, Settings
+from app.support.spool import (
+    SpooledFile,
+    Upload,
+)
 from tests.app.serving import MAX_RANK, NoEngine, PeftFiles, peft_files, save_base
 from tests.odd_adapters import ODD
 

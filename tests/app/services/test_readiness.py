@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from adapters.errors import ForeignStore, StoreUnavailable
-from app.errors import EngineUnavailable
-from app.services import readiness
-from app.services.readiness import Readiness
+from app.domain.errors import EngineUnavailable
+from app.services.operations import readiness
+from app.services.operations.readiness import Readiness
 
 
 class Probe:

@@ -5,9 +5,13 @@ import statistics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engine.base import EngineEvent
-from app.engine.overview import LoadPhases
-from app.services.recent_loads import LoadSeconds, LoadTimes, RecentLoads
+from app.engine.port import EngineEvent
+from app.engine.status import LoadPhases
+from app.services.operations.recent_loads import (
+    LoadSeconds,
+    LoadTimes,
+    RecentLoads,
+)
 
 SECONDS = st.floats(0, 1000)
 

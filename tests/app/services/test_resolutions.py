@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from adapters.identity import ModelName
-from app.services.resolutions import Resolutions
+from app.services.catalog.resolutions import Resolutions
 from tests.contract.registry import Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.services.shared_calls import SharedCalls
+from app.support.single_flight import SharedCalls
 
 
 class Calls:

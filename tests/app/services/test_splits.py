@@ -5,7 +5,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.services.splits import choose, random_point, sticky_point
+from app.domain.traffic_split import (
+    choose,
+    random_point,
+    sticky_point,
+)
 
 weights = st.lists(st.integers(1, 10_000), min_size=1, max_size=10)
 

@@ -12,8 +12,12 @@ from pathlib import Path
 import pytest
 
 from adapters.errors import DiskFull
-from app.errors import Busy
-from app.services.spool import BATCH_BYTES, Spool, SpoolWriter
+from app.domain.errors import Busy
+from app.support.spool import (
+    BATCH_BYTES,
+    Spool,
+    SpoolWriter,
+)
 
 
 @pytest.fixture
@@ -138,7 +142,7 @@ async def test_a_cancelled_upload_waits_for_its_thread(tmp_path: Path) -> None:
 
 def test_what_a_crashed_process_left_is_removed_and_nobody_elses(tmp_path: Path) -> None:
     root = tmp_path / "spool"
-    lives = "from pathlib import Path; from app.services.spool import Spool; import sys; "
+    lives = "from pathlib import Path; from app.support.spool import Spool; import sys; "
     lives += "Spool(Path(sys.argv[1]), places=1, patience_s=1).open(); print(flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", lives, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from app.database.tables import audit
-from app.errors import InvalidRequest
+from app.domain.errors import InvalidRequest
 from tests.contract.registry import Node, SettableClock, recorded_statements
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

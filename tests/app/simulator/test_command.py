@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import app.simulator.__main__ as command
+import app.lab.simulator.__main__ as command
 from tests.app.simulator.test_simulation import NeverDrains
 
 ARGUMENTS = ["--requests", "3000", "--adapters", "1000", "--tenants", "100", "--slots", "8", "--window", "32"]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.simulator.costs import Costs
-from app.simulator.engine import Engine
-from app.simulator.job import Job
-from app.simulator.workload import Arrival
+from app.lab.simulator.costs import Costs
+from app.lab.simulator.engine import Engine
+from app.lab.simulator.job import Job
+from app.lab.simulator.workload import Arrival
 
 COSTS = Costs(step_s=1.0, sequence_s=0.1, prefill_token_s=0.01, adapter_s=0.05, copy_chunk_s=0.5)
 

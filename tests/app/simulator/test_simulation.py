@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from app.lab.simulator.loader import BrokenPromise
+from app.lab.simulator.machine import Machine
+from app.lab.simulator.outcome import Outcome
+from app.lab.simulator.simulation import Simulation
+from app.lab.simulator.workload import Workload
 from app.scheduling.admission import Admission
 from app.scheduling.ticket import Bounds
-from app.simulator.loader import BrokenPromise
-from app.simulator.machine import Machine
-from app.simulator.outcome import Outcome
-from app.simulator.simulation import Simulation
-from app.simulator.workload import Workload
 
 #: Few slots, little memory and bursts, so that every rule is put to use.
 MACHINE = Machine(slots=8, window=32, host_bytes=2**30, bytes_per_rank=100_000)

@@ -9,10 +9,10 @@ import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import app.clock
+import app.domain.clock
 
 _FILE = Path(os.environ.get("FAULTS_CLOCK", os.devnull))
-_real_now, _real_time = app.clock.utc_now, time.time
+_real_now, _real_time = app.domain.clock.utc_now, time.time
 
 
 def _offset_s() -> float:
@@ -27,5 +27,5 @@ def _time() -> float:
     return _real_time() + _offset_s()
 
 
-app.clock.utc_now = _now
+app.domain.clock.utc_now = _now
 time.time = _time

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.errors import InvalidRequest
-from app.services.canary.histogram import LatencyHistogram
-from app.services.canary.policy import (
+from app.domain.canary_policy import (
     MIN_FAILURES,
     Decision,
     Figures,
@@ -21,6 +19,8 @@ from app.services.canary.policy import (
     judge,
     total_of,
 )
+from app.domain.errors import InvalidRequest
+from app.domain.histogram import LatencyHistogram
 
 POLICY = Policy(steps=(Step(5, 60), Step(25, 60), Step(100, 60)), min_requests=20)
 

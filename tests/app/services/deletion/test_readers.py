@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.services.deletion.readers import Readers
+from app.services.common.in_flight import Readers
 
 
 def test_a_barrier_waits_for_those_on_the_way_to_its_versions_and_for_nobody_else() -> None:

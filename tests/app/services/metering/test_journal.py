@@ -13,9 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.services.metering import journal as journals
-from app.services.metering.journal import Journal, forget, read
-from app.usage import UsageRecord
+from app.domain.usage import UsageRecord
+from app.services.usage.journal import (
+    Journal,
+    forget,
+    read,
+)
+from app.services.usage.usage import journal as journals
 
 RECORD = UsageRecord(
     request_id="a" * 32,
@@ -139,7 +143,7 @@ def test_a_process_that_was_killed_leaves_what_it_promised(tmp_path):
 _ADDING = """
 import asyncio, sys
 from pathlib import Path
-from app.services.metering.journal import Journal
+from app.services.usage.journal import Journal
 from tests.app.services.metering.test_journal import numbered
 
 async def main():

@@ -8,14 +8,29 @@ from datetime import UTC, datetime
 import pytest
 
 from adapters.identity import VersionKey
-from app.engine.base import Answer, Endpoint, EngineRequest, TokenUsage
-from app.errors import EngineUnavailable, InvalidRequest, RegistryUnavailable
-from app.limits.limiter import Grant, Standing
-from app.money import FREE, Price
+from app.domain.errors import (
+    EngineUnavailable,
+    InvalidRequest,
+    RegistryUnavailable,
+)
+from app.domain.limits.limiter import (
+    Grant,
+    Standing,
+)
+from app.domain.money import (
+    FREE,
+    Price,
+)
+from app.domain.usage import UsageRecord
+from app.engine.port import (
+    Answer,
+    Endpoint,
+    EngineRequest,
+    TokenUsage,
+)
 from app.registry import Caller, Scope
 from app.services.limits.service import Permit
-from app.services.metering.meter import Meter
-from app.usage import UsageRecord
+from app.services.usage.meter import Meter
 from tests.app.serving import NoEngine
 
 CALLER = Caller("key-of-pricing", 7, "pricing", frozenset({Scope.INFERENCE}), "salt")

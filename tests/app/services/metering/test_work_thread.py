@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from app.services.metering.work_thread import WorkThread
+from app.support.worker_thread import WorkThread
 
 
 @pytest.fixture

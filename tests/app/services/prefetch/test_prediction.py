@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.services.prefetch.prediction import Predictor
+from app.services.placement.prefetch.prediction import Predictor
 from tests.app.services.prefetch.traces import Trace, unrelated, workflows
 
 

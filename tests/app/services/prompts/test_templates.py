@@ -13,7 +13,7 @@ import psutil
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from app.errors import Busy
+from app.domain.errors import Busy
 from app.services.prompts.template_worker import LENGTH
 from app.services.prompts.templates import TemplateFailed, TemplatePool
 from app.settings import LimitSettings

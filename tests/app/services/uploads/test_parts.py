@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
-from app.errors import Busy, InvalidRequest, TooLarge
-from app.services.spool import SpooledFile
-from app.services.uploads.parts import PartReceiver
+from app.domain.errors import (
+    Busy,
+    InvalidRequest,
+    TooLarge,
+)
+from app.services.publishing.uploads.parts import PartReceiver
 from app.settings import LimitSettings
+from app.support.spool import SpooledFile
 
 DATA = b"a part"
 LIMITS = LimitSettings(parts=4, upload_idle_seconds=0.2)

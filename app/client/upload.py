@@ -1,0 +1,263 @@
+"""Sending files to a server in parts: what has arrived is never sent again, whatever becomes of this process.
+
+Nothing is remembered here. The server's list of uploads under way tells which one has the same files, also to
+another process on another machine.
+"""
+
+import base64
+import hashlib
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from app.client.api import (
+    Api,
+    Refused,
+)
+
+#: Parts under way at the same time, and what of the file they may be together: what a killed process loses.
+_LANES = 4
+_AT_RISK = 1 / 200
+
+_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+_POLL_S = 1.0
+_ROUNDS = 3
+_CHUNK_BYTES = 64 * 1024
+_TIMEOUT = httpx.Timeout(connect=10, read=60, write=60, pool=60)
+_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file to send: its size in bytes and its SHA-256 (hex), as they were when it was read."""
+
+    path: Path
+    size: int
+    sha256: str
+
+    @classmethod
+    def read(cls, path: Path, seen: Callable[[int], None]) -> Self:
+        """Hash a file.
+
+        Args:
+            seen: told the number of bytes after each chunk.
+
+        Raises:
+            OSError
+        """
+        whole, size = hashlib.sha256(), 0
+        with path.open("rb") as file:
+            while chunk := file.read(2**20):
+                whole.update(chunk)
+                size += len(chunk)
+                seen(len(chunk))
+        return cls(path, size, whole.hexdigest())
+
+
+class Sender:
+    """Sends one adapter's files.
+
+    Args:
+        path: of the adapter's uploads.
+        through_server: send parts to the server also where they could go straight to its store.
+        sent: told how many bytes more, or fewer, have arrived.
+
+    Raises (every method):
+        Refused, httpx.TransportError: also after several tries.
+        OSError: a file cannot be read any more.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        path: str,
+        files: Mapping[str, Source],
+        *,
+        through_server: bool = False,
+        sent: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._api, self._path, self._files = api, path, files
+        self._through_server, self._lock, self._told = through_server, threading.Lock(), sent
+        self._arrived = 0
+
+    def resume(self, options: Mapping[str, Any], part_bytes: int | None) -> dict[str, Any] | None:
+        """The upload under way that has these files and options, if there is one."""
+        wanted = {name: (file.size, file.sha256) for name, file in self._files.items()}
+        for found in self._api.call("GET", self._path)["data"]:
+            files = {name: (file["size"], file["sha256"]) for name, file in found["files"].items()}
+            sizes = {file["part_bytes"] for file in found["files"].values()}
+            if files == wanted and found["options"] == options and part_bytes in (None, *sizes):
+                return self._show(found["id"])
+        return None
+
+    def begin(self, options: Mapping[str, Any], part_bytes: int | None) -> dict[str, Any]:
+        """A new upload."""
+        files = {name: {"size": file.size, "sha256": file.sha256} for name, file in self._files.items()}
+        body = {"files": files, "options": options} | ({"part_bytes": part_bytes} if part_bytes else {})
+        upload: dict[str, Any] = self._api.call("POST", self._path, body)
+        return upload
+
+    def send(self, upload: dict[str, Any]) -> dict[str, Any]:
+        """Send what is missing and finish; returns the version."""
+        for left in reversed(range(_ROUNDS)):
+            self._tell(bytes_there(upload) - self._arrived)
+            self._send_missing(upload)
+            try:
+                version: dict[str, Any] = persistent(partial(self._finish, upload["id"]))
+            except Refused as refused:
+                if refused.status != httpx.codes.CONFLICT or not left:
+                    raise
+                # Parts got lost, and the server says which; or this is the end of it.
+                upload = self._show(upload["id"])
+                if upload["state"] != "open":
+                    raise
+            else:
+                return version
+        raise AssertionError("the last round returns or raises")
+
+    def _finish(self, upload: str) -> Any:
+        while True:
+            try:
+                return self._api.call("POST", f"{self._path}/{upload}/finish")
+            except Refused as refused:
+                if refused.status != httpx.codes.CONFLICT or self._show(upload)["state"] != "finishing":
+                    raise
+            # Somebody else is at it: the server itself, for a caller that is gone.
+            time.sleep(_POLL_S)
+
+    def _show(self, upload: str) -> dict[str, Any]:
+        shown: dict[str, Any] = persistent(lambda: self._api.call("GET", f"{self._path}/{upload}"))
+        return shown
+
+    def _send_missing(self, upload: Mapping[str, Any]) -> None:
+        if upload["state"] != "open":
+            return
+        jobs = [
+            (name, number)
+            for name, file in upload["files"].items()
+            for number in sorted(set(range(1, file["parts"] + 1)) - set(file["received"]))
+        ]
+        # A client of its own: the store must not get the server's key.
+        with httpx.Client(timeout=_TIMEOUT, trust_env=self._api.trusts_proxies) as store:
+            pool = ThreadPoolExecutor(lanes(upload))
+            try:
+                for _ in pool.map(lambda job: self._send_part(upload, job[0], job[1], store), jobs):
+                    pass
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _send_part(self, upload: Mapping[str, Any], name: str, number: int, store: httpx.Client) -> None:
+        file = upload["files"][name]
+        data = _read_part(self._files[name].path, file["part_bytes"], number)
+        digest = hashlib.sha256(data).digest()
+        base = f"{self._path}/{upload['id']}/files/{name}"
+
+        def straight() -> None:
+            wanted = {"parts": [{"number": number, "sha256": digest.hex()}]}
+            leave = self._api.call("POST", f"{base}/urls", wanted)["urls"][0]
+            with self._counted(data) as chunks:
+                answer = store.put(leave["url"], content=chunks, headers=leave["headers"])
+                if answer.is_error:
+                    raise _StoreRefused(answer.status_code, f"the store refused part {number} of {name}")
+
+        def through() -> None:
+            headers = {
+                "content-digest": f"sha-256=:{base64.b64encode(digest).decode()}:",
+                "content-length": str(len(data)),
+            }
+            with self._counted(data) as chunks:
+                self._api.put(f"{base}/parts/{number}", chunks, headers)
+
+        persistent(straight if file["direct"] and not self._through_server else through)
+
+    def _counted(self, data: bytes) -> "_Counted":
+        return _Counted(data, self._tell)
+
+    def _tell(self, size: int) -> None:
+        with self._lock:
+            self._arrived += size
+            self._told(size)
+
+
+class _StoreRefused(Refused):
+    """The store did not take a part. Its URL may have expired, so a new one is worth a try whatever it answered."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(status, {"error": {"message": message}}, None)
+
+
+class _Counted:
+    """A body in chunks that counts itself while it is sent, and takes that back if it was for nothing."""
+
+    def __init__(self, data: bytes, tell: Callable[[int], None]) -> None:
+        self._data, self._tell, self._sent = memoryview(data), tell, 0
+
+    def __enter__(self) -> Iterator[bytes]:
+        return self._chunks()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._tell(-self._sent)
+
+    def _chunks(self) -> Iterator[bytes]:
+        for start in range(0, len(self._data), _CHUNK_BYTES):
+            chunk = bytes(self._data[start : start + _CHUNK_BYTES])
+            yield chunk
+            self._sent += len(chunk)
+            self._tell(len(chunk))
+
+
+def lanes(upload: Mapping[str, Any]) -> int:
+    """How many parts to send at once: as many as keep what is under way small against the whole."""
+    size = sum(file["size"] for file in upload["files"].values())
+    part_bytes = max(file["part_bytes"] for file in upload["files"].values())
+    return max(1, min(_LANES, int(size * _AT_RISK / part_bytes)))
+
+
+def bytes_there(upload: Mapping[str, Any]) -> int:
+    """How many bytes have arrived."""
+    return sum(
+        min(file["part_bytes"], file["size"] - (number - 1) * file["part_bytes"])
+        for file in upload["files"].values()
+        for number in file["received"]
+    )
+
+
+def persistent(call: Callable[[], T]) -> T:
+    """Call again, with longer and longer pauses, while the server or the way to it is at fault.
+
+    Raises:
+        Refused, httpx.TransportError: the last one.
+    """
+    for pause_s in _PAUSES_S:
+        try:
+            return call()
+        except Refused as refused:
+            if refused.status not in _AGAIN and not isinstance(refused, _StoreRefused):
+                raise
+        except httpx.UnsupportedProtocol:
+            raise
+        except httpx.TransportError:
+            pass
+        # Not all lanes, and not all clients, at the same moment.
+        time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+    return call()
+
+
+def _read_part(path: Path, part_bytes: int, number: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.pread(descriptor, part_bytes, (number - 1) * part_bytes)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,125 @@
+"""One life of an engine together with the adapters that are loaded in it."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from adapters.cache import DiskCache
+from app.domain.errors import EngineUnavailable
+from app.engine.lifecycle.smoke_check import SmokeCheck
+from app.engine.port import (
+    EngineRequest,
+    Listener,
+)
+from app.engine.residency.adapter_loader import AdapterLoader
+from app.engine.residency.admission_queue import AdmissionQueue
+from app.engine.residency.pinning import (
+    Pins,
+    Standing,
+)
+from app.engine.residency.slot_time import SlotTime
+from app.engine.residency.transfer import Transfers
+from app.engine.vllm.instance import EngineInstance
+from app.engine.vllm.output_log import OutputLog
+from app.engine.vllm.watchdog import until_silent
+from app.scheduling.ticket import Bounds
+from app.settings import QueueSettings, Settings
+
+logger = logging.getLogger(__name__)
+
+
+class EngineLife:
+    """A running engine, its queue and its adapters."""
+
+    def __init__(
+        self,
+        instance: EngineInstance,
+        cache: DiskCache,
+        settings: Settings,
+        *,
+        slots: int,
+        notify: Listener,
+        smoke: SmokeCheck,
+    ) -> None:
+        self.instance, self.smoke = instance, smoke
+        self.slots, self.window = slots, settings.queue.window or instance.window
+        self.queue = AdmissionQueue(
+            slots=slots,
+            window=self.window,
+            # The engine sets nobody aside before its own places are taken.
+            aside=self.window if self.window >= instance.window else 0,
+            max_age_s=settings.queue.max_age_s,
+            bounds=_bounds(settings.queue),
+            step_tokens=instance.step_tokens,
+        )
+        self.loader = AdapterLoader(
+            Transfers(instance),
+            cache,
+            self.queue,
+            slots=slots,
+            host_bytes=settings.engine.host_bytes,
+            notify=notify,
+        )
+        self.pins, self.slot_time = Pins(self.loader, slots=slots), SlotTime()
+        self.dead, self.hung = instance.dead, False
+        self._beginning: asyncio.Task[None] | None = None
+        self._watchdog = asyncio.create_task(self._end_if_hung(settings.engine.hang_s))
+
+    @classmethod
+    async def begin(
+        cls,
+        arguments: list[str],
+        cache: DiskCache,
+        settings: Settings,
+        *,
+        base_name: str,
+        slots: int,
+        log: OutputLog,
+        notify: Listener,
+        answer: Callable[[EngineRequest], Awaitable[Any]],
+        standing: Standing,
+    ) -> "EngineLife":
+        """Start an engine; what every life holds is loaded while it answers already.
+
+        Raises: as :meth:`EngineInstance.launch`.
+        """
+        instance = await EngineInstance.launch(
+            arguments, kernel_configs=settings.home / "kernels", base_name=base_name, log=log
+        )
+        smoke = SmokeCheck(
+            answer,
+            log.was_finite,
+            base_name=base_name,
+            context=instance.context,
+            prompts=not settings.engine.lora_head,
+        )
+        life = cls(instance, cache, settings, slots=slots, notify=notify, smoke=smoke)
+        life._beginning = asyncio.create_task(standing.establish(life.loader, life.pins))
+        return life
+
+    async def begun(self) -> None:
+        """Return when what every life holds is loaded, or was tried."""
+        if self._beginning:
+            await asyncio.wait({self._beginning})
+
+    async def end(self) -> None:
+        self._watchdog.cancel()
+        await asyncio.gather(self._watchdog, return_exceptions=True)
+        if self._beginning:
+            self._beginning.cancel()
+            await asyncio.gather(self._beginning, return_exceptions=True)
+        await self.instance.shutdown()
+        await self.loader.close()
+
+    async def _end_if_hung(self, hang_s: float) -> None:
+        with contextlib.suppress(EngineUnavailable):  # it is dead already
+            await until_silent(self.instance.adapters, hang_s)
+            logger.error("the engine has not answered for %.0f s; its processes are killed", hang_s)
+            self.hung = True
+            await self.instance.kill()
+
+
+def _bounds(settings: QueueSettings) -> Bounds:
+    return Bounds(requests=settings.requests, tenant_requests=settings.tenant_requests, seconds=settings.seconds)

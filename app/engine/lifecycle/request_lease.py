@@ -1,0 +1,114 @@
+"""A request inside the engine: what it holds, and gives back when the engine is done with it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Self
+
+from app.engine.lifecycle.engine_session import EngineLife
+from app.engine.lifecycle.sequence_turns import Sequences
+from app.engine.port import (
+    Endpoint,
+    EngineRequest,
+)
+from app.engine.vllm.output_log import Usage
+from app.engine.vllm.sse import Events
+from app.observability.tracing import Attributes, Trace
+
+
+class Held:
+    """The leases of a request that is in the engine.
+
+    Args:
+        used: takes the seconds of a slot that were the request's, and says what else it used.
+    """
+
+    def __init__(
+        self,
+        life: EngineLife,
+        request: EngineRequest,
+        sequences: Sequences,
+        used: Callable[[float], Usage],
+        trace: Trace | None = None,
+    ) -> None:
+        self._life, self._request, self._sequences, self._used = life, request, sequences, used
+        self._began = time.monotonic()
+        adapter = request.adapter
+        self._end_of_slot = life.slot_time.begin(request.tenant, adapter.version_id) if adapter else None
+        self._stage = trace.stage("engine", _asked(request)) if trace else None
+        self._released = False
+
+    def release(self) -> None:
+        """The request has ended in the engine: settle what it cost. A second call does nothing."""
+        if self._released:
+            return
+        self._released = True
+        usage = self._used(self._end_of_slot() if self._end_of_slot else 0.0)
+        if self._stage:
+            self._stage.end(_told(usage, self._began))
+        self._sequences.release(usage)
+
+    async def abort(self, events: Events | None = None) -> None:
+        """Abort what still runs, and only then give the slot away: the engine must never see one adapter too many."""
+        try:
+            await asyncio.shield(self._life.instance.abort(self._request))
+            if events:
+                await events.aclose()
+        finally:
+            self.release()
+
+
+class LeasedEvents:
+    """A stream that holds its request's lease until the engine is done, or it is closed, started or not.
+
+    (The body of a generator function that was never started never reaches its ``finally``.)
+    """
+
+    def __init__(self, events: Events, held: Held) -> None:
+        self._events, self._held = events, held
+        self._open = True
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        if not self._open:
+            raise StopAsyncIteration
+        try:
+            event = await self._events.next()
+        except BaseException:
+            await self.aclose()
+            raise
+        if event is None:
+            self._open = False
+            self._held.release()
+            raise StopAsyncIteration
+        return event
+
+    async def aclose(self) -> None:
+        if self._open:
+            self._open = False
+            await self._held.abort(self._events)
+
+
+def _asked(request: EngineRequest) -> Attributes:
+    """What is shown of a request that is recorded, in the names of OpenTelemetry's GenAI conventions."""
+    return {
+        "gen_ai.operation.name": "chat" if request.endpoint is Endpoint.CHAT else "text_completion",
+        "gen_ai.provider.name": "tenora",
+        "gen_ai.request.model": request.model,
+        "gen_ai.request.stream": bool(request.body.get("stream")),
+        "tenora.version_id": request.adapter.version_id if request.adapter else 0,
+    }
+
+
+def _told(usage: Usage, began: float) -> Attributes:
+    """What is shown of its tokens; the first one's seconds count from its entry into the engine."""
+    if usage.first_at is None:
+        return {}
+    return {
+        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.response.time_to_first_chunk": usage.first_at - began,
+    }

@@ -1,0 +1,118 @@
+"""The sequences of one request in the engine: each goes in when its turn has come, and gives its place back as it ends.
+
+vLLM is asked for the whole answer at once, and makes a request of its own of each sequence. Its output processor knows
+all of them from the beginning, so that answers, streams and aborts are as vLLM's. Its core gets each in its turn.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from app.engine.port import EngineRequest
+from app.engine.residency.adapter_loader import (
+    AdapterLoader,
+    LoadedLease,
+)
+from app.engine.residency.admission_queue import (
+    AdmissionQueue,
+    Later,
+)
+from app.engine.vllm.instance import EngineInstance
+from app.engine.vllm.output_log import (
+    Place,
+    SequenceUsage,
+    Usage,
+)
+from app.scheduling.ticket import Ticket
+
+logger = logging.getLogger(__name__)
+
+
+class Sequences:
+    """What a request's sequences hold.
+
+    Args:
+        all_ended: called once every sequence has ended in the engine.
+    """
+
+    def __init__(
+        self,
+        request: EngineRequest,
+        ticket: Ticket,
+        *,
+        instance: EngineInstance,
+        loader: AdapterLoader,
+        queue: AdmissionQueue,
+    ) -> None:
+        self._request, self._ticket = request, ticket
+        self._instance, self._loader, self._queue = instance, loader, queue
+        self._choices = ticket.sequences // len(ticket.prompts)
+        self._leases: dict[int, LoadedLease] = {}
+        self._ended = 0
+        self._feeding: asyncio.Task[None] | None = None
+        self.all_ended: Callable[[], None] = lambda: None
+
+    async def begin(self) -> LoadedLease:
+        """Return once the first may run; the others follow by themselves.
+
+        Raises: as :meth:`AdapterLoader.lease`.
+        """
+        turns = self._queue.later(self._ticket) if self._ticket.sequences > 1 else None
+        key = self._request.adapter
+        try:
+            lease = await (self._loader.lease(self._ticket, key) if key else self._loader.enter(self._ticket))
+        except BaseException:
+            if turns:
+                turns.close()
+            raise
+        self._leases[0] = lease
+        if turns:
+            self._instance.gate.expect(self._request.request_id)
+            self._feeding = asyncio.create_task(self._feed(turns))
+        return lease
+
+    def release(self, usage: Usage) -> None:
+        """The request has ended in the engine, or was aborted: settle what its sequences cost, and let none follow."""
+        if self._feeding:
+            self._feeding.cancel()
+            self._instance.gate.forget(self._request.request_id)
+        used = {self._number(place): one for place, one in usage.sequences.items()}
+        for number, lease in self._leases.items():
+            one = used.get(number)
+            lease.release(prompt_tokens=one.prompt_tokens if one else 0, output_tokens=one.output_tokens if one else 0)
+        self._leases.clear()
+
+    def began(self, place: Place) -> None:
+        self._queue.read(self._name(place))
+
+    def grew(self, place: Place, output_tokens: int) -> None:
+        self._queue.generated(self._name(place), output_tokens)
+
+    def ended(self, sequence: SequenceUsage) -> None:
+        self._ended += 1
+        if self._ended == self._ticket.sequences:
+            self.all_ended()
+        elif lease := self._leases.pop(self._number(sequence.place), None):
+            lease.release(prompt_tokens=sequence.prompt_tokens, output_tokens=sequence.output_tokens)
+
+    async def _feed(self, turns: Later) -> None:
+        """Let each sequence into the engine in its turn."""
+        gate, request_id = self._instance.gate, self._request.request_id
+        try:
+            await gate.open(request_id, (0, 0), self._queue.tag(request_id))
+            async with contextlib.aclosing(self._loader.later(turns, self._request.adapter)) as later:
+                async for number, lease in later:
+                    self._leases[number] = lease
+                    tag = self._queue.tag(self._ticket.name(number))
+                    await gate.open(request_id, divmod(number, self._choices), tag)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the answer gets it
+            logger.warning("a sequence of request %s cannot run: %r", request_id, error)
+            self._instance.fail(self._request, error)
+
+    def _number(self, place: Place) -> int:
+        prompt, choice = place
+        return prompt * self._choices + choice
+
+    def _name(self, place: Place) -> str:
+        return self._ticket.name(self._number(place))

@@ -1,0 +1,127 @@
+"""Keeps an engine alive: notices its death, ends what is left of it, and starts another."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+from app.domain.errors import EngineUnavailable
+from app.engine.status import EngineState
+
+logger = logging.getLogger(__name__)
+
+_MAX_BACKOFF_S = 60.0
+#: What clients are told to wait: about the time that a small engine takes to start.
+_RETRY_AFTER_S = 15
+
+
+class Life(Protocol):
+    """One life of an engine, as the supervisor sees it.
+
+    Attributes:
+        hung: it was killed because it no longer answered.
+    """
+
+    dead: asyncio.Event
+    hung: bool
+
+    async def end(self) -> None:
+        """Release everything that the life holds; called once, after its death or at shutdown."""
+
+
+L = TypeVar("L", bound=Life)
+
+
+class Supervisor(Generic[L]):
+    """Owns the current life of the engine.
+
+    Args:
+        launch: starts a life and returns when it answers.
+        backoff_s: the pause before a failed start is tried again, in seconds; doubles up to 60.
+    """
+
+    def __init__(self, launch: Callable[[], Awaitable[L]], *, backoff_s: float) -> None:
+        self._launch = launch
+        self._backoff_s = backoff_s
+        self._life: L | None = None
+        self._guard: asyncio.Task[None] | None = None
+        self._leaving, self._launching = False, False
+        self.state = EngineState.STOPPED
+        self.restarts, self.hangs = 0, 0
+
+    @property
+    def current(self) -> L | None:
+        """The life that answers now, if one does."""
+        return None if self._life is None or self._life.dead.is_set() else self._life
+
+    @property
+    def life(self) -> L:
+        """The life that answers now.
+
+        Raises:
+            EngineUnavailable
+        """
+        if (life := self.current) is None:
+            raise EngineUnavailable("the engine is starting", retry_after=_RETRY_AFTER_S)
+        return life
+
+    async def start(self) -> None:
+        """Start the first life; its failure is the caller's, as nothing has worked yet."""
+        self.state = EngineState.STARTING
+        try:
+            self._life = await self._launch()
+        except BaseException:
+            self.state = EngineState.STOPPED
+            raise
+        self.state = EngineState.READY
+        self._guard = asyncio.create_task(self._keep_alive(self._life))
+
+    def leave(self) -> None:
+        """Launch nothing from now on; the life that answers goes on until :meth:`stop`, or until its death."""
+        self._leaving = True
+        if self._launching and self._guard is not None:
+            self.state = EngineState.STOPPED
+            self._guard.cancel()
+
+    async def stop(self) -> None:
+        self.state = EngineState.STOPPED
+        if self._guard is not None:
+            if not self._guard.cancelling():
+                self._guard.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._guard
+        life, self._life = self._life, None
+        if life is not None:
+            await life.end()
+
+    async def _keep_alive(self, life: L) -> None:
+        while True:
+            await life.dead.wait()
+            self.state = EngineState.RESTARTING
+            self._life = None
+            logger.error("the engine %s", "hung" if life.hung else "died")
+            self.hangs += life.hung
+            await life.end()
+            if self._leaving:
+                self.state = EngineState.STOPPED
+                logger.warning("the server is leaving: no other engine is started")
+                return
+            logger.warning("starting the engine again")
+            self._launching = True
+            life = await self._launch_until_up()
+            self._launching = False
+            self._life = life
+            self.restarts += 1
+            self.state = EngineState.READY
+            logger.warning("the engine answers again")
+
+    async def _launch_until_up(self) -> L:
+        backoff_s = self._backoff_s
+        while True:
+            try:
+                return await self._launch()
+            except Exception:
+                logger.exception("the engine did not start; next try in %.0f s", backoff_s)
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)

@@ -1,0 +1,345 @@
+"""How a request gets its adapter: host memory and the queue side by side, then a slot, a lease around it all."""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from adapters.cache import DiskCache
+from adapters.identity import VersionKey
+from adapters.residency import Admission, Residency
+from app.domain.errors import (
+    AdapterLoadFailed,
+    EngineUnavailable,
+)
+from app.engine.port import (
+    EngineEvent,
+    Listener,
+)
+from app.engine.residency.admission_queue import (
+    AdmissionQueue,
+    Later,
+    before_deadline,
+)
+from app.engine.residency.host_tier import HostTier
+from app.engine.residency.transfer import Transfers
+from app.engine.status import LoadPhases
+from app.observability.tracing import stage
+from app.scheduling.ticket import Ticket
+
+logger = logging.getLogger(__name__)
+
+#: Ids whose bytes are remembered before those that are not held are forgotten.
+_MOST_DIGESTS = 10_000
+_DISPLACE_POLL_S = 0.02
+
+
+class LoadedLease:
+    """The right of one sequence to run, with its version in a slot.
+
+    Attributes:
+        phases: what its request waited for; None if its version had a slot when it came, or it needs none.
+    """
+
+    def __init__(self, release: Callable[[int | None, int | None], None], phases: LoadPhases | None = None) -> None:
+        self.phases = phases
+        self._release: Callable[[int | None, int | None], None] | None = release
+
+    def release(self, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
+        """Give the right back, with the true counts of tokens if they are known; a second call does nothing."""
+        release, self._release = self._release, None
+        if release:
+            release(prompt_tokens, output_tokens)
+
+
+class AdapterLoader:
+    """The adapters of one life of an engine.
+
+    vLLM is never left to evict or to read a file by itself: what it holds is planned here.
+
+    Args:
+        slots: of the engine.
+        notify: told of every load and removal.
+    """
+
+    def __init__(
+        self,
+        transfers: Transfers,
+        cache: DiskCache,
+        queue: AdmissionQueue,
+        *,
+        slots: int,
+        host_bytes: int,
+        notify: Listener,
+    ) -> None:
+        self._transfers, self._queue, self._notify = transfers, queue, notify
+        self.host = HostTier(transfers, cache, queue, capacity=host_bytes)
+        self.slots = Residency(slots)
+        self.failures = 0
+        #: Of the versions that are in slots, or on their way there.
+        self._keys: dict[int, VersionKey] = {}
+        #: Versions on their way out.
+        self._leaving: Counter[int] = Counter()
+        self._loads: dict[int, asyncio.Task[None]] = {}
+        self._removals: set[asyncio.Task[None]] = set()
+        #: Changes of the slots are asked for in the order of the plan: an evicted version may be wanted again before
+        #: it is out.
+        self._changes = asyncio.Lock()
+        self._closed = False
+        #: Digest of the bytes that an id stands for here, of all ids that are held and some that were.
+        self._digests: dict[int, str] = {}
+        self._numbers = itertools.count(1)
+
+    async def enter(self, ticket: Ticket) -> LoadedLease:
+        """Return once a request for the base model may run, with its first sequence.
+
+        Raises:
+            QueueFull, Busy, EngineUnavailable
+        """
+        await self._enter(ticket)
+        return self._lease(ticket, ticket.request_id)
+
+    async def later(self, turns: Later, key: VersionKey | None) -> AsyncGenerator[tuple[int, LoadedLease]]:
+        """The sequences of a request behind its first, each once it may run and its version has a slot.
+
+        Raises: as :meth:`lease`, but for QueueFull and Busy.
+        """
+        ticket = replace(turns.ticket, deadline=None)
+        if key:
+            self.host.hold(key, ticket.tenant)
+        try:
+            async for sequence in turns:
+                name, now = ticket.name(sequence), time.monotonic()
+                if key:
+                    await self._placed(ticket, name, key, now, now)
+                yield sequence, self._lease(ticket, name)
+        finally:
+            turns.close()
+            if key:
+                self.host.let_go(key.version_id)
+
+    async def lease(self, ticket: Ticket, key: VersionKey) -> LoadedLease:
+        """Return once the request may run and its version has a slot.
+
+        The request queues from the beginning, and its version is fetched and staged meanwhile: a slot is only ever
+        given to a version that can be copied into it at once.
+
+        Raises:
+            QueueFull, AdapterLoadFailed, EngineUnavailable
+            Busy: also when the deadline passes before the version has its slot.
+            adapters.errors.StorageError: the version's bytes could not be had.
+        """
+        self._queue.check_open()
+        came = time.monotonic()
+        async with before_deadline(ticket, "its adapter"):
+            await self._displace(key)
+        cold = key.version_id not in self.slots
+        self.host.hold(key, ticket.tenant)
+        try:
+            await self._enter(ticket)
+            turn = time.monotonic()
+            await self._placed(ticket, ticket.request_id, key, came, turn)
+            phases = self._phases(key, came, turn) if cold else None
+        finally:
+            self.host.let_go(key.version_id)
+        return self._lease(ticket, ticket.request_id, phases)
+
+    async def load(self, key: VersionKey) -> None:
+        """Load a version into a slot; it stays until its place is needed.
+
+        Raises: as :meth:`lease`.
+        """
+        (await self.lease(self.ticket("load", key), key)).release()
+
+    def prefetch(self, key: VersionKey) -> None:
+        """Bring a version into host memory if nobody has to go for it."""
+        if self._identify(key):
+            self.host.prefetch(key)
+
+    def ticket(self, purpose: str, key: VersionKey) -> Ticket:
+        """The server's own request for a version, which takes no place in the batch."""
+        return Ticket(f"{purpose} {next(self._numbers)}", "", 1.0, key.version_id, (), 0, sequences=0)
+
+    def keep_slot(self, version_id: int) -> None:
+        """Let every request of a leased version in at once, until :meth:`share_slot`."""
+        self._queue.pin(version_id)
+
+    def share_slot(self, version_id: int) -> None:
+        self._queue.unpin(version_id)
+
+    def holds(self, version_id: int) -> bool:
+        """Whether the version is in a slot or in host memory, or on its way, were it only to be taken out."""
+        return any(version_id in tier for tier in (self._keys, self._leaving, self.slots)) or self.host.holds(
+            version_id
+        )
+
+    async def unload(self, version_id: int) -> None:
+        """Drop a version, now or when its last request has ended."""
+        await self.host.remove(version_id)
+        if self.slots.remove(version_id):
+            await self._remove(version_id)
+
+    async def close(self) -> None:
+        """The engine is gone: refuse who waits, give back every file."""
+        self._closed = True
+        self._queue.close()
+        tasks = [*self._loads.values(), *self._removals]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.host.close()
+
+    def _identify(self, key: VersionKey) -> bool:
+        """Note which bytes the id stands for; False: others are held under it."""
+        known = self._digests.get(key.version_id, key.digest)
+        if known != key.digest and self.holds(key.version_id):
+            return False
+        if len(self._digests) >= _MOST_DIGESTS:
+            self._digests = {number: digest for number, digest in self._digests.items() if self.holds(number)}
+        self._digests[key.version_id] = key.digest
+        return True
+
+    async def _displace(self, key: VersionKey) -> None:
+        """Drop other bytes that are held under the version's id, and return once none are left.
+
+        Ids are never reused, but for a database that is restored under a running server.
+        """
+        if self._identify(key):
+            return
+        logger.warning("version %s has the id of other bytes in the engine, which are dropped", key.lora_name)
+        while not self._identify(key):
+            await self.unload(key.version_id)
+            # Requests that run on them end first.
+            await asyncio.sleep(_DISPLACE_POLL_S)
+            self._queue.check_open()
+
+    async def _enter(self, ticket: Ticket) -> None:
+        try:
+            with stage("admission"):
+                await self._queue.enter(ticket)
+        except BaseException:
+            self._queue.leave(ticket.request_id)
+            raise
+
+    async def _placed(self, ticket: Ticket, name: str, key: VersionKey, came: float, turn: float) -> None:
+        """Give a sequence that has its turn a slot with its version."""
+        try:
+            await self._ensure_placed(ticket, key, came, turn)
+        except BaseException:
+            # A copy goes on without whoever began it, and has that slot until it ends.
+            if load := self._loads.get(key.version_id):
+                load.add_done_callback(lambda _: self._leave(name, 0, 0))
+            else:
+                self._leave(name, 0, 0)
+            raise
+
+    async def _ensure_placed(self, ticket: Ticket, key: VersionKey, came: float, turn: float) -> None:
+        """Take a lease on a slot, and copy the version into it first if need be; when the request came and got on."""
+        version_id = key.version_id
+        decision = self.slots.admit(version_id, now=time.monotonic())
+        if decision.admission is Admission.WAIT:
+            # The queue lets no more distinct versions in than there are slots.
+            raise EngineUnavailable("every slot of the engine is taken", retry_after=1)
+        if decision.admission is Admission.LOAD:
+            leaving = tuple(self._leave_slot(other) for other in decision.evict)
+            self._keys[version_id] = key
+            load = self._loads[version_id] = asyncio.create_task(self._place(ticket.tenant, key, leaving, came, turn))
+            # Its error is for whoever waits; if all have gone away, it is nobody's.
+            load.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            if pending := self._loads.get(version_id):
+                # Whoever started the load may go away; the others still wait for it.
+                async with before_deadline(ticket, "its adapter"):
+                    await asyncio.shield(pending)
+        except BaseException:
+            self._give_back_slot(version_id)
+            raise
+
+    async def _place(
+        self, tenant: str, key: VersionKey, leaving: tuple[VersionKey, ...], came: float, turn: float
+    ) -> None:
+        version_id, started = key.version_id, time.monotonic()
+        for other in leaving:
+            self.host.slot_lost(other.version_id)
+        try:
+            await self._fill_slot(tenant, key, leaving)
+        except BaseException as error:
+            self.slots.failed(version_id)
+            del self._keys[version_id]
+            if isinstance(error, AdapterLoadFailed):
+                self.failures += 1
+                self._notify(EngineEvent("load_failed", version_id, time.monotonic() - started))
+            raise
+        finally:
+            for other in leaving:
+                self._left_slot(other.version_id)
+                self._notify(EngineEvent("evict", other.version_id))
+            del self._loads[version_id]
+        self.host.slot_given(version_id)
+        self._notify(EngineEvent("load", version_id, time.monotonic() - started, self._phases(key, came, turn)))
+        if self.slots.loaded(version_id):
+            await self._remove(version_id)
+
+    async def _fill_slot(self, tenant: str, key: VersionKey, leaving: tuple[VersionKey, ...]) -> None:
+        async with AsyncExitStack() as copies:
+            async with self._changes:
+                try:
+                    await copies.enter_async_context(self.host.copy(key, tenant))
+                except BaseException:
+                    # Their slots are given away already.
+                    for other in leaving:
+                        await self._transfers.take_out(other)
+                    raise
+                placed = self._transfers.place(key, leaving)
+            await placed
+
+    def _phases(self, key: VersionKey, came: float, turn: float) -> LoadPhases:
+        """The seconds from a request's arrival to its turn, and from there until now, by what they were needed for."""
+        arrival = self.host.arrival(key.version_id)
+        fetched = max(came, arrival.fetched) if arrival else came
+        staged = max(fetched, arrival.staged) if arrival else came
+        return LoadPhases(fetched - came, staged - fetched, max(0.0, turn - staged), time.monotonic() - turn)
+
+    def _lease(self, ticket: Ticket, name: str, phases: LoadPhases | None = None) -> LoadedLease:
+        def release(prompt_tokens: int | None, output_tokens: int | None) -> None:
+            if ticket.version_id is not None:
+                self._give_back_slot(ticket.version_id)
+            self._leave(name, prompt_tokens, output_tokens)
+
+        return LoadedLease(release, phases)
+
+    def _leave(self, name: str, prompt_tokens: int | None, output_tokens: int | None) -> None:
+        self._queue.leave(name, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+
+    def _give_back_slot(self, version_id: int) -> None:
+        if self.slots.release(version_id, now=time.monotonic()) and not self._closed:
+            removal = asyncio.create_task(self._remove(version_id))
+            self._removals.add(removal)
+            removal.add_done_callback(self._removals.discard)
+
+    def _remove(self, version_id: int) -> Coroutine[None, None, None]:
+        """Take a version out of its slot that the plan has removed."""
+        return self._removed(self._leave_slot(version_id))
+
+    async def _removed(self, key: VersionKey) -> None:
+        try:
+            async with self._changes:
+                self.host.slot_lost(key.version_id)
+                taken = self._transfers.take_out(key)
+            await taken
+        finally:
+            self._left_slot(key.version_id)
+        self._notify(EngineEvent("unload", key.version_id))
+
+    def _leave_slot(self, version_id: int) -> VersionKey:
+        self._leaving[version_id] += 1
+        return self._keys.pop(version_id)
+
+    def _left_slot(self, version_id: int) -> None:
+        self._leaving[version_id] -= 1
+        if not self._leaving[version_id]:
+            del self._leaving[version_id]

@@ -1,0 +1,240 @@
+"""Waiting for a turn: the asyncio side of :class:`app.scheduling.admission.Admission`."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from typing import Self
+
+from app.domain.errors import (
+    Busy,
+    EngineUnavailable,
+    QueueFull,
+)
+from app.scheduling.admission import Admission
+from app.scheduling.snapshot import QueueSnapshot
+from app.scheduling.ticket import Bounds, Refused, Ticket
+
+
+class AdmissionQueue:
+    """Lets requests into one life of the engine, in the order that the scheduler says."""
+
+    def __init__(
+        self,
+        *,
+        slots: int,
+        window: int,
+        max_age_s: float,
+        bounds: Bounds,
+        aside: int | None = None,
+        step_tokens: float = math.inf,
+    ) -> None:
+        self._admission = Admission(
+            slots=slots, window=window, aside=aside, max_age_s=max_age_s, bounds=bounds, step_tokens=step_tokens
+        )
+        self._turns: dict[str, asyncio.Future[None]] = {}
+        self._versions: dict[int, set[str]] = {}
+        #: Requests of several sequences, by the name of the one that waits.
+        self._wide: dict[str, Later] = {}
+        self._closed = False
+
+    def check_open(self) -> None:
+        """Raises:
+        EngineUnavailable: the queue was closed.
+        """
+        if self._closed:
+            raise _restarting()
+
+    def tag(self, name: str) -> float:
+        """Of a sequence that may run: those with the least go first while there are too many."""
+        return self._admission.tag(name)
+
+    async def enter(self, ticket: Ticket) -> None:
+        """Return when the request's first sequence may run; end it with :meth:`leave`, also after an error here.
+
+        Whoever has more of them asks for their turns before this, with :meth:`later`.
+
+        Raises:
+            QueueFull: the tenant has as many requests waiting as it may.
+            Busy: everybody has, or the first token would come too late.
+            EngineUnavailable: the queue was closed.
+        """
+        self.check_open()
+        try:
+            admitted = self._admission.enter(ticket, time.monotonic())
+        except Refused as refusal:
+            raise _refusal(refusal) from None
+        self._let_in(admitted)
+        if ticket.request_id in admitted:
+            return
+        await self._turn(ticket)
+
+    def later(self, ticket: Ticket) -> "Later":
+        """The turns of the request's sequences behind the first."""
+        return Later(ticket, self._wide, self.leave)
+
+    def read(self, name: str) -> None:
+        """The engine has read a sequence's prompt."""
+        self._let_in(self._admission.read(name, time.monotonic()))
+
+    def generated(self, name: str, output_tokens: int) -> None:
+        """A sequence has so many tokens."""
+        self._let_in(self._admission.generated(name, output_tokens, time.monotonic()))
+
+    def leave(self, name: str, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
+        """End a sequence, whether it ran, failed or gave up waiting; the true counts of tokens, if they are known."""
+        now = time.monotonic()
+        self._let_in(self._admission.leave(name, now, prompt_tokens=prompt_tokens, output_tokens=output_tokens))
+
+    def staged(self, version_id: int) -> None:
+        """The version can be copied into a slot, or has one."""
+        self._let_in(self._admission.staged(version_id, time.monotonic()))
+
+    def unstaged(self, version_id: int) -> None:
+        """It no longer can."""
+        self._admission.unstaged(version_id)
+
+    def wanted(self) -> Iterator[int]:
+        """Versions that requests wait for and that are not staged, the longest waiting first."""
+        return self._admission.wanted()
+
+    def fail(self, version_id: int, error: BaseException) -> None:
+        """Tell all who wait for a version that it cannot be had."""
+        for request_id in self._versions.get(version_id, ()):
+            if not (turn := self._turns[request_id]).done():
+                turn.set_exception(error)
+        for later in self._wide.values():
+            if later.ticket.version_id == version_id:
+                later.fail(error)
+
+    def pin(self, version_id: int) -> None:
+        """Keep nobody of the version waiting, as long as a request of it holds its slot."""
+        self._let_in(self._admission.pin(version_id, time.monotonic()))
+
+    def unpin(self, version_id: int) -> None:
+        """Make the version one like all others."""
+        self._admission.unpin(version_id)
+
+    def snapshot(self) -> QueueSnapshot:
+        return self._admission.snapshot(time.monotonic())
+
+    def close(self) -> None:
+        """Refuse all who wait and all who come."""
+        self._closed = True
+        for turn in self._turns.values():
+            if not turn.done():
+                turn.set_exception(_restarting())
+        for later in self._wide.values():
+            later.fail(_restarting())
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn."""
+        return self._admission.waiting
+
+    async def _turn(self, ticket: Ticket) -> None:
+        turn = self._turns[ticket.request_id] = asyncio.get_running_loop().create_future()
+        if ticket.version_id is not None:
+            self._versions.setdefault(ticket.version_id, set()).add(ticket.request_id)
+        try:
+            async with before_deadline(ticket, "its turn"):
+                await turn
+        finally:
+            del self._turns[ticket.request_id]
+            if ticket.version_id is not None:
+                self._versions[ticket.version_id].discard(ticket.request_id)
+                if not self._versions[ticket.version_id]:
+                    del self._versions[ticket.version_id]
+
+    def _let_in(self, admitted: Iterable[str]) -> None:
+        for name in admitted:
+            # A request admitted as it is being cancelled has no turn to take: its own `leave` follows.
+            if (turn := self._turns.get(name)) and not turn.done():
+                turn.set_result(None)
+            if later := self._wide.get(name):
+                later.admit()
+
+
+class Later:
+    """The turns of a request's sequences behind the first: an asynchronous iterator over their numbers.
+
+    Each of them is ended with :meth:`AdmissionQueue.leave`; :meth:`close` ends those that nobody has seen.
+
+    Args:
+        waiting: requests of several sequences by the name of the one that waits.
+    """
+
+    def __init__(self, ticket: Ticket, waiting: "dict[str, Later]", leave: Callable[[str], None]) -> None:
+        self.ticket = ticket
+        self._waiting, self._leave = waiting, leave
+        self._admitted: asyncio.Queue[int | BaseException] = asyncio.Queue()
+        self._next = 0
+        waiting[ticket.name(0)] = self
+
+    def admit(self) -> None:
+        """The one that waited may run, and the next one waits."""
+        del self._waiting[self.ticket.name(self._next)]
+        if self._next:
+            self._admitted.put_nowait(self._next)
+        self._next += 1
+        if self._next < self.ticket.sequences:
+            self._waiting[self.ticket.name(self._next)] = self
+
+    def fail(self, error: BaseException) -> None:
+        """The one that waits has no turn to wait for."""
+        self._admitted.put_nowait(error)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> int:
+        """Raises:
+        BaseException: of :meth:`fail`.
+        """
+        if self._next >= self.ticket.sequences and self._admitted.empty():
+            raise StopAsyncIteration
+        found = await self._admitted.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def close(self) -> None:
+        """End the one that waits, and with it all behind it, and those that were admitted since the last one."""
+        name = self.ticket.name(self._next)
+        if self._waiting.pop(name, None):
+            self._leave(name)
+        while not self._admitted.empty():
+            if isinstance(found := self._admitted.get_nowait(), int):
+                self._leave(self.ticket.name(found))
+
+
+@asynccontextmanager
+async def before_deadline(ticket: Ticket, what: str) -> AsyncIterator[None]:
+    """A wait that ends at the request's deadline, if it has one.
+
+    Raises:
+        Busy: the deadline passed.
+    """
+    try:
+        async with asyncio.timeout(None if ticket.deadline is None else ticket.deadline - time.monotonic()):
+            yield
+    except TimeoutError:
+        raise Busy(f"x-request-timeout: it passed while the request waited for {what}", retry_after=1) from None
+
+
+def _refusal(refusal: Refused) -> Busy | QueueFull:
+    retry_after = max(1, math.ceil(refusal.retry_after_s))
+    if refusal.scope == "tenant":
+        return QueueFull(
+            f"queue: found {refusal.found:.0f} waiting requests of this tenant, allowed {refusal.allowed:.0f}",
+            retry_after=retry_after,
+        )
+    if refusal.scope == "deadline":
+        text = f"x-request-timeout: found {refusal.allowed:.1f} s, the first token is expected in {refusal.found:.1f} s"
+        return Busy(text, param="x-request-timeout", retry_after=retry_after)
+    return Busy("the server has as many requests waiting as it can serve in time", retry_after=retry_after)
+
+
+def _restarting() -> EngineUnavailable:
+    return EngineUnavailable("the engine is being started again", retry_after=15)

@@ -1,0 +1,78 @@
+"""What a request is expected to cost, before the engine has counted it."""
+
+import time
+from typing import Any
+
+from app.engine.port import EngineRequest
+from app.engine.vllm.sse import (
+    has_many_prompts,
+    prompt_count,
+)
+from app.scheduling.ticket import Ticket
+
+#: Bytes of text per token, about right for English and code. It is settled with the true count.
+_BYTES_PER_TOKEN = 4
+#: What a request without ``max_tokens`` is taken to generate; OpenAI's completions default to 16, chats to what fits.
+_OUTPUT_TOKENS = 256
+
+
+def ticket(request: EngineRequest) -> Ticket:
+    """A request as the scheduler sees it; its deadline counts from now, by ``time.monotonic``."""
+    body = request.body
+    sequences = prompt_count(body) * int(body.get("n") or 1)
+    asked = (body.get("max_completion_tokens"), body.get("max_tokens"), _OUTPUT_TOKENS)
+    output_tokens = next(tokens for tokens in asked if tokens is not None)
+    deadline = None if request.deadline_s is None else time.monotonic() + request.deadline_s
+    return Ticket(
+        request_id=request.request_id,
+        tenant=request.tenant,
+        weight=request.weight,
+        version_id=request.adapter.version_id if request.adapter else None,
+        prompts=_prompts(request),
+        output_tokens=int(output_tokens),
+        sequences=sequences,
+        deadline=deadline,
+    )
+
+
+def _prompts(request: EngineRequest) -> tuple[int, ...]:
+    """Tokens of each prompt."""
+    if request.rendered is not None:
+        return tuple(request.rendered.counts)
+    if request.prompt is not None:
+        return (_tokens(request.prompt),)
+    if prompt := request.body.get("prompt"):
+        return tuple(map(_tokens, prompt)) if has_many_prompts(request.body) else (_tokens(prompt),)
+    messages: list[dict[str, Any]] = request.body.get("messages", [])
+    # What a template makes of tools may be longer than all that is said.
+    told = [request.body.get("tools"), *(message.get("tool_calls") for message in messages)]
+    contents = [message.get("content") for message in messages]
+    return (_tokens(contents) + _bytes(told) // _BYTES_PER_TOKEN,)
+
+
+def _tokens(prompt: Any) -> int:
+    """Tokens of a text, of token ids, or of a list of either; exact for token ids."""
+    if isinstance(prompt, str):
+        return 1 + _bytes(prompt) // _BYTES_PER_TOKEN
+    if isinstance(prompt, list):
+        if prompt and isinstance(prompt[0], int):
+            return len(prompt)
+        return sum(_tokens(part) for part in prompt)
+    if isinstance(prompt, dict):
+        return _tokens(prompt.get("text"))
+    return 0
+
+
+def _bytes(value: Any) -> int:
+    """Bytes in UTF-8 of all texts in a JSON value, names of fields among them, however deep they are."""
+    total, rest = 0, [value]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, str):
+            # JSON may have half a surrogate pair.
+            total += len(one) if one.isascii() else len(one.encode(errors="surrogatepass"))
+        elif isinstance(one, list):
+            rest += one
+        elif isinstance(one, dict):
+            rest += [*one, *one.values()]
+    return total

@@ -1,0 +1,121 @@
+"""Versions that keep a slot of their own, and what every life of the engine is to hold from its start."""
+
+import logging
+from typing import Protocol
+
+from adapters.errors import StorageError
+from adapters.identity import VersionKey
+from app.domain.errors import (
+    AdapterLoadFailed,
+    Conflict,
+    EngineUnavailable,
+)
+from app.engine.residency.adapter_loader import (
+    AdapterLoader,
+    LoadedLease,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Pins:
+    """The pinned versions of one life of an engine.
+
+    A pin is a lease that its holder keeps: the version is never evicted and its slot is nobody else's.
+
+    Args:
+        slots: of the engine; at least one is never pinned.
+    """
+
+    def __init__(self, loader: AdapterLoader, *, slots: int) -> None:
+        self._loader, self._slots = loader, slots
+        #: None while the version is being loaded.
+        self._pins: dict[int, _Pin] = {}
+
+    @property
+    def versions(self) -> frozenset[int]:
+        """Those that keep a slot now."""
+        return frozenset(version_id for version_id, pin in self._pins.items() if pin.lease is not None)
+
+    async def pin(self, key: VersionKey) -> None:
+        """Load a version and keep it; returns once it is loaded, or at once if it is pinned already.
+
+        Raises:
+            Conflict: no slot would be left for other versions.
+            AdapterLoadFailed, EngineUnavailable
+            adapters.errors.StorageError: the version's bytes could not be had.
+        """
+        version_id = key.version_id
+        if version_id in self._pins:
+            return
+        if len(self._pins) + 1 >= self._slots:
+            raise Conflict(
+                f"pins: found {len(self._pins) + 1} of {self._slots} slots, allowed {self._slots - 1}: "
+                "a slot must be left for all other adapters"
+            )
+        pin = self._pins[version_id] = _Pin()
+        try:
+            pin.lease = await self._loader.lease(self._loader.ticket("pin", key), key)
+            self._loader.keep_slot(version_id)
+        except BaseException:
+            self._give_up(version_id, pin)
+            raise
+        if self._pins.get(version_id) is not pin:
+            # Unpinned while it was being loaded.
+            self._give_up(version_id, pin)
+
+    def unpin(self, version_id: int) -> None:
+        """Let the version share the slots again; one that is not pinned is no error."""
+        pin = self._pins.pop(version_id, None)
+        if pin is not None and pin.lease is not None:
+            self._give_up(version_id, pin)
+
+    def _give_up(self, version_id: int, pin: "_Pin") -> None:
+        if self._pins.get(version_id) is pin:
+            del self._pins[version_id]
+        if version_id not in self._pins:
+            self._loader.share_slot(version_id)
+        if pin.lease is not None:
+            pin.lease.release()
+
+
+class _Pin:
+    """One pin; its lease is None while the version is being loaded."""
+
+    lease: LoadedLease | None = None
+
+
+class Standing:
+    """The versions that every life of the engine is to hold, by id: pinned, or loaded at its start."""
+
+    def __init__(self) -> None:
+        self.pins: dict[int, VersionKey] = {}
+        self.preloads: dict[int, VersionKey] = {}
+
+    def forget(self, version_id: int) -> None:
+        self.pins.pop(version_id, None)
+        self.preloads.pop(version_id, None)
+
+    async def establish(self, loader: AdapterLoader, pins: Pins) -> None:
+        """Give them to a new life. What cannot be loaded is logged and no longer held to; the others follow."""
+        try:
+            for key in list(self.pins.values()):
+                if key.version_id in self.pins and not await self._try(pins.pin, key):
+                    self.pins.pop(key.version_id, None)
+            for key in list(self.preloads.values()):
+                if key.version_id in self.preloads and not await self._try(loader.load, key):
+                    self.preloads.pop(key.version_id, None)
+        except EngineUnavailable:
+            logger.warning("the engine died before it held what it should; the next one is told again")
+
+    async def _try(self, hold: "_Hold", key: VersionKey) -> bool:
+        try:
+            await hold(key)
+        except (AdapterLoadFailed, Conflict, StorageError) as error:
+            logger.warning("version %s is not in the new engine: %s", key.lora_name, error)
+            return False
+        return True
+
+
+class _Hold(Protocol):
+    async def __call__(self, key: VersionKey) -> None: ...

@@ -1,0 +1,98 @@
+"""The settings as vLLM's command line, the one spelling that its own server has too."""
+
+import json
+from pathlib import Path
+
+from adapters.geometry import HEAD_MODULE, LINEAR_MODULES
+from app.planning.budget import CPU_KV_CACHE_BYTES
+from app.settings import EngineSettings, Settings
+
+#: Small models write blanks for ever where a grammar lets them. llguidance builds its automaton as it goes,
+#: so a hostile schema costs no compile time up front.
+_STRUCTURED_OUTPUTS = {"backend": "guidance", "disable_any_whitespace": True}
+
+#: What vLLM's LoRA kernels on a GPU do not take. "auto" never becomes it there.
+_NOT_ON_GPU = frozenset({"float", "float32"})
+WORKER_EXTENSION = "app.engine.vllm.worker.extension.WorkerExtension"
+
+
+class InvalidEngineArgument(ValueError):
+    """A setting of the engine that it cannot have: an argument that Tenora sets itself, or a dtype not for a GPU."""
+
+
+def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: bool, slots: int) -> list[str]:
+    """vLLM's arguments for this base on a CPU or a GPU.
+
+    Args:
+        slots: LoRA slots, where the setting may say ``auto``.
+
+    Raises:
+        InvalidEngineArgument
+    """
+    engine = settings.engine
+    if not cpu and engine.dtype in _NOT_ON_GPU:
+        # vLLM would load the base, compile it, and die of an assertion without a word.
+        raise InvalidEngineArgument(
+            f"TENORA_ENGINE__DTYPE: found {engine.dtype}, allowed auto, bfloat16 or float16 with adapters on a GPU"
+        )
+    values: dict[str, object] = {
+        "model": str(base),
+        "served_model_name": served_name,
+        "enable_lora": True,
+        "max_loras": slots,
+        # Host memory is planned and filled by Tenora: vLLM is to know of what has a slot and of nothing else.
+        "max_cpu_loras": slots,
+        "max_lora_rank": engine.max_lora_rank,
+        # What validation admits. Where the head is among them, logprobs of prompts are refused: vLLM computes those
+        # for more rows than it knows adapters of, and a CPU worker dies of it.
+        "lora_target_modules": (*LINEAR_MODULES, HEAD_MODULE) if engine.lora_head else LINEAR_MODULES,
+        "max_logprobs": settings.limits.logprobs,
+        "dtype": engine.dtype,
+        "tensor_parallel_size": engine.tensor_parallel_size,
+        "worker_extension_cls": WORKER_EXTENSION,
+        "scheduler_cls": None,  # Tenora's own, chosen at the start; see app/engine/vllm/worker/extension.py
+        "scheduling_policy": "priority",  # see app/engine/vllm/scheduler/preemption.py
+        "enable_auto_tool_choice": True,
+        # Clients cannot send one: it would not pass the allow-list of fields. The server sends prompts it rendered.
+        "trust_request_chat_template": True,
+        "tool_call_parser": engine.tool_call_parser or _tool_call_parser(base),
+        "revision": settings.base_model_revision,
+        "max_model_len": engine.max_model_len,
+        "quantization": engine.quantization,
+        "kv_cache_memory_bytes": engine.kv_cache_bytes or (CPU_KV_CACHE_BYTES if cpu else None),
+    }
+    return [*_flags(values), *_extra_flags(engine, taken=set(values))]
+
+
+def _tool_call_parser(base: Path) -> str:
+    """Llama 3's own format where the tokenizer knows its token; else the one that needs no token."""
+    tokenizer = base / "tokenizer.json"
+    has_token = tokenizer.is_file() and "<|python_tag|>" in tokenizer.read_text(encoding="utf-8")
+    return "llama3_json" if has_token else "pythonic"
+
+
+def _extra_flags(engine: EngineSettings, *, taken: set[str]) -> list[str]:
+    extra = {name.lstrip("-").replace("-", "_"): value for name, value in engine.extra_args.items()}
+    clash = sorted(taken & set(extra))
+    if clash:
+        raise InvalidEngineArgument(
+            f"TENORA_ENGINE__EXTRA_ARGS: found {', '.join(clash)}, allowed vLLM arguments that have no setting"
+        )
+    return _flags({"structured_outputs_config": _STRUCTURED_OUTPUTS} | extra)
+
+
+def _flags(values: dict[str, object]) -> list[str]:
+    flags: list[str] = []
+    for name, value in values.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is None:
+            continue
+        if value is True:
+            flags.append(flag)
+        elif value is False:
+            flags.append(f"--no-{flag[2:]}")
+        elif isinstance(value, tuple):
+            flags += [flag, *value]
+        else:
+            flags += [flag, json.dumps(value) if isinstance(value, dict | list) else str(value)]
+    return flags

@@ -1,0 +1,368 @@
+"""One life of a vLLM engine: from its start to its death or shutdown.
+
+Only modules of this package, and one that asks for the machine, import vLLM;
+``tests/app/engine/test_vllm_contract.py`` holds every name of it that they use.
+"""
+
+import asyncio
+import contextlib
+import logging
+import multiprocessing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import State
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
+from vllm.lora.request import LoRARequest
+from vllm.platforms import current_platform
+from vllm.renderers.chat_utils import ChatTemplateResolutionError
+from vllm.utils.system_utils import kill_process_tree
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+from adapters.identity import VersionKey
+from app.domain.errors import (
+    EngineUnavailable,
+    InvalidRequest,
+)
+from app.engine.port import (
+    Endpoint,
+    EngineRequest,
+    MostTokens,
+)
+from app.engine.vllm import (
+    sse,
+    translation,
+)
+from app.engine.vllm.kernel_report import KernelReport
+from app.engine.vllm.launch import construct
+from app.engine.vllm.output_log import OutputLog
+from app.engine.vllm.patches.stats_logger import EngineStatistics
+from app.engine.vllm.render_cache import (
+    NoRoomForAnswer,
+    Rendered,
+    RenderedOnce,
+)
+from app.engine.vllm.scheduler.preemption import priority
+from app.engine.vllm.sequence_gate import SequenceGate
+from app.engine.vllm.translation import Asked
+from app.engine.vllm.watchdog import while_alive
+from app.engine.vllm.worker.fork_server import end_engines
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Longer than one token: see the AMX note in app/engine/vllm/worker/extension.py.
+_WARM_UP: dict[str, Any] = {"prompt": [1] * 8, "max_tokens": 2, "temperature": 0, "logprobs": 1}
+_NO_TEMPLATE = "messages: this model's base has no chat template; an operator sets TENORA_PROMPT_FORMAT, or defaults"
+_DEATH_POLL_S = 0.1
+_RETRY_AFTER_S = 5
+_UNTOLD_S = 10
+
+
+def on_cpu() -> bool:
+    """Whether this build of vLLM runs on the CPU."""
+    return bool(current_platform.is_cpu())
+
+
+class EngineInstance:
+    """A running engine.
+
+    Attributes:
+        dead: set once it can answer no more.
+        kernels: result of its kernel check.
+    """
+
+    def __init__(self, llm: AsyncLLM, state: State, base_name: str, log: OutputLog, kernels: KernelReport) -> None:
+        self.dead, self.kernels = asyncio.Event(), kernels
+        self._llm, self._log = llm, log
+        log.watch(llm.output_processor)
+        #: Lets the sequences of a request into the engine one by one, where that is asked for.
+        self.gate = SequenceGate(llm)
+        self._models = state.openai_serving_models
+        self._base_name = base_name
+        self._endpoints: dict[Endpoint, tuple[type[BaseModel], Callable[[Any], Awaitable[Any]], str]] = {
+            Endpoint.COMPLETIONS: (CompletionRequest, state.openai_serving_completion.create_completion, "cmpl"),
+            Endpoint.CHAT: (ChatCompletionRequest, state.openai_serving_chat.create_chat_completion, "chatcmpl"),
+        }
+        self._greedy = state.openai_serving_completion.default_sampling_params.get("temperature") == 0
+        longest = int(llm.model_config.max_model_len)
+        self._renderer = RenderedOnce(state.openai_serving_chat.online_renderer, longest=longest)
+        for serving in (state.openai_serving_completion, state.openai_serving_chat):
+            serving.online_renderer = self._renderer
+        self._watcher = asyncio.create_task(self._watch())
+
+    @classmethod
+    async def launch(
+        cls, arguments: list[str], *, kernel_configs: Path, base_name: str, log: OutputLog
+    ) -> "EngineInstance":
+        """Start an engine and return once it has answered a request; ``log`` gets what its steps say.
+
+        Args:
+            kernel_configs: see :func:`app.engine.vllm.launch.construct`.
+
+        Raises:
+            BrokenKernels: its LoRA kernels compute wrong numbers.
+            Exception: whatever vLLM raises when it cannot start; nothing is left running.
+        """
+        construction = asyncio.ensure_future(asyncio.to_thread(construct, arguments, kernel_configs))
+        try:
+            llm, args = await asyncio.shield(construction)
+        except asyncio.CancelledError:
+            await cls._give_up(construction)
+            raise
+        try:
+            return await while_alive(lambda: llm.errored, cls._prepared(llm, args, base_name, log))
+        except BaseException:
+            await asyncio.to_thread(llm.shutdown)
+            raise
+
+    @classmethod
+    async def _give_up(cls, construction: "asyncio.Future[tuple[AsyncLLM, Any]]") -> None:
+        """End a construction: its thread cannot be cancelled, but gives up without its processes.
+
+        It may be about to start them, so they are ended until it has.
+        """
+        while not construction.done():
+            end_engines()
+            for child in multiprocessing.active_children():
+                child.terminate()
+            await asyncio.wait({construction}, timeout=_DEATH_POLL_S)
+        if construction.exception() is None:
+            await asyncio.to_thread(construction.result()[0].shutdown)
+
+    @classmethod
+    async def _prepared(cls, llm: AsyncLLM, args: Any, base_name: str, log: OutputLog) -> "EngineInstance":
+        await llm.collective_rpc("tenora_prepare")
+        kernels = KernelReport.of_workers(await llm.collective_rpc("tenora_check_kernels"))
+        logger.info("kernel check passed: %d distinct layers in %.1f s", kernels.layers, kernels.seconds)
+        state = State()
+        await init_app_state(llm, state, args, await llm.get_supported_tasks())
+        instance = cls(llm, state, base_name, log, kernels)
+        warm_up = EngineRequest("warm-up", Endpoint.COMPLETIONS, _WARM_UP, base_name, None, cache_salt="warm-up")
+        await instance.answer(warm_up)
+        log.take("warm-up")
+        return instance
+
+    async def shutdown(self) -> None:
+        """End the engine and its processes; what it still answers ends as if it had died."""
+        self.dead.set()
+        self._llm.output_processor.propagate_error(EngineDeadError())
+        self._watcher.cancel()
+        await asyncio.to_thread(self._llm.shutdown)
+
+    async def kill(self) -> None:
+        """End the engine's processes as they are; ``dead`` follows, and requests end as in any death."""
+        for process in self._llm.engine_core.resources.engine_manager.processes:
+            await asyncio.to_thread(kill_process_tree, process.pid)
+
+    async def check(self, timeout_s: float) -> None:
+        """Prove that the engine's loop turns.
+
+        Raises:
+            EngineUnavailable
+        """
+        try:
+            await asyncio.wait_for(self._until_dead(self._llm.list_loras()), timeout_s)
+        except TimeoutError:
+            raise EngineUnavailable("the engine does not answer", retry_after=_RETRY_AFTER_S) from None
+
+    async def adapters(self) -> frozenset[int]:
+        """The versions that the engine itself says it holds.
+
+        Raises:
+            EngineUnavailable
+        """
+        return frozenset(await self._until_dead(self._llm.list_loras()))
+
+    async def answer(self, request: EngineRequest, *, tag: float = 0.0) -> dict[str, Any] | sse.Events:
+        """Run one request on the engine; its adapter is loaded already.
+
+        A version that makes NaN logits gets a 200 from vLLM: every token has id 0, and every logprob is NaN, which
+        JSON has no word for. Clients see the text of token 0 (empty where that is a special token) and null for
+        the logprobs. ``was_finite`` of the log then says so, before the answer ends.
+
+        Where there are more than places, requests with smaller tags go first
+        (:mod:`app.engine.vllm.scheduler.preemption`).
+
+        Raises:
+            InvalidRequest, EngineUnavailable
+        """
+        body_type, handler, _ = self._endpoints[request.endpoint]
+        asked, rendered = self._asked(request), request.rendered
+        with self._translated(asked), self._renderer.knowing(rendered):
+            body: Any = rendered.body if rendered else body_type.model_validate(asked.body(request))
+            body.priority = priority(tag)
+            answer = await handler(body)
+            sse.raise_if_cancelled()
+            if isinstance(answer, AsyncGenerator):
+                return await sse.Events.begin(answer, asked)
+        if isinstance(answer, ErrorResponse):
+            raise asked.error(answer.error.model_dump())
+        whole = sse.without_nulls(answer)
+        if not self._log.was_finite(request.request_id):
+            whole = sse.without_nan(whole)
+        return {**whole, "model": request.model}
+
+    async def most_tokens(self, request: EngineRequest) -> MostTokens:
+        """See :meth:`app.engine.port.Engine.most_tokens`. No adapter changes what a prompt's tokens are."""
+        counts, rendered = sse.token_counts(request.body), None
+        if counts is None:
+            rendered = await self._rendered(request)
+            counts = rendered.counts
+        default = self._endpoints[request.endpoint][0].model_fields["max_tokens"].default
+        longest = int(self._llm.model_config.max_model_len)
+        output = sse.most_output(request.body, counts, default=default, longest=longest)
+        return MostTokens(sum(counts), output, rendered)
+
+    async def _rendered(self, request: EngineRequest) -> Rendered:
+        body_type, _, _ = self._endpoints[request.endpoint]
+        asked = self._asked(request)
+        with self._translated(asked):
+            body = body_type.model_validate(asked.body(request))
+            result = await self._renderer.render(request.endpoint, body)
+        if isinstance(result, ErrorResponse):
+            raise asked.error(result.error.model_dump())
+        return Rendered(body, result)
+
+    def _asked(self, request: EngineRequest) -> Asked:
+        name = request.adapter.lora_name if request.adapter else self._base_name
+        return Asked.of(request, name, greedy=self._greedy)
+
+    async def abort(self, request: EngineRequest) -> None:
+        """Abort whatever of the request still runs, and count what it had made; what has ended is no error."""
+        if self.dead.is_set():
+            return
+        with contextlib.suppress(EngineDeadError):
+            await self._llm.abort(self._ids(request))
+        sequences = [] if request.body.get("stream") else self._log.unended(request.request_id)
+        if sequences:
+            self._log.add(request.request_id, await self._untold(sequences))
+
+    def fail(self, request: EngineRequest, error: Exception) -> None:
+        """End whatever of the request still runs, or waits at the gate, with an error."""
+        self.gate.fail(request.request_id, error)
+        processor = self._llm.output_processor
+        for external_id in self._ids(request):
+            for name in processor.external_req_ids.get(external_id, ()):
+                processor.request_states[name].queue.put(error)
+
+    def _ids(self, request: EngineRequest) -> list[str]:
+        """vLLM's ids of the request's prompts."""
+        prefix = f"{self._endpoints[request.endpoint][2]}-{request.request_id}"
+        if request.endpoint is Endpoint.CHAT:
+            return [prefix]
+        return [f"{prefix}-{index}" for index in range(sse.prompt_count(request.body))]
+
+    async def _untold(self, sequences: list[str]) -> int:
+        """Tokens of sequences that were aborted, of which the engine had not told yet."""
+        try:
+            async with asyncio.timeout(_UNTOLD_S):
+                return int(await self._until_dead(self._llm.engine_core.call_utility_async("tenora_untold", sequences)))
+        except Exception as error:  # noqa: BLE001 - vLLM's bare one; the engine hangs, dies or is being shut down
+            logger.warning("the last tokens of an abandoned answer are not known: %r", error)
+            return 0
+
+    async def call_workers(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of every worker between two steps; see :mod:`app.engine.vllm.worker.extension`.
+
+        Raises:
+            EngineUnavailable
+            Exception: vLLM's bare one for whatever failed in a worker.
+        """
+        return await self._until_dead(self._llm.collective_rpc(method, args=args))
+
+    def name_adapter(self, key: VersionKey) -> None:
+        """Let requests name a version that has a slot."""
+        # The path is part of vLLM's prefix-cache keys; nothing is read from it, as the version is loaded already.
+        request = LoRARequest(lora_name=key.lora_name, lora_int_id=key.version_id, lora_path=key.digest)
+        self._models.lora_requests[key.lora_name] = request
+
+    def forget_adapter(self, key: VersionKey) -> None:
+        """Take its name back; one without a name is no error."""
+        self._models.lora_requests.pop(key.lora_name, None)
+
+    @property
+    def window(self) -> int:
+        """Sequences that fit into one step of the engine."""
+        return int(self._llm.vllm_config.scheduler_config.max_num_seqs)
+
+    @property
+    def context(self) -> int:
+        """Tokens of the longest sequence, prompt and answer together."""
+        return int(self._llm.model_config.max_model_len)
+
+    @property
+    def step_tokens(self) -> int:
+        """Most tokens of one step."""
+        return int(self._llm.vllm_config.scheduler_config.max_num_batched_tokens)
+
+    @property
+    def special_token_ids(self) -> frozenset[int]:
+        return frozenset(self._llm.get_tokenizer().all_special_ids)
+
+    def token_texts(self, token_ids: Sequence[int]) -> list[str]:
+        """The text of each token by itself, as vLLM's logprobs show it."""
+        tokenizer = self._llm.get_tokenizer()
+        return [tokenizer.decode([token_id]) for token_id in token_ids]
+
+    def write_statistics(self) -> None:
+        """Bring vLLM's own metrics up to date."""
+        if self._llm.logger_manager is None:
+            return
+        for statistics in self._llm.logger_manager.stat_loggers:
+            if isinstance(statistics, EngineStatistics):
+                statistics.write()
+
+    @property
+    def running(self) -> int:
+        """Requests that the engine has not finished."""
+        return int(self._llm.get_num_unfinished_requests())
+
+    async def _watch(self) -> None:
+        while not self._llm.errored:  # noqa: ASYNC110 - vLLM offers a flag, no event
+            await asyncio.sleep(_DEATH_POLL_S)
+        self.dead.set()
+
+    @contextlib.contextmanager
+    def _translated(self, asked: Asked) -> Iterator[None]:
+        """What vLLM says of a body, or of itself, in our words."""
+        try:
+            yield
+        except ValidationError as error:
+            raise translation.from_validation(error) from None
+        except VLLMClientError as error:
+            raise asked.refused(str(error), getattr(error, "parameter", None)) from None
+        except NoRoomForAnswer as error:
+            raise asked.too_long(str(error)) from None
+        except GenerationError:
+            raise asked.failed() from None
+        except ChatTemplateResolutionError:
+            raise InvalidRequest(_NO_TEMPLATE, param="messages") from None
+        except Exception as error:
+            # Parts of an engine that is shut down fail each in its own way.
+            if self.dead.is_set() or isinstance(error, EngineDeadError | EngineGenerateError | GracefulHTTPError):
+                raise translation.stopped() from None
+            raise
+
+    async def _until_dead(self, call: Awaitable[T]) -> T:
+        """Await a call to the engine's process: vLLM leaves such calls waiting for ever when that dies."""
+        work = asyncio.ensure_future(call)
+        death = asyncio.ensure_future(self.dead.wait())
+        try:
+            await asyncio.wait({work, death}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
+        except EngineDeadError:
+            self.dead.set()  # noticed here before the watcher
+        finally:
+            work.cancel()
+            death.cancel()
+        raise EngineUnavailable("the engine is being started again", retry_after=_RETRY_AFTER_S)

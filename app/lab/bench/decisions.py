@@ -1,0 +1,87 @@
+"""``tenora bench decisions``: what a decision of the scheduler costs while ten thousand requests wait."""
+
+import random
+import sys
+import time
+from dataclasses import dataclass
+
+from app.scheduling.admission import Admission
+from app.scheduling.ticket import Bounds, Ticket
+from app.support.gc_tuning import collect_rarely
+
+#: Seconds between requests that end: nearly all that waits for a slot soon waits longer than the age allowed.
+_STEP_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A queue that stays as long as it is: each request that ends is followed by one that comes.
+
+    Attributes:
+        versions: staged versions, each wanted by any tenant; 0: all want the base model.
+        deadlines: whether every request has one, so that its wait is estimated.
+    """
+
+    tenants: int
+    versions: int
+    slots: int = 64
+    window: int = 64
+    queued: int = 10_000
+    deadlines: bool = False
+
+
+SCENARIOS = {
+    "1,000 tenants, base model": Scenario(1_000, 0),
+    "1,000 tenants, 5,000 adapters": Scenario(1_000, 5_000),
+    "1,000 tenants, 5,000 adapters, deadlines": Scenario(1_000, 5_000, deadlines=True),
+    "1,000 tenants, 64 adapters that all share": Scenario(1_000, 64),
+    "1,000 tenants, 5,000 adapters, 4 slots": Scenario(1_000, 5_000, slots=4),
+    "10,000 tenants, base model": Scenario(10_000, 0),
+    "1 tenant, base model": Scenario(1, 0),
+    "1 tenant, 5,000 adapters": Scenario(1, 5_000),
+}
+
+
+def measure(*, steps: int = 20_000) -> dict[str, float]:
+    """Every scenario's microseconds per decision, by its name; see :func:`cost_of_decision`."""
+    return {name: cost_of_decision(scenario, steps=steps) for name, scenario in SCENARIOS.items()}
+
+
+def cost_of_decision(scenario: Scenario, *, steps: int, seed: int = 1) -> float:
+    """Microseconds of this thread's processor time per ``enter`` or ``leave``, over so many pairs of them."""
+    chance = random.Random(seed)  # noqa: S311 - a workload, no secret
+    bounds = Bounds(requests=10**9, tenant_requests=10**9, seconds=1e12)
+    admission = Admission(slots=scenario.slots, window=scenario.window, bounds=bounds)
+    for version_id in range(1, scenario.versions + 1):
+        admission.staged(version_id, 0.0)
+    running: list[str] = []
+    for number in range(scenario.queued + scenario.window):
+        running += admission.enter(_ticket(scenario, chance, number), 0.0)
+    spent = 0
+    for number in range(steps):
+        now = number * _STEP_S
+        ended, output = running.pop(chance.randrange(len(running))), chance.randint(8, 64)
+        ticket = _ticket(scenario, chance, scenario.queued + scenario.window + number)
+        began = time.thread_time_ns()
+        running += admission.leave(ended, now, output_tokens=output)
+        running += admission.enter(ticket, now)
+        spent += time.thread_time_ns() - began
+    return spent / 1000 / (2 * steps)
+
+
+def _ticket(scenario: Scenario, chance: random.Random, number: int) -> Ticket:
+    return Ticket(
+        request_id=str(number),
+        tenant=f"tenant {chance.randrange(scenario.tenants)}",
+        weight=1.0,
+        version_id=chance.randint(1, scenario.versions) if scenario.versions else None,
+        prompts=(chance.randint(8, 64),),
+        output_tokens=4096,
+        deadline=1e12 if scenario.deadlines else None,
+    )
+
+
+if __name__ == "__main__":
+    collect_rarely()  # as the server does
+    for name, microseconds in measure().items():
+        sys.stdout.write(f"{microseconds:6.1f} us  {name}\n")

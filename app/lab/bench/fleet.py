@@ -1,0 +1,89 @@
+"""The servers of the workload ``adapters``: Tenora and its rivals, with the same adapters and slots."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+from rich.progress import Progress
+
+from app.lab.bench import rivals
+from app.lab.bench.grid import (
+    RANKS,
+    Options,
+)
+from app.lab.bench.servers import Server
+
+
+class Fleet:
+    """Starts the servers of a round.
+
+    Args:
+        home: keeps what is published between runs; ``folder`` is the servers' own.
+
+    Attributes:
+        settings: of both sides, as the last round had them.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        base: Path,
+        adapters: Mapping[str, Path],
+        *,
+        home: Path,
+        folder: Path,
+        progress: Progress,
+    ) -> None:
+        self._options, self._base, self._adapters, self._home, self._folder = options, base, adapters, home, folder
+        self._progress, self._task = progress, progress.add_task("adapters published", total=len(adapters))
+        self.settings: dict[str, Any] = {}
+
+    def start(self, stack: ExitStack, number: int) -> dict[str, Server]:
+        """The servers by name, all of them up: an idle engine takes no CPU."""
+        options, folder = self._options, self._folder / f"round-{number}"
+        rank = next(rank for rank in RANKS if rank >= max(options.ranks))
+        settings = {
+            "TENORA_ENGINE__MAX_LORAS": options.slots,
+            "TENORA_ENGINE__MAX_LORA_RANK": str(rank),
+            **options.settings,
+        }
+        tenants = {name: f"tenant-{index % options.tenants}" for index, name in enumerate(self._adapters)}
+        tenora = stack.enter_context(
+            rivals.tenora(
+                self._base,
+                self._adapters,
+                home=self._home,
+                folder=folder / "tenora",
+                tenants=tenants,
+                settings=settings,
+                on_published=lambda: self._progress.advance(self._task),
+            )
+        )
+        self._progress.update(self._task, visible=False)  # the next round starts with what this one published
+        slots = int(shown_engine(tenora)["slots"]["total"]) if options.slots == "auto" else int(options.slots)
+        host = options.host_adapters or slots * (4 if slots >= 64 else 2)
+        arguments = rivals.vllm_arguments(self._base, slots=slots, host_adapters=host, settings=settings)
+        self.settings = {
+            "slots": slots,
+            "tenora": {"serve": "tenora serve", "settings": settings},
+            "vllm": {"serve": f"python -m {rivals.VLLM_MODULE}", "arguments": arguments},
+        }
+        found = {"tenora": tenora}
+        found["vllm"] = stack.enter_context(
+            rivals.vllm(self._base, self._adapters, arguments=arguments, folder=folder / "vllm")
+        )
+        if "peft" in options.rivals:
+            found["peft"] = stack.enter_context(rivals.peft(self._base, self._adapters, folder=folder / "peft"))
+        if "base" in options.rivals:
+            found["base"] = rivals.base_only(tenora)
+        return found
+
+
+def shown_engine(server: Server) -> dict[str, Any]:
+    """What a running Tenora shows of its engine."""
+    answer = httpx.get(f"{server.url}/admin/engine", headers=server.admin_headers, trust_env=False, timeout=30)
+    answer.raise_for_status()
+    found: dict[str, Any] = answer.json()
+    return found

@@ -1,0 +1,95 @@
+"""Workload ``guardrails``: what limits and metering cost, with and without them in one run.
+
+The closed loop of :mod:`app.lab.bench.overhead` against two servers of Tenora's: one as it comes, with every limit set
+on the tenant and on its key, all of them far away; the other without limits and without metering
+(:mod:`app.lab.bench.unguarded`).
+"""
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from app.client.api import (
+    Api,
+    path_of,
+)
+from app.domain.limits.limits import (
+    COSTS,
+    Limits,
+)
+from app.lab.bench import (
+    models,
+    overhead,
+    report,
+    rivals,
+)
+from app.lab.bench.overhead import (
+    ADAPTER,
+    QUICK,
+    Size,
+)
+from app.lab.bench.publishing import TENANT
+from app.lab.bench.servers import Server
+
+ON, OFF = "guarded", "unguarded"
+#: Rounds long enough to tell a few percent apart, where those of :mod:`app.lab.bench.overhead` differ by fifteen.
+FULL = Size(7, {1: 20, 64: 768})
+
+#: No benchmark gets there; money is a decimal.
+_FAR = {name: "1000000" if name in COSTS else 10**12 for name in (one.name for one in dataclasses.fields(Limits))}
+
+
+def run(home: Path, *, out: Path | None, quick: bool, console: Console, base: Path | None = None) -> Path:
+    """Measure, print the tables to stdout, and return where the JSON was written; arguments as of ``overhead``.
+
+    Raises:
+        ServerFailed, LoadError
+        app.client.api.Refused: the server did not take a limit.
+    """
+    size = QUICK if quick else FULL
+    home = home.resolve()
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    base, adapter, settings = overhead.prepare(home, base, console)
+    with tempfile.TemporaryDirectory(dir=home) as folder, ExitStack() as stack:
+        console.print("starting both servers")
+        pair = [
+            stack.enter_context(_started(name, base, adapter, home, Path(folder) / name, settings))
+            for name in (ON, OFF)
+        ]
+        _limit(pair[0])
+        rounds = overhead.measure(pair, size, models.vocabulary(base), console)
+    machine = report.environment()
+    content = {
+        "workload": "guardrails",
+        **machine,
+        **overhead.described(size, settings),
+        "rounds": [asdict(one) for one in rounds],
+    }
+    path = out or home / f"guardrails-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
+    report.write(path, content)
+    overhead.show(rounds, size, report.describe(machine))
+    return path
+
+
+@contextmanager
+def _started(
+    name: str, base: Path, adapter: Path, home: Path, folder: Path, settings: Mapping[str, str]
+) -> Iterator[Server]:
+    module = "app.cli" if name == ON else "app.lab.bench.unguarded"
+    with rivals.tenora(base, {ADAPTER: adapter}, home=home, folder=folder, settings=settings, module=module) as server:
+        yield dataclasses.replace(server, name=name)
+
+
+def _limit(server: Server) -> None:
+    """Set every limit on the tenant and on each of its keys."""
+    with Api(server.url, server.admin_headers["authorization"].removeprefix("Bearer ")) as api:
+        tenant = path_of("admin", "tenants", TENANT)
+        api.call("PATCH", tenant, {"limits": _FAR})
+        for key in api.call("GET", f"{tenant}/keys")["data"]:
+            api.call("PATCH", f"{tenant}/keys/{key['id']}", {"limits": _FAR})

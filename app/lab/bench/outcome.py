@@ -1,0 +1,123 @@
+"""What rounds of two sides come to: tables, a plot, and the JSON that keeps every sample."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from app.lab.bench import (
+    plots,
+    report,
+    rivals,
+)
+from app.lab.bench.pairs import (
+    SIDES,
+    Round,
+    Setup,
+)
+from app.lab.bench.plots import (
+    Panel,
+    Series,
+)
+from app.lab.bench.report import (
+    Metric,
+    Spread,
+)
+from app.lab.bench.timeline import Served
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A workload's rounds.
+
+    Attributes:
+        details: how much was measured, and with what; for the JSON.
+        parts: of the workload, with the figures that their tables show.
+    """
+
+    workload: str
+    setup: Setup
+    details: Mapping[str, Any]
+    parts: Sequence[tuple[str, Mapping[str, Metric]]]
+    rounds: Sequence[Round]
+
+    def keep(self, home: Path, out: Path | None, panels: Sequence[Panel]) -> Path:
+        """Print the tables to stdout, write the JSON and next to it the plot; returns the JSON's path."""
+        machine = report.environment()
+        path = out or home / f"{self.workload}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
+        report.write(path, {"workload": self.workload, **machine, **self._content()})
+        # A pipe has no width of its own, and the tables need this much.
+        console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+        console.print(f"{self.workload}: {report.describe(machine)}", soft_wrap=True)
+        console.print("medians (smallest to largest round), median of the rounds' own ratios")
+        for part, metrics in self.parts:
+            console.print(table(part, self.rounds, part, metrics))
+        plots.draw(path.with_suffix(".png"), self.workload, panels)
+        return path
+
+    def _content(self) -> dict[str, Any]:
+        setup = self.setup
+        return {
+            **self.details,
+            "base": str(setup.base),
+            "adapters": {name: str(path) for name, path in setup.adapters.items()},
+            "tenora": {"serve": "tenora serve", "settings": setup.settings},
+            "vllm": {"serve": f"python -m {rivals.VLLM_MODULE}", "arguments": setup.vllm_arguments},
+            "rounds": [asdict(one) for one in self.rounds],
+        }
+
+
+def without_gaps(served: Iterable[Served]) -> list[Served]:
+    """The samples without the inter-token gaps, where those are millions."""
+    return [replace(one, sample=replace(one.sample, gaps_ms=[])) for one in served]
+
+
+def spreads(rounds: Iterable[Round], side: str, part: str) -> dict[str, Spread]:
+    """Each figure of a part over its rounds; of some a round may have none."""
+    return report.summarise([one.figures for one in rounds if (one.server, one.part) == (side, part)])
+
+
+def paired(rounds: Iterable[Round], part: str, name: str) -> list[float]:
+    """Tenora's figure over vLLM's, round by round, where both have it."""
+    values = {(one.server, one.number): one.figures.get(name) for one in rounds if one.part == part}
+    pairs = [(ours, values.get(("vllm", number))) for (side, number), ours in values.items() if side == "tenora"]
+    return [ours / theirs for ours, theirs in pairs if ours is not None and theirs]
+
+
+def by_round(rounds: Sequence[Round], part: str, names: Mapping[str, str], title: str, label: str) -> Panel:
+    """A panel of figures over the rounds.
+
+    Args:
+        names: figure -> what follows the server's name in the legend; empty: the name alone.
+        label: of the y axis.
+    """
+    series: list[Series] = []
+    for side in SIDES:
+        for name, suffix in names.items():
+            found = [one for one in rounds if (one.server, one.part) == (side, part) and name in one.figures]
+            if found:
+                values = [one.figures[name] for one in found]
+                series.append(Series(f"{side} {suffix}".strip(), [one.number for one in found], values))
+    return Panel(title, "round", label, series, log_y=True)
+
+
+def table(title: str, rounds: Sequence[Round], part: str, metrics: Mapping[str, Metric]) -> Table:
+    """Both sides' medians (smallest to largest), and the median of the rounds' own ratios."""
+    result = Table("", *SIDES, " / ".join(SIDES), title=title, title_justify="left")
+    ours, theirs = (spreads(rounds, side, part) for side in SIDES)
+    for name, metric in metrics.items():
+        if name in ours or name in theirs:
+            ratios = paired(rounds, part, name)
+            quotient = f"{median(ratios):.3f}" if ratios else "-"
+            result.add_row(metric.label, *(_cell(side.get(name), metric) for side in (ours, theirs)), quotient)
+    return result
+
+
+def _cell(value: Spread | None, metric: Metric) -> str:
+    return "-" if value is None else report.spread(value, metric.digits)

@@ -1,0 +1,121 @@
+"""A registry with many adapters, made through the admin API and kept, so that every server starts on its own copy.
+
+Publishing tries each version on an engine, which takes most of the time. A benchmark publishes to a server without
+one (:mod:`app.lab.bench.engineless`) once, and gives each fresh Tenora a copy of what that left in its HOME.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
+from app.client.api import (
+    Api,
+    path_of,
+)
+from app.lab.bench.engineless import (
+    serving,
+    set_up,
+)
+from app.settings import Settings
+
+#: Whose an adapter is that no tenant is named for.
+TENANT = "bench"
+
+#: As many as the server validates at the same time, and one on its way.
+_UPLOADS = 3
+_KEYS = "keys.json"
+#: What a server writes into HOME that the next one is to make for itself.
+_NOT_KEPT = ("cache", "spool")
+
+
+def make_home(
+    home: Path,
+    settings: Mapping[str, str],
+    adapters: Mapping[str, Path],
+    tenants: Mapping[str, str],
+    weights: Mapping[str, float],
+    on_published: Callable[[], None],
+) -> None:
+    """Set up HOME with tenants, keys and every adapter, unless it is there.
+
+    Args:
+        settings: ``TENORA_*`` of the server that is to run on it.
+        adapters: adapter name -> folder.
+        tenants: adapter name -> slug of the tenant that it belongs to; those left out belong to TENANT.
+        weights: tenant slug -> its share of the engine; those left out have 1.
+        on_published: called after each adapter.
+
+    Raises:
+        app.client.api.Refused: the server did not take a tenant or an adapter.
+    """
+    if home.exists():
+        return
+    partial = home.with_name(f"{home.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    found = settings_of({**settings, "TENORA_HOME": str(partial)})
+    partial.mkdir(parents=True, mode=0o700)
+    admin_key = asyncio.run(set_up(found))
+    slugs = sorted({TENANT, *tenants.values()})
+    with serving(found) as (url, _):
+        with Api(url, admin_key) as api:
+            keys = {slug: _make_tenant(api, slug, weights.get(slug)) for slug in slugs}
+        # Publishing several at a time keeps both cores busy; a connection belongs to one thread.
+        with ThreadPoolExecutor(_UPLOADS) as threads:
+            shares = [dict(list(adapters.items())[start::_UPLOADS]) for start in range(_UPLOADS)]
+            jobs = [threads.submit(_publish, url, admin_key, share, tenants, on_published) for share in shares]
+        for job in jobs:
+            job.result()
+    (partial / _KEYS).write_text(json.dumps({"admin": admin_key, "tenants": keys}), encoding="utf-8")
+    partial.rename(home)
+
+
+def copy_home(home: Path, copy: Path) -> tuple[str, dict[str, str]]:
+    """Give a server its own HOME; returns the platform key, and the tenants' keys by slug.
+
+    Blobs never change, so they are linked, not copied; the node's disk cache starts empty.
+    """
+    kept = shutil.ignore_patterns(*_NOT_KEPT)
+    shutil.copytree(home, copy, ignore=kept, copy_function=_link_blobs)
+    keys = json.loads((copy / _KEYS).read_text(encoding="utf-8"))
+    return keys["admin"], keys["tenants"]
+
+
+def settings_of(environment: Mapping[str, str]) -> Settings:
+    """The settings that a server with this environment has, but for what this process's own environment adds."""
+    values: dict[str, Any] = {}
+    for name, value in environment.items():
+        *groups, last = name.removeprefix("TENORA_").lower().split("__")
+        inner = values
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[last] = json.loads(value) if value.startswith(("{", "[")) else value
+    return Settings(**values)
+
+
+def _make_tenant(api: Api, slug: str, weight: float | None) -> str:
+    api.call("POST", path_of("admin", "tenants"), {"slug": slug} | ({} if weight is None else {"weight": weight}))
+    return str(api.call("POST", path_of("admin", "tenants", slug, "keys"), {"name": "benchmark"})["key"])
+
+
+def _publish(
+    url: str, key: str, adapters: Mapping[str, Path], tenants: Mapping[str, str], on_published: Callable[[], None]
+) -> None:
+    with Api(url, key) as api:
+        for name, folder in adapters.items():
+            path = path_of("admin", "tenants", tenants.get(name, TENANT), "adapters", name, "versions")
+            with (folder / CONFIG_NAME).open("rb") as config, (folder / WEIGHTS_NAME).open("rb") as blob:
+                api.upload(path, {CONFIG_NAME: config, WEIGHTS_NAME: blob})
+            on_published()
+
+
+def _link_blobs(source: str, target: str) -> None:
+    if "blobs" in Path(source).parts:
+        os.link(source, target)
+    else:
+        shutil.copy2(source, target)

@@ -1,0 +1,187 @@
+"""Tenora and its rivals, each started fresh and ended with its block.
+
+| rival | what |
+|---|---|
+| ``tenora`` | ``tenora serve`` on a HOME of its own, with everything published |
+| ``vllm`` | vLLM's own server with the engine arguments that Tenora computes |
+| ``peft`` | transformers and PEFT, one request at a time |
+| ``base`` | one of these servers, asked for its base model only |
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+
+from app.lab.bench import servers
+from app.lab.bench.publishing import (
+    TENANT,
+    copy_home,
+    make_home,
+    settings_of,
+)
+from app.lab.bench.servers import (
+    BASE_NAME,
+    Server,
+)
+
+VLLM_MODULE = "vllm.entrypoints.openai.api_server"
+
+#: Tenora writes no access log here either.
+_VLLM_ARGUMENTS = ("--host", "127.0.0.1", "--disable-uvicorn-access-log")
+#: The base is named by whoever starts the server; the rest is Tenora's own code, and the rival is vLLM as it comes.
+_NOT_PASSED = frozenset({"--model", "--worker-extension-cls", "--scheduler-cls", "--scheduling-policy"})
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+def _ignore() -> None:
+    """Nobody watches."""
+
+
+@contextmanager
+def tenora(
+    base: Path,
+    adapters: Mapping[str, Path],
+    *,
+    home: Path,
+    folder: Path,
+    tenants: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] = _NONE,
+    weights: Mapping[str, float] | None = None,
+    on_published: Callable[[], None] = _ignore,
+    module: str = "app.cli",
+) -> Iterator[Server]:
+    """Tenora with these adapters published.
+
+    Args:
+        base: its folder.
+        adapters: adapter name -> folder.
+        home: keeps what is published, for the next server.
+        folder: of this server alone; gets its HOME and its log.
+        tenants: adapter name -> slug of its tenant; those left out belong to one tenant.
+        settings: ``TENORA_*``, the model's excepted.
+        weights: tenant slug -> its share of the engine; those left out have 1.
+        on_published: called after each adapter that is published, not for those that are kept.
+        module: whose command ``serve`` starts it.
+
+    Raises:
+        ServerFailed: it did not become ready.
+        app.client.api.Refused: it did not take a tenant or an adapter.
+    """
+    owners = {name: (tenants or {}).get(name, TENANT) for name in adapters}
+    found, shares = _environment(base, settings), weights or {}
+    kept = home / f"published-{_digest(base, found, adapters, owners, shares)}"
+    make_home(kept, found, adapters, owners, shares, on_published)
+    folder.mkdir(parents=True, exist_ok=True)
+    admin_key, keys = copy_home(kept, folder / "home")
+    port = servers.free_port()
+    env = servers.environment(**found, TENORA_HOME=str(folder / "home"), TENORA_PORT=str(port))
+    log = folder / "tenora.log"
+    with servers.running("tenora", [module, "serve"], port=port, ready="/health/ready", env=env, log=log) as server:
+        headers = {slug: _bearer(key) for slug, key in keys.items()}
+        of_adapters = {name: headers[slug] for name, slug in owners.items()}
+        admin = _bearer(admin_key)
+        yield dataclasses.replace(server, headers=headers[TENANT], adapter_headers=of_adapters, admin_headers=admin)
+
+
+@contextmanager
+def vllm(
+    base: Path, adapters: Mapping[str, Path], *, arguments: Sequence[str], folder: Path, register: bool = True
+) -> Iterator[Server]:
+    """vLLM's own server with these engine arguments.
+
+    Args:
+        arguments: see :func:`vllm_arguments`.
+        folder: gets its log.
+        register: whether it loads the adapters one after the other before it is ready, the last ones staying loaded;
+            else it takes ``POST /v1/load_lora_adapter`` (:func:`load_body`).
+
+    Raises:
+        ServerFailed: it did not become ready.
+    """
+    port = servers.free_port()
+    command = [VLLM_MODULE, "--model", str(base), *arguments, *_VLLM_ARGUMENTS, "--port", str(port)]
+    if register and adapters:
+        command += ["--lora-modules", *(f"{name}={path}" for name, path in adapters.items())]
+    env = servers.environment(**({} if register else {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}))
+    folder.mkdir(parents=True, exist_ok=True)
+    with servers.running("vllm", command, port=port, ready="/health", env=env, log=folder / "vllm.log") as server:
+        yield server
+
+
+@contextmanager
+def peft(base: Path, adapters: Mapping[str, Path], *, folder: Path) -> Iterator[Server]:
+    """Transformers and PEFT, one request at a time, ``set_adapter`` before each: what most teams begin with.
+
+    Raises:
+        ServerFailed: it did not become ready.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    names = folder / "adapters.json"
+    names.write_text(json.dumps({name: str(path) for name, path in adapters.items()}), encoding="utf-8")
+    port = servers.free_port()
+    command = ["app.lab.bench.peft_server", "--base", str(base), "--adapters", str(names), "--port", str(port)]
+    env, log = servers.environment(), folder / "peft.log"
+    with servers.running("peft", command, port=port, ready="/health", env=env, log=log) as server:
+        yield server
+
+
+def base_only(server: Server) -> Server:
+    """The same server, asked for its base model whatever adapter a request is meant for: the ceiling."""
+    return dataclasses.replace(server, name="base", only_base=True)
+
+
+def load_body(name: str, path: Path) -> dict[str, str]:
+    """The body of vLLM's ``POST /v1/load_lora_adapter``."""
+    return {"lora_name": name, "lora_path": str(path)}
+
+
+def vllm_arguments(base: Path, *, slots: int, host_adapters: int, settings: Mapping[str, str] = _NONE) -> list[str]:
+    """The engine arguments that Tenora computes, for vLLM's own server.
+
+    Left out is what names Tenora's own code. ``max_cpu_loras`` is another, as Tenora plans host memory itself.
+
+    Args:
+        slots: LoRA slots (``max_loras``).
+        host_adapters: adapters that vLLM may keep in host memory (``max_cpu_loras``).
+        settings: ``TENORA_*``, as for :func:`tenora`.
+    """
+    from app.engine.vllm.arguments import engine_arguments  # imports vLLM
+    from app.engine.vllm.instance import on_cpu
+
+    found = engine_arguments(
+        settings_of(_environment(base, settings)), base, served_name=BASE_NAME, cpu=on_cpu(), slots=slots
+    )
+    places = found.index("--max-cpu-loras") + 1
+    found[places] = str(max(host_adapters, slots))
+    for flag in _NOT_PASSED & set(found):
+        position = found.index(flag)
+        del found[position : position + 2]
+    return found
+
+
+def _environment(base: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    return {"TENORA_BASE_MODEL": str(base), "TENORA_BASE_MODEL_NAME": BASE_NAME, **settings}
+
+
+def _digest(
+    base: Path,
+    settings: Mapping[str, str],
+    adapters: Mapping[str, Path],
+    owners: Mapping[str, str],
+    weights: Mapping[str, float],
+) -> str:
+    """Changes with everything that the content of a published HOME depends on."""
+    from app.database.migrate import head_revision
+
+    rank = settings.get("TENORA_ENGINE__MAX_LORA_RANK")
+    paths = {name: str(path) for name, path in adapters.items()}
+    parts = (head_revision(), str(base), rank, paths, dict(owners), dict(weights))
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+
+def _bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}

@@ -1,0 +1,165 @@
+"""The simulated way of an adapter: blob store -> disk -> host memory -> slot, as the engine's loader goes it."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from adapters.residency import Admission, Residency
+from app.lab.simulator.costs import Costs
+
+
+class BrokenPromise(Exception):
+    """The scheduler let a request in that has no slot, or whose adapter cannot be copied into one."""
+
+
+class Loader:
+    """Two tiers, planned by :class:`adapters.residency.Residency` as in the server: host memory and slots.
+
+    A version can get a slot while it is in either. Host memory keeps what waits for a slot or is being copied. All
+    fetches run at once, each from when its version was first asked for, and the disk is large enough for all.
+
+    Args:
+        host: host memory, in bytes.
+        slots: one place per version.
+        parallel: versions that are staged at the same time.
+        size: bytes of a version.
+        wanted: versions that wait and can get no slot yet, the longest waiting first.
+        unstaged: told of each version that can no longer get a slot.
+        later: called with a time and what is to be called then.
+        staged: told of each version that can now be copied into a slot.
+    """
+
+    def __init__(
+        self,
+        host: Residency,
+        slots: Residency,
+        costs: Costs,
+        *,
+        parallel: int,
+        size: Callable[[int], int],
+        wanted: Callable[[], Iterator[int]],
+        unstaged: Callable[[int], None],
+        later: Callable[[float, Callable[[float], None]], None],
+        staged: Callable[[int, float], None],
+    ) -> None:
+        self._host, self._slots, self._costs, self._parallel, self._size = host, slots, costs, parallel, size
+        self._wanted, self._unstaged, self._later, self._staged = wanted, unstaged, later, staged
+        #: Versions on the disk: True once they are whole.
+        self._disk: dict[int, bool] = {}
+        #: Versions that wait for a slot: True while they have a lease on host memory.
+        self._kept: dict[int, bool] = {}
+        #: Those of them that are on the disk only.
+        self._missing: set[int] = set()
+        self._loading: set[int] = set()
+        #: The version that host memory last had no room for: it is the next.
+        self._blocked: int | None = None
+
+    def available(self, version_id: int) -> bool:
+        """Whether the version can get a slot."""
+        return version_id in self._slots or (version_id in self._host and version_id not in self._loading)
+
+    def keep(self, version_id: int, now: float) -> None:
+        """A first request waits for the version: keep its copy, or load it."""
+        self._kept[version_id] = version_id in self._loading
+        if version_id in self._loading:
+            return
+        if version_id in self._host:
+            self._host.admit(version_id, now=now)
+            self._kept[version_id] = True
+        elif version_id not in self._slots:
+            self._miss(version_id, now)
+
+    def let_go(self, version_id: int, now: float) -> None:
+        """No request waits for the version any more; host memory keeps it until the room is needed."""
+        self._missing.discard(version_id)
+        if self._kept.pop(version_id) and version_id not in self._loading:
+            self._host.release(version_id, now=now)
+            self.load(now)
+
+    def load(self, now: float) -> None:
+        """Start as many loads as may run, the longest waiting version first."""
+        while self._missing and len(self._loading) < self._parallel:
+            version_id = self._blocked if self._blocked in self._missing else self._next()
+            size = self._size(version_id)
+            seconds = self._costs.stage_s_per_byte * size
+            decision = self._host.admit(version_id, size, now=now, cost_s=seconds)
+            if decision.admission is Admission.WAIT:
+                self._blocked = version_id
+                return
+            self._missing.remove(version_id)
+            self._loading.add(version_id)
+            self._kept[version_id] = True
+            self._later(now + seconds, partial(self._loaded, version_id))
+            for evicted in decision.evict:
+                if evicted not in self._slots:
+                    self._unstaged(evicted)
+
+    def enter_slot(self, version_id: int, now: float) -> float | None:
+        """A request of the version was let in. Seconds of the copy that it starts, or None: one has been started.
+
+        Raises:
+            BrokenPromise: all slots are in use by other versions, or this one is not staged.
+        """
+        if not self.available(version_id):
+            raise BrokenPromise(f"version {version_id} was let in before it was staged")
+        seconds = self._costs.copy_s + self._costs.copy_s_per_byte * self._size(version_id)
+        decision = self._slots.admit(version_id, now=now, cost_s=seconds)
+        if decision.admission is Admission.WAIT:
+            raise BrokenPromise(f"version {version_id} was let in while every slot was in use")
+        if decision.admission is not Admission.LOAD:
+            return None
+        # Its copy in host memory is read: a lease until the copy has ended.
+        self._host.admit(version_id, now=now)
+        for evicted in decision.evict:
+            self._lost_slot(evicted, now)
+        return seconds
+
+    def copied(self, version_id: int, now: float) -> None:
+        """A copy has ended."""
+        self._slots.loaded(version_id)
+        self._host.release(version_id, now=now)
+        self.load(now)
+
+    def abandon(self, version_id: int, now: float) -> None:
+        """A copy was stopped, as nobody waits for it any more: its slot is free at once, as the scheduler takes it."""
+        self._slots.failed(version_id)
+        self._host.release(version_id, now=now)
+        self.load(now)
+
+    def leave_slot(self, version_id: int, now: float) -> None:
+        """A request of the version has ended; the slot keeps it until another needs it."""
+        self._slots.release(version_id, now=now)
+
+    def _next(self) -> int:
+        for version_id in self._wanted():
+            if version_id in self._missing:
+                return version_id
+        raise BrokenPromise(f"{len(self._missing)} versions wait unstaged, and the scheduler wants none of them")
+
+    def _lost_slot(self, version_id: int, now: float) -> None:
+        if version_id in self._host:
+            return
+        self._unstaged(version_id)
+        if version_id in self._kept:
+            self._miss(version_id, now)
+
+    def _miss(self, version_id: int, now: float) -> None:
+        if self._disk.get(version_id):
+            self._missing.add(version_id)
+            self.load(now)
+        elif version_id not in self._disk:
+            self._disk[version_id] = False
+            self._later(now + self._costs.fetch_s, partial(self._fetched, version_id))
+
+    def _fetched(self, version_id: int, now: float) -> None:
+        self._disk[version_id] = True
+        if version_id in self._kept:
+            self._missing.add(version_id)
+            self.load(now)
+
+    def _loaded(self, version_id: int, now: float) -> None:
+        self._loading.remove(version_id)
+        self._host.loaded(version_id)
+        if version_id not in self._kept:
+            self._host.release(version_id, now=now)
+        self._staged(version_id, now)
+        self.load(now)

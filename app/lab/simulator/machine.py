@@ -1,0 +1,51 @@
+"""What is simulated: an engine, what it holds, and the scheduler that it is given."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from app.lab.simulator.costs import Costs
+from app.scheduling.ticket import Bounds, Ticket
+
+
+class Scheduler(Protocol):
+    """What the simulation asks of :class:`app.scheduling.admission.Admission`."""
+
+    @property
+    def waiting(self) -> int: ...
+
+    def enter(self, ticket: Ticket, now: float) -> tuple[str, ...]: ...
+
+    def leave(
+        self, request_id: str, now: float, *, prompt_tokens: int | None = None, output_tokens: int | None = None
+    ) -> tuple[str, ...]: ...
+
+    def staged(self, version_id: int, now: float) -> tuple[str, ...]: ...
+
+    def unstaged(self, version_id: int) -> None: ...
+
+    def wanted(self) -> Iterator[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the engine has, and how it is scheduled.
+
+    Attributes:
+        window: most sequences in the engine.
+        host_bytes: of host memory for staged adapters.
+        bytes_per_rank: of an adapter; the default is that of a base of hidden size 1024 with 8 layers.
+        loads: loads that run at the same time.
+        max_age_s: T of the bound.
+        weights: of the tenants, in turn; the hostile one and the collector have 1.
+    """
+
+    slots: int = 64
+    window: int = 128
+    host_bytes: int = 8 * 2**30
+    bytes_per_rank: int = 37_000_000 // 64
+    loads: int = 4
+    max_age_s: float = 0.5
+    weights: tuple[float, ...] = (1.0, 2.0, 4.0)
+    bounds: Bounds = field(default_factory=Bounds)
+    costs: Costs = field(default_factory=Costs)

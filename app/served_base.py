@@ -1,0 +1,145 @@
+"""Where the base model's files are, and what callers call it."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+from adapters.errors import UnsupportedBase
+from adapters.geometry import BaseGeometry, read_geometry
+from app.settings import Settings
+from app.support.chat_template import template_digest
+
+#: What vLLM reads of a model; never its pickles.
+_FILES = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
+
+_CONFIG, _INDEX = "config.json", "model.safetensors.index.json"
+# A safetensors file begins with its header's length, 8 bytes; the library refuses headers beyond 100 MB too.
+_LENGTH_BYTES, _MAX_HEADER_BYTES = 8, 100_000_000
+
+
+class BaseNotFound(ValueError):
+    """TENORA_BASE_MODEL names no folder and no model that can be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseModel:
+    """The base model on this disk: its folder, its public name and what adapters must fit.
+
+    Attributes:
+        digest: its identity, see :func:`base_digest`.
+        known_as: every name and path that it is known by: the public one, the setting's, its own config's.
+        template_digest: of its chat template, see :func:`template_digest`; None: it has none.
+    """
+
+    path: Path
+    name: str
+    geometry: BaseGeometry
+    digest: str
+    known_as: frozenset[str]
+    template_digest: str | None
+
+
+def open_base(settings: Settings) -> BaseModel:
+    """Find the base model, fetching a hub id that is not on this disk yet, and read its geometry. Blocks.
+
+    Raises:
+        BaseNotFound: no such folder, no such model in the hub, or weights that are no safetensors file.
+        adapters.errors.UnsupportedBase: not a Llama.
+    """
+    path = base_folder(settings)
+    try:
+        config = json.loads((path / "config.json").read_text())
+    except FileNotFoundError:
+        raise BaseNotFound(f"TENORA_BASE_MODEL: found no config.json in {path}, allowed a model's folder") from None
+    except ValueError:
+        raise UnsupportedBase("config.json", "something else", "a JSON object") from None
+    if not isinstance(config, dict):
+        raise UnsupportedBase("config.json", type(config).__name__, "a JSON object")
+    geometry = read_geometry(config, engine_dtype=settings.engine.dtype)
+    return BaseModel(
+        path,
+        name := base_name(settings),
+        geometry,
+        base_digest(path),
+        frozenset({name, settings.base_model or str(path), *_own_name(config)}),
+        template_digest(path),
+    )
+
+
+def _own_name(config: dict[str, Any]) -> list[str]:
+    """What the model's own config calls it, if it does."""
+    found = config.get("_name_or_path")
+    return [found] if isinstance(found, str) and found else []
+
+
+def base_digest(folder: Path) -> str:
+    """What tells one base model from another: SHA-256 (hex) over its config and the index of its weights. Blocks.
+
+    Without an index file each safetensors file's size and header stand in for it. The weights themselves are not
+    read: two trainings of the same shapes under the same config are told apart by nothing here.
+
+    Raises:
+        BaseNotFound: what stands in the weights' place is no safetensors file.
+    """
+    digest = hashlib.sha256(b"tenora-base\n")
+    index = folder / _INDEX
+    parts = {_CONFIG: (folder / _CONFIG).read_bytes()}
+    if index.is_file():
+        parts[_INDEX] = index.read_bytes()
+    else:
+        parts |= {path.name: _outline(path) for path in sorted(folder.glob("*.safetensors"))}
+    for name, content in parts.items():
+        digest.update(f"{name}\n{hashlib.sha256(content).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _outline(weights: Path) -> bytes:
+    """A safetensors file's size and header."""
+    size = weights.stat().st_size
+    with weights.open("rb") as file:
+        prefix = file.read(_LENGTH_BYTES)
+        length = int.from_bytes(prefix, "little")
+        if len(prefix) < _LENGTH_BYTES or length > min(_MAX_HEADER_BYTES, size - _LENGTH_BYTES):
+            raise BaseNotFound(f"TENORA_BASE_MODEL: found {weights} of {size} bytes, allowed a safetensors file")
+        return f"{size}\n".encode() + file.read(length)
+
+
+def base_name(settings: Settings) -> str:
+    """The name by which callers ask for the base model itself."""
+    return settings.base_model_name or Path(settings.base_model or demo_base(settings)).name
+
+
+def demo_base(settings: Settings) -> Path:
+    """Where the demo's base model is kept."""
+    return settings.home / "demo" / "base"
+
+
+def base_folder(settings: Settings) -> Path:
+    """The base's folder on this machine; one of the hub is fetched if it is not there.
+
+    Raises:
+        BaseNotFound
+    """
+    folder = Path(settings.base_model) if settings.base_model else demo_base(settings)
+    if folder.is_dir():
+        return folder.resolve()
+    if not settings.base_model or folder.is_absolute():
+        raise BaseNotFound(f"TENORA_BASE_MODEL: found no folder {folder}, allowed a model's folder or a hub id")
+    return Path(_snapshot(settings.base_model, settings.base_model_revision))
+
+
+def _snapshot(repository: str, revision: str | None) -> str:
+    try:
+        try:
+            return snapshot_download(repository, revision=revision, allow_patterns=_FILES, local_files_only=True)
+        except LocalEntryNotFoundError:
+            return snapshot_download(repository, revision=revision, allow_patterns=_FILES)
+    except (OSError, HFValidationError) as error:
+        raise BaseNotFound(
+            f"TENORA_BASE_MODEL: found {repository!r}, allowed a folder, or a hub id that can be fetched ({error})"
+        ) from error

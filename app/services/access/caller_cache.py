@@ -1,0 +1,52 @@
+"""A second's memory of who called, so that a busy key does not cost a query per request."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import datetime
+
+from app.domain.clock import is_past
+from app.registry import Caller
+
+
+class CallerCache:
+    """Callers authenticated a moment ago, by the hash of their key.
+
+    An answer is used for at most ``ttl_s`` after its look-up began, which bounds how long a key works on that was
+    ended on another node. Refusals are not kept. ``clear`` makes a change on this node felt at once.
+    """
+
+    def __init__(
+        self, *, ttl_s: float = 0.9, capacity: int = 10_000, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ttl_s, self._capacity, self._monotonic = ttl_s, capacity, monotonic
+        self._entries: OrderedDict[str, tuple[Caller, datetime | None, float]] = OrderedDict()
+        self._generation = 0
+
+    def begin(self) -> tuple[int, float]:
+        """To be called before a look-up and handed to ``put`` after it."""
+        return self._generation, self._monotonic() + self._ttl_s
+
+    def put(self, begun: tuple[int, float], hash_: str, caller: Caller, expires_at: datetime | None) -> None:
+        generation, until = begun
+        # A look-up that was under way while something changed may have seen the state before.
+        if generation != self._generation or self._capacity == 0:
+            return
+        self._entries[hash_] = (caller, expires_at, until)
+        self._entries.move_to_end(hash_)
+        if len(self._entries) > self._capacity:
+            self._entries.popitem(last=False)
+
+    def get(self, hash_: str, now: datetime) -> Caller | None:
+        entry = self._entries.get(hash_)
+        if entry is None:
+            return None
+        caller, expires_at, until = entry
+        if self._monotonic() < until and not is_past(expires_at, now):
+            return caller
+        del self._entries[hash_]
+        return None
+
+    def clear(self) -> None:
+        self._generation += 1
+        self._entries.clear()

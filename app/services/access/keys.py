@@ -1,0 +1,290 @@
+"""API keys: making, ending and checking them."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database import audit
+from app.database import keys as stored
+from app.database.session import Database
+from app.domain.clock import (
+    Clock,
+    is_past,
+    utc_now,
+)
+from app.domain.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    RegistryUnavailable,
+    Unauthenticated,
+)
+from app.domain.restrictions import (
+    UNRESTRICTED,
+    Restrictions,
+)
+from app.registry import Caller, Key, Page, Scope
+from app.services.access.caller_cache import CallerCache
+from app.services.access.key_format import (
+    KEY_ID,
+    KeyHasher,
+    mint_key,
+    parse_key,
+)
+from app.services.access.restrictions import changed
+from app.services.access.tenants import tenant_or_404
+from app.services.common.validation import (
+    DEFAULT_LIMIT,
+    checked_limit,
+    checked_name,
+    checked_seconds,
+    page_of,
+    read_cursor,
+)
+from app.support.single_flight import SharedCalls
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_GRACE_S = 3600
+_MAX_GRACE_S = 30 * 86400
+_MAX_LIFETIME_S = 10 * 366 * 86400
+#: Metrics show what all tenants do.
+_PLATFORM_SCOPES = frozenset({Scope.ADMIN, Scope.METRICS})
+_TENANT_SCOPES = frozenset(Scope) - _PLATFORM_SCOPES
+_REFUSED = "no API key that works was given: send Authorization: Bearer tnr_..., or x-api-key"
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key just made: the only time that its text is known."""
+
+    key: Key
+    text: str = field(repr=False)
+
+
+class KeyService:
+    """The rules of API keys. ``tenant`` is a slug, or None for platform keys; ``actor`` a key's id or ``cli``."""
+
+    def __init__(
+        self,
+        database: Database,
+        hasher: KeyHasher,
+        cache: CallerCache,
+        *,
+        base_name: str = "",
+        clock: Clock = utc_now,
+    ) -> None:
+        self._database, self._hasher, self._cache, self._clock = database, hasher, cache, clock
+        self._base_name = base_name
+        self._look_ups = SharedCalls[Caller]()
+
+    async def authenticate(self, text: str | None) -> Caller:
+        """Whom a key speaks for.
+
+        Raises:
+            Unauthenticated: no key, or one that is malformed, unknown, revoked, expired, or of a tenant that
+                is disabled or deleted; the message is the same.
+            RegistryUnavailable
+        """
+        hash_ = self._hasher.hash(text or "")
+        cached = self._cache.get(hash_, self._clock())
+        if cached is not None:
+            return cached
+        key_id = parse_key(text or "")
+        if text is None or key_id is None:
+            raise Unauthenticated(_REFUSED)
+        # Whoever comes after a change here looks anew.
+        generation, _ = self._cache.begin()
+        return await self._look_ups.run((generation, hash_), lambda: self._look_up(key_id, text))
+
+    async def _look_up(self, key_id: str, text: str) -> Caller:
+        begun = self._cache.begin()
+        now, hashes = self._clock(), self._hasher.hashes(text)
+        found = await self._database.lookup(lambda connection: stored.find_credential(connection, key_id, hashes, now))
+        if found is None:
+            raise Unauthenticated(_REFUSED)
+        if found.hmac != hashes[0]:
+            await self._move(key_id, found.hmac, hashes[0])
+        caller = Caller(
+            key_id,
+            found.tenant_id,
+            found.tenant_slug,
+            found.scopes,
+            found.salt,
+            weight=found.weight,
+            limits=found.limits,
+            restrictions=found.restrictions,
+        )
+        self._cache.put(begun, hashes[0], caller, found.expires_at)
+        return caller
+
+    async def _move(self, key_id: str, old: str, new: str) -> None:
+        """Keep a key under the current pepper from now on: only when it is used its text is there to be hashed."""
+        try:
+            async with self._database.write() as connection:
+                await stored.set_hmac(connection, key_id, old=old, new=new)
+        except RegistryUnavailable as error:
+            logger.warning("the key %s stays under an earlier pepper until it is used again: %s", key_id, error)
+
+    async def create(
+        self,
+        tenant: str | None,
+        *,
+        name: str,
+        scopes: Sequence[str] | None = None,
+        expires_in_s: int | None = None,
+        restrictions: Mapping[str, object] = MappingProxyType({}),
+        actor: str,
+    ) -> NewKey:
+        """Make a key; without ``scopes`` a tenant's key may infer, a platform key is an admin's.
+
+        Args:
+            restrictions: see :func:`app.services.access.restrictions.changed`.
+
+        Raises:
+            NotFound, InvalidRequest, RegistryUnavailable
+        """
+        granted, given = _checked_scopes(tenant, scopes), self._restricted(UNRESTRICTED, restrictions)
+        checked_name(name)
+        if expires_in_s is not None:
+            checked_seconds("expires_in_s", expires_in_s, least=1, most=_MAX_LIFETIME_S)
+        async with self._database.write() as connection:
+            return await self._insert(connection, tenant, name, granted, expires_in_s, given, actor)
+
+    async def restrict(self, tenant: str | None, key_id: str, patch: Mapping[str, object], *, actor: str) -> Key:
+        """Set or lift restrictions of a key that may have ended.
+
+        Args:
+            patch: a JSON merge patch, see :func:`app.services.access.restrictions.changed`.
+
+        Raises:
+            NotFound, InvalidRequest, RegistryUnavailable
+        """
+        async with self._database.write() as connection:
+            old = await self._owned_key(connection, tenant, key_id)
+            new = replace(old, restrictions=self._restricted(old.restrictions, patch))
+            if new != old:
+                await stored.set_restrictions(connection, key_id, new.restrictions)
+                await _record(connection, self._clock(), actor, "key.restrict", old, new)
+        self._cache.clear()
+        return new
+
+    async def list(self, tenant: str | None, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[Key]:
+        """Keys by id, ended ones too.
+
+        Raises:
+            NotFound, InvalidRequest, RegistryUnavailable
+        """
+        checked_limit(limit)
+        after = read_cursor(cursor, KEY_ID) or ""
+        async with self._database.read() as connection:
+            owner = await _owner_id(connection, tenant)
+            found = await stored.list_keys(connection, tenant_id=owner, after=after, limit=limit + 1)
+        return page_of(found, limit, lambda key: key.id)
+
+    async def revoke(self, tenant: str | None, key_id: str, *, actor: str) -> None:
+        """End a key now; one already revoked stays as it is.
+
+        Raises:
+            NotFound, RegistryUnavailable
+        """
+        async with self._database.write() as connection:
+            key = await self._owned_key(connection, tenant, key_id)
+            now = self._clock()
+            if key.revoked_at is None:
+                await stored.set_revoked(connection, key_id, now)
+                await _record(connection, now, actor, "key.revoke", key, replace(key, revoked_at=now))
+        self._cache.clear()
+
+    async def rotate(self, tenant: str | None, key_id: str, *, grace_s: int = DEFAULT_GRACE_S, actor: str) -> NewKey:
+        """Replace a key by a new one with the same name, scopes and lifetime; the old one ends after the grace.
+
+        Raises:
+            NotFound, InvalidRequest, RegistryUnavailable
+            Conflict: the key has ended already.
+        """
+        checked_seconds("grace_s", grace_s, least=0, most=_MAX_GRACE_S)
+        async with self._database.write() as connection:
+            old = await self._owned_key(connection, tenant, key_id)
+            now = self._clock()
+            if old.revoked_at is not None or is_past(old.expires_at, now):
+                raise Conflict(f"the key {key_id!r} has ended: make a new one")
+            end = now + timedelta(seconds=grace_s)
+            if old.expires_at is not None:
+                end = min(end, old.expires_at)
+            await stored.set_expiry(connection, key_id, end)
+            await _record(connection, now, actor, "key.rotate", old, replace(old, expires_at=end))
+            new = await self._insert(connection, tenant, old.name, old.scopes, old.lifetime_s, old.restrictions, actor)
+        self._cache.clear()
+        return new
+
+    async def _insert(
+        self,
+        connection: AsyncConnection,
+        tenant: str | None,
+        name: str,
+        scopes: tuple[Scope, ...],
+        lifetime_s: int | None,
+        restrictions: Restrictions,
+        actor: str,
+    ) -> NewKey:
+        owner = await _owner_id(connection, tenant)
+        minted, now = mint_key(), self._clock()
+        end = None if lifetime_s is None else now + timedelta(seconds=lifetime_s)
+        key = Key(minted.id, tenant, name, scopes, lifetime_s, now, end, None, restrictions)
+        await stored.insert_key(connection, key, tenant_id=owner, hmac=self._hasher.hash(minted.text))
+        await _record(connection, now, actor, "key.create", None, key)
+        return NewKey(key, minted.text)
+
+    def _restricted(self, old: Restrictions, patch: Mapping[str, object]) -> Restrictions:
+        return changed(old, patch, base_name=self._base_name)
+
+    async def _owned_key(self, connection: AsyncConnection, tenant: str | None, key_id: str) -> Key:
+        owner = await _owner_id(connection, tenant)
+        key = await stored.find_key(connection, key_id, tenant_id=owner) if KEY_ID.fullmatch(key_id) else None
+        if key is None:
+            raise NotFound(f"there is no key {key_id[:80]!r}", param="key_id")
+        return key
+
+
+async def _owner_id(connection: AsyncConnection, tenant: str | None) -> int | None:
+    return None if tenant is None else (await tenant_or_404(connection, tenant)).id
+
+
+def _checked_scopes(tenant: str | None, scopes: Sequence[str] | None) -> tuple[Scope, ...]:
+    allowed = _PLATFORM_SCOPES if tenant is None else _TENANT_SCOPES
+    if scopes is None:
+        return (Scope.ADMIN,) if tenant is None else (Scope.INFERENCE,)
+    if not scopes or not allowed.issuperset(scopes):
+        words = ", ".join(scope for scope in Scope if scope in allowed)
+        raise InvalidRequest(f"scopes: found {list(scopes)!r:.200}, allowed one or more of {words}", param="scopes")
+    return tuple(scope for scope in Scope if scope in scopes)
+
+
+async def _record(
+    connection: AsyncConnection, at: datetime, actor: str, action: str, before: Key | None, after: Key
+) -> None:
+    await audit.record(
+        connection,
+        at=at,
+        actor=actor,
+        action=action,
+        tenant=after.tenant,
+        subject=after.id,
+        before=None if before is None else _snapshot(before),
+        after=_snapshot(after),
+    )
+
+
+def _snapshot(key: Key) -> dict[str, object]:
+    shown: dict[str, object] = {
+        "name": key.name,
+        "scopes": [scope.value for scope in key.scopes],
+        "expires_at": key.expires_at.isoformat() if key.expires_at else None,
+        "revoked_at": key.revoked_at.isoformat() if key.revoked_at else None,
+    }
+    return shown | ({"restrictions": key.restrictions.stored} if key.restrictions.stored else {})

@@ -1,0 +1,137 @@
+"""Prove that this server's pepper is the registry's: with another one no key works, and every audit seal looks forged.
+
+The registry keeps a check value, derived from the pepper under which new keys are made. A server may start if one of
+its peppers has that value. So a rotation goes through: servers that accept both start in any order, and the value
+follows the pepper that the latest of them makes keys under.
+"""
+
+import asyncio
+import hmac
+from itertools import pairwise
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database import audit_seals, events, installation
+from app.database.session import Database
+from app.database.tables import keys
+from app.domain.audit import (
+    anchored,
+    sealed,
+)
+from app.services.access.peppers import (
+    Peppers,
+    WrongPepper,
+    load_peppers,
+)
+from app.settings import Settings
+
+_FACT = "pepper"
+_PURPOSE = "check value"
+#: Rows of the audit trail that are tried where there is no check value yet; one of them is enough.
+_TRIED = 100
+
+
+async def open_peppers(database: Database, settings: Settings) -> Peppers:
+    """The peppers of a server that starts: checked, and noted in the registry. A new registry gets a new pepper.
+
+    Raises:
+        MissingPepper, WrongPepper, InvalidPepper, OSError, RegistryUnavailable
+    """
+    async with database.read() as connection:
+        used = await _is_used(connection)
+    peppers = await asyncio.to_thread(load_peppers, settings, make=not used)
+    await check_peppers(database, peppers, settings)
+    await _note(database, peppers, settings)
+    return peppers
+
+
+async def check_peppers(database: Database, peppers: Peppers, settings: Settings) -> None:
+    """Change nothing.
+
+    Raises:
+        WrongPepper: these are not the registry's, as far as it can tell.
+        RegistryUnavailable
+    """
+    async with database.read() as connection:
+        stored = await installation.read(connection, _FACT)
+        known = _is_one(stored, peppers) if stored else await _sealed_something(connection, peppers)
+    if not known:
+        raise _wrong(settings)
+
+
+async def replace_pepper(database: Database, settings: Settings) -> Peppers:
+    """Go on with this server's pepper, whatever the registry was made with: keys and seals from before are void.
+
+    Raises:
+        InvalidPepper, OSError, RegistryUnavailable
+    """
+    peppers = await asyncio.to_thread(load_peppers, settings)
+    async with database.write() as connection:
+        current = _values(peppers)[0]
+        await installation.write_once(connection, _FACT, current)
+        await installation.replace(connection, _FACT, current)
+    return peppers
+
+
+async def _note(database: Database, peppers: Peppers, settings: Settings) -> None:
+    current = _values(peppers)[0]
+    async with database.read() as connection:
+        if await installation.read(connection, _FACT) == current:
+            return
+    async with database.write() as connection:
+        stored = await installation.write_once(connection, _FACT, current)
+        if not _is_one(stored, peppers):
+            # Another server was the first, between the check and now.
+            raise _wrong(settings)
+        if stored != current:
+            await installation.replace(connection, _FACT, current)
+
+
+def _values(peppers: Peppers) -> tuple[str, ...]:
+    return tuple(value.hex() for value in peppers.derived(_PURPOSE))
+
+
+def _is_one(stored: str, peppers: Peppers) -> bool:
+    return any(hmac.compare_digest(stored, value) for value in _values(peppers))
+
+
+async def _is_used(connection: AsyncConnection) -> bool:
+    """Whether anything was made under a pepper: then a new one would be another one."""
+    if await installation.read(connection, _FACT) is not None:
+        return True
+    return await connection.scalar(select(keys.c.id).limit(1)) is not None
+
+
+async def _sealed_something(connection: AsyncConnection, peppers: Peppers) -> bool:
+    """Whether one of the last rows of the audit trail was sealed under these; true where nothing is sealed.
+
+    A registry that servers of the first release made has no check value. One sound row is enough: others may have been
+    tampered with, which is for ``tenora audit verify`` to say.
+    """
+    newest = await audit_seals.newest(connection, limit=_TRIED + 1)
+    if not newest:
+        return True
+    secrets = peppers.derived("audit", "seals")
+    anchor, first = await audit_seals.start(connection)
+    if anchor and any(hmac.compare_digest(anchored(key, first).mac, anchor.mac) for key in secrets):
+        return True
+    if len(newest) <= _TRIED and newest[0] != first:
+        newest.insert(0, first)
+    rows = await events.rows_with(connection, [seal.row_id for seal in newest])
+    found = {row.id: row for row in rows}
+    return any(
+        hmac.compare_digest(sealed(key, previous, found[seal.row_id]).mac, seal.mac)
+        for previous, seal in pairwise(newest)
+        if seal.row_id in found
+        for key in secrets
+    )
+
+
+def _wrong(settings: Settings) -> WrongPepper:
+    where = "TENORA_PEPPER" if settings.pepper is not None else f"{settings.home / 'secrets' / 'pepper'}"
+    return WrongPepper(
+        f"{where} is not the pepper that this registry's keys were made under, so none of them would work. "
+        "Restore that pepper. To rotate it, put the old one into TENORA_ACCEPTED_PEPPERS. "
+        "If it is lost, run `tenora init --new-pepper`: every key must be made anew then."
+    )

@@ -1,0 +1,81 @@
+"""What may be said about a key's restrictions."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from ipaddress import ip_network
+
+from adapters.errors import InvalidName
+from adapters.identity import DEFAULT_ALIAS, parse_model_name
+from app.domain.errors import InvalidRequest
+from app.domain.restrictions import Restrictions
+from app.services.common.validation import patched_limits
+
+#: Names, and networks, of one key.
+MOST = 100
+
+
+def changed(old: Restrictions, raw: Mapping[str, object], *, base_name: str) -> Restrictions:
+    """Restrictions after a JSON merge patch: null lifts one, what is not named stays, a list replaces the other.
+
+    Args:
+        raw: of ``limits`` (see :func:`app.services.common.validation.patched_limits`), ``adapters``, ``addresses``.
+        base_name: what callers name the base model.
+
+    Raises:
+        InvalidRequest
+    """
+    new = old
+    if "limits" in raw:
+        new = replace(new, limits=patched_limits(old.limits, raw["limits"]))
+    if "adapters" in raw:
+        new = replace(new, adapters=_adapters(raw["adapters"], base_name))
+    if "addresses" in raw:
+        new = replace(new, addresses=_addresses(raw["addresses"]))
+    return new
+
+
+def _adapters(raw: object, base_name: str) -> tuple[str, ...] | None:
+    """Names that may be of nothing yet: a key can be made before its adapter."""
+    names = _texts("adapters", raw)
+    for name in names or ():
+        if name != base_name and not _is_adapters(name):
+            raise InvalidRequest(
+                f"adapters: found {name[:80]!r}, allowed names without alias or number: prices, retail/prices, "
+                f"or {base_name} for the base model",
+                param="adapters",
+            )
+    return names
+
+
+def _is_adapters(name: str) -> bool:
+    try:
+        parsed = parse_model_name(name)
+    except InvalidName:
+        return False
+    return parsed.alias == DEFAULT_ALIAS and ":" not in name
+
+
+def _addresses(raw: object) -> tuple[str, ...] | None:
+    texts = _texts("addresses", raw)
+    return None if texts is None else tuple(_network(text) for text in texts)
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ip_network(text))
+    except ValueError:
+        raise InvalidRequest(
+            f"addresses: found {text[:80]!r}, allowed addresses, and networks without bits behind their prefix: "
+            "192.0.2.7, 10.0.0.0/8, 2001:db8::/32",
+            param="addresses",
+        ) from None
+
+
+def _texts(field: str, raw: object) -> tuple[str, ...] | None:
+    if raw is None:
+        return None
+    if not isinstance(raw, list) or not all(isinstance(text, str) for text in raw):
+        raise InvalidRequest(f"{field}: found {str(raw)[:80]!r}, allowed a list of texts, or null", param=field)
+    if len(raw) > MOST:
+        raise InvalidRequest(f"{field}: found {len(raw)}, allowed up to {MOST}", param=field)
+    return tuple(dict.fromkeys(raw))

@@ -1,0 +1,193 @@
+"""Tenants: making, changing and ending them."""
+
+import re
+import secrets
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.errors import InvalidName
+from adapters.identity import parse_slug
+from app.database import audit
+from app.database import quotas as stored_quotas
+from app.database import tenants as stored
+from app.database.session import Database
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.errors import (
+    Conflict,
+    NotFound,
+)
+from app.domain.quotas import Usage
+from app.registry import Page, Tenant
+from app.services.access.caller_cache import CallerCache
+from app.services.common.quotas import limits_of
+from app.services.common.validation import (
+    DEFAULT_LIMIT,
+    checked_limit,
+    checked_name,
+    checked_weight,
+    page_of,
+    patched,
+    patched_limits,
+    read_cursor,
+)
+
+_ID = re.compile("[1-9][0-9]{0,9}", re.ASCII)
+
+#: Says that a value which may be None was not given.
+KEEP: Final = object()
+
+
+class TenantService:
+    """The rules of tenants; ``actor`` is a key's id or ``cli``."""
+
+    def __init__(self, database: Database, cache: CallerCache, *, clock: Clock = utc_now) -> None:
+        self._database, self._cache, self._clock = database, cache, clock
+
+    async def create(self, slug: str, *, name: str | None = None, weight: float = 1.0, actor: str) -> Tenant:
+        """Make a tenant; its name for people is the slug unless another is given.
+
+        Raises:
+            InvalidName, InvalidRequest, RegistryUnavailable
+            Conflict: there is one with that slug.
+        """
+        parse_slug(slug, field="tenant")
+        name, weight = checked_name(slug if name is None else name), checked_weight(weight)
+        now, salt = self._clock(), secrets.token_hex(32)
+        try:
+            async with self._database.write() as connection:
+                tenant = await stored.insert_tenant(connection, slug=slug, name=name, weight=weight, salt=salt, at=now)
+                await _record(connection, now, actor, "tenant.create", slug, None, tenant)
+        except IntegrityError as error:
+            raise Conflict(f"there is a tenant {slug!r} already", param="slug") from error
+        return tenant
+
+    async def get(self, slug: str) -> Tenant:
+        """A living tenant.
+
+        Raises:
+            NotFound, RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            return await tenant_or_404(connection, slug)
+
+    async def usage(self, slug: str) -> tuple[Tenant, Usage]:
+        """A tenant and what it keeps.
+
+        Raises:
+            NotFound, RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            tenant = await tenant_or_404(connection, slug)
+            return tenant, await stored_quotas.usage(connection, tenant.id)
+
+    async def list(self, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[Tenant]:
+        """Tenants, oldest first.
+
+        Raises:
+            InvalidRequest, RegistryUnavailable
+        """
+        checked_limit(limit)
+        after = int(read_cursor(cursor, _ID) or 0)
+        async with self._database.read() as connection:
+            found = await stored.list_tenants(connection, after=after, limit=limit + 1)
+        return page_of(found, limit, lambda tenant: tenant.id)
+
+    async def update(
+        self,
+        slug: str,
+        *,
+        name: str | None = None,
+        disabled: bool | None = None,
+        quota: object = KEEP,
+        weight: float | None = None,
+        limits: object = KEEP,
+        actor: str,
+    ) -> Tenant:
+        """Change what is given; a disabled tenant's keys do not work, and a weight counts from the next request on.
+
+        Args:
+            quota, limits: JSON merge patches, see :func:`app.services.common.validation.patched`.
+
+        Raises:
+            NotFound, InvalidRequest, RegistryUnavailable
+        """
+        if name is not None:
+            checked_name(name)
+        if weight is not None:
+            checked_weight(weight)
+        async with self._database.write() as connection:
+            old = await tenant_or_404(connection, slug, lock=True)
+            new = replace(
+                old,
+                name=old.name if name is None else name,
+                disabled=old.disabled if disabled is None else disabled,
+                quota=old.quota if quota is KEEP else patched("quota", old.quota, quota),
+                weight=old.weight if weight is None else weight,
+                limits=old.limits if limits is KEEP else patched_limits(old.limits, limits),
+            )
+            if new != old:
+                await stored.update_tenant(connection, new, quota=limits_of(new.quota))
+                await _record(connection, self._clock(), actor, "tenant.update", slug, old, new)
+        self._cache.clear()
+        return new
+
+    async def delete(self, slug: str, *, actor: str) -> None:
+        """End a tenant; its keys stop working and its slug is free again.
+
+        Raises:
+            NotFound, RegistryUnavailable
+            Conflict: it still has adapters.
+        """
+        async with self._database.write() as connection:
+            tenant = await tenant_or_404(connection, slug, lock=True)
+            if await stored.has_adapters(connection, tenant.id):
+                raise Conflict(f"the tenant {slug!r} still has adapters: delete them first")
+            now = self._clock()
+            await stored.mark_tenant_deleted(connection, tenant.id, at=now)
+            await _record(connection, now, actor, "tenant.delete", slug, tenant, None)
+        self._cache.clear()
+
+
+async def tenant_or_404(connection: AsyncConnection, slug: str, *, lock: bool = False) -> Tenant:
+    """A living tenant, locked if asked (see ``find_tenant``).
+
+    Raises:
+        NotFound: none has that slug, or it can be no slug.
+    """
+    try:
+        tenant = await stored.find_tenant(connection, parse_slug(slug, field="tenant"), lock=lock)
+    except InvalidName:
+        tenant = None
+    if tenant is None:
+        raise NotFound(f"there is no tenant {slug[:80]!r}", param="tenant")
+    return tenant
+
+
+async def _record(
+    connection: AsyncConnection,
+    at: datetime,
+    actor: str,
+    action: str,
+    slug: str,
+    before: Tenant | None,
+    after: Tenant | None,
+) -> None:
+    states = {"before": _snapshot(before), "after": _snapshot(after)}
+    await audit.record(connection, at=at, actor=actor, action=action, tenant=slug, subject=slug, **states)
+
+
+def _snapshot(tenant: Tenant | None) -> dict[str, object] | None:
+    if tenant is None:
+        return None
+    limits = {field: limit for field, limit in limits_of(tenant.quota).items() if limit is not None}
+    shown: dict[str, object] = {"name": tenant.name, "disabled": tenant.disabled}
+    # What nobody set is not in the trail.
+    shown |= ({"quota": limits} if limits else {}) | ({"weight": tenant.weight} if tenant.weight != 1 else {})
+    return shown | ({"limits": tenant.limits.given} if tenant.limits.given else {})

@@ -1,0 +1,256 @@
+"""Adapters and versions: resolving, listing, quarantining. Publishing and deleting have modules of their own."""
+
+import re
+from dataclasses import replace
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.errors import InvalidName
+from adapters.geometry import HEAD_MODULE
+from adapters.identity import MAX_VERSION_NUMBER, ModelName, parse_slug
+from adapters.modules import HEAD_SETTING
+from app.database import adapters as stored
+from app.database import audit
+from app.database import versions as stored_versions
+from app.database.resolution import Candidate, alias_names
+from app.database.session import Database
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.errors import (
+    AdapterNotReady,
+    AdapterQuarantined,
+    AdapterRetired,
+    NotFound,
+    TenoraError,
+    WrongBase,
+)
+from app.domain.filters import (
+    ANY,
+    VersionFilter,
+)
+from app.domain.traffic_split import (
+    choose,
+    random_point,
+    sticky_point,
+)
+from app.registry import Adapter, Page, ResolvedVersion, Tenant, Version, VersionState
+from app.services.access.tenants import tenant_or_404
+from app.services.catalog.resolutions import Resolutions
+from app.services.common.validation import (
+    DEFAULT_LIMIT,
+    checked_limit,
+    page_of,
+    patched_limits,
+    read_cursor,
+)
+
+_NUMBER = re.compile("[1-9][0-9]{0,9}", re.ASCII)
+_MAX_REASON = 500
+#: Of a version that was published where the setting was on.
+NO_HEAD = f"the version {{}} adapts {HEAD_MODULE}, which this server does not serve; an operator sets {HEAD_SETTING}"
+
+
+class AdapterService:
+    """The rules of adapters. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id, ``cli`` or ``engine``.
+
+    Args:
+        base_name, base_digest: this server's base.
+        lora_head: whether it serves adapters of the head.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        base_name: str,
+        base_digest: str,
+        lora_head: bool = False,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._database, self._clock = database, clock
+        self._resolutions = Resolutions(database)
+        self._base_name, self._base_digest, self._head = base_name, base_digest, lora_head
+
+    async def resolve(self, tenant_id: int, name: ModelName, user: str | None = None) -> ResolvedVersion:
+        """The one version that a name means for this tenant now.
+
+        Of an alias that splits its traffic, one that can be served: always the same for the same ``user``, see
+        :mod:`app.domain.traffic_split`.
+
+        Raises:
+            NotFound: there is none; the same, after the same query, if it is another tenant's.
+            AdapterQuarantined, AdapterRetired, AdapterNotReady, WrongBase: none of the name's versions can be served.
+            RegistryUnavailable
+        """
+        found = await self._resolutions.find(tenant_id, name)
+        if not found:
+            raise NotFound(f"there is no model {str(name)!r}", param="model")
+        refusals = [self._refusal(candidate) for candidate in found]
+        servable = [candidate for candidate, refusal in zip(found, refusals, strict=True) if refusal is None]
+        if not servable:
+            raise next(refusal for refusal in refusals if refusal is not None)
+        if len(servable) == 1:
+            return servable[0].version
+        point = random_point() if user is None else sticky_point(_identity(servable[0].version), user)
+        return choose([(candidate.version, candidate.weight) for candidate in servable], point)
+
+    async def alias_names(self, tenant_id: int, adapter: str, *, limit: int) -> list[str]:
+        """The first aliases of the tenant's own adapter, by name; none if there is no such adapter.
+
+        Raises:
+            RegistryUnavailable
+        """
+        return await self._database.lookup(lambda connection: alias_names(connection, tenant_id, adapter, limit))
+
+    def _refusal(self, candidate: Candidate) -> TenoraError | None:
+        """Why a version cannot be served here; None if it can."""
+        version = candidate.version
+        written, why = f"{version.adapter}@{version.number}", candidate.state_reason or "no reason was given"
+        match candidate.state:
+            case VersionState.QUARANTINED:
+                return AdapterQuarantined(f"the version {written} failed to load before", param="model")
+            case VersionState.RETIRED:
+                return AdapterRetired(f"the version {written} was retired: {why}", param="model")
+            case VersionState.VALIDATING:
+                return AdapterNotReady(f"the version {written} is still being validated", param="model", retry_after=1)
+            case VersionState.REJECTED:
+                return AdapterNotReady(f"the version {written} was rejected: {why}", param="model")
+        if candidate.base_digest not in (None, self._base_digest):
+            return WrongBase(
+                f"the version {written} was validated against the base {candidate.base_name!r} "
+                f"({str(candidate.base_digest)[:12]}), this server's is {self._base_name!r} ({self._base_digest[:12]})",
+                param="model",
+            )
+        if candidate.lora_head and not self._head:
+            return AdapterNotReady(NO_HEAD.format(written), param="model")
+        return None
+
+    async def list_adapters(
+        self, tenant: str, *, only: VersionFilter = ANY, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    ) -> Page[Adapter]:
+        """A tenant's adapters that have such a version, oldest first.
+
+        Raises:
+            NotFound, InvalidRequest, RegistryUnavailable
+        """
+        checked_limit(limit)
+        after = int(read_cursor(cursor, _NUMBER) or 0)
+        async with self._database.read() as connection:
+            owner = await tenant_or_404(connection, tenant)
+            found = await stored.list_adapters(connection, owner, after=after, limit=limit + 1, only=only)
+        return page_of(found, limit, lambda adapter: adapter.id)
+
+    async def get_adapter(self, tenant: str, adapter: str) -> Adapter:
+        """One adapter with the numbers of its versions.
+
+        Raises:
+            NotFound, RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            return await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+
+    async def limit(self, tenant: str, adapter: str, limits: object, *, actor: str) -> Adapter:
+        """Change what all callers of an adapter may use of it together, those too with whom it is shared.
+
+        Args:
+            limits: a JSON merge patch, see :func:`app.services.common.validation.patched_limits`.
+
+        Raises:
+            NotFound, InvalidRequest, RegistryUnavailable
+        """
+        async with self._database.write() as connection:
+            old = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
+            new = replace(old, limits=patched_limits(old.limits, limits))
+            if new != old:
+                await stored.set_limits(connection, old.id, new.limits)
+                await audit.record(
+                    connection,
+                    at=self._clock(),
+                    actor=actor,
+                    action="adapter.limit",
+                    tenant=tenant,
+                    subject=adapter,
+                    before={"limits": old.limits.given},
+                    after={"limits": new.limits.given},
+                )
+        return new
+
+    async def list_versions(
+        self,
+        tenant: str,
+        adapter: str,
+        *,
+        only: VersionFilter = ANY,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+    ) -> Page[Version]:
+        """An adapter's versions that are like that, newest first.
+
+        Raises:
+            NotFound, InvalidRequest, RegistryUnavailable
+        """
+        checked_limit(limit)
+        below = int(read_cursor(cursor, _NUMBER) or MAX_VERSION_NUMBER)
+        async with self._database.read() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            found = await stored_versions.list_versions(connection, line.id, below=below, limit=limit + 1, only=only)
+        return page_of(found, limit, lambda version: version.number)
+
+    async def get_version(self, tenant: str, adapter: str, number: int) -> Version:
+        """One version, unless it is deleted.
+
+        Raises:
+            NotFound, RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            return await version_or_404(connection, line, number)
+
+    async def quarantine(self, version_id: int, reason: str, *, actor: str = "engine") -> bool:
+        """Take a version that failed to load out of service; False if it was not ready any more.
+
+        Raises:
+            RegistryUnavailable
+        """
+        # PostgreSQL refuses NUL in text, and the reason quotes whatever the engine said.
+        reason = reason.replace("\0", "")[:_MAX_REASON]
+        async with self._database.write() as connection:
+            found = await stored_versions.quarantine_version(connection, version_id, reason)
+            if found is None:
+                return False
+            tenant, adapter, number = found
+            await audit.record(
+                connection,
+                at=self._clock(),
+                actor=actor,
+                action="version.quarantine",
+                tenant=tenant,
+                subject=f"{adapter}@{number}",
+                before={"state": VersionState.READY.value},
+                after={"state": VersionState.QUARANTINED.value, "reason": reason},
+            )
+        return True
+
+
+async def adapter_or_404(connection: AsyncConnection, tenant: Tenant, slug: str) -> Adapter:
+    try:
+        found = await stored.find_adapter(connection, tenant, parse_slug(slug, field="adapter"))
+    except InvalidName:
+        found = None
+    if found is None:
+        raise NotFound(f"there is no adapter {slug[:80]!r}", param="adapter")
+    return found
+
+
+async def version_or_404(connection: AsyncConnection, line: Adapter, number: int) -> Version:
+    possible = 1 <= number <= MAX_VERSION_NUMBER
+    found = await stored_versions.find_version(connection, line.id, number) if possible else None
+    if found is None:
+        raise NotFound(f"there is no version {str(number)[:20]} of the adapter {line.name!r}", param="version")
+    return found
+
+
+def _identity(version: ResolvedVersion) -> str:
+    return f"{version.owner}/{version.adapter}:{version.alias}"

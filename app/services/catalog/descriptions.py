@@ -1,0 +1,142 @@
+"""What may be changed of a version: its labels, card, training-run link and defaults. Its bytes never are."""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database import audit
+from app.database import versions as stored
+from app.database.session import Database
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.errors import UnsupportedField
+from app.registry import Adapter, Version
+from app.services.access.tenants import tenant_or_404
+from app.services.catalog.adapters import (
+    adapter_or_404,
+    version_or_404,
+)
+from app.services.catalog.labels import (
+    checked_card,
+    checked_labels,
+    checked_training_run,
+)
+from app.services.prompts.chat import ChatPrompts
+from app.services.prompts.defaults import checked_defaults, replaced_defaults
+from app.settings import LimitSettings
+
+
+class DescriptionService:
+    """The rules of describing. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id."""
+
+    def __init__(
+        self, database: Database, prompts: ChatPrompts, limits: LimitSettings, *, clock: Clock = utc_now
+    ) -> None:
+        self._database, self._prompts, self._limits, self._clock = database, prompts, limits, clock
+
+    async def describe(
+        self, tenant: str, adapter: str, number: int, changes: Mapping[str, Any], *, admin: bool, actor: str
+    ) -> Version:
+        """Replace what is given, each field as a whole.
+
+        New defaults hold for the requests that are resolved from then on.
+
+        Args:
+            changes: any of ``labels``, ``card``, ``training_run`` and ``defaults``.
+            admin: whether a platform key asks, which may set a chat template.
+
+        Raises:
+            NotFound, InvalidRequest, UnsupportedField, Forbidden, Busy, RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            seen = await version_or_404(connection, line, number)
+        checked = self._checked(changes, seen, admin=admin)
+        await self._prompts.check(checked.get("defaults", {}), owner=tenant)
+        async with self._database.write() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
+            old = await version_or_404(connection, line, number)
+            await apply_description(connection, line, old, checked, admin=admin, actor=actor, at=self._clock())
+            return await version_or_404(connection, line, number)
+
+    def _checked(self, changes: Mapping[str, Any], seen: Version, *, admin: bool) -> dict[str, Any]:
+        def defaults(raw: object) -> dict[str, Any]:
+            # A tenant that changes another default sends the administrator's template back as it is.
+            template = raw.get("chat_template") if isinstance(raw, Mapping) else None
+            kept = template is not None and template == seen.defaults.get("chat_template")
+            return dict(checked_defaults(raw, limits=self._limits, admin=admin or kept))
+
+        checks = {
+            "labels": checked_labels,
+            "card": checked_card,
+            "training_run": checked_training_run,
+            "defaults": defaults,
+        }
+        for field in changes:
+            if field not in checks:
+                raise UnsupportedField(f"found the field {field[:80]!r}, allowed {', '.join(checks)}", param=field[:80])
+        return {field: checks[field](raw) for field, raw in changes.items()}
+
+
+async def apply_description(
+    connection: AsyncConnection,
+    line: Adapter,
+    version: Version,
+    checked: Mapping[str, Any],
+    *,
+    admin: bool,
+    actor: str,
+    at: datetime,
+) -> None:
+    """Replace checked fields of a version, with an audit row if any differs. The tenant's row must be locked.
+
+    Args:
+        checked: any of ``labels``, ``card``, ``training_run`` and ``defaults``.
+        admin: whether a platform key asks, which may set a chat template.
+    """
+    before = _described(version)
+    after = before | dict(checked)
+    if "defaults" in checked:
+        after["defaults"] = replaced_defaults(before["defaults"], checked["defaults"], admin=admin)
+    if after == before:
+        return
+    await _write(connection, version.key.version_id, after)
+    await audit.record(
+        connection,
+        at=at,
+        actor=actor,
+        action="version.describe",
+        tenant=line.tenant,
+        subject=f"{line.name}@{version.number}",
+        before=_differences(before, after),
+        after=_differences(after, before),
+    )
+
+
+async def _write(connection: AsyncConnection, version_id: int, after: Mapping[str, Any]) -> None:
+    given = {field: after[field] for field in ("card", "training_run", "defaults")}
+    await stored.set_labels(connection, version_id, after["labels"])
+    await stored.describe_version(connection, version_id, **given)
+
+
+def _described(version: Version) -> dict[str, Any]:
+    return {
+        "labels": dict(version.labels),
+        "card": version.card,
+        "training_run": version.provenance.training_run,
+        "defaults": dict(version.defaults),
+    }
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields in which they differ, as ``one`` has them; of a card, which may be long, its size and digest."""
+    found = {field: value for field, value in one.items() if value != other[field]}
+    if "card" in found:
+        content = found["card"].encode()
+        found["card"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return found

@@ -1,0 +1,35 @@
+"""What a listing's query asks for: ``?label=team=x&label=tier=gold&state=ready&base=llama-3-8b``."""
+
+from collections.abc import Sequence
+
+from app.domain.errors import InvalidRequest
+from app.domain.filters import VersionFilter
+from app.registry import VersionState
+from app.services.catalog.labels import label_filters
+
+#: What can be listed: of a deleted version nothing is shown.
+STATES = tuple(state.value for state in VersionState if state is not VersionState.DELETED)
+
+_MAX_BASE = 200
+
+
+def version_filter(labels: Sequence[str] = (), *, state: str | None = None, base: str | None = None) -> VersionFilter:
+    """Read a query's values.
+
+    Args:
+        labels: ``NAME=VALUE`` each; a version must have all of them.
+        base: a base model's name, or its digest with or without ``sha256:``.
+
+    Raises:
+        InvalidRequest
+    """
+    if state is not None and state not in STATES:
+        raise InvalidRequest(f"state: found {state[:80]!r}, allowed {', '.join(STATES)}", param="state")
+    if base is not None and not (0 < len(base) <= _MAX_BASE and base.isprintable()):
+        found, allowed = base[:80], f"1 to {_MAX_BASE} printable characters"
+        raise InvalidRequest(f"base: found {found!r}, allowed {allowed}", param="base")
+    return VersionFilter(
+        labels=label_filters(labels),
+        state=None if state is None else VersionState(state),
+        base=None if base is None else base.removeprefix("sha256:"),
+    )

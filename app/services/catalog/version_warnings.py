@@ -1,0 +1,25 @@
+"""What a version's owner is told of it though it is served: it may answer worse than its owner expects. Pure."""
+
+from adapters.bases import same_base
+from adapters.strict_json import show_name
+from app.registry import Version
+from app.served_base import BaseModel
+
+
+def warnings_of(version: Version, base: BaseModel) -> list[str]:
+    """Sentences about a version, worked out from its manifest; none for most."""
+    return [*_other_base(version, base)]
+
+
+def _other_base(version: Version, base: BaseModel) -> list[str]:
+    """The base that the config names is not the one that the version was checked against."""
+    named = version.manifest.get("base_model_name_or_path")
+    if not isinstance(named, str) or not named.strip():
+        return []
+    checked = version.provenance
+    known_as = base.known_as if checked.base_digest in (None, base.digest) else {checked.base_name or base.name}
+    if same_base(named, known_as):
+        return []
+    ours = checked.base_name or base.name
+    theirs = f"adapter_config.json says that the adapter was trained on {show_name(named)}"
+    return [f"{theirs}, but this server's base is {ours}: it answers well only if the two are the same model."]

@@ -1,0 +1,84 @@
+"""``If-Match`` and ``If-None-Match`` (RFC 9110, section 13.1) of things whose ETag is their revision."""
+
+import re
+from dataclasses import dataclass
+
+from app.domain.errors import (
+    InvalidRequest,
+    PreconditionFailed,
+)
+
+_TAG = re.compile(r'(W/)?"([\x21\x23-\x7e]{0,64})"', re.ASCII)
+_MAX_HEADER = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Precondition:
+    """What the caller believes of a thing that it is about to change.
+
+    Attributes:
+        if_match: revisions of which the thing must have one; empty with ``must_exist``: it must exist.
+        if_none_match: revisions of which it may have none.
+        must_exist, must_be_new: what ``*`` says in the two headers.
+    """
+
+    if_match: frozenset[str] = frozenset()
+    if_none_match: frozenset[str] = frozenset()
+    must_exist: bool = False
+    must_be_new: bool = False
+
+    def check(self, revision: int | None) -> None:
+        """Compare with the revision that the thing has in this transaction; None: there is none.
+
+        Raises:
+            PreconditionFailed: names the present ETag.
+        """
+        found = None if revision is None else str(revision)
+        stale = (
+            (self.must_exist and found is None)
+            or (bool(self.if_match) and found not in self.if_match)
+            or (self.must_be_new and found is not None)
+            or found in self.if_none_match
+        )
+        if stale:
+            field = "if-match" if self.must_exist or self.if_match else "if-none-match"
+            present = "it does not exist" if revision is None else f"its ETag is {etag(revision)}"
+            raise PreconditionFailed(f"{field}: it was changed since you read it: {present}", param=field)
+
+
+def read_precondition(if_match: str | None, if_none_match: str | None) -> Precondition:
+    """Parse the two headers.
+
+    Raises:
+        InvalidRequest: neither ``*`` nor a list of ETags.
+    """
+    # If-Match compares strongly: a weak tag matches nothing.
+    wanted = _tags("if-match", if_match)
+    strong = frozenset(tag for weak, tag in wanted if not weak)
+    unwanted = frozenset(tag for _, tag in _tags("if-none-match", if_none_match))
+    return Precondition(
+        # What matches nothing stays a condition: no revision is empty.
+        if_match=strong or frozenset({""} if wanted else ()),
+        if_none_match=unwanted,
+        must_exist=_is_any(if_match),
+        must_be_new=_is_any(if_none_match),
+    )
+
+
+def etag(revision: int) -> str:
+    """The strong ETag of a revision."""
+    return f'"{revision}"'
+
+
+def _is_any(header: str | None) -> bool:
+    return header is not None and header.strip() == "*"
+
+
+def _tags(name: str, header: str | None) -> list[tuple[bool, str]]:
+    if header is None or _is_any(header):
+        return []
+    matches = [_TAG.fullmatch(part.strip()) for part in header[:_MAX_HEADER].split(",")]
+    found = [(match[1] is not None, match[2]) for match in matches if match is not None]
+    if len(header) > _MAX_HEADER or len(found) < len(matches):
+        raise InvalidRequest(f'{name}: found {header[:80]!r}, allowed * or ETags such as "17"', param=name)
+    return found

@@ -1,0 +1,151 @@
+"""Checks of plain values that several services take: display names, page sizes, cursors, numbers of seconds."""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from app.domain.errors import InvalidRequest
+from app.domain.limits.limits import (
+    COSTS,
+    Limits,
+)
+from app.domain.money import (
+    InvalidAmount,
+    parse_amount,
+)
+from app.registry import Page
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+MAX_LIMIT = 200
+DEFAULT_LIMIT = 50
+MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
+_MAX_NAME = 100
+
+#: What the registry's BigInteger holds.
+MOST = 2**63 - 1
+
+Item = TypeVar("Item")
+Numbers = TypeVar("Numbers", bound="DataclassInstance")
+
+
+def checked_name(name: str) -> str:
+    """A name for people: 1 to 100 printable characters.
+
+    Raises:
+        InvalidRequest
+    """
+    # Not printable are NUL and lone surrogates too, which databases refuse.
+    if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
+        raise _invalid("name", name, f"1 to {_MAX_NAME} printable characters")
+    return name
+
+
+def checked_seconds(field: str, value: int, *, least: int, most: int) -> int:
+    """A duration within its bounds, ends included.
+
+    Raises:
+        InvalidRequest
+    """
+    if not least <= value <= most:
+        raise _invalid(field, value, f"{least} to {most} seconds")
+    return value
+
+
+def checked_weight(weight: float) -> float:
+    """A tenant's share; the bounds keep any two tenants within a million of each other.
+
+    Raises:
+        InvalidRequest
+    """
+    # Not a number is beyond every bound.
+    if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
+        raise _invalid("weight", weight, f"{MIN_WEIGHT:g} to {MAX_WEIGHT:g}")
+    return weight
+
+
+def patched(field: str, old: Numbers, raw: object) -> Numbers:
+    """A dataclass of numbers after a JSON merge patch: a number sets one, null lifts it, what is not named stays.
+
+    Args:
+        raw: an object of those, or None to lift all of them.
+
+    Raises:
+        InvalidRequest
+    """
+    names = [one.name for one in fields(old)]
+    if raw is None:
+        return replace(old, **dict.fromkeys(names))
+    if not isinstance(raw, Mapping):
+        raise _invalid(field, raw, "an object or null")
+    for name, value in raw.items():
+        if name not in names:
+            raise _invalid(field, name, f"the names {', '.join(names)}")
+        # True is an int in Python, and 1.0 is not one in JSON's sense here.
+        if value is not None and (type(value) is not int or not 0 <= value <= MOST):
+            raise _invalid(f"{field}.{name}", value, f"0 to {MOST}, or null for no limit")
+    return replace(old, **raw)
+
+
+def patched_limits(old: Limits, raw: object) -> Limits:
+    """Limits after a JSON merge patch, see :func:`patched`; amounts of money come as decimals, ``"12.50"``.
+
+    Raises:
+        InvalidRequest
+    """
+    if not isinstance(raw, Mapping):
+        return patched("limits", old, raw)
+    counts = {name: value for name, value in raw.items() if name not in COSTS}
+    costs = {name: None if raw[name] is None else _amount(f"limits.{name}", raw[name]) for name in raw.keys() & COSTS}
+    return replace(patched("limits", old, counts), **costs)
+
+
+def _amount(field: str, text: object) -> int:
+    try:
+        return parse_amount(text)
+    except InvalidAmount as error:
+        raise _invalid(field, text, f"{error}, or null for no limit") from None
+
+
+def checked_limit(limit: int) -> int:
+    """How many items a page may hold.
+
+    Raises:
+        InvalidRequest
+    """
+    if not 1 <= limit <= MAX_LIMIT:
+        raise _invalid("limit", limit, f"1 to {MAX_LIMIT}")
+    return limit
+
+
+def read_cursor(cursor: str | None, pattern: re.Pattern[str]) -> str | None:
+    """What ``page_of`` put into a cursor; None for the first page.
+
+    Raises:
+        InvalidRequest: not a cursor of this kind of list.
+    """
+    if cursor is None:
+        return None
+    try:
+        text = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, UnicodeError):
+        text = ""
+    if not pattern.fullmatch(text):
+        raise _invalid("cursor", cursor, "the next_cursor of the page before")
+    return text
+
+
+def page_of(items: Sequence[Item], limit: int, position: Callable[[Item], object]) -> Page[Item]:
+    """A page from up to ``limit + 1`` items in order; the one too many tells that a next page exists."""
+    shown = tuple(items[:limit])
+    if len(items) <= limit:
+        return Page(shown, None)
+    return Page(shown, base64.urlsafe_b64encode(str(position(shown[-1])).encode()).decode())
+
+
+def _invalid(field: str, found: object, allowed: str) -> InvalidRequest:
+    return InvalidRequest(f"{field}: found {str(found)[:80]!r}, allowed {allowed}", param=field)

@@ -1,0 +1,184 @@
+"""Where adapters are and who waits: for the platform everything, for a tenant what is its own."""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import filterfalse, islice
+from typing import Final, Literal
+
+from app.database import events as stored_events
+from app.database import residency as stored
+from app.database.residency import KnownVersion
+from app.database.session import Database
+from app.engine.port import Engine
+from app.engine.status import (
+    EngineOverview,
+    TenantQueue,
+    VersionResidency,
+)
+from app.services.access.tenants import tenant_or_404
+from app.services.operations.recent_loads import (
+    LoadTimes,
+    RecentLoads,
+)
+
+DEFAULT_SHOWN, MAX_SHOWN = 100, 1000
+
+_TIERS: Final = {"slot": 0, "loading": 1, "host": 2, "disk": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownVersion:
+    """One version in the platform's view.
+
+    Attributes:
+        tenant, name: the owner's slug and ``pricing@3``; None and ``version 7`` of one that the registry lacks.
+    """
+
+    tenant: str | None
+    name: str
+    pinned: bool
+    residency: VersionResidency
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    """What the platform sees of this process's engine.
+
+    Attributes:
+        node: this server's name.
+        overview: the engine's own words, versions and tenants of the whole.
+        slots_used: slots that hold an adapter.
+        versions, tenants: the most interesting of those: who waits, then who runs, then the fastest tier.
+        loads: the seconds of recent loads.
+    """
+
+    node: str
+    overview: EngineOverview
+    slots_used: int
+    versions: tuple[ShownVersion, ...]
+    tenants: tuple[TenantQueue, ...]
+    loads: LoadTimes
+
+
+@dataclass(frozen=True, slots=True)
+class OwnVersion:
+    """One version in a tenant's view.
+
+    Attributes:
+        name: as the tenant writes it.
+        tier: as in :class:`app.engine.status.VersionResidency`.
+        running, waiting: its requests; None of a shared adapter, where others' requests may be among them.
+    """
+
+    name: str
+    tier: Literal["slot", "host", "disk", "loading"]
+    running: int | None
+    waiting: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnView:
+    """What a tenant sees of the engine: no number depends on others' requests; that they need the place can be seen.
+
+    Attributes:
+        running, waiting: the tenant's requests, those of the base model too.
+        total: its versions that are in some tier.
+        versions: the most interesting of them.
+    """
+
+    running: int
+    waiting: int
+    total: int
+    versions: tuple[OwnVersion, ...]
+
+
+class EngineViewService:
+    """Looks at the engine of this process and names what it sees; it notes the engine's loads from now on.
+
+    Args:
+        node: this server's name.
+    """
+
+    def __init__(self, database: Database, engine: Engine, *, node: str) -> None:
+        self._database, self._engine, self._node = database, engine, node
+        self._loads = RecentLoads()
+        engine.subscribe(self._loads.note)
+
+    async def whole(self, limit: int = DEFAULT_SHOWN) -> EngineView:
+        """The platform's view with at most ``limit`` versions and as many tenants.
+
+        Raises:
+            RegistryUnavailable
+        """
+        overview = self._engine.overview()
+        versions = _most_interesting(overview.versions, limit)
+        async with self._database.read() as connection:
+            names = await stored_events.version_names(connection, [version.version_id for version in versions])
+        return EngineView(
+            node=self._node,
+            overview=overview,
+            slots_used=sum(version.tier == "slot" for version in overview.versions),
+            versions=tuple(_shown(version, overview, names) for version in versions),
+            tenants=tuple(heapq.nsmallest(limit, overview.tenants, key=_queue_interest)),
+            loads=self._loads.times(),
+        )
+
+    async def own(self, tenant: str, limit: int = DEFAULT_SHOWN) -> OwnView:
+        """A tenant's view with at most ``limit`` versions, those shared with it among them.
+
+        Raises:
+            NotFound, RegistryUnavailable
+        """
+        overview = self._engine.overview()
+        async with self._database.read() as connection:
+            owner = await tenant_or_404(connection, tenant)
+            known = await stored.known_versions(connection, owner.id)
+        return own_view(overview, tenant, known, limit)
+
+
+def own_view(overview: EngineOverview, tenant: str, known: Mapping[int, KnownVersion], limit: int) -> OwnView:
+    """What a tenant sees that may name these versions: their places, and its own requests."""
+    seen = [_own(version, known[version.version_id]) for version in overview.versions if version.version_id in known]
+    queue = next((queue for queue in overview.tenants if queue.tenant == tenant), None)
+    return OwnView(
+        running=queue.running if queue else 0,
+        waiting=queue.waiting if queue else 0,
+        total=len(seen),
+        versions=tuple(heapq.nsmallest(limit, seen, key=_own_interest)),
+    )
+
+
+def _shown(version: VersionResidency, overview: EngineOverview, names: Mapping[int, tuple[str, str]]) -> ShownVersion:
+    tenant, name = names.get(version.version_id, (None, f"version {version.version_id}"))
+    return ShownVersion(tenant, name, version.version_id in overview.pinned, version)
+
+
+def _own(version: VersionResidency, known: KnownVersion) -> OwnVersion:
+    if known.shared:
+        return OwnVersion(known.name, version.tier, None, None)
+    return OwnVersion(known.name, version.tier, version.running, version.waiting)
+
+
+def _most_interesting(versions: Sequence[VersionResidency], limit: int) -> list[VersionResidency]:
+    # Thousands may lie idle on the disk: to rank them all would hold up the event loop for milliseconds.
+    shown = heapq.nsmallest(limit, filterfalse(_idle, versions), key=_interest)
+    return shown + list(islice(filter(_idle, versions), limit - len(shown)))
+
+
+def _idle(version: VersionResidency) -> bool:
+    return version.tier == "disk" and not (version.waiting or version.running)
+
+
+def _interest(version: VersionResidency) -> tuple[float, ...]:
+    tier = _TIERS[version.tier]
+    return (-version.waiting, -version.running, tier, -version.oldest_wait_s, version.version_id)
+
+
+def _queue_interest(queue: TenantQueue) -> tuple[int, int, str]:
+    return (-queue.waiting, -queue.running, queue.tenant)
+
+
+def _own_interest(version: OwnVersion) -> tuple[int, int, int, str]:
+    # By what the tenant sees: an order that told more would tell of others.
+    return (-(version.waiting or 0), -(version.running or 0), _TIERS[version.tier], version.name)

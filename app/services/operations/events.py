@@ -1,0 +1,234 @@
+"""The event feed: what the audit trail of the whole registry says, and what this node's engine does.
+
+One reader of the trail for all listeners; each listener has a queue with an end. What a new listener missed is read
+from the trail before that (``after``), up to where the one reader is, so that nothing falls between the two.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+from app.database import events as stored
+from app.database.session import Database
+from app.domain.audit import AuditRow
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.errors import (
+    Busy,
+    InvalidRequest,
+    TooManyOpen,
+)
+from app.domain.events import (
+    Audience,
+    Event,
+    Sequencer,
+)
+from app.engine.port import (
+    Engine,
+    EngineEvent,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks at the trail, while somebody listens.
+EVERY_S = 0.5
+#: Listeners at the same time: of one tenant, of all tenants together, and, beside those, of the platform's keys.
+MOST_OF_TENANT = 8
+_MOST_OF_TENANTS = 256
+_MOST_OF_PLATFORM = 32
+_QUEUED = 1000
+_RETRY_AFTER_S = 30
+_PAGE = 200
+_MOST_ID = 2**31 - 1
+#: A transaction that takes longer than this from its audit row to its commit is given up by its database.
+_SETTLED = timedelta(seconds=10)
+
+
+class Subscription:
+    """One listener. Iterate over it, and close it.
+
+    Attributes:
+        ended: why there is nothing more; None as long as there may be.
+        listener: the tenant that listens; None: the platform.
+    """
+
+    def __init__(
+        self, feed: "EventFeed", audience: Audience, after: int, position: int, *, listener: str | None
+    ) -> None:
+        self.ended: str | None = None
+        self.after, self.listener = after, listener
+        self._feed, self._audience, self._position = feed, audience, position
+        self._queue: asyncio.Queue[Event | None] = asyncio.Queue(_QUEUED)
+        self._history: AsyncIterator[Event] | None = feed.history(audience, after, position)
+
+    async def next(self, timeout_s: float) -> Event | None:
+        """The next event; None: there was none for that long, or there is no more (``ended``).
+
+        Raises:
+            RegistryUnavailable
+        """
+        if self._history is not None:
+            async for event in self._history:
+                return event
+            self._history = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._queue.get()
+        except TimeoutError:
+            return None
+
+    def offer(self, event: Event) -> None:
+        """Queue an event; a listener whose queue is full is ended rather than waited for."""
+        if self.ended or not self._audience.hears(event) or (event.id is not None and event.id <= self.after):
+            return
+        try:
+            self._queue.put_nowait(event)
+        except asyncio.QueueFull:
+            self.end("the reader is too slow: it can go on from the last id that it has")
+
+    def end(self, why: str) -> None:
+        self.ended = self.ended or why
+        if self._queue.empty():
+            self._queue.put_nowait(None)  # wakes who waits
+
+    def close(self) -> None:
+        """Stop listening; a second call does nothing."""
+        self._feed.leave(self)
+
+
+class EventFeed:
+    """Everything that happens, for whoever may know of it.
+
+    Args:
+        node: this node's id.
+    """
+
+    def __init__(self, database: Database, engine: Engine, node: str, *, clock: Clock = utc_now) -> None:
+        self._database, self._node, self._clock = database, node, clock
+        self._listeners: set[Subscription] = set()
+        self._engine_events: deque[tuple[EngineEvent, Event]] = deque(maxlen=_QUEUED)
+        self._sequencer: Sequencer[AuditRow] | None = None
+        self._reading = asyncio.Lock()
+        engine.subscribe(self._note)
+
+    async def subscribe(self, audience: Audience, *, after: int | None, listener: str | None = None) -> Subscription:
+        """Listen, from now on, or from behind an event that was seen before.
+
+        Args:
+            after: that event's id; None: from now on.
+            listener: the tenant whose key asks; None: a platform key.
+
+        Raises:
+            InvalidRequest: ``after`` can be no id.
+            TooManyOpen: the tenant listens as often as it may.
+            Busy: too many listen already.
+            RegistryUnavailable
+        """
+        if after is not None and not 0 <= after <= _MOST_ID:
+            raise InvalidRequest(f"after: found {str(after)[:20]}, allowed 0 to {_MOST_ID}", param="after")
+        async with self._reading:
+            self._check_place(listener)
+            sequencer = await self._begin()
+            if after is None:
+                async with self._database.read() as connection:
+                    after = await stored.newest_id(connection)
+            subscription = Subscription(self, audience, after, sequencer.position, listener=listener)
+            self._listeners.add(subscription)
+        return subscription
+
+    async def poll(self) -> None:
+        """Tell the listeners what is new.
+
+        Raises:
+            RegistryUnavailable
+        """
+        async with self._reading:
+            if not self._listeners:
+                # Nobody waits for what happens now: who comes later starts anew.
+                self._sequencer = None
+                self._engine_events.clear()
+                return
+            sequencer = await self._begin()
+            missing = sequencer.missing
+            async with self._database.read() as connection:
+                late = await stored.rows_with(connection, missing) if missing else []
+                above = await stored.rows_above(connection, sequencer.position, limit=_PAGE)
+            for row in [*sequencer.late(late), *sequencer.release(above)]:
+                self._tell(_event(row))
+            for event in await self._named():
+                self._tell(event)
+
+    async def history(self, audience: Audience, after: int, upto: int) -> AsyncIterator[Event]:
+        """What the audience would have heard of ``after < id <= upto``."""
+        while after < upto:
+            async with self._database.read() as connection:
+                rows = await stored.rows_between(connection, after, upto, limit=_PAGE)
+            for row in rows:
+                event = _event(row)
+                if audience.hears(event):
+                    yield event
+            if len(rows) < _PAGE:
+                return
+            after = rows[-1].id
+
+    def leave(self, subscription: Subscription) -> None:
+        self._listeners.discard(subscription)
+
+    def end(self) -> None:
+        """End every listener: the server stops."""
+        for subscription in self._listeners:
+            subscription.end("the server stops")
+
+    def _check_place(self, listener: str | None) -> None:
+        """Whether one more may listen: no tenant can take the places of another, nor those of the platform."""
+        platform = sum(one.listener is None for one in self._listeners)
+        if listener is None:
+            if platform >= _MOST_OF_PLATFORM:
+                raise Busy(f"{_MOST_OF_PLATFORM} platform keys listen to events already", retry_after=_RETRY_AFTER_S)
+            return
+        if sum(one.listener == listener for one in self._listeners) >= MOST_OF_TENANT:
+            message = f"This tenant has {MOST_OF_TENANT} event feeds open, which is the most. Close one of them first."
+            raise TooManyOpen(message, retry_after=_RETRY_AFTER_S)
+        if len(self._listeners) - platform >= _MOST_OF_TENANTS:
+            raise Busy(f"{_MOST_OF_TENANTS} listen to events already", retry_after=_RETRY_AFTER_S)
+
+    async def _begin(self) -> Sequencer[AuditRow]:
+        if self._sequencer is None:
+            async with self._database.read() as connection:
+                position = await stored.settled_id(connection, before=self._clock() - _SETTLED)
+            self._sequencer = Sequencer(position)
+        return self._sequencer
+
+    def _tell(self, event: Event) -> None:
+        for subscription in self._listeners:
+            subscription.offer(event)
+
+    def _note(self, event: EngineEvent) -> None:
+        """Called by the engine, in the event loop: names are looked up later."""
+        shown = Event(None, self._clock(), f"engine.{event.kind}", None, "", node=self._node, seconds=event.seconds)
+        self._engine_events.append((event, shown))
+
+    async def _named(self) -> list[Event]:
+        if not self._engine_events:
+            return []
+        happened = list(self._engine_events)
+        async with self._database.read() as connection:
+            names = await stored.version_names(connection, {event.version_id for event, _ in happened})
+        # More may have happened meanwhile: that is for the next turn.
+        for entry in happened:
+            with contextlib.suppress(ValueError):  # pushed out by more than the queue holds
+                self._engine_events.remove(entry)
+        named = []
+        for event, shown in happened:
+            tenant, subject = names.get(event.version_id, (None, f"version {event.version_id}"))
+            named.append(Event(None, shown.at, shown.type, tenant, subject, node=shown.node, seconds=shown.seconds))
+        return named
+
+
+def _event(row: AuditRow) -> Event:
+    return Event(row.id, row.at, row.action, row.tenant, row.subject, row.actor, row.before, row.after)

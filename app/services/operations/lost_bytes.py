@@ -1,0 +1,115 @@
+"""Report versions whose bytes the store has lost, until somebody has put them back.
+
+The disk cache notices the loss when it fetches a version. Here that becomes an audit row, which listeners of events
+hear, and an error in the log. A version whose bytes are back is fetched again at once.
+"""
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+
+from adapters.cache import DiskCache, Lost
+from adapters.identity import VersionKey
+from adapters.stores.base import BlobStore
+from app.database import audit
+from app.database.blobs import names_of_needed
+from app.database.session import Database
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks at what the disk cache could not fetch.
+EVERY_S = 5.0
+#: A version that is found and lost again is reported once in this time.
+_QUIET = timedelta(hours=1)
+#: Versions of which the store is asked in one look.
+_AT_ONCE = 50
+_ACTOR = "engine"
+
+
+class LostBytes:
+    """What this node knows of lost bytes."""
+
+    def __init__(self, database: Database, store: BlobStore, cache: DiskCache, *, clock: Clock = utc_now) -> None:
+        self._database, self._store, self._cache, self._clock = database, store, cache, clock
+        self._reported: dict[VersionKey, datetime] = {}
+        self._looks = 0
+
+    def counts(self) -> dict[str, int]:
+        """How many versions have missing bytes, and how many damaged ones."""
+        lost = self._cache.lost
+        missing = sum(one.missing for one in lost)
+        return {"missing": missing, "damaged": len(lost) - missing}
+
+    async def tend(self) -> None:
+        """Report what is new, and let versions be fetched whose bytes are back.
+
+        Raises:
+            RegistryUnavailable, StoreUnavailable: the next call goes on.
+        """
+        lost = self._cache.lost
+        still = {one.key for one in lost}
+        quiet_since = self._clock() - _QUIET
+        self._reported = {key: at for key, at in self._reported.items() if key in still or at > quiet_since}
+        if not lost:
+            return
+        await self._report([one for one in lost if one.key not in self._reported])
+        start = self._looks * _AT_ONCE % len(lost)
+        self._looks += 1
+        for one in (*lost[start:], *lost[:start])[:_AT_ONCE]:
+            if await self._is_back(one):
+                self._cache.forget_failure(one.key)
+
+    async def _report(self, lost: list[Lost]) -> None:
+        if not lost:
+            return
+        now = self._clock()
+        async with self._database.write() as connection:
+            needed = await names_of_needed(connection, [one.key for one in lost])
+            for one in lost:
+                if one.key in needed:
+                    tenant, name = needed[one.key]
+                    await audit.record(
+                        connection,
+                        at=now,
+                        actor=_ACTOR,
+                        action="version.bytes_missing" if one.missing else "version.bytes_damaged",
+                        tenant=tenant,
+                        subject=name,
+                        after={"digest": one.key.digest},
+                    )
+        for one in lost:
+            if one.key not in needed:
+                self._cache.forget_failure(one.key)  # deleted meanwhile
+                continue
+            self._reported[one.key] = now
+            tenant, name = needed[one.key]
+            if one.missing:
+                logger.error("the store has lost the bytes of %s of %s: push the same files again", name, tenant)
+            else:
+                logger.error(
+                    "the store has damaged bytes of %s of %s: remove its blobs %s and %s, then push the files again",
+                    name,
+                    tenant,
+                    one.key.config_digest,
+                    one.key.weights_digest,
+                )
+
+    async def _is_back(self, one: Lost) -> bool:
+        if self._cache.has(one.key):
+            return True
+        # Whether damaged bytes were replaced, only the next fetch tells.
+        return one.missing and await asyncio.to_thread(stored_whole, self._store, one.key)
+
+
+def stored_whole(store: BlobStore, key: VersionKey) -> bool:
+    """Whether the store has both files of a version in their sizes. Blocks.
+
+    Raises:
+        StoreUnavailable
+    """
+    sizes = ((key.config_digest, key.config_bytes), (key.weights_digest, key.weights_bytes))
+    return all(store.size(digest) == size for digest, size in sizes)

@@ -1,0 +1,56 @@
+"""How long this process's last cold loads took."""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from app.engine.port import EngineEvent
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSeconds:
+    """Seconds of loads, by phase (see :class:`app.engine.status.LoadPhases`) and whole."""
+
+    fetch: float
+    stage: float
+    wait: float
+    copy: float
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTimes:
+    """The spread of some loads.
+
+    Attributes:
+        loads: how many they are.
+        p50, p99: nearest-rank percentiles, of each phase by itself; None without loads.
+    """
+
+    loads: int
+    p50: LoadSeconds | None
+    p99: LoadSeconds | None
+
+
+class RecentLoads:
+    """The last loads, at most ``keep`` of them. Feed it by ``engine.subscribe(loads.note)``."""
+
+    def __init__(self, keep: int = 1000) -> None:
+        self._loads: deque[tuple[float, ...]] = deque(maxlen=keep)
+
+    def note(self, event: EngineEvent) -> None:
+        if phases := event.phases:
+            seconds = (phases.fetch_s, phases.stage_s, phases.wait_s, phases.copy_s)
+            self._loads.append((*seconds, sum(seconds)))
+
+    def times(self) -> LoadTimes:
+        if not self._loads:
+            return LoadTimes(0, None, None)
+        columns = [sorted(column) for column in zip(*self._loads, strict=True)]
+        p50, p99 = (LoadSeconds(*(_percentile(column, share) for column in columns)) for share in (0.5, 0.99))
+        return LoadTimes(len(self._loads), p50, p99)
+
+
+def _percentile(ordered: list[float], share: float) -> float:
+    """The smallest value that at least this share of all is not above."""
+    return ordered[math.ceil(share * len(ordered)) - 1]

@@ -1,0 +1,155 @@
+"""Pinning: a version gets a slot of the engine for itself, on every server of its base.
+
+The table says what is pinned; :mod:`app.services.placement.placement` makes each server's engine follow it. A slot that
+one tenant has for itself is one that all others lack, so a tenant's own keys may pin only where the platform's quota
+gives the tenant pinned slots, and one slot at least is left to everybody.
+"""
+
+from dataclasses import replace
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.geometry import HEAD_MODULE
+from app.database import audit
+from app.database import pins as stored
+from app.database import quotas as stored_quotas
+from app.database.session import Database
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.errors import (
+    AdapterNotReady,
+    Conflict,
+    Forbidden,
+    NotFound,
+    WrongBase,
+)
+from app.domain.pins import Pin
+from app.domain.quotas import Usage
+from app.engine.port import Engine
+from app.registry import Tenant, Version, VersionState
+from app.services.access.tenants import tenant_or_404
+from app.services.catalog.adapters import (
+    NO_HEAD,
+    adapter_or_404,
+    version_or_404,
+)
+from app.services.common.quotas import check_quota
+
+
+class PinService:
+    """The rules of pins. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id.
+
+    Args:
+        slots: the engine's ``max_loras``.
+        base_digest: of this server's base.
+        lora_head: whether it serves adapters of the head.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        engine: Engine,
+        *,
+        slots: int,
+        base_digest: str,
+        lora_head: bool = False,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._database, self._engine, self._clock = database, engine, clock
+        self._slots, self._base_digest, self._head = slots, base_digest, lora_head
+
+    async def pin(self, tenant: str, adapter: str, number: int, *, actor: str, admin: bool) -> tuple[Pin, bool]:
+        """Pin a version that is ready; returns the pin and whether it is new.
+
+        Engines load it within a second or so; until then its requests are served as before.
+
+        Args:
+            admin: whether a platform key asks.
+
+        Raises:
+            NotFound, RegistryUnavailable
+            Forbidden: the tenant's own keys may not pin.
+            QuotaExceeded: the tenant pins as much as it may.
+            Conflict: no slot would be left for other adapters.
+            AdapterNotReady, WrongBase: the version cannot be served here.
+        """
+        async with self._database.write() as connection:
+            owner = await tenant_or_404(connection, tenant, lock=True)
+            version = await version_or_404(connection, await adapter_or_404(connection, owner, adapter), number)
+            _check_right(owner, admin=admin)
+            self._check_servable(version)
+            version_id = version.key.version_id
+            if known := await stored.find_pin(connection, version_id):
+                return self._shown(known), False
+            await self._check_room(connection, owner)
+            now = self._clock()
+            await stored.insert_pin(connection, version_id, at=now, actor=actor)
+            await audit.record(
+                connection, at=now, actor=actor, action="version.pin", tenant=tenant, subject=f"{adapter}@{number}"
+            )
+            made = Pin(version.key, tenant, adapter, number, now, actor)
+        return self._shown(made), True
+
+    async def unpin(self, tenant: str, adapter: str, number: int, *, actor: str, admin: bool) -> None:
+        """Let a version share the slots again.
+
+        Raises:
+            NotFound: also if it is not pinned.
+            Forbidden, RegistryUnavailable
+        """
+        async with self._database.write() as connection:
+            owner = await tenant_or_404(connection, tenant, lock=True)
+            version = await version_or_404(connection, await adapter_or_404(connection, owner, adapter), number)
+            _check_right(owner, admin=admin)
+            if not await stored.remove_pin(connection, version.key.version_id):
+                raise NotFound(f"the version {adapter}@{number} is not pinned", param="version")
+            await audit.record(
+                connection,
+                at=self._clock(),
+                actor=actor,
+                action="version.unpin",
+                tenant=tenant,
+                subject=f"{adapter}@{number}",
+            )
+
+    async def list_pins(self) -> list[Pin]:
+        """Every tenant's pins, the oldest first. There are fewer of them than the engine has slots.
+
+        Raises:
+            RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            return [self._shown(pin) for pin in await stored.list_pins(connection, self._base_digest, head=self._head)]
+
+    def _check_servable(self, version: Version) -> None:
+        name = f"{version.adapter}@{version.number}"
+        if version.state is not VersionState.READY:
+            raise AdapterNotReady(f"the version {name} is {version.state.value}, allowed ready", param="version")
+        if version.provenance.base_digest not in (None, self._base_digest):
+            raise WrongBase(
+                f"the version {name} was validated against the base {version.provenance.base_name!r}, "
+                "which this server does not have",
+                param="version",
+            )
+        if not self._head and HEAD_MODULE in (version.provenance.target_modules or ()):
+            raise AdapterNotReady(NO_HEAD.format(name), param="version")
+
+    async def _check_room(self, connection: AsyncConnection, owner: Tenant) -> None:
+        check_quota(owner.quota, await stored_quotas.usage(connection, owner.id), Usage(pinned_slots=1))
+        await stored.lock_pins(connection)
+        pinned = len(await stored.list_pins(connection, self._base_digest, head=self._head))
+        if pinned + 1 >= self._slots:
+            raise Conflict(
+                f"pins: found {pinned} pinned of {self._slots} slots, allowed {self._slots - 1}: "
+                "one slot must be left for all other adapters"
+            )
+
+    def _shown(self, pin: Pin) -> Pin:
+        return replace(pin, held=pin.key.version_id in self._engine.pinned)
+
+
+def _check_right(owner: Tenant, *, admin: bool) -> None:
+    if not (admin or owner.quota.pinned_slots):
+        raise Forbidden("only a platform key may pin and unpin: the tenant has no quota of pinned slots")

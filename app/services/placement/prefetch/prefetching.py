@@ -1,0 +1,200 @@
+"""Prefetching: what is likely to be asked for next is brought towards the engine while there is room to spare.
+
+Nothing is evicted for it: that is the engine's promise (``Engine.prefetch``).
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.errors import StorageError
+from adapters.identity import VersionKey
+from app.database import prefetching as stored
+from app.database.remembered import Remembered
+from app.database.session import Database
+from app.engine.port import (
+    Engine,
+    EngineEvent,
+)
+from app.engine.status import EngineState
+from app.services.common.in_flight import Readers
+from app.services.placement.prefetch.candidates import Candidates
+from app.services.placement.prefetch.working_set import (
+    WorkingSet,
+    WorkingSetFile,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks at what is wanted, at what aliases mean, and between two writes of the working set.
+EVERY_S = 0.25
+_ALIASES_EVERY_S = 1.0
+_SAVE_EVERY_S = 30.0
+_PAGE = 200
+
+
+class Prefetcher:
+    """The prefetching of one server; belongs to its event loop.
+
+    Args:
+        readers: who is on the way to the engine in this process: a deletion waits for whoever may load its version.
+        path: of the file that keeps the working set.
+        base_digest: of this server's base.
+        lora_head: whether it serves adapters of the head.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        engine: Engine,
+        readers: Readers,
+        path: Path,
+        *,
+        base_digest: str,
+        lora_head: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database, self._engine, self._readers = database, engine, readers
+        self._head = lora_head
+        self._file, self._base_digest, self._monotonic = WorkingSetFile(path), base_digest, monotonic
+        self._candidates, self._working_set = Candidates(), WorkingSet()
+        self._changed, self._saving = False, asyncio.Lock()
+        self._revision: int | None = None
+        self._moved = Remembered(database, self._moves, kept=lambda moves: not moves)
+        self._aliases_at, self._saved_at = -math.inf, monotonic()
+        self._restarts = 0
+        engine.subscribe(self._on_event)
+
+    def seen(self, key: VersionKey, tenant: str) -> None:
+        """A request of the tenant (its slug) was resolved to this version. Some microseconds; never raises."""
+        self._candidates.seen(tenant, key.version_id, self._monotonic())
+        self._working_set.seen(key, tenant)
+        self._changed = True
+
+    async def prepare(self) -> None:
+        """Read the last run's working set; what of it can still be served is staged by the next turns.
+
+        Raises:
+            RegistryUnavailable
+            StoreUnavailable: the file can be neither written nor removed.
+        """
+        before = await asyncio.to_thread(self._file.read)
+        async with self._database.read() as connection:
+            keys = await stored.ready_keys(connection, [used.id for used in before], self._base_digest, head=self._head)
+        for used in reversed(before):
+            if used.id in keys and keys[used.id].digest == used.digest:
+                self._working_set.seen(keys[used.id], "")
+        self._candidates.begin_again(self._working_set.ids)
+        if self._working_set.used != before:
+            # What was deleted while the server was down leaves no trace.
+            self._changed = True
+            await self._save_surely()
+
+    async def advance(self) -> None:
+        """Ask the engine for what is wanted, as far as there is room; write the working set down now and then.
+
+        Raises:
+            RegistryUnavailable
+            DiskFull, StoreUnavailable: the working set cannot be written.
+        """
+        now = self._monotonic()
+        if now - self._saved_at >= _SAVE_EVERY_S:
+            self._saved_at = now
+            await self.save()
+        if now - self._aliases_at >= _ALIASES_EVERY_S:
+            self._aliases_at = now
+            await self._follow_aliases()
+        if self._engine.state is not EngineState.READY:
+            return
+        restarts = self._engine.stats().restarts
+        if restarts != self._restarts:
+            self._restarts = restarts
+            self._candidates.begin_again(self._working_set.ids)
+        if self._candidates:
+            await self._stage(now)
+
+    async def save(self) -> None:
+        """Write the working set down, if it has changed.
+
+        Raises:
+            DiskFull, StoreUnavailable: and the file is as it was.
+        """
+        async with self._saving:
+            if self._changed:
+                self._changed = False
+                try:
+                    await asyncio.to_thread(self._file.write, self._working_set.used)
+                except BaseException:
+                    self._changed = True
+                    raise
+
+    async def close(self) -> None:
+        """Write the working set down for the next start, if that is possible."""
+        try:
+            await self.save()
+        except StorageError as error:
+            logger.warning("the working set is lost: %s", error)
+
+    async def forget(self, version_ids: Collection[int]) -> None:
+        """Remove every trace of versions that nobody can find any more, also from the file.
+
+        Raises:
+            StoreUnavailable: the file can be neither written nor removed.
+        """
+        self._candidates.forget(version_ids)
+        if self._working_set.forget(version_ids):
+            self._changed = True
+        await self._save_surely()
+
+    async def _save_surely(self) -> None:
+        try:
+            await self.save()
+        except StorageError:
+            # An old file would tell of versions that are gone.
+            await asyncio.to_thread(self._file.remove)
+
+    async def _follow_aliases(self) -> None:
+        """Note where aliases lead that were moved since the last look, on whichever node.
+
+        A change that is committed after a later one is overlooked, and its first request finds the version cold.
+        """
+        for move in await self._moved():
+            self._revision = move.revision
+            if move.version_id is not None:
+                self._candidates.moved(move.version_id, move.tenant_id)
+
+    async def _moves(self, connection: AsyncConnection) -> list[stored.Move]:
+        if self._revision is None:
+            self._revision = await stored.newest_revision(connection)
+            return []
+        return await stored.moves_after(connection, self._revision, limit=_PAGE)
+
+    async def _stage(self, now: float) -> None:
+        overview = self._engine.overview()
+        room = overview.host_bytes - overview.host_used_bytes
+        if room <= 0:
+            self._candidates.no_room()
+            return
+        there = {version.version_id for version in overview.versions if version.tier != "disk"}
+        wanted = self._candidates.take(now, there)
+        if not wanted:
+            return
+        # Whoever deletes one of them from here on waits until the engine knows of it, and takes it out.
+        with self._readers.reading():
+            async with self._database.read() as connection:
+                keys = await stored.ready_keys(connection, wanted, self._base_digest, head=self._head)
+            for key in [keys[version_id] for version_id in wanted if version_id in keys]:
+                if key.size > room:
+                    self._candidates.no_room()
+                    return
+                room -= key.size
+                self._engine.prefetch(key)
+
+    def _on_event(self, event: EngineEvent) -> None:
+        if event.kind in ("evict", "unload"):
+            self._candidates.look_again(event.version_id)

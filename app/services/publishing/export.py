@@ -1,0 +1,60 @@
+"""Export: the two files of a version as they were uploaded, from this node's disk copy."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from adapters.cache import CONFIG_NAME, WEIGHTS_NAME, DiskCache, Lease
+from app.domain.errors import NotFound
+from app.registry import VersionState
+from app.services.catalog.adapters import AdapterService
+from app.services.common.in_flight import Readers
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """One file of a version, which stays on the disk until the lease is released.
+
+    Attributes:
+        name: its file name, as PEFT writes it.
+        digest: SHA-256 (hex) of its bytes.
+        size: in bytes.
+    """
+
+    path: Path
+    name: str
+    digest: str
+    size: int
+    lease: Lease
+
+
+class ExportService:
+    """The rules of exporting. ``tenant`` and ``adapter`` are slugs.
+
+    Args:
+        readers: who is about to read a version's files; a deletion waits for them.
+    """
+
+    def __init__(self, adapters: AdapterService, cache: DiskCache, readers: Readers) -> None:
+        self._adapters, self._cache, self._readers = adapters, cache, readers
+
+    async def open(self, tenant: str, adapter: str, number: int, name: str) -> ExportedFile:
+        """One file of a version that is not deleted or rejected. The caller releases the lease.
+
+        Raises:
+            NotFound, RegistryUnavailable
+            BlobNotFound, DigestMismatch, StoreUnavailable, DiskFull
+        """
+        with self._readers.reading() as reader:
+            version = await self._adapters.get_version(tenant, adapter, number)
+            key = version.uploaded
+            files = {
+                CONFIG_NAME: (key.config_digest, key.config_bytes),
+                WEIGHTS_NAME: (key.weights_digest, key.weights_bytes),
+            }
+            if version.state is VersionState.REJECTED or name not in files:
+                allowed = "none: it was rejected" if name in files else " and ".join(files)
+                raise NotFound(f"file: found {name[:80]!r}, the version has {allowed}", param="name")
+            reader.found(key.version_id)
+            lease = await self._cache.lease(key)
+        digest, size = files[name]
+        return ExportedFile(lease.path / name, name, digest, size, lease)

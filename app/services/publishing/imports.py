@@ -1,0 +1,130 @@
+"""Imports: a version out of a repository of the Hugging Face Hub, or out of a bucket, through the gate of uploads."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
+from adapters.errors import AdapterRejected, Reason
+from adapters.turns import NoPlace, Turns
+from app.domain.errors import (
+    Busy,
+    SourceUnavailable,
+)
+from app.importing.bucket import Buckets
+from app.importing.hub import Hub
+from app.importing.source import Absent, BucketSource, HubSource, read_source, refused
+from app.services.catalog.options import PublishOptions
+from app.services.publishing.publishing import (
+    Published,
+    PublishingService,
+)
+from app.settings import ImportSettings, Settings
+from app.support.spool import (
+    Spool,
+    SpooledFile,
+    SpoolWriter,
+    Upload,
+)
+
+_PICKLE = "adapter_model.bin"
+
+
+class ImportService:
+    """The rules of importing. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id."""
+
+    def __init__(self, publishing: PublishingService, spool: Spool, hub: Hub, buckets: Buckets, settings: Settings):
+        self._publishing, self._spool = publishing, spool
+        self._hub, self._buckets = hub, buckets
+        self._settings, limits = settings.imports, settings.limits
+        self._caps = {CONFIG_NAME: limits.config_bytes, WEIGHTS_NAME: limits.weights_bytes}
+        self._patience_s = limits.upload_idle_seconds
+        self._prefixes = _prefixes(settings.imports)
+        self._turns = Turns(settings.imports.at_once)
+
+    async def run(self, tenant: str, adapter: str, source: str, options: PublishOptions, *, actor: str) -> Published:
+        """Fetch the two files and publish them as the adapter's next version.
+
+        Args:
+            source: see :mod:`app.importing.source`.
+            options: as for an upload; where the version comes from is filled in here.
+
+        Raises:
+            InvalidRequest: a source that is malformed, not allowed here, or not there.
+            AdapterRejected: its weights are there as a pickle only.
+            TooLarge: a file beyond its cap.
+            SourceUnavailable: the source did not answer, or not in time.
+            Busy: too many imports, or uploads, at the same time.
+            and whatever :meth:`PublishingService.publish` raises
+        """
+        found = read_source(source)
+        self._check_allowed(found)
+        await self._publishing.check_target(tenant, adapter)
+        async with self._place(tenant), self._spool.folder(tenant) as folder:
+            upload = await self._fetch(found, folder)
+            told = replace(options, source=found.provenance())
+            return await self._publishing.publish(tenant, adapter, upload, told, actor=actor)
+
+    def _check_allowed(self, source: HubSource | BucketSource) -> None:
+        if isinstance(source, BucketSource):
+            if not any(source.is_under(prefix) for prefix in self._prefixes):
+                raise refused(source, "a prefix that TENORA_IMPORTS__S3_PREFIXES of this server names")
+        elif not self._settings.hf:
+            raise refused(source, "a folder or an archive, as TENORA_IMPORTS__HF of this server is false")
+        elif self._settings.hf_owners and source.owner not in self._settings.hf_owners:
+            raise refused(source, "an owner that TENORA_IMPORTS__HF_OWNERS of this server names")
+
+    async def _fetch(self, source: HubSource | BucketSource, folder: Path) -> Upload:
+        deadline = time.monotonic() + self._settings.seconds
+        try:
+            async with asyncio.timeout(self._settings.seconds):
+                files = {name: await self._fetch_or_explain(source, name, folder, deadline) for name in self._caps}
+        except TimeoutError:
+            raise SourceUnavailable("the import took too long", retry_after=60) from None
+        return Upload(config=files[CONFIG_NAME], weights=files[WEIGHTS_NAME])
+
+    async def _fetch_or_explain(
+        self, source: HubSource | BucketSource, name: str, folder: Path, deadline: float
+    ) -> SpooledFile:
+        try:
+            return await self._fetch_file(source, name, folder, deadline)
+        except Absent:
+            if name == WEIGHTS_NAME and await self._has(source, _PICKLE):
+                found, allowed = "a pickle, which runs code when read", "the safetensors format"
+                raise AdapterRejected((Reason("pickle_format", _PICKLE, found, allowed),)) from None
+            raise
+
+    async def _has(self, source: HubSource | BucketSource, name: str) -> bool:
+        if isinstance(source, BucketSource):
+            return await asyncio.to_thread(self._buckets.has, source, name)
+        return await self._hub.has(source, name)
+
+    async def _fetch_file(
+        self, source: HubSource | BucketSource, name: str, folder: Path, deadline: float
+    ) -> SpooledFile:
+        path, cap = folder / name, self._caps[name]
+        if isinstance(source, BucketSource):
+            return await asyncio.to_thread(self._buckets.fetch, source, name, path, cap, deadline)
+        writer = SpoolWriter(path)
+        try:
+            return await self._hub.fetch(source, name, writer, cap)
+        finally:
+            # Closes the file; after the end that changes nothing.
+            await writer.abandon()
+
+    @asynccontextmanager
+    async def _place(self, tenant: str) -> AsyncGenerator[None]:
+        try:
+            async with self._turns.place(tenant, patience_s=self._patience_s):
+                yield
+        except NoPlace:
+            raise Busy("too many imports at the same time", retry_after=60) from None
+
+
+def _prefixes(settings: ImportSettings) -> tuple[BucketSource, ...]:
+    """The prefixes allowed; the settings have seen to their shape."""
+    found = [read_source(prefix) for prefix in settings.s3_prefixes]
+    return tuple(prefix for prefix in found if isinstance(prefix, BucketSource))

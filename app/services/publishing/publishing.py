@@ -1,0 +1,328 @@
+"""Publishing: a received upload becomes an immutable version that callers can name.
+
+The order makes every crash harmless: bytes first, row second. Bytes without a row only take room, and a row
+without bytes cannot be. What is registered is tried on the engine before it is served:
+:mod:`app.services.publishing.smoke_tests`.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
+from adapters.errors import AdapterRejected, Reason
+from adapters.identity import FilePair, content_digest, parse_adapter_slug
+from adapters.sandbox import validate_in_child
+from adapters.stores.base import BlobStore
+from adapters.stores.files import disk_errors, file_digest
+from adapters.strict_json import parse_object
+from adapters.validation import Summary
+from app.database import adapters as stored
+from app.database import audit, versions
+from app.database.session import Database
+from app.database.versions import NewVersion
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.errors import AdapterQuarantined
+from app.registry import Adapter, Provenance, Version, VersionState
+from app.served_base import BaseModel
+from app.services.access.tenants import tenant_or_404
+from app.services.catalog.adapters import (
+    adapter_or_404,
+    version_or_404,
+)
+from app.services.catalog.descriptions import apply_description
+from app.services.catalog.options import PublishOptions
+from app.services.common.quotas import (
+    check_room,
+    enforce_quota,
+)
+from app.services.prompts.chat import ChatPrompts
+from app.services.publishing.blobs import BlobService
+from app.services.publishing.smoke_tests import TrialService
+from app.services.rollout.alias_lookups import (
+    check_alias_room,
+    point_alias,
+    ready_versions,
+)
+from app.settings import Settings
+from app.support.spool import (
+    SpooledFile,
+    Upload,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Validators that run at the same time; they compete with the engine for cores.
+_VALIDATORS = 2
+_MAX_PEFT_VERSION = 40
+_WHOLE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version, and whether this upload made it or its bytes were there already."""
+
+    version: Version
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """An upload that can be served.
+
+    Attributes:
+        normal: the files that the engine is to read; each is the uploaded one, unless that needs a normal form.
+        warnings: what it says that has no effect.
+    """
+
+    upload: Upload
+    normal: Upload
+    summary: Summary
+    warnings: tuple[Reason, ...]
+
+    @property
+    def files(self) -> tuple[SpooledFile, ...]:
+        """Everything that is kept, each file once."""
+        both = (self.upload.config, self.upload.weights, self.normal.config, self.normal.weights)
+        return tuple({file.digest: file for file in reversed(both)}.values())
+
+
+class PublishingService:
+    """The rules of publishing. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id or ``cli``.
+
+    Args:
+        blobs: whoever deletes bytes, and says when the same ones may be put back.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        store: BlobStore,
+        base: BaseModel,
+        settings: Settings,
+        trials: TrialService,
+        prompts: ChatPrompts,
+        blobs: BlobService,
+        *,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._database, self._store, self._base = database, store, base
+        self._max_lora_rank, self._limits = settings.engine.max_lora_rank, settings.limits
+        self._head = settings.engine.lora_head
+        self._trials, self._prompts, self._blobs, self._clock = trials, prompts, blobs, clock
+        self._validators = asyncio.Semaphore(_VALIDATORS)
+
+    async def check_target(self, tenant: str, adapter: str) -> None:
+        """Whether a version could be published under these names: to be asked before an upload's bytes are read.
+
+        Raises:
+            InvalidName, NotFound, QuotaExceeded, RegistryUnavailable
+        """
+        parse_adapter_slug(adapter, base_model=self._base.name)
+        async with self._database.read() as connection:
+            await check_room(connection, await tenant_or_404(connection, tenant), adapter)
+
+    async def publish(
+        self, tenant: str, adapter: str, upload: Upload, options: PublishOptions, *, actor: str
+    ) -> Published:
+        """Check the files, store them, try them on the engine, and make them the adapter's next version.
+
+        Bytes that are a version already make no new one: its alias is moved, and its labels, card, training run and
+        defaults become those that the options give.
+
+        Returns with the version ready, or ``validating`` if the options say not to wait.
+
+        Raises:
+            AdapterRejected: with every reason; refused by the gate only the audit trail knows of it, refused on the
+                engine it is a version in the state ``rejected``.
+            AdapterQuarantined: these bytes are a version that failed to load.
+            Conflict: these bytes are a version that cannot get the alias now; or the adapter has too many aliases.
+            WrongBase: these bytes are a version that was checked against another base.
+            InvalidRequest: the options' chat template does not render.
+            ValidationFailed, StoreUnavailable, DiskFull
+            QuotaExceeded: with every limit that is to blame; see :mod:`app.services.common.quotas`.
+            InvalidName, NotFound, RegistryUnavailable, EngineUnavailable
+        """
+        parse_adapter_slug(adapter, base_model=self._base.name)
+        await self._prompts.check(options.defaults, owner=tenant)
+        try:
+            checked = await self._validate(upload)
+        except AdapterRejected as error:
+            await self._record_rejection(tenant, adapter, upload, error, actor)
+            raise
+        manifest = parse_object(await asyncio.to_thread(upload.config.path.read_bytes))
+        await self._store_files(checked)
+        new = self._version(checked, manifest, options, actor)
+        published = await self._register(tenant, adapter, new, options.alias)
+        # Costs a look each, unless a deletion took the same bytes away since they were stored.
+        await self._blobs.settled([file.digest for file in checked.files])
+        await self._store_files(checked)
+        version, created = published.version, published.created
+        if version.state is VersionState.VALIDATING:
+            trial = self._trials.begin(tenant, version)
+            if options.wait:
+                # The trial goes on if its caller goes away.
+                version = await asyncio.shield(trial)
+        return Published(version if created else await self._republish(tenant, version, options, actor), created)
+
+    async def _validate(self, upload: Upload) -> _Checked:
+        async with self._validators:
+            with disk_errors("check the upload"):
+                folder = Path(await asyncio.to_thread(mkdtemp, prefix="normal-", dir=upload.folder))
+            verdict = await asyncio.to_thread(
+                validate_in_child,
+                upload.config.path,
+                upload.weights.path,
+                self._base.geometry,
+                self._max_lora_rank,
+                base_name=self._base.name,
+                cpu_seconds=self._limits.validation_seconds,
+                address_bytes=self._limits.validation_bytes,
+                head=self._head,
+                base=self._base.path,
+                normal=folder,
+            )
+        summary = verdict.accepted()
+        written = {name: await asyncio.to_thread(_spooled, folder / name) for name in verdict.rewritten}
+        normal = Upload(written.get(CONFIG_NAME, upload.config), written.get(WEIGHTS_NAME, upload.weights))
+        return _Checked(upload, normal, summary, verdict.warnings)
+
+    async def _store_files(self, checked: _Checked) -> None:
+        for file in checked.files:
+            await asyncio.to_thread(self._store_file, file)
+
+    def _store_file(self, file: SpooledFile) -> None:
+        if self._store.size(file.digest) not in (None, file.size):
+            # No bytes of another size have this digest, so nobody can use them.
+            logger.warning("the store's blob %s was damaged and is replaced", file.digest)
+            self._store.delete(file.digest)
+        (file.adopt or partial(self._store.put, file.digest, file.path))()
+
+    def _version(self, checked: _Checked, manifest: dict[str, Any], options: PublishOptions, actor: str) -> NewVersion:
+        upload, normal, summary = checked.upload, checked.normal, checked.summary
+        provenance = Provenance(
+            # What the trial needs to know stays with the version, should another server have to end it.
+            source={**options.source, "alias": options.alias, "allow_no_effect": options.allow_no_effect},
+            uploaded_from=options.uploaded_from,
+            training_run=options.training_run,
+            peft_version=_peft_version(manifest),
+            alpha=summary.alpha,
+            target_modules=summary.target_modules,
+            parameters=summary.parameters,
+            dtype=summary.dtype,
+            base_name=self._base.name,
+            base_digest=self._base.digest,
+        )
+        return NewVersion(
+            config_digest=upload.config.digest,
+            weights_digest=upload.weights.digest,
+            config_bytes=upload.config.size,
+            weights_bytes=upload.weights.size,
+            rank=summary.rank,
+            manifest=manifest,
+            created_at=self._clock(),
+            created_by=actor,
+            provenance=provenance,
+            labels=options.labels,
+            card=options.card,
+            defaults=options.defaults,
+            warnings=checked.warnings,
+            normal=FilePair(normal.config.digest, normal.weights.digest, normal.config.size, normal.weights.size),
+        )
+
+    async def _register(self, tenant: str, adapter: str, new: NewVersion, alias: str | None) -> Published:
+        async with self._database.write() as connection:
+            owner = await tenant_or_404(connection, tenant, lock=True)
+            adapter_id = await stored.ensure_adapter(connection, owner, adapter, at=new.created_at)
+            digest = new.uploaded.digest
+            known = await versions.find_version_by_digest(connection, adapter_id, digest)
+            if known is not None:
+                return _known(known)
+            await enforce_quota(connection, owner, adapter_id, size=new.stored_bytes, rank=new.rank)
+            if alias is not None and await stored.find_alias(connection, adapter_id, alias) is None:
+                await check_alias_room(connection, adapter_id, adapter)
+            version = await versions.insert_version(connection, adapter_id, new)
+            await audit.record(
+                connection,
+                at=new.created_at,
+                actor=new.created_by,
+                action="version.publish",
+                tenant=tenant,
+                subject=f"{adapter}@{version.number}",
+                after={"digest": digest, "rank": new.rank, "source": dict(new.provenance.source)},
+            )
+            return Published(version, created=True)
+
+    async def _republish(self, tenant: str, version: Version, options: PublishOptions, actor: str) -> Version:
+        """Give a version that was there what this upload says of it: all of it, or nothing."""
+        described = {"labels": options.labels, "card": options.card, "training_run": options.training_run}
+        described["defaults"] = options.defaults
+        given = {name: value for name, value in described.items() if name in options.given}
+        async with self._database.write() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), version.adapter)
+            found = await version_or_404(connection, line, version.number)
+            if options.alias is not None:
+                await self._move_alias(connection, line, found, options.alias, actor)
+            await apply_description(connection, line, found, given, admin=options.admin, actor=actor, at=self._clock())
+            return await version_or_404(connection, line, version.number)
+
+    async def _move_alias(
+        self, connection: AsyncConnection, line: Adapter, version: Version, alias: str, actor: str
+    ) -> None:
+        if version.state is VersionState.VALIDATING and version.provenance.source.get("alias") == alias:
+            return  # the trial moves it
+        ids = await ready_versions(connection, line, self._base.digest, (version.number,))
+        found = await stored.find_alias(connection, line.id, alias)
+        if found is None:
+            await check_alias_room(connection, line.id, line.name)
+        elif found.canary_id is None and set(found.targets) == {version.number}:
+            return
+        weights = {version.number: _WHOLE}
+        now = self._clock()
+        await point_alias(connection, line, alias, found, weights, ids, action="publish", actor=actor, at=now)
+
+    async def _record_rejection(
+        self, tenant: str, adapter: str, upload: Upload, error: AdapterRejected, actor: str
+    ) -> None:
+        async with self._database.write() as connection:
+            await audit.record(
+                connection,
+                at=self._clock(),
+                actor=actor,
+                action="version.rejected",
+                tenant=tenant,
+                subject=adapter,
+                after={"digest": _digest(upload), "reasons": [reason.code for reason in error.reasons]},
+            )
+
+
+def _digest(upload: Upload) -> str:
+    return content_digest(upload.config.digest, upload.weights.digest)
+
+
+def _spooled(path: Path) -> SpooledFile:
+    """Blocks for hashing the file."""
+    with disk_errors("keep the upload's normal form"):
+        return SpooledFile(path, file_digest(path), path.stat().st_size)
+
+
+def _known(version: Version) -> Published:
+    if version.state is VersionState.QUARANTINED:
+        raise AdapterQuarantined(
+            f"these bytes are the version {version.adapter}@{version.number}, which failed to load"
+        )
+    return Published(version, created=False)
+
+
+def _peft_version(manifest: dict[str, Any]) -> str | None:
+    found = manifest.get("peft_version")
+    return found if isinstance(found, str) and found.isprintable() and len(found) <= _MAX_PEFT_VERSION else None

@@ -1,0 +1,191 @@
+"""The smoke check: a version that passed the gate answers a few prompts on the engine before anyone may call it.
+
+While that lasts its state is ``validating``; it ends as ``ready``, with its alias moved, or as ``rejected`` with the
+reason. A server that dies in between leaves the row as it is, and whoever looks next tries again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.errors import AdapterRejected, BlobNotFound, Reason
+from adapters.identity import DEFAULT_ALIAS
+from app.database import adapters as stored
+from app.database import audit, versions
+from app.database.deletions import insert_deletion
+from app.database.holders import state_of
+from app.database.session import Database
+from app.database.tenants import find_tenant
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.deletions import DeletedVersion
+from app.domain.errors import AdapterLoadFailed
+from app.engine.port import (
+    Engine,
+    SmokeResult,
+)
+from app.registry import Adapter, Version, VersionState
+from app.services.common.in_flight import Readers
+
+logger = logging.getLogger(__name__)
+
+#: Longer than a trial takes, so that none is tried twice at once for nothing; twice would do no harm.
+_ABANDONED = timedelta(minutes=5)
+_WEIGHT = 100
+
+
+class TrialService:
+    """Tries versions on this server's engine.
+
+    Args:
+        readers: who is on the way to the engine in this process.
+        rejected: called when a version was, so that its bytes are removed soon.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        engine: Engine,
+        readers: Readers,
+        rejected: Callable[[], None],
+        *,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._database, self._engine, self._clock = database, engine, clock
+        self._readers, self._rejected = readers, rejected
+        self._running: dict[int, asyncio.Task[Version]] = {}
+
+    def begin(self, tenant: str, version: Version) -> "asyncio.Task[Version]":
+        """Try a version that is ``validating``, once however often it is asked for; the task goes on without a waiter.
+
+        Its result is the version as it is then.
+
+        Raises (the task):
+            AdapterRejected: the version failed, and says so in its state.
+            EngineUnavailable, RegistryUnavailable
+            adapters.errors.StorageError: the version's bytes could not be had.
+        """
+        version_id = version.key.version_id
+        if version_id not in self._running:
+            task = self._running[version_id] = asyncio.create_task(self._try(tenant, version))
+            task.add_done_callback(lambda done: self._ended(version_id, done))
+        return self._running[version_id]
+
+    async def resume(self) -> None:
+        """Try what another server, or an earlier life of this one, did not bring to an end.
+
+        Raises:
+            RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            found = await versions.unsettled_versions(connection, before=self._clock() - _ABANDONED)
+        await asyncio.gather(*(self.begin(tenant, version) for tenant, version in found), return_exceptions=True)
+
+    async def close(self) -> None:
+        """Give up what is not finished; ``resume`` takes it up again."""
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, version_id: int, task: "asyncio.Task[Version]") -> None:
+        del self._running[version_id]
+        if not task.cancelled() and (error := task.exception()) and not isinstance(error, AdapterRejected):
+            logger.warning("the trial of version %d did not end: %s", version_id, error)
+
+    async def _try(self, tenant: str, version: Version) -> Version:
+        try:
+            reasons = await self._smoke(version)
+        except BlobNotFound:
+            # A server died between the version's row and the second look at its bytes: see app.services.blobs.
+            reasons = (Reason("bytes_missing", "adapter_model.safetensors", "no bytes in the store", "another upload"),)
+        except AdapterLoadFailed as error:
+            reasons = (Reason("load_failed", "adapter_model.safetensors", error.message, "weights that it can load"),)
+        if reasons:
+            await self._reject(tenant, version, reasons)
+            raise AdapterRejected(reasons)
+        return await self._accept(tenant, version)
+
+    async def _smoke(self, version: Version) -> tuple[Reason, ...]:
+        with self._readers.reading() as reader:
+            reader.found(version.key.version_id)
+            async with self._database.read() as connection:
+                state = await state_of(connection, version.key.version_id)
+            if state != VersionState.VALIDATING:
+                return ()  # deleted meanwhile: it must not be loaded any more
+            return refusals(await self._engine.smoke(version.key), version)
+
+    async def _accept(self, tenant: str, version: Version) -> Version:
+        now, version_id = self._clock(), version.key.version_id
+        async with self._database.write() as connection:
+            owner = await find_tenant(connection, tenant, lock=True)
+            line = await stored.find_adapter(connection, owner, version.adapter) if owner else None
+            if line and await versions.settle_version(connection, version_id, VersionState.READY):
+                alias = _alias_to_move(line, version)
+                if alias is not None:
+                    await self._move(connection, line.id, alias, version)
+                moved = {} if alias is None else {alias: version.number}
+                await self._record(connection, tenant, version, "version.ready", moved)
+            shown = await versions.find_version(connection, line.id, version.number) if line else None
+        logger.info("version %d is %s after %s", version_id, shown.state if shown else "gone", self._clock() - now)
+        return shown or version
+
+    async def _move(self, connection: AsyncConnection, adapter_id: int, alias: str, version: Version) -> None:
+        await stored.set_targets(
+            connection,
+            adapter_id,
+            alias,
+            {version.key.version_id: _WEIGHT},
+            at=self._clock(),
+            actor=version.created_by,
+            action="publish",
+        )
+
+    async def _reject(self, tenant: str, version: Version, reasons: tuple[Reason, ...]) -> None:
+        why = " ".join(reason.message for reason in reasons)
+        async with self._database.write() as connection:
+            if not await versions.settle_version(connection, version.key.version_id, VersionState.REJECTED, why):
+                return
+            codes = {"reasons": [reason.code for reason in reasons]}
+            await self._record(connection, tenant, version, "version.rejected", codes)
+            name = f"{version.adapter}@{version.number}"
+            gone = [DeletedVersion.of(version.key, version.uploaded, name)]
+            # Its row stays, with the reason; its bytes are as good as deleted.
+            await insert_deletion(connection, gone, tenant=tenant, subject=name, at=self._clock(), by="engine")
+        self._rejected()
+
+    async def _record(
+        self, connection: AsyncConnection, tenant: str, version: Version, action: str, after: Mapping[str, object]
+    ) -> None:
+        await audit.record(
+            connection,
+            at=self._clock(),
+            actor=version.created_by,
+            action=action,
+            tenant=tenant,
+            subject=f"{version.adapter}@{version.number}",
+            before={"state": VersionState.VALIDATING.value},
+            after=after,
+        )
+
+
+def _alias_to_move(line: Adapter, version: Version) -> str | None:
+    alias: str | None = version.provenance.source.get("alias", DEFAULT_ALIAS)
+    if alias is None:
+        return None
+    # Of two uploads at once the older may be ready last: it does not take the alias back.
+    return alias if max(line.aliases.get(alias, {0: 0})) < version.number else None
+
+
+def refusals(result: SmokeResult, version: Version) -> tuple[Reason, ...]:
+    if not result.finite:
+        return (Reason("non_finite_output", "adapter_model.safetensors", "answers that are no numbers", "finite ones"),)
+    if not result.has_effect and not version.provenance.source.get("allow_no_effect", False):
+        allowed = "weights with an effect, or allow_no_effect"
+        return (Reason("no_effect", "adapter_model.safetensors", "the base's own answers", allowed),)
+    return ()

@@ -1,0 +1,93 @@
+"""What a sender may announce: the files of an upload, their sizes, and how they are cut."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
+from adapters.stores.base import is_digest
+from adapters.stores.staging import MAX_PARTS
+from app.domain.errors import (
+    InvalidRequest,
+    TooLarge,
+)
+from app.domain.uploads import (
+    ARCHIVE,
+    MAX_PART_BYTES,
+    UploadFile,
+    chosen_part_bytes,
+)
+from app.services.publishing.archives import archive_bytes
+from app.settings import LimitSettings
+
+_PICKLED = (".bin", ".pt", ".pth")
+_ALLOWED = f"{CONFIG_NAME} and {WEIGHTS_NAME}, or {ARCHIVE}"
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A file as its sender announces it: bytes, and SHA-256 in hex."""
+
+    size: int
+    sha256: str
+
+
+def checked_files(
+    files: Mapping[str, Announced], part_bytes: int | None, least_part_bytes: int, limits: LimitSettings
+) -> dict[str, UploadFile]:
+    """The files with the size of their parts.
+
+    Args:
+        part_bytes: what the sender asks for; None: a size is chosen for each file.
+        least_part_bytes: the store's smallest part.
+
+    Raises:
+        InvalidRequest: other files than those of an adapter, an empty one, no digest, or parts that do not fit.
+        TooLarge: a file beyond its cap.
+    """
+    if set(files) not in ({CONFIG_NAME, WEIGHTS_NAME}, {ARCHIVE}):
+        found = ", ".join(sorted(files))[:200] or "none"
+        if any(name.endswith(_PICKLED) for name in files):
+            raise InvalidRequest(
+                f"files: {found}: a .bin or .pt is a pickle, which can run code when it is read; "
+                "send adapter_model.safetensors, which `tenora adapters push FOLDER --convert` makes of it",
+                param="files",
+            )
+        raise InvalidRequest(f"files: found {found}, allowed {_ALLOWED}", param="files")
+    if part_bytes is not None and not least_part_bytes <= part_bytes <= MAX_PART_BYTES:
+        allowed = f"{least_part_bytes} to {MAX_PART_BYTES} bytes"
+        raise InvalidRequest(f"part_bytes: found {part_bytes}, allowed {allowed}", param="part_bytes")
+    caps = {
+        CONFIG_NAME: limits.config_bytes,
+        WEIGHTS_NAME: limits.weights_bytes,
+        ARCHIVE: archive_bytes(limits),
+    }
+    return {name: _checked(name, file, caps[name], part_bytes, least_part_bytes) for name, file in files.items()}
+
+
+def size_of_part(name: str, file: UploadFile, number: int) -> int:
+    """How many bytes a part has.
+
+    Raises:
+        InvalidRequest: the file has no part of this number.
+    """
+    if not 1 <= number <= file.parts:
+        raise InvalidRequest(f"part: found {number}, allowed 1 to {file.parts} of {name}", param="part")
+    return file.part_sizes[number - 1]
+
+
+def _checked(name: str, file: Announced, cap: int, part_bytes: int | None, least: int) -> UploadFile:
+    if not is_digest(file.sha256):
+        raise InvalidRequest(
+            f"{name}: found the sha256 {file.sha256[:80]!r}, allowed 64 lower-case hex digits", param=f"files.{name}"
+        )
+    if file.size < 1:
+        raise InvalidRequest(f"{name}: found {file.size} bytes, allowed 1 or more", param=f"files.{name}")
+    if file.size > cap:
+        raise TooLarge(f"{name}: found {file.size} bytes, allowed {cap} bytes", param=name)
+    checked = UploadFile(file.size, file.sha256, part_bytes or chosen_part_bytes(file.size, least))
+    if checked.parts > MAX_PARTS:
+        raise InvalidRequest(
+            f"part_bytes: found {part_bytes}, which makes {checked.parts} parts of {name}, allowed {MAX_PARTS} parts",
+            param="part_bytes",
+        )
+    return checked

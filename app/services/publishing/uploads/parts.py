@@ -1,0 +1,90 @@
+"""Parts of resumable uploads that come through this server: received into a spool of their own, checked, kept."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from app.domain.errors import (
+    InvalidRequest,
+    TooLarge,
+)
+from app.services.publishing.uploads.sessions import UploadService
+from app.settings import LimitSettings
+from app.support.spool import (
+    Spool,
+    SpooledFile,
+    SpoolWriter,
+)
+
+
+class PartReceiver:
+    """Receives parts, so many at a time; one tenant gets at most half of the places.
+
+    Args:
+        root: the folder of the spool.
+    """
+
+    def __init__(self, uploads: UploadService, root: Path, limits: LimitSettings) -> None:
+        self._uploads, self._limits = uploads, limits
+        self._spool = Spool(root, places=limits.parts, patience_s=limits.upload_idle_seconds)
+
+    def open(self) -> None:
+        """See :meth:`Spool.open`. Blocks."""
+        self._spool.open()
+
+    def close(self) -> None:
+        """See :meth:`Spool.close`. Blocks."""
+        self._spool.close()
+
+    async def receive(
+        self,
+        tenant: str,
+        adapter: str,
+        upload_id: str,
+        file: str,
+        number: int,
+        stream: AsyncIterator[bytes],
+        *,
+        sha256: str,
+    ) -> None:
+        """Read a part to its end and keep it; anything wrong with it leaves what was there as it was.
+
+        Args:
+            sha256: what its sender says it is, in hex.
+
+        Raises:
+            InvalidRequest: too few bytes, others than the digest says, or none for too long.
+            TooLarge: more bytes than the part has.
+            Busy: no place came free.
+            NotFound, Conflict: see :meth:`UploadService.part_size`.
+            RegistryUnavailable, StoreUnavailable, DiskFull
+        """
+        size = await self._uploads.part_size(tenant, adapter, upload_id, file, number)
+        async with self._spool.folder(tenant) as folder:
+            part = await self._read(stream, folder / "part", size)
+            if part.digest != sha256:
+                raise InvalidRequest(
+                    f"content-digest: found a body of the sha256 {part.digest}, allowed {sha256}, which it says",
+                    param="content-digest",
+                )
+            await self._uploads.put_part(tenant, adapter, upload_id, file, number, part)
+
+    async def _read(self, stream: AsyncIterator[bytes], path: Path, size: int) -> SpooledFile:
+        writer = SpoolWriter(path)
+        idle_s = self._limits.upload_idle_seconds
+        try:
+            async with asyncio.timeout(idle_s) as idle:
+                async for chunk in stream:
+                    if writer.size + len(chunk) > size:
+                        raise TooLarge(f"body: found more than {size} bytes, allowed {size}: the part's", param="body")
+                    writer.add(memoryview(chunk))
+                    if writer.due:
+                        await writer.flush()
+                    idle.reschedule(asyncio.get_running_loop().time() + idle_s)
+            if writer.size != size:
+                raise InvalidRequest(f"body: found {writer.size} bytes, allowed {size}: the part's", param="body")
+            return await writer.finish()
+        except TimeoutError:
+            raise InvalidRequest(f"body: found nothing for {idle_s:g} s, allowed a steady flow", param="body") from None
+        finally:
+            await writer.abandon()

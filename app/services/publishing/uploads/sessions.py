@@ -1,0 +1,308 @@
+"""Resumable uploads: begun, sent in parts, looked at and given up. What ends them well is in ``finish``.
+
+Which parts have arrived is asked of the store's staging area. The registry holds what the sender announced.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
+from adapters.errors import BlobNotFound
+from adapters.identity import content_digest
+from adapters.stores.base import BlobStore
+from adapters.stores.staging import PartUrl, Staged
+from app.database import adapters as stored
+from app.database import audit, uploads, versions
+from app.database.session import Database
+from app.domain.clock import (
+    Clock,
+    is_past,
+    utc_now,
+)
+from app.domain.errors import (
+    Busy,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+)
+from app.domain.uploads import (
+    UploadFile,
+    UploadSession,
+    UploadState,
+)
+from app.services.access.tenants import tenant_or_404
+from app.services.publishing.uploads.checks import (
+    Announced,
+    checked_files,
+    size_of_part,
+)
+from app.services.publishing.uploads.ends import (
+    end_upload,
+    find_session,
+    remove_staged,
+    staged_file,
+)
+from app.settings import LimitSettings
+from app.support.spool import SpooledFile
+
+URL_LIFETIME_S = 900
+MAX_URLS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """An upload, and what of it has arrived.
+
+    Attributes:
+        received: file -> numbers of its parts that are there.
+        direct: whether parts go straight to the store.
+    """
+
+    session: UploadSession
+    received: Mapping[str, Sequence[int]]
+    direct: bool
+
+
+class UploadService:
+    """``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id."""
+
+    def __init__(self, database: Database, store: BlobStore, limits: LimitSettings, *, clock: Clock = utc_now) -> None:
+        self._database, self._store, self._limits, self._clock = database, store, limits, clock
+        self._staging = store.staging
+
+    async def begin(
+        self,
+        tenant: str,
+        adapter: str,
+        files: Mapping[str, Announced],
+        options: Mapping[str, object],
+        *,
+        part_bytes: int | None,
+        actor: str,
+    ) -> Progress:
+        """Begin an upload. The target and the options must have been checked.
+
+        Args:
+            files: the two files that PEFT saves, or ``archive``.
+            options: see :class:`app.domain.uploads.UploadSession`.
+            part_bytes: None: the server chooses.
+
+        Raises:
+            InvalidRequest, TooLarge: the files.
+            Busy: the tenant has as many uploads under way as it may.
+            NotFound, RegistryUnavailable, StoreUnavailable, DiskFull
+        """
+        planned = checked_files(files, part_bytes, self._staging.least_part_bytes, self._limits)
+        tenant_id, registered = await self._look_up(tenant, adapter, planned)
+        # A version whose bytes were lost is repaired by sending them again.
+        known = registered and await asyncio.to_thread(self._are_stored, planned)
+        upload_id, now = uuid.uuid4().hex, self._clock()
+        session = UploadSession(
+            id=upload_id,
+            tenant_id=tenant_id,
+            adapter=adapter,
+            state=UploadState.OPEN,
+            files=await self._begin_files(upload_id, planned, stored=known),
+            options=options,
+            created_at=now,
+            updated_at=now,
+            expires_at=now + timedelta(hours=self._limits.upload_hours),
+            created_by=actor,
+        )
+        await self._register(tenant, session)
+        return await self._progress(session)
+
+    async def show(self, tenant: str, adapter: str, upload_id: str) -> Progress:
+        """An upload, whatever its state.
+
+        Raises:
+            NotFound, RegistryUnavailable, StoreUnavailable
+        """
+        return await self._progress(await self.find(tenant, adapter, upload_id))
+
+    async def list_live(self, tenant: str, adapter: str) -> list[UploadSession]:
+        """The uploads under way to an adapter, newest first.
+
+        Raises:
+            NotFound: no such tenant.
+            RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            owner = await tenant_or_404(connection, tenant)
+            return await uploads.live_uploads(connection, owner.id, adapter)
+
+    async def find(self, tenant: str, adapter: str, upload_id: str) -> UploadSession:
+        """The registry's row of it.
+
+        Raises:
+            NotFound, RegistryUnavailable
+        """
+        return await find_session(self._database, tenant, adapter, upload_id)
+
+    async def part_size(self, tenant: str, adapter: str, upload_id: str, file: str, number: int) -> int:
+        """How many bytes this part has, if it may be sent now.
+
+        Raises:
+            NotFound: no such upload, or file in it.
+            InvalidRequest: no such part.
+            Conflict: the upload takes no parts any more.
+            RegistryUnavailable
+        """
+        _, found = await self._open_file(tenant, adapter, upload_id, file)
+        return size_of_part(file, found, number)
+
+    async def put_part(
+        self, tenant: str, adapter: str, upload_id: str, file: str, number: int, part: SpooledFile
+    ) -> None:
+        """Keep a part whose size and digest were checked.
+
+        Raises:
+            NotFound, InvalidRequest, Conflict: see ``part_size``.
+            RegistryUnavailable, StoreUnavailable, DiskFull
+        """
+        staged, found = await self._open_file(tenant, adapter, upload_id, file)
+        size_of_part(file, found, number)
+        try:
+            await asyncio.to_thread(self._staging.put_part, staged, number, part.path, part.digest)
+        except BlobNotFound:
+            # Its end came while the part was under way.
+            raise Conflict(f"upload: found {upload_id} ended, allowed one that is open", param="upload") from None
+
+    async def part_urls(
+        self, tenant: str, adapter: str, upload_id: str, file: str, parts: Mapping[int, str]
+    ) -> dict[int, PartUrl]:
+        """Leave to send parts straight to the store: number -> URL and headers.
+
+        Args:
+            parts: number -> SHA-256 (hex) of the part.
+
+        Raises:
+            NotFound, InvalidRequest: see ``part_size``; also too many parts at once.
+            Conflict: the same, or the store takes parts through the server only.
+            RegistryUnavailable, StoreUnavailable
+        """
+        if not 1 <= len(parts) <= MAX_URLS:
+            raise InvalidRequest(f"parts: found {len(parts)}, allowed 1 to {MAX_URLS}", param="parts")
+        if not self._staging.direct:
+            raise Conflict("this server's store takes parts through the server only", param="file")
+        staged, found = await self._open_file(tenant, adapter, upload_id, file)
+        sizes = {number: size_of_part(file, found, number) for number in parts}
+
+        def sign() -> dict[int, PartUrl]:
+            sign_one = self._staging.part_url
+            return {
+                number: sign_one(staged, number, size=sizes[number], sha256=sha256, lifetime_s=URL_LIFETIME_S)
+                for number, sha256 in parts.items()
+            }
+
+        return await asyncio.to_thread(sign)
+
+    async def abort(self, tenant: str, adapter: str, upload_id: str, *, actor: str) -> None:
+        """Give an upload up; one that has ended stays as it is.
+
+        Raises:
+            Conflict: it is just being finished.
+            NotFound, RegistryUnavailable
+        """
+        session = await self.find(tenant, adapter, upload_id)
+        if session.state is UploadState.OPEN:
+            if await end_upload(self._database, tenant, session, UploadState.ABORTED, at=self._clock(), actor=actor):
+                await remove_staged(self._staging, session)
+                return
+            session = await self.find(tenant, adapter, upload_id)
+        if session.state.live:
+            raise Conflict("the upload is just being finished", param="upload")
+
+    async def _look_up(self, tenant: str, adapter: str, files: Mapping[str, UploadFile]) -> tuple[int, bool]:
+        """The tenant's id, if it has room for another upload, and whether the files are a version already."""
+        async with self._database.read() as connection:
+            owner = await tenant_or_404(connection, tenant)
+            self._check_room(await uploads.count_live(connection, owner.id))
+            line = await stored.find_adapter(connection, owner, adapter)
+            return owner.id, line is not None and await _is_known(connection, line.id, files)
+
+    def _are_stored(self, files: Mapping[str, UploadFile]) -> bool:
+        return all(self._store.size(file.sha256) == file.size for file in files.values())
+
+    async def _begin_files(
+        self, upload_id: str, planned: Mapping[str, UploadFile], *, stored: bool
+    ) -> dict[str, UploadFile]:
+        if stored:
+            return {name: replace(file, stored=True) for name, file in planned.items()}
+        begun: dict[str, UploadFile] = {}
+        for name, file in planned.items():
+            staged = await asyncio.to_thread(self._staging.begin, upload_id, name)
+            begun[name] = replace(file, token=staged.token)
+        return begun
+
+    async def _register(self, tenant: str, session: UploadSession) -> None:
+        try:
+            await self._insert(tenant, session)
+        except BaseException:
+            await remove_staged(self._staging, session)
+            raise
+
+    async def _insert(self, tenant: str, session: UploadSession) -> None:
+        async with self._database.write() as connection:
+            owner = await tenant_or_404(connection, tenant, lock=True)
+            self._check_room(await uploads.count_live(connection, owner.id))
+            await uploads.insert_upload(connection, session)
+            await audit.record(
+                connection,
+                at=session.created_at,
+                actor=session.created_by,
+                action="upload.begin",
+                tenant=tenant,
+                subject=session.adapter,
+                after={"upload": session.id, "bytes": sum(file.size for file in session.files.values())},
+            )
+
+    def _check_room(self, live: int) -> None:
+        if live >= self._limits.open_uploads:
+            raise Busy(
+                f"uploads under way: found {live}, allowed {self._limits.open_uploads}: finish or delete one",
+                retry_after=60,
+            )
+
+    async def _progress(self, session: UploadSession) -> Progress:
+        received: dict[str, Sequence[int]] = {}
+        for name, file in session.files.items():
+            received[name] = await self._received(session, name, file)
+        return Progress(session, received, self._staging.direct)
+
+    async def _received(self, session: UploadSession, name: str, file: UploadFile) -> Sequence[int]:
+        if file.stored or session.state in (UploadState.FINISHING, UploadState.DONE):
+            return range(1, file.parts + 1)
+        if not session.state.live:
+            return ()
+        try:
+            found = await asyncio.to_thread(self._staging.parts, staged_file(session, name))
+        except BlobNotFound:
+            return ()
+        sizes = enumerate(file.part_sizes, 1)
+        return [number for number, size in sizes if found is None or found.get(number) == size]
+
+    async def _open_file(self, tenant: str, adapter: str, upload_id: str, file: str) -> tuple[Staged, UploadFile]:
+        session = await self.find(tenant, adapter, upload_id)
+        if file not in session.files:
+            raise NotFound(f"the upload has no file {file[:80]!r}", param="file")
+        expired = is_past(session.expires_at, self._clock())
+        if session.state is not UploadState.OPEN or expired:
+            found = "expired" if expired else session.state.value
+            raise Conflict(f"upload: found {found}, allowed open", param="upload")
+        if session.files[file].stored:
+            raise Conflict(f"{file}: the server has these bytes already", param="file")
+        return staged_file(session, file), session.files[file]
+
+
+async def _is_known(connection: AsyncConnection, adapter_id: int, files: Mapping[str, UploadFile]) -> bool:
+    """Whether these two files are a version of this adapter. Only its own count: another's would tell of them."""
+    if CONFIG_NAME not in files:
+        return False
+    digest = content_digest(files[CONFIG_NAME].sha256, files[WEIGHTS_NAME].sha256)
+    return await versions.find_version_by_digest(connection, adapter_id, digest) is not None

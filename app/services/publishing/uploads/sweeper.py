@@ -1,0 +1,69 @@
+"""What nobody finished: expired uploads, and what crashes left in the store's staging area."""
+
+import asyncio
+import logging
+from datetime import timedelta
+
+from adapters.stores.base import BlobStore
+from app.database import uploads
+from app.database.session import Database
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.uploads import UploadState
+from app.services.operations.store_owner import StoreOwner
+from app.services.publishing.uploads.ends import (
+    end_upload,
+    remove_staged,
+)
+from app.services.publishing.uploads.finish import SILENT
+from app.settings import LimitSettings
+
+logger = logging.getLogger(__name__)
+
+EVERY_S = 600
+
+#: How long the row of an ended upload tells what became of it.
+_REMEMBERED = timedelta(days=7)
+_AT_ONCE = 100
+_ACTOR = "engine"
+
+
+class UploadSweeper:
+    """Called again and again, on every server: what one does, the others find done."""
+
+    def __init__(self, database: Database, store: BlobStore, limits: LimitSettings, *, clock: Clock = utc_now) -> None:
+        self._database, self._staging, self._clock = database, store.staging, clock
+        self._owner = StoreOwner(database, store, clock=clock)
+        self._lifetime = timedelta(hours=limits.upload_hours)
+
+    async def sweep(self) -> None:
+        """End expired uploads, then remove from the store what belongs to none that is under way.
+
+        Raises:
+            RegistryUnavailable, StoreUnavailable: the next call goes on.
+            ForeignStore: another registry's uploads would look abandoned.
+        """
+        now = self._clock()
+        await self._end_expired()
+        await self._owner.ensure()
+        # Read before the store is, and younger things are left alone: an upload begins in the store first.
+        async with self._database.read() as connection:
+            live = await uploads.live_upload_ids(connection)
+        swept = await asyncio.to_thread(self._staging.sweep, before=now - self._lifetime, keep=live)
+        if swept:
+            logger.info("%d files of abandoned uploads were removed from the store", swept)
+        async with self._database.write() as connection:
+            await uploads.forget_uploads(connection, before=now - _REMEMBERED)
+
+    async def _end_expired(self) -> None:
+        while True:
+            now = self._clock()
+            async with self._database.read() as connection:
+                expired = await uploads.given_up_uploads(connection, now=now, silent_since=now - SILENT, limit=_AT_ONCE)
+            for tenant, session in expired:
+                if await end_upload(self._database, tenant, session, UploadState.ABORTED, at=now, actor=_ACTOR):
+                    await remove_staged(self._staging, session)
+            if len(expired) < _AT_ONCE:
+                return

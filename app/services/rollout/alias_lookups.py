@@ -1,0 +1,117 @@
+"""What changes of aliases and canaries have in common: what must be there, and be ready."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.errors import InvalidName
+from adapters.identity import parse_slug
+from app.database import audit
+from app.database.adapters import find_alias, set_targets
+from app.database.aliases import count_aliases
+from app.domain.errors import (
+    Conflict,
+    NotFound,
+    WrongBase,
+)
+from app.registry import Adapter, Alias, VersionState
+from app.services.catalog.adapters import version_or_404
+
+MAX_ALIASES = 100
+
+
+async def alias_or_404(connection: AsyncConnection, line: Adapter, name: str) -> Alias:
+    """An adapter's alias.
+
+    Raises:
+        NotFound: there is none, or it can be no alias's name.
+    """
+    try:
+        found = await find_alias(connection, line.id, parse_slug(name, field="alias"))
+    except InvalidName:
+        found = None
+    if found is None:
+        raise NotFound(f"there is no alias {name[:80]!r} of the adapter {line.name!r}", param="alias")
+    return found
+
+
+async def ready_versions(
+    connection: AsyncConnection, line: Adapter, base_digest: str, numbers: Iterable[int]
+) -> dict[int, int]:
+    """The rows of versions that may get traffic: number -> id.
+
+    Raises:
+        NotFound: the adapter has no such version.
+        Conflict: it is not ready.
+        WrongBase
+    """
+    ids = {}
+    for number in numbers:
+        version = await version_or_404(connection, line, number)
+        name = f"{line.name}@{number}"
+        if version.state is not VersionState.READY:
+            raise Conflict(
+                f"version: found {name}, which is {version.state.value}, allowed a ready one", param="version"
+            )
+        provenance = version.provenance
+        if provenance.base_digest not in (None, base_digest):
+            raise WrongBase(
+                f"the version {name} was validated against the base {provenance.base_name!r} "
+                f"({str(provenance.base_digest)[:12]}), this server's is another ({base_digest[:12]})",
+                param="version",
+            )
+        ids[number] = version.key.version_id
+    return ids
+
+
+def written(targets: Mapping[int, int]) -> dict[str, int]:
+    """Version numbers and weights as JSON has them."""
+    return {str(number): weight for number, weight in targets.items()}
+
+
+async def check_alias_room(connection: AsyncConnection, adapter_id: int, adapter: str) -> None:
+    """Refuse one more alias where the adapter has as many as it may.
+
+    Raises:
+        Conflict
+    """
+    if await count_aliases(connection, adapter_id) >= MAX_ALIASES:
+        raise Conflict(
+            f"The adapter {adapter!r} has {MAX_ALIASES} aliases, the most that are allowed. Delete one first.",
+            param="alias",
+        )
+
+
+async def point_alias(
+    connection: AsyncConnection,
+    line: Adapter,
+    alias: str,
+    found: Alias | None,
+    weights: Mapping[int, int],
+    ids: Mapping[int, int],
+    *,
+    action: str,
+    actor: str,
+    at: datetime,
+) -> None:
+    """Point an alias at versions and write the audit row. The tenant's row must be locked.
+
+    Args:
+        found: the alias as it was; None if it is new.
+        weights: version number -> weight.
+        ids: version number -> row id, see :func:`ready_versions`.
+        action: move, split, rollback or publish.
+    """
+    targets = {ids[number]: weight for number, weight in weights.items()}
+    await set_targets(connection, line.id, alias, targets, at=at, actor=actor, action=action)
+    await audit.record(
+        connection,
+        at=at,
+        actor=actor,
+        action=f"alias.{action}",
+        tenant=line.tenant,
+        subject=f"{line.name}:{alias}",
+        before=None if found is None else {"targets": written(found.targets)},
+        after={"targets": written(weights)},
+    )

@@ -1,0 +1,272 @@
+"""Aliases: moving, splitting, rolling back and deleting them, and their history."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.identity import DEFAULT_ALIAS, MAX_VERSION_NUMBER, parse_slug
+from app.database import adapters as stored
+from app.database import aliases as stored_aliases
+from app.database import audit
+from app.database.canaries import newest_canary
+from app.database.session import Database
+from app.database.versions import newest_ready
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+)
+from app.registry import Adapter, Alias, AliasChange, CanaryState, Page
+from app.services.access.tenants import tenant_or_404
+from app.services.catalog.adapters import adapter_or_404
+from app.services.common.preconditions import Precondition
+from app.services.common.validation import (
+    DEFAULT_LIMIT,
+    checked_limit,
+    page_of,
+    read_cursor,
+)
+from app.services.rollout.alias_lookups import (
+    alias_or_404,
+    check_alias_room,
+    point_alias,
+    ready_versions,
+    written,
+)
+from app.services.rollout.canaries import (
+    CanaryReport,
+    newest_report,
+)
+
+MAX_WEIGHT = 10_000
+MAX_TARGETS = 10
+
+_WHOLE = 100
+_NUMBER = re.compile("[1-9][0-9]{0,9}", re.ASCII)
+_NAME = re.compile("[a-z0-9._-]{1,63}", re.ASCII)
+_CHUNK = 50
+# A canary's steps lead somewhere; nobody wants back to the middle of one.
+_PASSING = "canary"
+
+
+@dataclass(frozen=True, slots=True)
+class AliasReport:
+    """An alias, and the canary that runs on it or was the last that did."""
+
+    alias: Alias
+    canary: CanaryReport | None
+
+
+class AliasService:
+    """The rules of aliases. ``tenant``, ``adapter`` and ``alias`` are names; ``actor`` is a key's id.
+
+    Whoever moves an alias that is in a canary ends that canary.
+    """
+
+    def __init__(self, database: Database, *, base_digest: str, clock: Clock = utc_now) -> None:
+        self._database, self._base_digest, self._clock = database, base_digest, clock
+
+    async def list(
+        self, tenant: str, adapter: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    ) -> Page[Alias]:
+        """An adapter's aliases, by name.
+
+        Raises:
+            NotFound, InvalidRequest, RegistryUnavailable
+        """
+        checked_limit(limit)
+        after = read_cursor(cursor, _NAME) or ""
+        async with self._database.read() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            found = await stored_aliases.list_aliases(connection, line.id, after=after, limit=limit + 1)
+        return page_of(found, limit, lambda alias: alias.name)
+
+    async def get(self, tenant: str, adapter: str, alias: str) -> AliasReport:
+        """One alias.
+
+        Raises:
+            NotFound, RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            return await self._report(connection, line, alias)
+
+    async def history(
+        self, tenant: str, adapter: str, alias: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    ) -> Page[AliasChange]:
+        """What happened to the alias of this name, newest first; also after it was deleted.
+
+        Raises:
+            NotFound, InvalidRequest, RegistryUnavailable
+        """
+        checked_limit(limit)
+        below = int(read_cursor(cursor, _NUMBER) or MAX_VERSION_NUMBER)
+        async with self._database.read() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            # What can be no name, a NUL in it say, must not reach the database.
+            name = alias if _NAME.fullmatch(alias) else ""
+            found = await stored_aliases.list_changes(connection, line.id, name, below=below, limit=limit + 1)
+            if not found and cursor is None:
+                await alias_or_404(connection, line, alias)
+        return page_of(found, limit, lambda change: change.revision)
+
+    async def set(
+        self,
+        tenant: str,
+        adapter: str,
+        alias: str,
+        weights: Mapping[int, int],
+        *,
+        precondition: Precondition,
+        actor: str,
+    ) -> tuple[AliasReport, bool]:
+        """Point an alias, new or not, at one version, or split its traffic over several by weight.
+
+        Returns:
+            The alias, and whether it is new.
+
+        Raises:
+            InvalidName, InvalidRequest, NotFound, PreconditionFailed, WrongBase, RegistryUnavailable
+            Conflict: a version is not ready, or the adapter has enough aliases.
+        """
+        parse_slug(alias, field="alias")
+        check_weights(weights)
+        async with self._database.write() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
+            found = await stored.find_alias(connection, line.id, alias)
+            precondition.check(None if found is None else found.revision)
+            ids = await ready_versions(connection, line, self._base_digest, weights)
+            if found is None:
+                await check_alias_room(connection, line.id, line.name)
+            if found is None or found.canary_id is not None or dict(found.targets) != dict(weights):
+                action = "move" if len(weights) == 1 else "split"
+                await point_alias(
+                    connection, line, alias, found, weights, ids, action=action, actor=actor, at=self._clock()
+                )
+            return await self._report(connection, line, alias), found is None
+
+    async def roll_back(
+        self, tenant: str, adapter: str, alias: str, *, precondition: Precondition, actor: str
+    ) -> AliasReport:
+        """Return an alias to what it pointed at before; out of a canary, to the version that was there first.
+
+        A second call returns to where the first one came from.
+
+        Raises:
+            NotFound, PreconditionFailed, WrongBase, RegistryUnavailable
+            Conflict: there is nothing before, or a version of it is not ready any more.
+        """
+        async with self._database.write() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
+            found = await alias_or_404(connection, line, alias)
+            precondition.check(found.revision)
+            weights = await self._before(connection, line, found)
+            try:
+                ids = await ready_versions(connection, line, self._base_digest, weights)
+            except NotFound as error:
+                raise Conflict(f"cannot roll back: {error.message}", param="alias") from None
+            await point_alias(
+                connection, line, alias, found, weights, ids, action="rollback", actor=actor, at=self._clock()
+            )
+            return await self._report(connection, line, alias)
+
+    async def delete(self, tenant: str, adapter: str, alias: str, *, precondition: Precondition, actor: str) -> None:
+        """Remove an alias; its history stays.
+
+        Raises:
+            NotFound, PreconditionFailed, RegistryUnavailable
+            Conflict: ``default`` exists as long as a version is ready.
+        """
+        async with self._database.write() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
+            found = await alias_or_404(connection, line, alias)
+            precondition.check(found.revision)
+            if alias == DEFAULT_ALIAS and await newest_ready(connection, line.id) is not None:
+                raise Conflict(f"the alias {alias!r} stays as long as a version is ready: move it instead")
+            now = self._clock()
+            await stored.remove_alias(connection, line.id, alias, at=now, actor=actor)
+            await audit.record(
+                connection,
+                at=now,
+                actor=actor,
+                action="alias.delete",
+                tenant=tenant,
+                subject=f"{adapter}:{alias}",
+                before={"targets": written(found.targets)},
+            )
+
+    async def _before(self, connection: AsyncConnection, line: Adapter, alias: Alias) -> dict[int, int]:
+        """Where a rollback leads.
+
+        Raises:
+            Conflict: nowhere.
+        """
+        canary = await newest_canary(connection, line.id, alias.name)
+        if canary is not None and canary.state is CanaryState.RUNNING:
+            return {canary.baseline: _WHOLE}
+        below = alias.revision
+        while True:
+            changes = await stored_aliases.list_changes(connection, line.id, alias.name, below=below, limit=_CHUNK)
+            for change in changes:
+                if change.targets is None:
+                    break
+                if change.action != _PASSING and not same_split(change.targets, alias.targets):
+                    return dict(change.targets)
+            else:
+                if len(changes) == _CHUNK:
+                    below = changes[-1].revision
+                    continue
+            raise Conflict(f"the alias {alias.name!r} pointed nowhere else before", param="alias")
+
+    async def _report(self, connection: AsyncConnection, line: Adapter, alias: str) -> AliasReport:
+        found = await alias_or_404(connection, line, alias)
+        return AliasReport(found, await newest_report(connection, line.id, alias, self._clock()))
+
+
+def read_weights(version: int | None, weights: Mapping[str, int] | None) -> dict[int, int]:
+    """The two ways to say what an alias points at as one: version number -> weight.
+
+    Raises:
+        InvalidRequest: neither or both are given, or a key is no version number.
+    """
+    if (version is None) == (weights is None):
+        found = "neither" if version is None else "both"
+        raise InvalidRequest(f"version: found {found} of version and weights, allowed one", param="version")
+    if version is not None:
+        return {version: _WHOLE}
+    for number in weights or {}:
+        if not _NUMBER.fullmatch(number):
+            raise InvalidRequest(f"weights: found the key {number[:20]!r}, allowed version numbers", param="weights")
+    return {int(number): weight for number, weight in (weights or {}).items()}
+
+
+def check_weights(weights: Mapping[int, int]) -> None:
+    """Refuse a split that makes no sense.
+
+    Raises:
+        InvalidRequest
+    """
+    if not 1 <= len(weights) <= MAX_TARGETS:
+        raise InvalidRequest(f"weights: found {len(weights)} versions, allowed 1 to {MAX_TARGETS}", param="weights")
+    for number, weight in weights.items():
+        if not 1 <= weight <= MAX_WEIGHT:
+            raise InvalidRequest(
+                f"weights.{number}: found {str(weight)[:20]}, allowed 1 to {MAX_WEIGHT}", param="weights"
+            )
+
+
+def same_split(one: Mapping[int, int], other: Mapping[int, int]) -> bool:
+    """Whether two sets of weights give every version the same share."""
+    return _lowest_terms(one) == _lowest_terms(other)
+
+
+def _lowest_terms(weights: Mapping[int, int]) -> dict[int, int]:
+    divisor = math.gcd(*weights.values())
+    return {number: weight // divisor for number, weight in weights.items()}

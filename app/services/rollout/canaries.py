@@ -1,0 +1,308 @@
+"""Starting, showing and cancelling canaries. What moves them on or back is in :mod:`app.services.rollout.runner`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database import audit
+from app.database import canaries as stored
+from app.database.adapters import set_targets
+from app.database.session import Database
+from app.domain.canary_policy import (
+    Figures,
+    Policy,
+    Verdict,
+    check_policy,
+    judge,
+    total_of,
+)
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.errors import (
+    Conflict,
+    NotFound,
+)
+from app.domain.histogram import LatencyHistogram
+from app.registry import Adapter, Alias, Canary, CanaryState
+from app.services.access.tenants import tenant_or_404
+from app.services.catalog.adapters import adapter_or_404
+from app.services.common.preconditions import Precondition
+from app.services.rollout.alias_lookups import (
+    alias_or_404,
+    ready_versions,
+    written,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryReport:
+    """A canary with what it is judged by.
+
+    Attributes:
+        baseline, candidate: figures of the step that it is in, or ended in.
+        verdict: None once it has ended; then ``canary.reason`` says why.
+    """
+
+    canary: Canary
+    baseline: Figures
+    candidate: Figures
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Who moves an alias of which adapter, and when; ``tenant`` and ``adapter`` are slugs."""
+
+    tenant: str
+    adapter: str
+    actor: str
+    at: datetime
+
+
+class CanaryService:
+    """The rules of canaries. ``tenant``, ``adapter`` and ``alias`` are names; ``actor`` is a key's id."""
+
+    def __init__(self, database: Database, *, base_digest: str, clock: Clock = utc_now) -> None:
+        self._database, self._base_digest, self._clock = database, base_digest, clock
+
+    async def start(
+        self,
+        tenant: str,
+        adapter: str,
+        alias: str,
+        number: int,
+        policy: Policy,
+        *,
+        precondition: Precondition,
+        actor: str,
+    ) -> CanaryReport:
+        """Begin to move an alias from the one version that it points at to another.
+
+        Raises:
+            InvalidRequest, NotFound, PreconditionFailed, WrongBase, RegistryUnavailable
+            Conflict: a canary runs, the alias splits its traffic or is on that version, or a version is not ready.
+        """
+        check_policy(policy)
+        async with self._database.write() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
+            found = await alias_or_404(connection, line, alias)
+            precondition.check(found.revision)
+            baseline = _single_target(found, number)
+            ids = await ready_versions(connection, line, self._base_digest, (baseline, number))
+            change = Change(tenant, adapter, actor, self._clock())
+            canary = await _begin(connection, line, alias, ids[baseline], ids[number], policy, change)
+            after = {"canary": canary.id, "version": number, "policy": policy.to_json()}
+            await record(connection, "canary.start", alias, change, {"targets": written(found.targets)}, after)
+        return report_of(canary, {}, change.at)
+
+    async def get(self, tenant: str, adapter: str, alias: str) -> CanaryReport:
+        """The canary that runs on an alias, or the last one that did.
+
+        Raises:
+            NotFound, RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            await alias_or_404(connection, line, alias)
+            report = await newest_report(connection, line.id, alias, self._clock())
+        if report is None:
+            raise NotFound(f"there was no canary on the alias {alias!r} yet", param="alias")
+        return report
+
+    async def cancel(
+        self, tenant: str, adapter: str, alias: str, *, precondition: Precondition, actor: str
+    ) -> CanaryReport:
+        """End a running canary by hand; all traffic goes back to the baseline.
+
+        Raises:
+            NotFound, PreconditionFailed, RegistryUnavailable
+            Conflict: none is running.
+        """
+        async with self._database.write() as connection:
+            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
+            found = await alias_or_404(connection, line, alias)
+            precondition.check(found.revision)
+            now = self._clock()
+            report = await newest_report(connection, line.id, alias, now)
+            if found.canary_id is None or report is None:
+                raise Conflict(f"there is no running canary on the alias {alias!r}")
+            reason = reason_of(report, now, code="cancelled", message="somebody cancelled it")
+            change = Change(tenant, adapter, actor, now)
+            await end(connection, report.canary, CanaryState.CANCELLED, reason, change)
+            ended = await _newest(connection, line.id, alias)
+        return CanaryReport(ended, report.baseline, report.candidate, None)
+
+
+async def newest_report(connection: AsyncConnection, adapter_id: int, alias: str, now: datetime) -> CanaryReport | None:
+    """The canary that runs on an alias, or the last one that did; None if there never was one."""
+    canary = await stored.newest_canary(connection, adapter_id, alias)
+    if canary is None:
+        return None
+    return report_of(canary, await stored.read_figures(connection, canary.id), now)
+
+
+def report_of(canary: Canary, figures: stored.NodeCounts, now: datetime) -> CanaryReport:
+    """Add up what the nodes have counted in the canary's step, and judge it if the canary runs."""
+    policy = Policy.from_json(canary.policy)
+    whole = policy.steps[canary.step].weight == 100
+    # Nobody asks the baseline while the candidate has all the traffic: it stands by what it did until then.
+    revisions = {revision for revision, _ in figures} if whole else {canary.revision}
+    baseline = total_of([_sum(figures, revision, canary.baseline_id) for revision in revisions])
+    candidate = _sum(figures, canary.revision, canary.candidate_id)
+    if canary.state is not CanaryState.RUNNING:
+        return CanaryReport(canary, baseline, candidate, None)
+    verdict = judge(policy, canary.step, elapsed_s(canary, now), baseline, candidate)
+    return CanaryReport(canary, baseline, candidate, verdict)
+
+
+def elapsed_s(canary: Canary, now: datetime) -> float:
+    """How long the present step has lasted."""
+    return max(0.0, (now - canary.step_started_at).total_seconds())
+
+
+def reason_of(report: CanaryReport, now: datetime, *, code: str, message: str) -> dict[str, Any]:
+    """Why a canary moved on or ended, with the figures, as JSON."""
+    canary = report.canary
+    return {
+        "code": code,
+        "message": message,
+        "step": canary.step,
+        "elapsed_s": round(elapsed_s(canary, now), 3),
+        "baseline": {"version": canary.baseline, **report.baseline.summary()},
+        "candidate": {"version": canary.candidate, **report.candidate.summary()},
+    }
+
+
+async def enter_step(connection: AsyncConnection, canary: Canary, change: Change) -> None:
+    """Give the candidate the share of the canary's step."""
+    weight = Policy.from_json(canary.policy).steps[canary.step].weight
+    shares = {canary.candidate_id: weight, canary.baseline_id: 100 - weight}
+    revision = await set_targets(
+        connection,
+        canary.adapter_id,
+        canary.alias,
+        {version_id: share for version_id, share in shares.items() if share},
+        at=change.at,
+        actor=change.actor,
+        action="canary",
+        reason=f"step {canary.step + 1}: {weight}% to version {canary.candidate}",
+        canary_id=canary.id,
+    )
+    await stored.set_revision(connection, canary.id, revision)
+
+
+async def end(
+    connection: AsyncConnection, canary: Canary, state: CanaryState, reason: Mapping[str, Any], change: Change
+) -> bool:
+    """End a canary and move the alias to the version that won; the tenant's row must be locked.
+
+    Returns:
+        False if somebody else has moved the canary since it was read; then nothing was done.
+    """
+    if not await stored.end_canary(connection, canary, state, reason=reason, at=change.at):
+        return False
+    winner, number = canary.baseline_id, canary.baseline
+    if state is CanaryState.PROMOTED:
+        winner, number = canary.candidate_id, canary.candidate
+    action, verb = _ENDS[state]
+    await set_targets(
+        connection,
+        canary.adapter_id,
+        canary.alias,
+        {winner: 100},
+        at=change.at,
+        actor=change.actor,
+        action=action,
+        reason=str(reason["message"]),
+    )
+    after = {"canary": canary.id, "targets": written({number: 100}), **reason}
+    await record(connection, f"canary.{verb}", canary.alias, change, {"step": canary.step}, after)
+    return True
+
+
+async def record(
+    connection: AsyncConnection,
+    action: str,
+    alias: str,
+    change: Change,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+) -> None:
+    """The audit row of a change."""
+    await audit.record(
+        connection,
+        at=change.at,
+        actor=change.actor,
+        action=action,
+        tenant=change.tenant,
+        subject=f"{change.adapter}:{alias}",
+        before=before,
+        after=after,
+    )
+
+
+async def _begin(
+    connection: AsyncConnection,
+    line: Adapter,
+    alias: str,
+    baseline_id: int,
+    candidate_id: int,
+    policy: Policy,
+    change: Change,
+) -> Canary:
+    await stored.insert_canary(
+        connection,
+        line.id,
+        alias,
+        baseline_id=baseline_id,
+        candidate_id=candidate_id,
+        policy=policy.to_json(),
+        at=change.at,
+        actor=change.actor,
+    )
+    await enter_step(connection, await _newest(connection, line.id, alias), change)
+    return await _newest(connection, line.id, alias)
+
+
+_ENDS = {
+    CanaryState.PROMOTED: ("promote", "promote"),
+    CanaryState.ROLLED_BACK: ("canary-rollback", "rollback"),
+    CanaryState.CANCELLED: ("canary-cancel", "cancel"),
+}
+
+
+def _single_target(alias: Alias, number: int) -> int:
+    """The version that a canary would replace.
+
+    Raises:
+        Conflict
+    """
+    if alias.canary_id is not None:
+        raise Conflict(f"a canary runs on the alias {alias.name!r} already: cancel it first")
+    if len(alias.targets) > 1:
+        raise Conflict(f"the alias {alias.name!r} splits its traffic: move it to the version to compare with first")
+    (baseline,) = alias.targets
+    if baseline == number:
+        raise Conflict(f"the alias {alias.name!r} points at version {number} already", param="version")
+    return baseline
+
+
+async def _newest(connection: AsyncConnection, adapter_id: int, alias: str) -> Canary:
+    canary = await stored.newest_canary(connection, adapter_id, alias)
+    if canary is None:
+        raise NotFound(f"there was no canary on the alias {alias!r} yet", param="alias")
+    return canary
+
+
+def _sum(figures: stored.NodeCounts, revision: int, version_id: int) -> Figures:
+    return total_of(
+        [
+            Figures(counts.requests, counts.errors, counts.empties, LatencyHistogram(counts.ttft))
+            for counts in figures.get((revision, version_id), ())
+        ]
+    )

@@ -1,0 +1,287 @@
+"""What became of the requests that running canaries are judged by, counted on this node until it is written down."""
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from app.domain.canary_policy import Figures
+from app.domain.errors import (
+    AdapterLoadFailed,
+    Busy,
+    EngineUnavailable,
+    row_of,
+)
+from app.domain.histogram import (
+    LatencyHistogram,
+    bucket_of,
+)
+from app.engine.port import (
+    Answer,
+    Engine,
+    EngineEvent,
+    EventStream,
+)
+from app.engine.status import EngineState
+from app.registry import ResolvedVersion
+
+_PREFIX = "data: "
+_DONE = "data: [DONE]"
+_ERROR_PREFIX = 'data: {"error"'
+_SERVER_FAULT = 500
+# The engine ended such an answer by itself.
+_UNFINISHED = (None, "error")
+_MAX_SAMPLED = 10_000
+# Parameters of all routes by which a caller chooses tokens, ends an answer, or leaves too few tokens for a word.
+_STEERING = ("logit_bias", "bad_words", "allowed_token_ids", "response_format", "structured_outputs")
+_STOPS = ("stop", "stop_token_ids")
+_BUDGETS = ("max_tokens", "max_completion_tokens", "max_new_tokens")
+_SMALL_BUDGET = 4
+
+
+class Window(NamedTuple):
+    """What figures are kept apart by.
+
+    Attributes:
+        canary_id: the canary.
+        revision: the alias's revision that the canary's step has.
+        version_id: one of the canary's two versions.
+        recipient_id: the tenant that the version is shared with and that asked; None for the owner's own requests.
+    """
+
+    canary_id: int
+    revision: int
+    version_id: int
+    recipient_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the judge of a canary has to know of a request.
+
+    Attributes:
+        recipient_id: see :class:`Window`.
+        steered: the caller chose which tokens may come.
+        stopped: the caller named texts or tokens that end the answer.
+        small_budget: the caller allowed fewer tokens than a word may take.
+    """
+
+    recipient_id: int | None = None
+    steered: bool = False
+    stopped: bool = False
+    small_budget: bool = False
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], recipient_id: int | None) -> Self:
+        """Read a body of any route, as the caller sent it, before the adapter's defaults."""
+        nested = body.get("parameters")
+        given = {**body, **nested} if isinstance(nested, Mapping) else body
+        budgets = [given.get(name) for name in _BUDGETS]
+        return cls(
+            recipient_id,
+            steered=any(given.get(name) for name in _STEERING),
+            stopped=any(given.get(name) for name in _STOPS),
+            small_budget=any(isinstance(budget, int) and budget <= _SMALL_BUDGET for budget in budgets),
+        )
+
+    def explains_empty(self, answer: Mapping[str, Any]) -> bool:
+        """Whether the caller's own parameters can be why an answer, or its last event, has no text."""
+        ends = [(choice.get("finish_reason"), choice.get("stop_reason")) for choice in answer.get("choices", ())]
+        return self.steered or any(
+            (self.stopped and stop is not None) or (self.small_budget and finish == "length") for finish, stop in ends
+        )
+
+
+@dataclass(slots=True)
+class _Tally:
+    requests: int = 0
+    errors: int = 0
+    empties: int = 0
+    ttft: list[int] = field(default_factory=lambda: list(LatencyHistogram().counts))
+
+    def figures(self) -> Figures:
+        return Figures(self.requests, self.errors, self.empties, LatencyHistogram(tuple(self.ttft)))
+
+
+_OWN = Asked()
+
+
+class Outcomes:
+    """Counts the answers of versions that are in a canary.
+
+    Not counted are errors that are the caller's fault, answers that the caller did not wait for, empty answers that
+    the caller's own parameters may have caused, and requests that failed because no engine runs. A request that waited
+    for its version to be loaded has no time to first token.
+
+    A recipient of a share is one sample: its first answer in a window counts, its times to first token never do. So no
+    recipient can end the owner's canary, nor carry it on, by what it asks or how often.
+    """
+
+    def __init__(self, engine: Engine, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._engine, self._monotonic = engine, monotonic
+        self._tallies: dict[Window, _Tally] = {}
+        self._sampled: set[Window] = set()
+        self._loaded_at: dict[int, float] = {}
+        engine.subscribe(self._on_event)
+
+    async def observed(
+        self, version: ResolvedVersion | None, request_id: str, work: Awaitable[Answer], asked: Asked = _OWN
+    ) -> Answer:
+        """The answer that ``work`` gives, its outcome counted if the version is in a canary.
+
+        Raises:
+            Exception: whatever ``work`` raises.
+        """
+        if version is None or version.canary_id is None or version.revision is None:
+            return await work
+        window = Window(version.canary_id, version.revision, version.key.version_id, asked.recipient_id)
+        started = self._monotonic()
+        try:
+            answer = await work
+        except Exception as error:
+            self._failed(window, error)
+            raise
+        if not isinstance(answer, dict):
+            return _ObservedEvents(answer, self, window, request_id, started, asked)
+        if any(choice.get("finish_reason") in _UNFINISHED for choice in answer.get("choices", ())):
+            self.count(window, error=True)
+        else:
+            self.count_answer(window, request_id, output=has_output(answer), explained=asked.explains_empty(answer))
+        return answer
+
+    def count(self, window: Window, *, error: bool = False, empty: bool = False) -> None:
+        """One more answer that ended; a failure while no engine runs is nobody's."""
+        if error and self._engine.state is not EngineState.READY:
+            return
+        if window.recipient_id is not None:
+            if window in self._sampled:
+                return
+            if len(self._sampled) >= _MAX_SAMPLED:
+                # Only saves writing a sample again that the registry has already.
+                self._sampled.clear()
+            self._sampled.add(window)
+        tally = self._tallies.setdefault(window, _Tally())
+        tally.requests += 1
+        tally.errors += error
+        tally.empties += empty
+
+    def count_answer(self, window: Window, request_id: str, *, output: bool, explained: bool) -> None:
+        """An answer that came to its end without an error.
+
+        Args:
+            explained: whether the caller's own parameters can be why it has no output.
+        """
+        finite = self._engine.was_finite(request_id)
+        if output or not finite or not explained:
+            self.count(window, empty=not output or not finite)
+
+    def first_token(self, window: Window, started: float) -> None:
+        """A stream that began at that moment has its first token now."""
+        if window.recipient_id is not None or self._loaded_at.get(window.version_id, started) > started:
+            return
+        tally = self._tallies.setdefault(window, _Tally())
+        tally.ttft[bucket_of(self._monotonic() - started)] += 1
+
+    def take(self) -> dict[Window, Figures]:
+        """What was counted since the last call."""
+        taken = {window: tally.figures() for window, tally in self._tallies.items()}
+        self._tallies.clear()
+        return taken
+
+    def put_back(self, taken: Mapping[Window, Figures]) -> None:
+        """Keep for the next call what could not be written down."""
+        for window, figures in taken.items():
+            total = figures + self._tallies.get(window, _Tally()).figures()
+            self._tallies[window] = _Tally(total.requests, total.errors, total.empties, list(total.ttft.counts))
+
+    def _failed(self, window: Window, error: Exception) -> None:
+        if isinstance(error, Busy):
+            return  # the server's load is no version's fault
+        row = row_of(error)
+        if isinstance(error, AdapterLoadFailed | EngineUnavailable) or row is None or row.status >= _SERVER_FAULT:
+            self.count(window, error=True)
+
+    def _on_event(self, event: EngineEvent) -> None:
+        if event.kind == "load":
+            self._loaded_at[event.version_id] = self._monotonic()
+        else:
+            self._loaded_at.pop(event.version_id, None)
+
+
+class _ObservedEvents:
+    """An answer's events, passed on as they are."""
+
+    def __init__(
+        self,
+        source: EventStream,
+        outcomes: Outcomes,
+        window: Window,
+        request_id: str,
+        started: float,
+        asked: Asked,
+    ) -> None:
+        self._source, self._outcomes, self._window = source, outcomes, window
+        self._request_id, self._started, self._asked = request_id, started, asked
+        self._explained = asked.steered
+        self._begun = self._output = self._failed = False
+        self._open = True
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        try:
+            event = await anext(self._source)
+        except StopAsyncIteration:
+            self._end()
+            raise
+        except Exception:
+            self._failed = True
+            self._end()
+            raise
+        self._read(event)
+        return event
+
+    async def aclose(self) -> None:
+        self._open = False
+        await self._source.aclose()
+
+    def _read(self, event: str) -> None:
+        if event.startswith(_DONE):
+            # Some clients are gone before the stream has ended.
+            self._end()
+            return
+        if event.startswith(_ERROR_PREFIX):
+            self._failed = True
+        # Once there is output, the rest of the answer can make no difference.
+        if self._output or self._failed:
+            return
+        chunk = json.loads(event.removeprefix(_PREFIX))
+        if not self._begun and has_output(chunk, blank=True):
+            self._begun = True
+            self._outcomes.first_token(self._window, self._started)
+        self._output = has_output(chunk)
+        self._explained = self._explained or self._asked.explains_empty(chunk)
+
+    def _end(self) -> None:
+        if self._open:
+            self._open = False
+            if self._failed:
+                self._outcomes.count(self._window, error=True)
+                return
+            self._outcomes.count_answer(self._window, self._request_id, output=self._output, explained=self._explained)
+
+
+def has_output(answer: Mapping[str, Any], *, blank: bool = False) -> bool:
+    """Whether an answer, or one event of it, of either of OpenAI's shapes, holds a text or a tool call.
+
+    Args:
+        blank: whether a text of spaces and line breaks counts.
+    """
+    for choice in answer.get("choices", ()):
+        said = choice.get("delta") or choice.get("message") or choice
+        texts = [said.get(name) or "" for name in ("text", "content", "reasoning", "reasoning_content")]
+        if said.get("tool_calls") or any(text if blank else text.strip() for text in texts):
+            return True
+    return False

@@ -1,0 +1,275 @@
+"""One inference request: from a parsed body to the engine's answer."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from adapters.identity import VersionKey
+from app.domain.errors import (
+    AdapterLoadFailed,
+    AdapterQuarantined,
+    ContextLengthExceeded,
+    InvalidRequest,
+    UnsupportedField,
+)
+from app.domain.limits.limiter import Standing
+from app.engine.port import (
+    Answer,
+    Endpoint,
+    Engine,
+    EngineRequest,
+)
+from app.engine.status import LoadPhases
+from app.observability.tracing import stage
+from app.registry import Caller, ResolvedVersion
+from app.services.bodies import checks, lorax, lorax_answers
+from app.services.bodies.openai import chat_body, completion_body, ignored
+from app.services.catalog.adapters import AdapterService
+from app.services.common.in_flight import Readers
+from app.services.limits.service import LimitService
+from app.services.placement.prefetch.prefetching import Prefetcher
+from app.services.prompts.chat import ChatPrompts
+from app.services.prompts.defaults import apply_defaults, lorax_generation
+from app.services.rollout.outcomes import (
+    Asked,
+    Outcomes,
+)
+from app.services.serving.adapter_traffic import Traffic
+from app.services.serving.models import (
+    allow,
+    resolve_name,
+    tenant_of,
+    written,
+)
+from app.services.usage.meter import Meter
+from app.settings import Settings
+
+_CHECKS = {Endpoint.COMPLETIONS: completion_body, Endpoint.CHAT: chat_body}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An answer and the version that gave it.
+
+    Attributes:
+        answer: a whole answer, or its events.
+        version: ``pricing@3``, or ``retail/pricing@3`` of another tenant's; None for the base model.
+        load: what it waited for, if its adapter had no slot when it came.
+        standing: where the caller stands with its limits.
+        ignored: names of the request's fields that were ignored, some of them repeatedly.
+    """
+
+    answer: Answer
+    version: str | None
+    load: LoadPhases | None = None
+    standing: Standing | None = None
+    ignored: Iterable[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    name: str
+    key: VersionKey | None
+    version: str | None
+    defaults: Mapping[str, Any]
+    resolved: ResolvedVersion | None = None
+
+    @property
+    def version_id(self) -> int | None:
+        return None if self.key is None else self.key.version_id
+
+
+class InferenceService:
+    """The use cases of a tenant's key with the scope ``inference``. Prompts and answers are never logged."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        adapters: AdapterService,
+        prompts: ChatPrompts,
+        settings: Settings,
+        *,
+        base_name: str,
+        outcomes: Outcomes | None = None,
+        readers: Readers | None = None,
+        traffic: Traffic | None = None,
+        prefetcher: Prefetcher | None = None,
+        limiting: LimitService | None = None,
+        meter: Meter | None = None,
+    ) -> None:
+        self._readers, self._traffic, self._prefetcher = readers or Readers(), traffic, prefetcher
+        self._limiting, self._meter = limiting, meter
+        self._outcomes = outcomes or Outcomes(engine)
+        self._engine, self._adapters, self._prompts, self._base_name = engine, adapters, prompts, base_name
+        self._limits, self._head = settings.limits, settings.engine.lora_head
+        self._longest = longest = settings.engine.max_model_len
+        self._default_tokens = min(self._limits.max_new_tokens, longest or self._limits.max_new_tokens)
+
+    async def complete(
+        self,
+        caller: Caller,
+        request_id: str,
+        endpoint: Endpoint,
+        body: dict[str, Any],
+        *,
+        deadline_s: float | None = None,
+    ) -> Served:
+        """Answer a body of one of OpenAI's routes; events if it says ``stream``.
+
+        Args:
+            deadline_s: seconds within which its first token must be there.
+
+        Raises:
+            InvalidRequest, UnsupportedField, NotFound, Forbidden, AdapterQuarantined, RegistryUnavailable,
+            EngineUnavailable
+            Busy: the server has more to do than it can, or the deadline cannot be kept.
+            QueueFull: the tenant has as many requests waiting as it may.
+            LimitExceeded, BudgetExceeded: it would be more than the tenant, its key or the adapter may be used for.
+            adapters.errors.StorageError: the version's bytes could not be had.
+        """
+        checked = _CHECKS[endpoint](body, self._limits)
+        if checked.get("echo") and checked.get("logprobs") is not None:
+            self._check_prompt_logprobs("echo")
+        with self._readers.reading() as reader:
+            with stage("resolve"):
+                target = await self._target(caller, self._asked(body), body.get("user"))
+            reader.found(target.version_id)
+            filled = apply_defaults(endpoint, checked, target.defaults, longest=self._longest)
+            prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
+            request = _request(caller, request_id, endpoint, filled, target, prompt=prompt, deadline_s=deadline_s)
+            return replace(await self._answer(caller, request, target, body), ignored=ignored(body))
+
+    def _check_prompt_logprobs(self, field: str) -> None:
+        """vLLM computes them for more rows than it knows adapters of, where the head has adapters."""
+        if self._head:
+            raise UnsupportedField(
+                f"{field}: logprobs of the prompt are not available on this server, as it serves adapters of lm_head "
+                "(TENORA_ENGINE__LORA_HEAD); ask for the answer's only",
+                param=field,
+            )
+
+    async def generate(
+        self,
+        caller: Caller,
+        request_id: str,
+        body: dict[str, Any],
+        *,
+        stream: bool | None,
+        deadline_s: float | None = None,
+    ) -> Served:
+        """Answer a LoRAX body in LoRAX's shape; ``stream`` is None where the body decides.
+
+        Raises: as :meth:`complete`.
+        """
+        wanted = lorax.generation(body, self._limits, default_tokens=self._default_tokens, stream=stream)
+        if wanted.prefill:
+            self._check_prompt_logprobs("parameters.decoder_input_details")
+        with self._readers.reading() as reader:
+            with stage("resolve"):
+                target = await self._target(caller, wanted.adapter_id)
+            reader.found(target.version_id)
+            if target.defaults:
+                wanted = self._filled(body, target, stream)
+            request = _request(caller, request_id, Endpoint.COMPLETIONS, wanted.body, target, deadline_s=deadline_s)
+            try:
+                served = replace(await self._answer(caller, request, target, body), ignored=lorax.ignored(body))
+            except (ContextLengthExceeded, InvalidRequest) as error:
+                raise lorax.in_lorax_words(error) from None
+        answer, special, texts = served.answer, self._engine.special_token_ids, self._engine.token_texts
+        if isinstance(answer, dict):
+            return replace(served, answer=await lorax_answers.whole(wanted, answer, special=special, texts=texts))
+        return replace(served, answer=lorax_answers.LoraxEvents(wanted, answer, special=special, texts=texts))
+
+    def _asked(self, body: dict[str, Any]) -> str | None:
+        """The name in ``adapter_id`` or ``model``, which must agree unless ``model`` only names the base."""
+        names = {}
+        for field in ("adapter_id", "model"):
+            value = body.get(field)
+            names[field] = checks.text(value, field) if value is not None else ""
+        adapter_id, model = names["adapter_id"], names["model"]
+        if adapter_id and model not in ("", self._base_name, adapter_id):
+            raise InvalidRequest(
+                f"adapter_id: found {adapter_id[:80]!r} with model {model[:80]!r}, allowed the same name in both",
+                param="adapter_id",
+            )
+        return adapter_id or model
+
+    async def _target(self, caller: Caller, name: str | None, user: str | None = None) -> _Target:
+        if not name or name == self._base_name:
+            tenant_of(caller)
+            allow(caller, self._base_name)
+            return _Target(self._base_name, None, None, {})
+        version = await resolve_name(self._adapters, caller, name, user)
+        return _Target(name, version.key, written(version, caller), version.defaults, version)
+
+    async def _prompt(self, caller: Caller, body: Mapping[str, Any], target: _Target) -> str | None:
+        _, slug = tenant_of(caller)
+        return await self._prompts.render(body, target.defaults, owner=slug)
+
+    def _filled(self, body: dict[str, Any], target: _Target, stream: bool | None) -> lorax.Generation:
+        return lorax_generation(
+            body,
+            target.defaults,
+            self._limits,
+            default_tokens=self._default_tokens,
+            stream=stream,
+            longest=self._longest,
+        )
+
+    async def _answer(self, caller: Caller, request: EngineRequest, target: _Target, body: Mapping[str, Any]) -> Served:
+        """Answer a request whose limits are still to be checked.
+
+        Args:
+            body: as the caller sent it.
+        """
+        if self._traffic and target.resolved:
+            self._traffic.requested(target.resolved)
+        if self._prefetcher and target.key:
+            self._prefetcher.seen(target.key, request.tenant)
+        with stage("limits"):
+            permit = await self._limiting.admit(caller, request, target.resolved) if self._limiting else None
+        if permit and permit.rendered:
+            request = replace(request, rendered=permit.rendered)
+        recipient_id = None if target.resolved and target.resolved.owner == caller.tenant_slug else caller.tenant_id
+        work = self._outcomes.observed(
+            target.resolved, request.request_id, self._engine.answer(request), Asked.of(body, recipient_id)
+        )
+        if self._meter:
+            work = self._meter.metered(caller, request, work, permit=permit)
+        try:
+            answer = await work
+        except AdapterLoadFailed as error:
+            await self._quarantine(error, target)
+        finally:
+            load = self._engine.take_load(request.request_id)
+        return Served(answer, target.version, load, permit.standing if permit else None)
+
+    async def _quarantine(self, error: AdapterLoadFailed, target: _Target) -> NoReturn:
+        await self._adapters.quarantine(error.version_id, error.message)
+        raise AdapterQuarantined(
+            f"the version {target.version} failed to load and is not tried again", param="model"
+        ) from error
+
+
+def _request(
+    caller: Caller,
+    request_id: str,
+    endpoint: Endpoint,
+    body: dict[str, Any],
+    target: _Target,
+    *,
+    prompt: str | None = None,
+    deadline_s: float | None,
+) -> EngineRequest:
+    return EngineRequest(
+        request_id,
+        endpoint,
+        body,
+        target.name,
+        target.key,
+        caller.salt,
+        prompt,
+        tenant=caller.tenant_slug or "",
+        weight=caller.weight,
+        deadline_s=deadline_s,
+    )

@@ -1,0 +1,157 @@
+"""What a caller may name in ``model``: the base, its own adapters, and those that are shared with it."""
+
+import time
+from dataclasses import dataclass
+
+from adapters.errors import InvalidName
+from adapters.identity import DEFAULT_ALIAS, ModelName, parse_model_name
+from app.domain.errors import (
+    Forbidden,
+    NotFound,
+)
+from app.registry import Caller, ResolvedVersion
+from app.services.catalog.adapters import AdapterService
+from app.services.catalog.sharing import SharingService
+
+_PAGE = 200
+_SHOWN_ALIASES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Something that a caller may name in ``model``.
+
+    Attributes:
+        created: when the adapter was made, or this process started; Unix time in seconds.
+        owner: the tenant's slug; ``tenora`` for the base.
+        root: the version that the name means now, or the base itself.
+        parent: the base's name; None for the base.
+    """
+
+    id: str
+    created: int
+    owner: str
+    root: str
+    parent: str | None
+
+
+class ModelService:
+    """The use cases of OpenAI's list of models."""
+
+    def __init__(self, adapters: AdapterService, sharing: SharingService, *, base_name: str) -> None:
+        self._adapters, self._sharing, self._base_name = adapters, sharing, base_name
+        self._started = int(time.time())
+
+    async def list_models(self, caller: Caller) -> list[Model]:
+        """The base, then the tenant's adapters that have a default version, then such ones shared with it.
+
+        Raises:
+            Forbidden, RegistryUnavailable
+        """
+        _, slug = tenant_of(caller)
+        models = [self._base(), *await self._own(slug), *await self._shared(slug)]
+        return [model for model in models if caller.restrictions.allows_model(model.id)]
+
+    async def get_model(self, caller: Caller, name: str) -> Model:
+        """One model, by any name that ``model`` takes.
+
+        Raises:
+            NotFound, Forbidden, AdapterQuarantined, AdapterRetired, AdapterNotReady, WrongBase, RegistryUnavailable
+        """
+        if name == self._base_name:
+            allow(caller, name)
+            return self._base()
+        version = await resolve_name(self._adapters, caller, name)
+        adapter = await self._adapters.get_adapter(version.owner, version.adapter)
+        created = int(adapter.created_at.timestamp())
+        return Model(name, created, version.owner, written(version, caller), self._base_name)
+
+    async def _own(self, slug: str) -> list[Model]:
+        models: list[Model] = []
+        cursor = None
+        while True:
+            page = await self._adapters.list_adapters(slug, limit=_PAGE, cursor=cursor)
+            for adapter in page.data:
+                number = next(iter(adapter.aliases.get(DEFAULT_ALIAS, ())), None)
+                if number is not None:
+                    created, root = int(adapter.created_at.timestamp()), f"{adapter.name}@{number}"
+                    models.append(Model(adapter.name, created, slug, root, self._base_name))
+            cursor = page.next_cursor
+            if cursor is None:
+                return models
+
+    async def _shared(self, slug: str) -> list[Model]:
+        models: list[Model] = []
+        cursor = None
+        while True:
+            page = await self._sharing.list_shared(slug, limit=_PAGE, cursor=cursor)
+            for adapter in page.data:
+                number = next(iter(adapter.aliases.get(DEFAULT_ALIAS, ())), None)
+                if number is not None:
+                    name, created = f"{adapter.owner}/{adapter.name}", int(adapter.created_at.timestamp())
+                    models.append(Model(name, created, adapter.owner, f"{name}@{number}", self._base_name))
+            cursor = page.next_cursor
+            if cursor is None:
+                return models
+
+    def _base(self) -> Model:
+        return Model(self._base_name, self._started, "tenora", self._base_name, None)
+
+
+async def resolve_name(adapters: AdapterService, caller: Caller, name: str, user: str | None = None) -> ResolvedVersion:
+    """The version that a caller's own words mean now.
+
+    Raises: as ``AdapterService.resolve``, and Forbidden.
+    """
+    tenant_id, slug = tenant_of(caller)
+    try:
+        parsed = parse_model_name(name)
+    except InvalidName:
+        # A name outside the grammar is the name of nothing.
+        raise NotFound(f"there is no model {name[:80]!r}", param="model") from None
+    own = parsed.owner is None or parsed.owner == slug
+    allow(caller, parsed.adapter if own else f"{parsed.owner}/{parsed.adapter}")
+    try:
+        return await adapters.resolve(tenant_id, parsed, user)
+    except NotFound as error:
+        names = await _other_names(adapters, tenant_id, parsed) if own else ""
+        raise NotFound(f"{error.message}{names}", param=error.param, foreign=not own) from None
+
+
+async def _other_names(adapters: AdapterService, tenant_id: int, name: ModelName) -> str:
+    """What the caller's own adapter can be called instead; empty if there is no such adapter, or it has no alias."""
+    if name.alias is None:
+        return ""
+    aliases = await adapters.alias_names(tenant_id, name.adapter, limit=_SHOWN_ALIASES + 1)
+    if not aliases:
+        return ""
+    listed = ", ".join(f"{name.adapter}:{alias}" for alias in aliases[:_SHOWN_ALIASES])
+    more = ", ..." if len(aliases) > _SHOWN_ALIASES else ""
+    return f": {name.adapter!r} has no alias {name.alias!r}. Use one that it has: {listed}{more}"
+
+
+def allow(caller: Caller, name: str) -> None:
+    """Whether the caller's key may infer with what has this name, be there one or not.
+
+    Raises:
+        Forbidden
+    """
+    if not caller.restrictions.allows_model(name):
+        raise Forbidden(f"the key may not use {name[:80]!r}; it is restricted to certain adapters")
+
+
+def written(version: ResolvedVersion, caller: Caller) -> str:
+    """``pricing@3``; of another tenant's ``retail/pricing@3``."""
+    owner = "" if version.owner == caller.tenant_slug else f"{version.owner}/"
+    return f"{owner}{version.adapter}@{version.number}"
+
+
+def tenant_of(caller: Caller) -> tuple[int, str]:
+    """The tenant's id and slug; a platform key has none, and no prefix-cache salt either.
+
+    Raises:
+        Forbidden
+    """
+    if caller.tenant_id is None or caller.tenant_slug is None:
+        raise Forbidden("the key is no tenant's")
+    return caller.tenant_id, caller.tenant_slug

@@ -1,0 +1,279 @@
+"""One usage record for each request that reaches the engine, durable before the end of its answer goes out."""
+
+import asyncio
+import logging
+import re
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.errors import (
+    ROWS,
+    EngineUnavailable,
+    RegistryUnavailable,
+    Unauthenticated,
+    row_of,
+)
+from app.domain.money import FREE
+from app.domain.usage import (
+    MAX_REASON,
+    UsageRecord,
+)
+from app.engine.port import (
+    Answer,
+    Engine,
+    EngineRequest,
+    EventStream,
+)
+from app.engine.vllm.sse import (
+    error_event,
+    sequence_count,
+)
+from app.registry import Caller
+from app.services.limits.service import LimitService, Permit
+from app.services.usage.ledger import Ledger
+
+logger = logging.getLogger(__name__)
+
+_OK = 200
+#: As nginx counts a client that went away before it had its answer.
+_CLIENT_GONE = 499
+_SERVER_FAULT = 500
+_KEY_ENDED = ROWS[Unauthenticated].status
+_ENGINE_STOPPED = ROWS[EngineUnavailable].status
+
+_DONE = "data: [DONE]"
+_ERROR_PREFIX = 'data: {"error"'
+_NO_TOKEN = (_DONE, _ERROR_PREFIX)
+# Quotes inside a JSON string are escaped, so this is only ever the key and its value.
+_FINISHING = '"finish_reason":"'
+_FINISHED = re.compile(_FINISHING + '([^"]*)')
+# The engine ended such a sequence by itself.
+_UNFINISHED = (None, "error", "abort")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is known of a request before it is answered."""
+
+    request_id: str
+    tenant_id: int
+    key_id: str
+    version_id: int | None
+    at: datetime
+    started: float
+    permit: Permit | None
+
+
+class Meter:
+    """Measures what requests use. Prompts and answers are none of its business.
+
+    Args:
+        ended: whether a key's work was ended because the key does not work any more.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        limits: LimitService | None = None,
+        *,
+        ended: Callable[[str], bool] = lambda _: False,
+        clock: Clock = utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine, self._ledger, self._limits = engine, ledger, limits
+        self._ended, self._clock, self._monotonic = ended, clock, monotonic
+        self._settling: set[asyncio.Task[None]] = set()
+        self._listeners: list[Callable[[UsageRecord], None]] = []
+
+    def watch(self, listener: Callable[[UsageRecord], None]) -> None:
+        """Tell the listener what each request used, as long as the process lives; it must neither block nor raise."""
+        self._listeners.append(listener)
+
+    async def metered(
+        self, caller: Caller, request: EngineRequest, work: Awaitable[Answer], *, permit: Permit | None = None
+    ) -> Answer:
+        """The answer that ``work`` gives, and a record of what the request used once that has ended.
+
+        Args:
+            permit: what the request took of its caller's limits; it is settled with the record.
+
+        Raises:
+            RegistryUnavailable: the record could be written nowhere, so that nobody gets the answer.
+            Exception: whatever ``work`` raises.
+        """
+        version_id = request.adapter.version_id if request.adapter else None
+        entry = _Entry(
+            request.request_id,
+            caller.tenant_id or 0,
+            caller.key_id,
+            version_id,
+            self._clock(),
+            self._monotonic(),
+            permit,
+        )
+        try:
+            answer = await work
+        except BaseException as error:
+            self.settle_later(entry, _status_of(error) if isinstance(error, Exception) else self.cut_off(entry))
+            raise
+        if not isinstance(answer, dict):
+            return _MeteredEvents(answer, self, entry, sequence_count(request.body))
+        reasons = [choice.get("finish_reason") for choice in answer.get("choices", ())]
+        whole = not any(reason in _UNFINISHED for reason in reasons)
+        await self.settle(entry, _OK if whole else _ENGINE_STOPPED, reasons[-1] if reasons else None)
+        return answer
+
+    async def settle(self, entry: _Entry, status: int, finish_reason: str | None = None) -> None:
+        """Write down what a request used that has ended; nothing, if it never reached the engine.
+
+        Raises:
+            RegistryUnavailable
+        """
+        # Whoever waits may be cancelled; the record must not be.
+        await asyncio.shield(self.settle_later(entry, status, finish_reason))
+
+    def settle_later(self, entry: _Entry, status: int, finish_reason: str | None = None) -> "asyncio.Task[None]":
+        """The same for a request whose client has nothing to wait for."""
+        task = asyncio.create_task(self._settle(entry, status, finish_reason))
+        self._settling.add(task)
+        task.add_done_callback(self._settled)
+        return task
+
+    def cut_off(self, entry: _Entry) -> int:
+        """The status of a request that was given up before its end."""
+        return _KEY_ENDED if self._ended(entry.key_id) else _CLIENT_GONE
+
+    async def close(self) -> None:
+        """Wait until all that has ended is written down."""
+        if self._settling:
+            await asyncio.wait(self._settling)
+
+    def _settled(self, task: "asyncio.Task[None]") -> None:
+        self._settling.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            logger.error("the usage of a request is not written down: %s", error)
+
+    async def _settle(self, entry: _Entry, status: int, finish_reason: str | None) -> None:
+        tokens = self._engine.take_usage(entry.request_id)
+        price = entry.permit.price if entry.permit else FREE
+        if tokens is None:
+            self._give_back(entry, 0, 0)
+            return
+        cost = price.cost(tokens.prompt_tokens, tokens.cached_tokens, tokens.output_tokens)
+        record = UsageRecord(
+            request_id=entry.request_id,
+            at=entry.at,
+            tenant_id=entry.tenant_id,
+            key_id=entry.key_id,
+            version_id=entry.version_id,
+            prompt_tokens=tokens.prompt_tokens,
+            cached_tokens=tokens.cached_tokens,
+            output_tokens=tokens.output_tokens,
+            ttft_s=tokens.ttft_s,
+            duration_s=self._monotonic() - entry.started,
+            load_s=tokens.load_s,
+            finish_reason=finish_reason[:MAX_REASON] if finish_reason else None,
+            status=status,
+            cost=cost,
+            slot_s=tokens.slot_s,
+        )
+        for listener in self._listeners:
+            listener(record)
+        try:
+            await self._ledger.keep(record)
+        finally:
+            # Not before: of a server that is killed in between, a budget would hold what no record ever shows.
+            self._give_back(entry, tokens.prompt_tokens + tokens.output_tokens, cost)
+
+    def _give_back(self, entry: _Entry, tokens: int, cost: int) -> None:
+        """Tell the limits what a request used of what it took."""
+        if self._limits and entry.permit:
+            self._limits.settle(entry.permit, tokens, cost)
+
+
+class _MeteredEvents:
+    """An answer's events, passed on as they are; the last ones wait until the record is durable.
+
+    Nothing that says how a request ended goes out before: from the event that ends the last of its sequences on, the
+    engine's events are read to their end first, which they are a moment later.
+    """
+
+    def __init__(self, source: EventStream, meter: Meter, entry: _Entry, sequences: int) -> None:
+        self._source, self._meter, self._entry, self._unfinished = source, meter, entry, sequences
+        self._held = deque[str]()
+        self._reason: str | None = None
+        self._failed = False
+        self._settled = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        if self._held:
+            return self._held.popleft()
+        try:
+            event = await anext(self._source)
+            # Nearly all say nothing of any end.
+            if (_FINISHING in event or event.startswith(_NO_TOKEN)) and self._is_last(event):
+                self._held.append(event)
+                async for other in self._source:
+                    self._read(other)
+                    self._held.append(other)
+                await self._settle()
+                return self._held.popleft()
+        except StopAsyncIteration:
+            await self._settle()
+            raise
+        except Exception as error:
+            self._settle_later(_status_of(error))
+            raise
+        return event
+
+    async def aclose(self) -> None:
+        self._held.clear()
+        try:
+            await self._source.aclose()
+        finally:
+            self._settle_later(self._meter.cut_off(self._entry))
+
+    def _is_last(self, event: str) -> bool:
+        self._read(event)
+        return self._unfinished <= 0 or event.startswith(_DONE)
+
+    def _read(self, event: str) -> None:
+        if _FINISHING in event:
+            reasons = _FINISHED.findall(event)
+            self._unfinished -= len(reasons)
+            self._reason = reasons[-1]
+            self._failed = self._failed or self._reason in _UNFINISHED
+        elif event.startswith(_ERROR_PREFIX):
+            self._failed = True
+
+    async def _settle(self) -> None:
+        if not self._settled:
+            self._settled = True
+            whole = self._reason is not None and not self._failed
+            try:
+                await self._meter.settle(self._entry, _OK if whole else _ENGINE_STOPPED, self._reason)
+            except RegistryUnavailable as error:
+                # An answer that nobody can account for does not end well.
+                self._held = deque([error_event(error)])
+
+    def _settle_later(self, status: int) -> None:
+        if not self._settled:
+            self._settled = True
+            self._meter.settle_later(self._entry, status)
+
+
+def _status_of(error: Exception) -> int:
+    row = row_of(error)
+    return row.status if row else _SERVER_FAULT

@@ -1,0 +1,102 @@
+"""What tenants used, told to them and to the platform."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from app.database import usage as stored
+from app.database.session import Database
+from app.domain.clock import (
+    Clock,
+    utc_now,
+)
+from app.domain.errors import InvalidRequest
+from app.domain.usage import (
+    Group,
+    Grouping,
+    Used,
+    hour_of,
+    start_of,
+)
+from app.services.access.tenants import tenant_or_404
+
+#: Groups of one answer.
+MAX_GROUPS = 10_000
+_DEFAULT_DAYS = 30
+_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+_HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Totals over whole hours.
+
+    Attributes:
+        start, end: the first hour's beginning and the last one's end.
+        currency: of what it cost.
+    """
+
+    start: datetime
+    end: datetime
+    groups: tuple[Group, ...]
+    total: Used
+    currency: str
+
+
+class UsageService:
+    """The use cases of keys with the scope ``usage:read``, and of the platform.
+
+    What a request used is told about a second after it has ended.
+    """
+
+    def __init__(self, database: Database, *, currency: str = "", clock: Clock = utc_now) -> None:
+        self._database, self._currency, self._clock = database, currency, clock
+
+    async def report(
+        self, tenant: str | None, *, start: datetime | None, end: datetime | None, by: Sequence[Grouping]
+    ) -> Report:
+        """What one tenant used, or with None all of them, over the hours that these moments lie in.
+
+        Args:
+            start: default: thirty days before the end.
+            end: default: now.
+            by: what sums are kept apart by; one of ``adapter`` and ``version``, of ``hour`` and ``day``.
+
+        Raises:
+            InvalidRequest, NotFound, RegistryUnavailable
+        """
+        _check_groupings(by)
+        hours = _hours(start, end, self._clock())
+        async with self._database.read() as connection:
+            owner = None if tenant is None else (await tenant_or_404(connection, tenant)).id
+            groups = await stored.totals(connection, tenant_id=owner, hours=hours, by=by, limit=MAX_GROUPS + 1)
+        if len(groups) > MAX_GROUPS:
+            raise InvalidRequest(
+                f"by: found more than {MAX_GROUPS} groups, allowed {MAX_GROUPS}: ask for fewer hours, or group by less",
+                param="by",
+            )
+        total = sum((group.used for group in groups), Used())
+        return Report(start_of(hours.start), start_of(hours.stop), tuple(groups), total, self._currency)
+
+
+def _check_groupings(by: Sequence[Grouping]) -> None:
+    for pair in ({Grouping.ADAPTER, Grouping.VERSION}, {Grouping.HOUR, Grouping.DAY}):
+        if pair.issubset(by):
+            raise InvalidRequest(f"by: found {' and '.join(sorted(pair))}, allowed one of them", param="by")
+    if len(set(by)) != len(by):
+        raise InvalidRequest(f"by: found {','.join(by)!r}, allowed each name once", param="by")
+
+
+def _hours(start: datetime | None, end: datetime | None, now: datetime) -> range:
+    latest = now + timedelta(days=366)
+    for name, moment in (("from", start), ("to", end)):
+        if moment is not None and (moment.tzinfo is None or not _EARLIEST <= moment <= latest):
+            raise InvalidRequest(
+                f"{name}: found {moment.isoformat()}, allowed a time with its zone, from 2000 on to a year from now",
+                param=name,
+            )
+    end = end or now
+    start = start or end - timedelta(days=_DEFAULT_DAYS)
+    if start >= end:
+        raise InvalidRequest(f"from: found {start.isoformat()}, allowed before {end.isoformat()}", param="from")
+    return range(hour_of(start), hour_of(end - timedelta(microseconds=1)) + 1)

@@ -1,0 +1,274 @@
+"""Everything that ``/metrics`` shows.
+
+Labels never name a tenant, an adapter or a path that a caller made up: their number stays bounded, and nobody learns
+who else is served here. Only where ``/metrics`` asks for a platform key, the adapters with the most requests have
+rows of their own, and the others have one together. Requests that anybody can send without a key and that are refused
+(401, 404, 405) make no series of routes and are counted by their error's code.
+"""
+
+import asyncio
+import functools
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from adapters.cache import DiskCache
+from app.domain.errors import ROWS
+from app.domain.usage import UsageRecord
+from app.engine.port import (
+    Engine,
+    EngineEvent,
+    EngineStats,
+)
+from app.engine.status import (
+    EngineOverview,
+    EngineState,
+    KernelChecks,
+)
+from app.services.limits.accounts import Health
+from app.services.serving.adapter_traffic import (
+    Share,
+    Traffic,
+)
+
+_DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+#: Adapters with rows of their own.
+TOP = 50
+
+#: The text is rendered at most once in so many seconds, however often it is asked for.
+RENDERED_EVERY_S = 1.0
+
+#: Refusals of requests that need no key.
+_UNCOUNTED = frozenset({401, 404, 405})
+
+#: Of the engine's own metrics, the one that lists the adapters it runs, and one that counts by step.
+_HIDDEN = frozenset({"vllm:lora_requests_info", "vllm:iteration_tokens_total"})
+
+
+class Metrics:
+    """This process's own metrics, in a registry of their own: of HTTP requests, the engine and the disk cache.
+
+    Args:
+        traffic: which adapters were asked for; None: adapters have no rows.
+    """
+
+    def __init__(self, engine: Engine, cache: DiskCache, traffic: Traffic | None = None) -> None:
+        self.registry = CollectorRegistry()
+        self._engine, self._cache, self._traffic = engine, cache, traffic
+        self._limits: Callable[[], Health] | None = None
+        self._requests = Counter(
+            "tenora_http_requests",
+            "Answered HTTP requests; status 499: the client went away first",
+            ("method", "route", "status"),
+            registry=self.registry,
+        )
+        self._duration = self._seconds(
+            "tenora_http_request_duration_seconds",
+            "From a request's headers to the last byte of its answer, streams included",
+            "method",
+            "route",
+        )
+        self._errors = Counter(
+            "tenora_errors",
+            "Requests that ended with an error, also in the middle of a stream, by the code that clients see",
+            ("code",),
+            registry=self.registry,
+        )
+        for row in ROWS.values():
+            self._errors.labels(row.code)  # a rate needs a 0 to begin with
+        self._first_token = self._seconds(
+            "tenora_time_to_first_token_seconds",
+            "From a request's arrival in the queue to its first token; cold: its adapter had no slot when it came",
+            "adapter",
+        )
+        self._load = self._seconds(
+            "tenora_load_seconds",
+            "What loading an adapter takes: fetch from the store, stage in host memory, wait for a slot, copy into it",
+            "phase",
+        )
+        self._admission = self._seconds(
+            "tenora_engine_admission_wait_seconds", "From a request's arrival in the queue to its entry into the engine"
+        )
+        # Finding a series by its labels takes longer than counting in it; there are as many here as are shown.
+        self._answered, self._first_tokens = functools.cache(self._series), functools.cache(self._first_token.labels)
+        self._sources: list[Callable[[], Collector]] = []
+        self._rendering = asyncio.Lock()
+        self._rendered, self._rendered_at = b"", -math.inf
+        engine.subscribe(self._on_event)
+        engine.watch_waits(self.admitted)
+
+    def add(self, source: Callable[[], Collector]) -> None:
+        """Show more: the source is called in the event loop, and what it returns is written down in a thread."""
+        self._sources.append(source)
+
+    def observe(self, method: str, route: str, status: int, duration_s: float, code: str | None = None) -> None:
+        """Count one answered request; ``route`` is a template, never a path, and ``code`` one of our errors'."""
+        if status not in _UNCOUNTED:
+            requests, durations = self._answered(method, route, status)
+            requests.inc()
+            durations.observe(duration_s)
+        if code:
+            self._errors.labels(code).inc()
+
+    def used(self, record: UsageRecord) -> None:
+        """Count what one request used of the engine."""
+        if record.ttft_s is not None:
+            self._first_tokens("warm" if record.load_s is None else "cold").observe(record.ttft_s)
+
+    def admitted(self, wait_s: float) -> None:
+        """Count one request that entered the engine after it had waited so many seconds."""
+        self._admission.observe(wait_s)
+
+    def watch_limits(self, health: Callable[[], Health]) -> None:
+        """Show whether limits are counted."""
+        self._limits = health
+
+    async def exposition(self) -> bytes:
+        """Prometheus text, up to a second old: these metrics, then those of the process and of the engine."""
+        async with self._rendering:
+            if time.monotonic() - self._rendered_at >= RENDERED_EVERY_S:
+                self._rendered = await self.render()
+                self._rendered_at = time.monotonic()
+        return self._rendered
+
+    async def render(self) -> bytes:
+        """The text as of now. The parts are asked in the event loop that changes them, and written down in a thread."""
+        cache = self._cache
+        self._engine.write_statistics()
+        now = _Now(
+            self._engine.stats(),
+            self._engine.overview(),
+            (cache.hits, cache.misses, cache.evictions),
+            tuple(self._traffic.most(TOP)) if self._traffic else (),
+            len(asyncio.all_tasks()),
+            self._limits() if self._limits else None,
+        )
+        parts = (self.registry, _Parts(now), *(source() for source in self._sources), _Shared())
+        return await asyncio.to_thread(lambda: b"".join(map(generate_latest, parts)))
+
+    def _series(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+        return self._requests.labels(method, route, str(status)), self._duration.labels(method, route)
+
+    def _seconds(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(name, text, labels, buckets=_DURATION_BUCKETS_S, registry=self.registry)
+
+    def _on_event(self, event: EngineEvent) -> None:
+        if event.phases:
+            for phase, seconds in asdict(event.phases).items():
+                self._load.labels(phase.removesuffix("_s")).observe(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """Numbers that the parts keep themselves, at one moment; ``cache``: hits, misses, evictions."""
+
+    stats: EngineStats
+    overview: EngineOverview
+    cache: tuple[int, int, int]
+    shares: tuple[Share, ...]
+    tasks: int
+    limits: Health | None
+
+
+class _Parts(Collector):
+    def __init__(self, now: _Now) -> None:
+        self._now = now
+
+    def collect(self) -> Iterable[Metric]:
+        stats, (hits, misses, evictions) = self._now.stats, self._now.cache
+        yield _gauge("tenora_engine_requests_running", "Requests in the engine", stats.running)
+        yield _gauge("tenora_engine_requests_waiting", "Requests that wait to enter the engine", stats.waiting)
+        yield _gauge("tenora_engine_adapters_resident", "Adapters in the engine's memory", stats.resident)
+        ready = self._now.overview.state is EngineState.READY
+        yield _gauge("tenora_engine_up", "Whether the engine runs", ready)
+        yield CounterMetricFamily("tenora_engine_restarts", "Times that a dead engine was replaced", stats.restarts)
+        yield CounterMetricFamily("tenora_engine_hangs", "Times that it was killed as it did not answer", stats.hangs)
+        yield from _kernels(self._now.overview.kernels)
+        yield CounterMetricFamily("tenora_cache_hits", "Adapters found on this node's disk", hits)
+        yield CounterMetricFamily("tenora_cache_misses", "Adapters fetched from the store", misses)
+        yield CounterMetricFamily("tenora_cache_evictions", "Adapters removed to make room", evictions)
+        yield _gauge("tenora_process_tasks", "Pieces of work under way in this process's event loop", self._now.tasks)
+        yield from _places(self._now.overview)
+        yield from _tiers(self._now.overview)
+        if limits := self._now.limits:
+            yield _gauge("tenora_limits_available", "Whether limits can be counted just now", limits.available)
+            text = "Requests let in while limits could not be counted"
+            yield CounterMetricFamily("tenora_limits_uncounted", text, limits.uncounted)
+        if self._now.shares:
+            yield from _adapters(self._now.overview, self._now.shares)
+
+
+class _Shared(Collector):
+    """The default registry, where the client library and vLLM put theirs, less what names adapters."""
+
+    def collect(self) -> Iterable[Metric]:
+        return (metric for metric in REGISTRY.collect() if metric.name not in _HIDDEN)
+
+
+def _kernels(checks: KernelChecks) -> Iterable[Metric]:
+    text = "Duration of the last check of the LoRA kernels that passed"
+    yield _gauge("tenora_engine_kernel_check_seconds", text, checks.seconds or 0.0)
+    text = "Checks of the LoRA kernels that found a fault"
+    yield CounterMetricFamily("tenora_engine_kernel_check_failures", text, checks.failures)
+
+
+def _places(overview: EngineOverview) -> Iterable[Metric]:
+    used = sum(version.tier == "slot" for version in overview.versions)
+    yield _gauge("tenora_engine_slots", "LoRA slots", overview.slots)
+    yield _gauge("tenora_engine_slots_used", "LoRA slots that hold an adapter", used)
+    yield _gauge("tenora_engine_slots_pinned", "LoRA slots that a pinned adapter has for itself", len(overview.pinned))
+    yield _gauge("tenora_engine_window", "Sequences that may be in the engine at the same time", overview.window)
+    yield _gauge("tenora_engine_window_used", "Requests that the queue has let into the engine", overview.running)
+    oldest = max((version.oldest_wait_s for version in overview.versions), default=0.0)
+    yield _gauge("tenora_queue_oldest_wait_seconds", "What the first of all who wait for an adapter has waited", oldest)
+
+
+def _tiers(overview: EngineOverview) -> Iterable[Metric]:
+    """Counts by tier: the node's disk, host memory, the engine's slots; bytes of the first two."""
+    counts = {
+        "hits": "Adapters found in a tier",
+        "misses": "Adapters that had to be brought into a tier",
+        "evictions": "Adapters taken out of a tier to make room",
+        "failures": "Adapters that could not be brought into a tier",
+    }
+    for name, text in counts.items():
+        family = CounterMetricFamily(f"tenora_tier_{name}", text, labels=("tier",))
+        for tier in overview.tiers:
+            family.add_metric((tier.tier,), getattr(tier, name))
+        yield family
+    used = {"disk": overview.disk_used_bytes, "host": overview.host_used_bytes}
+    yield _gauges("tenora_tier_used_bytes", "Bytes of the adapters in a tier", "tier", used)
+    limits = {"disk": overview.disk_bytes, "host": overview.host_bytes}
+    yield _gauges("tenora_tier_limit_bytes", "Bytes that a tier may hold", "tier", limits)
+
+
+def _adapters(overview: EngineOverview, shares: tuple[Share, ...]) -> Iterable[Metric]:
+    """Numbers of the adapters with the most requests, and ``other``: what all the rest has together."""
+    names = {share.version_id: share.name for share in shares}
+    rest = names[0]
+    running, waiting = dict.fromkeys(names.values(), 0), dict.fromkeys(names.values(), 0)
+    for version in overview.versions:
+        name = names.get(version.version_id, rest)
+        running[name] += version.running
+        waiting[name] += version.waiting
+    requests = {share.name: share.requests for share in shares}
+    yield _gauges("tenora_adapter_requests_recent", "Requests of the last five minutes", "adapter", requests)
+    yield _gauges("tenora_adapter_requests_running", "Requests in the engine", "adapter", running)
+    yield _gauges("tenora_adapter_requests_waiting", "Requests that wait to enter the engine", "adapter", waiting)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value)
+
+
+def _gauges(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=(label,))
+    for value, number in values.items():
+        family.add_metric((value,), number)
+    return family

@@ -1,0 +1,56 @@
+"""Work that a server repeats while it runs, and how often."""
+
+from app.services.access.access_log import EVERY_S as ACCESSES_EVERY_S
+from app.services.access.audit import EVERY_S as AUDIT_EVERY_S
+from app.services.access.idempotency import SWEEP_EVERY_S as IDEMPOTENCY_EVERY_S
+from app.services.access.key_watch import EVERY_S as KEYS_EVERY_S
+from app.services.deletion.worker import EVERY_S as DELETIONS_EVERY_S
+from app.services.limits.prices import EVERY_S as PRICES_EVERY_S
+from app.services.limits.service import EVERY_S as LIMITS_EVERY_S
+from app.services.operations.events import EVERY_S as EVENTS_EVERY_S
+from app.services.operations.lost_bytes import EVERY_S as LOST_BYTES_EVERY_S
+from app.services.operations.nodes import HEARTBEAT_S
+from app.services.operations.readiness import EVERY_S as READINESS_EVERY_S
+from app.services.operations.retention import EVERY_S as RETENTION_EVERY_S
+from app.services.operations.retention import RetentionService
+from app.services.placement.placement import EVERY_S as PLACEMENT_EVERY_S
+from app.services.placement.prefetch.prefetching import EVERY_S as PREFETCHING_EVERY_S
+from app.services.publishing.uploads.sweeper import EVERY_S as UPLOADS_EVERY_S
+from app.services.publishing.uploads.sweeper import UploadSweeper
+from app.services.rollout.runner import CanaryRunner
+from app.services.usage.ledger import EVERY_S as USAGE_EVERY_S
+from app.support.periodic import Periodic
+from app.wiring.container import Process
+
+_TRIALS_EVERY_S = 60
+_CANARIES_EVERY_S = 0.5
+
+
+def background(process: Process) -> tuple[Periodic, ...]:
+    """The work of this server's parts; none of it has begun."""
+    canaries = CanaryRunner(process.database, process.outcomes, process.node)
+    sweeper = UploadSweeper(process.database, process.store, process.settings.limits)
+    settings = process.settings
+    retention = RetentionService(
+        process.database, process.audit, usage_days=settings.usage_days, audit_days=settings.audit_days
+    )
+    return (
+        Periodic("unfinished trials", _TRIALS_EVERY_S, process.trials.resume),
+        Periodic("keys in use", KEYS_EVERY_S, process.key_watch.check),
+        Periodic("canaries", _CANARIES_EVERY_S, canaries.tick),
+        Periodic("pins", PLACEMENT_EVERY_S, process.placement.follow),
+        Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, process.idempotency.sweep),
+        Periodic("prefetching", PREFETCHING_EVERY_S, process.prefetching.advance),
+        Periodic("heartbeat", HEARTBEAT_S, process.nodes.beat),
+        Periodic("deletions", DELETIONS_EVERY_S, process.deleting.advance),
+        Periodic("lost bytes", LOST_BYTES_EVERY_S, process.lost_bytes.tend),
+        Periodic("events", EVENTS_EVERY_S, process.events.poll),
+        Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
+        Periodic("accesses", ACCESSES_EVERY_S, process.audit.accesses.write),
+        Periodic("audit seals", AUDIT_EVERY_S, process.audit.seal),
+        Periodic("retention", RETENTION_EVERY_S, retention.sweep),
+        Periodic("limits", LIMITS_EVERY_S, process.limits.accounts.tend),
+        Periodic("prices", PRICES_EVERY_S, process.limits.prices.refresh),
+        Periodic("usage", USAGE_EVERY_S, process.ledger.ship),
+        Periodic("readiness", READINESS_EVERY_S, process.readiness.problems),
+    )

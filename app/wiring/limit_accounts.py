@@ -1,0 +1,35 @@
+"""What limits are made of, and where they are counted."""
+
+from app.database.session import Database
+from app.engine.port import Engine
+from app.services.limits.accounts import Accounts
+from app.services.limits.memory import MemoryAccounts
+from app.services.limits.prices import PriceService
+from app.services.limits.service import LimitService
+from app.services.limits.shared import SharedAccounts
+from app.settings import Settings
+from app.wiring.engine_metrics import Metrics
+
+
+def limit_service(
+    settings: Settings, database: Database, engine: Engine, node_id: str, metrics: Metrics
+) -> LimitService:
+    """Raises:
+    ValueError: as :func:`accounts_of`.
+    """
+    accounts = accounts_of(settings, database, node_id)
+    metrics.watch_limits(lambda: accounts.health)
+    return LimitService(engine, accounts, PriceService(database))
+
+
+def accounts_of(settings: Settings, database: Database, node_id: str) -> Accounts:
+    """The accounts that the settings choose.
+
+    Raises:
+        ValueError: they are to be shared on a database that cannot.
+    """
+    if settings.limit_accounts == "database" and not database.is_postgresql:
+        raise ValueError("TENORA_LIMIT_ACCOUNTS: found database, allowed auto or memory with SQLite")
+    if settings.limit_accounts == "memory" or not database.is_postgresql:
+        return MemoryAccounts(database)
+    return SharedAccounts(database, node_id, admit=settings.limits_unavailable == "admit")

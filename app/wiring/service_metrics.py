@@ -1,0 +1,99 @@
+"""What ``/metrics`` shows of the parts around the engine."""
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from app.services.usage.ledger import Ledger
+from app.settings import QueueSettings
+from app.support.periodic import Periodic
+from app.wiring.container import Process
+
+
+class ServiceMetrics:
+    """Labels are names of this release's own: of limits, of parts, of repeated work."""
+
+    def __init__(self, process: Process, works: tuple[Periodic, ...]) -> None:
+        self._process, self._works = process, works
+
+    def now(self) -> Collector:
+        """The numbers of this moment. To be asked in the event loop that changes them."""
+        process = self._process
+        return _Now(
+            refused=dict(process.limits.refused),
+            ready={part: problem is None for part, problem in process.readiness.last.items()},
+            succeeded={work.name: work.succeeded_at for work in self._works},
+            database_failures={cause.value: count for cause, count in process.database.troubles.counts.items()},
+            lost_bytes=process.lost_bytes.counts(),
+            clock_offset_s=process.nodes.clock_offset_s or 0.0,
+            clock_spread_s=process.nodes.clock_spread_s,
+            audit_intact=process.audit.intact,
+            queue=process.settings.queue,
+            home=process.settings.home,
+            ledger=process.ledger,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Now(Collector):
+    refused: Mapping[str, int]
+    ready: Mapping[str, bool]
+    succeeded: Mapping[str, float]
+    database_failures: Mapping[str, int]
+    lost_bytes: Mapping[str, int]
+    clock_offset_s: float
+    clock_spread_s: float
+    audit_intact: bool
+    queue: QueueSettings
+    home: Path
+    ledger: Ledger
+
+    def collect(self) -> Iterable[Metric]:
+        """Blocks for as long as the disk takes to say how full it is."""
+        yield _counted("tenora_limit_refusals", "Requests refused by a tenant's or key's limit", "limit", self.refused)
+        yield _counted("tenora_database_failures", "Database statements that failed", "cause", self.database_failures)
+        yield _labelled("tenora_ready", "Whether a part answered when it was last asked", "part", self.ready)
+        yield _labelled(
+            "tenora_work_succeeded_timestamp_seconds", "When repeated work last ended well", "work", self.succeeded
+        )
+        yield _labelled(
+            "tenora_versions_without_bytes",
+            "Versions that this server asked the store for, and that have missing or damaged bytes there",
+            "bytes",
+            self.lost_bytes,
+        )
+        disk = shutil.disk_usage(self.home)
+        gauges: dict[str, tuple[str, float]] = {
+            "tenora_audit_intact": ("0: a seal of the trail is gone; see tenora audit verify", self.audit_intact),
+            "tenora_usage_waiting_bytes": ("Usage that is not in the database yet", self.ledger.waiting_bytes()),
+            "tenora_queue_limit_requests": ("Requests that may wait", self.queue.requests),
+            "tenora_queue_limit_seconds": ("Longest estimated wait of a request that is let in", self.queue.seconds),
+            "tenora_clock_offset_seconds": ("This server's clock minus the database's", self.clock_offset_s),
+            "tenora_clock_spread_seconds": (
+                "Largest distance between the clocks of servers on this registry",
+                self.clock_spread_s,
+            ),
+            "tenora_home_size_bytes": ("Size of the disk that HOME is on", disk.total),
+            "tenora_home_free_bytes": ("Free bytes of the disk that HOME is on", disk.free),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(name, text, value)
+
+
+def _counted(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=(label,))
+    for value, number in values.items():
+        family.add_metric((value,), number)
+    return family
+
+
+def _labelled(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=(label,))
+    for value, number in values.items():
+        family.add_metric((value,), number)
+    return family
