@@ -9,10 +9,7 @@ from typing import Any
 
 import httpx
 
-from app.domain.canary_policy import (
-    Policy,
-    exceeds,
-)
+from app.domain.canary_policy import Policy, exceeds
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from app.api.auth import Owner, ProcessDep, require_owner
 from app.api.filters import Filter
 from app.api.provenance import VersionPatch
 from app.api.schemas import AdapterOut, AdapterPatch, Cursor, Limit, ListOut, VersionOut, answers
-from app.registry import Scope
+from app.domain.access import Scope
 from app.services.common.validation import DEFAULT_LIMIT
 
 router = APIRouter(tags=["adapters"])

@@ -5,16 +5,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.domain.canary_policy import (
-    Figures,
-    Policy,
-    Step,
-)
-from app.registry import Alias, AliasChange
-from app.services.rollout.aliases import (
-    MAX_WEIGHT,
-    AliasReport,
-)
+from app.domain.aliases import Alias, AliasChange
+from app.domain.canary_policy import Figures, Policy, Step
+from app.services.rollout.aliases import MAX_WEIGHT, AliasReport
 from app.services.rollout.canaries import CanaryReport
 
 _DEFAULT = Policy()

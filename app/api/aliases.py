@@ -11,17 +11,10 @@ from fastapi import APIRouter, Depends, Header, Response
 from app.api.alias_schemas import AliasChangeOut, AliasOut, AliasPut, AliasReportOut, CanaryOut, CanaryPut
 from app.api.auth import Owner, ProcessDep, require_owner
 from app.api.schemas import Cursor, Limit, ListOut, answers
-from app.registry import Scope
-from app.services.common.preconditions import (
-    Precondition,
-    etag,
-    read_precondition,
-)
+from app.domain.access import Scope
+from app.services.common.preconditions import Precondition, etag, read_precondition
 from app.services.common.validation import DEFAULT_LIMIT
-from app.services.rollout.aliases import (
-    AliasReport,
-    read_weights,
-)
+from app.services.rollout.aliases import AliasReport, read_weights
 
 router = APIRouter(tags=["aliases"])
 

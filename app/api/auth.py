@@ -7,12 +7,9 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
-from app.domain.errors import (
-    Forbidden,
-    NotFound,
-)
+from app.domain.access import Caller, Scope
+from app.domain.errors import Forbidden, NotFound
 from app.observability.context import note_caller
-from app.registry import Caller, Scope
 from app.wiring.container import Process
 
 

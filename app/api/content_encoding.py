@@ -2,11 +2,7 @@
 
 import zlib
 
-from app.domain.errors import (
-    InvalidRequest,
-    TooLarge,
-    UnsupportedEncoding,
-)
+from app.domain.errors import InvalidRequest, TooLarge, UnsupportedEncoding
 
 NAME = "content-encoding"
 

@@ -13,11 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.api.adapters import Number
 from app.api.auth import Owner, ProcessDep, require, require_owner
 from app.api.schemas import Cursor, Limit, ListOut, VersionOut, answers
-from app.domain.deletions import (
-    DeletedVersion,
-    NodeView,
-)
-from app.registry import Scope
+from app.domain.access import Scope
+from app.domain.deletions import DeletedVersion, NodeView
 from app.services.common.validation import DEFAULT_LIMIT
 from app.services.deletion.deletions import Report
 

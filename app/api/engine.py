@@ -7,11 +7,8 @@ from fastapi import APIRouter, Depends, Query
 from app.api.auth import Owner, ProcessDep, require, require_owner
 from app.api.engine_schemas import EngineOut, OwnEngineOut
 from app.api.schemas import answers
-from app.registry import Scope
-from app.services.operations.engine_view import (
-    DEFAULT_SHOWN,
-    MAX_SHOWN,
-)
+from app.domain.access import Scope
+from app.services.operations.engine_view import DEFAULT_SHOWN, MAX_SHOWN
 
 router = APIRouter(tags=["engine"])
 

@@ -6,20 +6,9 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.engine.status import (
-    EngineOverview,
-    KernelChecks,
-    TenantQueue,
-    Tier,
-    TierStats,
-)
+from app.engine.status import EngineOverview, KernelChecks, TenantQueue, Tier, TierStats
 from app.services.limits.accounts import Health
-from app.services.operations.engine_view import (
-    EngineView,
-    OwnVersion,
-    OwnView,
-    ShownVersion,
-)
+from app.services.operations.engine_view import EngineView, OwnVersion, OwnView, ShownVersion
 from app.services.operations.nodes import Peer
 from app.services.operations.recent_loads import LoadTimes
 

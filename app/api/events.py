@@ -16,17 +16,9 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from app.api.auth import Admin, Owner, ProcessDep, authenticate, require_owner
 from app.api.schemas import answers
 from app.api.streaming import EventResponse
-from app.domain.errors import (
-    Forbidden,
-    InvalidRequest,
-    RegistryUnavailable,
-    Unauthenticated,
-)
-from app.domain.events import (
-    Audience,
-    Event,
-)
-from app.registry import Scope
+from app.domain.access import Scope
+from app.domain.errors import Forbidden, InvalidRequest, RegistryUnavailable, Unauthenticated
+from app.domain.events import Audience, Event
 from app.services.operations.events import Subscription
 
 router = APIRouter(tags=["events"])

@@ -16,19 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.auth import authenticate
 from app.api.errors import error_response
-from app.domain.errors import (
-    BodyTooSlow,
-    InvalidRequest,
-    TenoraError,
-    TooLarge,
-)
-from app.services.access.idempotency import (
-    HEADER,
-    Answer,
-    IdempotencyService,
-    Kept,
-    Reservation,
-)
+from app.domain.errors import BodyTooSlow, InvalidRequest, TenoraError, TooLarge
+from app.services.access.idempotency import HEADER, Answer, IdempotencyService, Kept, Reservation
 from app.settings import LimitSettings
 from app.wiring.container import Process
 

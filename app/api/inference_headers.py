@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from app.domain.errors import InvalidRequest
 from app.domain.limits.limiter import Standing
-from app.engine.status import LoadPhases
+from app.domain.load_phases import LoadPhases
 
 TIMEOUT = "x-request-timeout"
 MAX_TIMEOUT_S = 3600.0

@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute, request_response
 
 from app.api.auth import authenticate
-from app.registry import Caller
+from app.domain.access import Caller
 from app.services.bodies.parsing import SMALL_BYTES, check_amount
 from app.wiring.container import Process
 

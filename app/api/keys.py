@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from app.api.auth import Admin, ProcessDep, require
 from app.api.schemas import Cursor, KeyCreate, KeyOut, KeyPatch, KeyRotate, Limit, ListOut, NewKeyOut, answers
-from app.registry import Scope
+from app.domain.access import Scope
 from app.services.common.validation import DEFAULT_LIMIT
 
 _DEFAULT_ROTATION = KeyRotate()

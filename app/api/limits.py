@@ -7,10 +7,10 @@ from pydantic import BaseModel, Field
 
 from app.api.auth import ProcessDep, authenticate
 from app.api.schemas import answers
+from app.domain.access import Caller
 from app.domain.limits.limits import COSTS
 from app.domain.limits.remaining import Left
 from app.domain.money import amount_text
-from app.registry import Caller
 from app.services.serving.models import tenant_of
 
 router = APIRouter(tags=["usage"])

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.api.auth import Owner, ProcessDep, require_owner
 from app.api.schemas import VersionOut, answers
 from app.api.uploads import publish_options, version_answer
-from app.registry import Scope
+from app.domain.access import Scope
 
 router = APIRouter(tags=["adapters"])
 

@@ -5,7 +5,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.api.auth import process_of, require
 from app.api.schemas import answers
-from app.registry import Scope
+from app.domain.access import Scope
 
 router = APIRouter(tags=["operations"])
 

@@ -19,11 +19,7 @@ from app.api.body_pace import BodyPace
 from app.api.content_encoding import NAME, Decompressor, encoding_of
 from app.api.errors import LORAX_PATHS, error_response
 from app.api.multipart import OPTIONS_BYTES
-from app.domain.errors import (
-    InvalidRequest,
-    TooLarge,
-    UnsupportedEncoding,
-)
+from app.domain.errors import InvalidRequest, TooLarge, UnsupportedEncoding
 from app.domain.uploads import MAX_PART_BYTES
 from app.observability.context import CURRENT, RequestContext
 from app.observability.logs import ACCESS

@@ -17,20 +17,10 @@ from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from adapters.errors import AdapterRejected, Reason, grouped
 from adapters.sandbox import inspect_in_child
 from adapters.strict_json import parse_object
-from app.domain.errors import (
-    InvalidRequest,
-    TooLarge,
-)
-from app.services.publishing.archives import (
-    archive_bytes,
-    unpack_upload,
-)
+from app.domain.errors import InvalidRequest, TooLarge
+from app.services.publishing.archives import archive_bytes, unpack_upload
 from app.settings import LimitSettings
-from app.support.spool import (
-    SpooledFile,
-    SpoolWriter,
-    Upload,
-)
+from app.support.spool import SpooledFile, SpoolWriter, Upload
 
 ARCHIVE_NAME = "archive"
 OPTIONS_NAME = "options"

@@ -9,12 +9,8 @@ from pydantic import BaseModel, Field
 from adapters.identity import MAX_VERSION_NUMBER
 from app.api.auth import Owner, ProcessDep, require, require_owner
 from app.api.schemas import answers
-from app.domain.pins import (
-    Pin,
-    Placement,
-    Preload,
-)
-from app.registry import Scope
+from app.domain.access import Scope
+from app.domain.pins import Pin, Placement, Preload
 
 #: Mounted like the routes on adapters.
 owned = APIRouter(tags=["pins"])

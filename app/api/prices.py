@@ -7,11 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.auth import Admin, ProcessDep, require
 from app.api.schemas import answers
-from app.domain.money import (
-    Price,
-    price_text,
-)
-from app.registry import Scope
+from app.domain.access import Scope
+from app.domain.money import Price, price_text
 
 router = APIRouter(prefix="/admin/prices", tags=["prices"], dependencies=[Depends(require(Scope.ADMIN))])
 

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.registry import Version
+from app.domain.adapters import Version
 
 
 class BaseOut(BaseModel):

@@ -5,10 +5,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.domain.quotas import (
-    Quota,
-    Usage,
-)
+from app.domain.quotas import Quota, Usage
 
 
 class QuotaPatch(BaseModel):

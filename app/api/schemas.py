@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.api.limit_schemas import LimitsOut, LimitsPatch
 from app.api.provenance import ProvenanceOut
 from app.api.quota_schemas import QuotaOut, QuotaPatch, UsageOut
+from app.domain.access import Key, Scope, Tenant
+from app.domain.adapters import Adapter, Version
 from app.domain.quotas import Usage
-from app.registry import Adapter, Key, Scope, Tenant, Version
 from app.served_base import BaseModel as Base
 from app.services.access.keys import DEFAULT_GRACE_S
 from app.services.catalog.version_warnings import warnings_of

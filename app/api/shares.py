@@ -10,11 +10,9 @@ from adapters.identity import MAX_VERSION_NUMBER
 from app.api.auth import Owner, ProcessDep, require_owner
 from app.api.provenance import BaseOut, base_of
 from app.api.schemas import Cursor, Limit, ListOut, answers
-from app.domain.shares import (
-    Share,
-    SharedAdapter,
-)
-from app.registry import Caller, Scope, Version
+from app.domain.access import Caller, Scope
+from app.domain.adapters import Version
+from app.domain.shares import Share, SharedAdapter
 from app.services.common.validation import DEFAULT_LIMIT
 
 #: Mounted like the routes on adapters.

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Response
 from app.api.auth import Admin, Owner, ProcessDep, require, require_owner
 from app.api.quota_schemas import QuotaOut, QuotaUsageOut, UsageOut
 from app.api.schemas import Cursor, Limit, ListOut, TenantCreate, TenantOut, TenantPatch, TenantUsageOut, answers
-from app.registry import Scope
+from app.domain.access import Scope
 from app.services.access.tenants import KEEP
 from app.services.common.validation import DEFAULT_LIMIT
 

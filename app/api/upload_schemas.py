@@ -10,11 +10,7 @@ from adapters.stores.staging import PartUrl
 from app.api.schemas import ReasonOut
 from app.domain.uploads import UploadSession
 from app.served_base import BaseModel as Base
-from app.services.publishing.uploads.sessions import (
-    MAX_URLS,
-    URL_LIFETIME_S,
-    Progress,
-)
+from app.services.publishing.uploads.sessions import MAX_URLS, URL_LIFETIME_S, Progress
 
 
 class _Body(BaseModel):

@@ -15,8 +15,8 @@ from app.api.auth import Owner, ProcessDep, require_owner
 from app.api.schemas import VersionOut, answers
 from app.api.upload_schemas import ListedUploadOut, UploadCreate, UploadListOut, UploadOut, UrlsCreate, UrlsOut
 from app.api.uploads import publish_options, version_answer
+from app.domain.access import Scope
 from app.domain.errors import InvalidRequest
-from app.registry import Scope
 from app.services.publishing.uploads.checks import Announced
 
 router = APIRouter(tags=["adapters"])

@@ -10,12 +10,10 @@ from adapters.identity import DEFAULT_ALIAS
 from app.api.auth import Owner, ProcessDep, require_owner
 from app.api.multipart import ARCHIVE_NAME, OPTIONS_NAME, receive_upload
 from app.api.schemas import VersionOut, answers
-from app.registry import Scope, VersionState
+from app.domain.access import Scope
+from app.domain.adapters import VersionState
 from app.served_base import BaseModel
-from app.services.catalog.options import (
-    PublishOptions,
-    read_options,
-)
+from app.services.catalog.options import PublishOptions, read_options
 from app.services.publishing.publishing import Published
 from app.settings import LimitSettings
 

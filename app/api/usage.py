@@ -8,9 +8,9 @@ from fastapi import APIRouter, Depends, Query, Response
 from app.api.auth import Admin, Owner, ProcessDep, require_owner
 from app.api.schemas import answers
 from app.api.usage_schemas import UsageReportOut, csv_of
+from app.domain.access import Scope
 from app.domain.errors import InvalidRequest
 from app.domain.usage import Grouping
-from app.registry import Scope
 from app.services.usage.usage import Report
 
 router = APIRouter(tags=["usage"])

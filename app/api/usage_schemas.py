@@ -10,11 +10,7 @@ from typing import Any, Self
 from pydantic import BaseModel, Field
 
 from app.domain.money import amount_text
-from app.domain.usage import (
-    Group,
-    Grouping,
-    Used,
-)
+from app.domain.usage import Group, Grouping, Used
 from app.services.usage.usage import Report
 
 _SUMS = tuple(field.name for field in fields(Used))

@@ -7,15 +7,7 @@ import typer
 from app.cli import aliases, limits, pins, sharing
 from app.cli.arguments import TenantOption, VersionArgument
 from app.cli.connection import Json, Key, Url, connect_as_admin
-from app.cli.descriptions import (
-    BaseFilter,
-    LabelFilters,
-    StateFilter,
-    describe,
-    show_version,
-    wanted,
-    with_alias_words,
-)
+from app.cli.descriptions import BaseFilter, LabelFilters, StateFilter, describe, show_version, wanted, with_alias_words
 from app.cli.export import export
 from app.cli.imports import import_
 from app.cli.lifecycle import delete, deletions, restore, retire
@@ -24,10 +16,7 @@ from app.cli.nearest import told_nearest
 from app.cli.output import emit_json, emit_record, emit_table
 from app.cli.push import push
 from app.cli.watch import watch
-from app.client.api import (
-    Api,
-    path_of,
-)
+from app.client.api import Api, path_of
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -22,11 +22,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from app.api.errors import openai_body, problem_of
 from app.api.middleware import REFUSED
-from app.domain.errors import (
-    Busy,
-    TenoraError,
-    TooLarge,
-)
+from app.domain.errors import Busy, TenoraError, TooLarge
 from app.settings import LimitSettings
 
 logger = logging.getLogger(__name__)

@@ -14,10 +14,7 @@ from rich.text import Text
 from app.cli.arguments import seconds
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import clean, emit_json, emit_json_line, emit_line, emit_table, stdout, table_of
-from app.client.api import (
-    Api,
-    path_of,
-)
+from app.client.api import Api, path_of
 
 app = typer.Typer(no_args_is_help=True, help="What a server's engine holds and who waits for it. Needs a platform key.")
 

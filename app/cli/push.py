@@ -16,15 +16,8 @@ from app.cli.convert import convert_weights
 from app.cli.descriptions import read_labels, read_object, read_text, show_published
 from app.cli.folders import CONFIG_FILE, WEIGHTS_FILE, NoAdapter, find_adapter, weights_of
 from app.cli.output import FAILED, USAGE, emit_json, emit_json_error, fail, note, show_reasons, stderr
-from app.client.api import (
-    Refused,
-    adapters_path,
-)
-from app.client.upload import (
-    Sender,
-    Source,
-    bytes_there,
-)
+from app.client.api import Refused, adapters_path
+from app.client.upload import Sender, Source, bytes_there
 from app.support.chat_template import template_digest
 
 _ARCHIVE = "archive"

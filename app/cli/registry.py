@@ -15,29 +15,17 @@ from adapters.errors import BlobNotFound, ForeignStore, StoreUnavailable
 from app.database.migrate import check_database, upgrade
 from app.database.session import Database
 from app.database.urls import database_url, parse_url
-from app.domain.errors import (
-    RegistryUnavailable,
-    Unauthenticated,
-)
-from app.registry import Key, Scope
+from app.domain.access import Key, Scope
+from app.domain.errors import RegistryUnavailable, Unauthenticated
 from app.services.access.caller_cache import CallerCache
 from app.services.access.key_format import KeyHasher
-from app.services.access.keys import (
-    KeyService,
-    NewKey,
-)
-from app.services.access.pepper_check import (
-    open_peppers,
-    replace_pepper,
-)
+from app.services.access.keys import KeyService, NewKey
+from app.services.access.pepper_check import open_peppers, replace_pepper
 from app.services.access.peppers import load_peppers
 from app.services.operations.store_owner import StoreOwner
 from app.settings import Settings
 from app.support.home import secure_home
-from app.wiring.store import (
-    check_store,
-    configured_store,
-)
+from app.wiring.store import check_store, configured_store
 
 _ACTOR = "cli"
 _KEY_NAME = "first platform key"

@@ -19,10 +19,7 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from app.client.api import (
-    Api,
-    Refused,
-)
+from app.client.api import Api, Refused
 
 #: Parts under way at the same time, and what of the file they may be together: what a killed process loses.
 _LANES = 4

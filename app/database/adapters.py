@@ -11,12 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.database.canaries import cancel_canary
 from app.database.filters import adapters_with
 from app.database.tables import adapters, alias_history, alias_targets, aliases, versions
-from app.domain.filters import (
-    ANY,
-    VersionFilter,
-)
+from app.domain.access import Tenant
+from app.domain.adapters import Adapter, VersionState
+from app.domain.aliases import Alias
+from app.domain.filters import ANY, VersionFilter
 from app.domain.limits.limits import Limits
-from app.registry import Adapter, Alias, Tenant, VersionState
 
 _LIVE = adapters.c.deleted_at.is_(None)
 _KEPT = versions.c.state.not_in([VersionState.DELETED, VersionState.REJECTED])

@@ -7,7 +7,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import MAX_VERSION_NUMBER
 from app.database.tables import adapters, alias_history, alias_targets, aliases, versions
-from app.registry import Alias, AliasChange, VersionState
+from app.domain.adapters import VersionState
+from app.domain.aliases import Alias, AliasChange
 
 _CHUNK = 100
 

@@ -7,10 +7,7 @@ from sqlalchemy import delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import audit, audit_anchors, audit_seals
-from app.domain.audit import (
-    GENESIS,
-    Seal,
-)
+from app.domain.audit import GENESIS, Seal
 
 #: PostgreSQL's lock for whoever seals; a number that nothing else here locks.
 _LOCK = 0x7365616C

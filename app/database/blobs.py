@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import VersionKey
 from app.database.tables import adapters, tenants, uploads, versions
-from app.registry import VersionState
+from app.domain.adapters import VersionState
 
 #: States whose bytes nobody will ask for again.
 BYTELESS = (VersionState.DELETED, VersionState.REJECTED)

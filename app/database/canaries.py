@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import audit
 from app.database.tables import adapters, canaries, canary_figures, tenants, versions
-from app.registry import Canary, CanaryState, VersionState
+from app.domain.adapters import VersionState
+from app.domain.canaries import Canary, CanaryState
 
 _INSERTS: Mapping[str, Any] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
 _baseline = versions.alias("baseline")

@@ -11,12 +11,7 @@ from sqlalchemy import Row, Select, and_, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import deletion_nodes, deletions
-from app.domain.deletions import (
-    BlobFate,
-    DeletedVersion,
-    Deletion,
-    NodeFate,
-)
+from app.domain.deletions import BlobFate, DeletedVersion, Deletion, NodeFate
 
 _UNFINISHED = deletions.c.finished_at.is_(None)
 

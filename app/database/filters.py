@@ -3,11 +3,8 @@
 from sqlalchemy import ColumnElement, exists, or_
 
 from app.database.tables import adapters, version_labels, versions
-from app.domain.filters import (
-    ANY,
-    VersionFilter,
-)
-from app.registry import VersionState
+from app.domain.adapters import VersionState
+from app.domain.filters import ANY, VersionFilter
 
 
 def matching(only: VersionFilter) -> list[ColumnElement[bool]]:

@@ -9,9 +9,9 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import keys, tenants
+from app.domain.access import Key, Scope
 from app.domain.limits.limits import Limits
 from app.domain.restrictions import Restrictions
-from app.registry import Key, Scope
 
 _SHOWN = (
     keys.c.id,

@@ -11,10 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import limit_accounts, limit_grants, limit_reclaimed
 from app.domain.limits.account import Account
-from app.domain.limits.limiter import (
-    Grant,
-    Subject,
-)
+from app.domain.limits.limiter import Grant, Subject
 
 #: PostgreSQL's lock between who gives grants back and who writes records down; a number that nothing else here locks.
 _LOCK = 0x6C617465

@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from adapters.identity import VersionKey
 from app.database.filters import servable
 from app.database.tables import adapters, pins, tenants, versions
+from app.domain.adapters import VersionState
 from app.domain.pins import Pin
-from app.registry import VersionState
 
 #: Any number that nothing else locks by.
 _ADVISORY_LOCK = 7_365_123_020

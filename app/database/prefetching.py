@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from adapters.identity import VersionKey
 from app.database.filters import servable
 from app.database.tables import adapters, alias_history, alias_targets, versions
-from app.registry import VersionState
+from app.domain.adapters import VersionState
 
 _AT_ONCE = 500
 

@@ -6,10 +6,7 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, prices, tenants
-from app.domain.money import (
-    PRICED_TOKENS,
-    Price,
-)
+from app.domain.money import PRICED_TOKENS, Price
 
 
 async def all_prices(connection: AsyncConnection) -> dict[str, Price]:

@@ -4,8 +4,8 @@ from sqlalchemy import exists, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, pins, versions
+from app.domain.adapters import VersionState
 from app.domain.quotas import Usage
-from app.registry import VersionState
 
 _LIVE = adapters.c.deleted_at.is_(None)
 _COUNTED = versions.c.state.not_in([VersionState.DELETED, VersionState.REJECTED])

@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.types import BigInteger
 
 from app.database.schema import UtcDateTime, metadata
-from app.registry import VersionState
+from app.domain.adapters import VersionState
 
 tenants = Table(
     "tenants",

@@ -7,7 +7,7 @@ from sqlalchemy import Select, bindparam, literal, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, shares, tenants, versions
-from app.registry import VersionState
+from app.domain.adapters import VersionState
 
 _SHOWN = (versions.c.id, adapters.c.slug, versions.c.number)
 _ANY_SHARE = select(shares.c.adapter_id).where(shares.c.adapter_id == adapters.c.id).exists()

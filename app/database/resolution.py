@@ -7,8 +7,8 @@ from sqlalchemy import Connection, Row, Select, bindparam, select
 
 from adapters.identity import ModelName, VersionKey
 from app.database.tables import adapters, alias_targets, aliases, shares, tenants, versions
+from app.domain.adapters import ResolvedVersion, VersionState
 from app.domain.limits.limits import Limits
-from app.registry import ResolvedVersion, VersionState
 
 
 @dataclass(frozen=True, slots=True)

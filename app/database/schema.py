@@ -4,10 +4,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import DateTime, Dialect, MetaData, String, TypeDecorator
 
-from app.domain.money import (
-    amount_text,
-    parse_amount,
-)
+from app.domain.money import amount_text, parse_amount
 
 metadata = MetaData(
     naming_convention={

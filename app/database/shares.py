@@ -10,11 +10,8 @@ from sqlalchemy import Row, Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, alias_targets, shares, tenants, versions
-from app.domain.shares import (
-    Share,
-    SharedAdapter,
-)
-from app.registry import VersionState
+from app.domain.adapters import VersionState
+from app.domain.shares import Share, SharedAdapter
 
 # The conditions of app.database.resolution: what is listed is what can be named.
 _SHARED: Select[Any] = (

@@ -9,9 +9,9 @@ from sqlalchemy import Row, exists, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, tenants
+from app.domain.access import Tenant
 from app.domain.limits.limits import Limits
 from app.domain.quotas import Quota
-from app.registry import Tenant
 
 _COLUMNS = (
     tenants.c.id,

@@ -9,11 +9,7 @@ from sqlalchemy import Row, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import tenants, uploads
-from app.domain.uploads import (
-    UploadFile,
-    UploadSession,
-    UploadState,
-)
+from app.domain.uploads import UploadFile, UploadSession, UploadState
 
 _LIVE = uploads.c.state.in_([state for state in UploadState if state.live])
 

@@ -13,19 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, tenants, usage, usage_hours, versions
 from app.domain.limits.account import Sums
-from app.domain.limits.limiter import (
-    Subject,
-    subjects_of,
-)
+from app.domain.limits.limiter import Subject, subjects_of
 from app.domain.money import UNIT
-from app.domain.usage import (
-    Group,
-    Grouping,
-    UsageRecord,
-    Used,
-    hour_of,
-    start_of,
-)
+from app.domain.usage import Group, Grouping, UsageRecord, Used, hour_of, start_of
 
 _COLUMNS = tuple(field.name for field in fields(UsageRecord))
 _SUMS = tuple(field.name for field in fields(Used) if field.name != "cost")

@@ -14,11 +14,8 @@ from adapters.geometry import HEAD_MODULE
 from adapters.identity import FilePair, VersionKey
 from app.database.filters import matching
 from app.database.tables import adapters, alias_targets, tenants, version_labels, versions
-from app.domain.filters import (
-    ANY,
-    VersionFilter,
-)
-from app.registry import Provenance, Version, VersionState
+from app.domain.adapters import Provenance, Version, VersionState
+from app.domain.filters import ANY, VersionFilter
 
 _KEPT = versions.c.state != VersionState.DELETED
 #: A rejected version is shown, with its reason, but its bytes are not kept for it.

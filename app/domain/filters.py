@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from app.registry import VersionState
+from app.domain.adapters import VersionState
 
 
 @dataclass(frozen=True, slots=True)

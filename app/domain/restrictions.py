@@ -6,10 +6,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Self
 
-from app.domain.limits.limits import (
-    UNLIMITED,
-    Limits,
-)
+from app.domain.limits.limits import UNLIMITED, Limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,8 @@ from enum import StrEnum
 from typing import Any, Literal, Protocol, Self
 
 from adapters.identity import VersionKey
-from app.engine.status import (
-    EngineOverview,
-    EngineState,
-    LoadPhases,
-)
+from app.domain.load_phases import LoadPhases
+from app.engine.status import EngineOverview, EngineState
 
 
 class Endpoint(StrEnum):

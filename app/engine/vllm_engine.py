@@ -9,11 +9,9 @@ from typing import TypeVar
 
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
+from app.domain.load_phases import LoadPhases
 from app.engine.lifecycle.engine_session import EngineLife
-from app.engine.lifecycle.request_lease import (
-    Held,
-    LeasedEvents,
-)
+from app.engine.lifecycle.request_lease import Held, LeasedEvents
 from app.engine.lifecycle.sequence_turns import Sequences
 from app.engine.lifecycle.status_report import overview
 from app.engine.lifecycle.supervisor import Supervisor
@@ -30,19 +28,11 @@ from app.engine.port import (
 from app.engine.residency.adapter_loader import LoadedLease
 from app.engine.residency.cost_estimate import ticket
 from app.engine.residency.pinning import Standing
-from app.engine.status import (
-    EngineOverview,
-    EngineState,
-    KernelChecks,
-    LoadPhases,
-)
+from app.engine.status import EngineOverview, EngineState, KernelChecks
 from app.engine.vllm.arguments import engine_arguments
 from app.engine.vllm.instance import on_cpu
 from app.engine.vllm.kernel_report import BrokenKernels
-from app.engine.vllm.output_log import (
-    OutputLog,
-    Usage,
-)
+from app.engine.vllm.output_log import OutputLog, Usage
 from app.engine.vllm.sse import Events
 from app.observability.tracing import recorded
 from app.settings import Settings

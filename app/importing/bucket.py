@@ -15,10 +15,7 @@ from botocore.exceptions import ClientError
 from adapters.errors import StoreUnavailable
 from adapters.stores.files import disk_errors, new_file
 from adapters.stores.s3_calls import ATTEMPTS, download, status_of, vendor_errors
-from app.domain.errors import (
-    SourceUnavailable,
-    TooLarge,
-)
+from app.domain.errors import SourceUnavailable, TooLarge
 from app.importing.source import Absent, BucketSource, absent
 from app.support.spool import SpooledFile
 

@@ -17,18 +17,11 @@ from urllib.parse import quote
 
 import httpx
 
-from app.domain.errors import (
-    InvalidRequest,
-    SourceUnavailable,
-    TooLarge,
-)
+from app.domain.errors import InvalidRequest, SourceUnavailable, TooLarge
 from app.importing.addresses import NotPublic, public_addresses
 from app.importing.source import Absent, HubSource, absent
 from app.settings import ImportSettings
-from app.support.spool import (
-    SpooledFile,
-    SpoolWriter,
-)
+from app.support.spool import SpooledFile, SpoolWriter
 
 logger = logging.getLogger(__name__)
 

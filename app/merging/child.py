@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters.errors import Reason
-from app.domain.errors import (
-    MergeFailed,
-    MergeRejected,
-)
+from app.domain.errors import MergeFailed, MergeRejected
 
 logger = logging.getLogger(__name__)
 

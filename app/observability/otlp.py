@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from app.engine.status import LoadPhases
+from app.domain.load_phases import LoadPhases
 from app.observability.tracing import Attributes
 
 _TRACE_CONTEXT = TraceContextTextMapPropagator()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from app.engine.status import LoadPhases
+from app.domain.load_phases import LoadPhases
 from app.observability.context import CURRENT
 
 if TYPE_CHECKING:

@@ -1,15 +1,7 @@
 """How many LoRA slots an engine gets when nobody says a number."""
 
 from app.planning.base import PlannedBase, weight_bytes
-from app.planning.budget import (
-    Machine,
-    Serving,
-    host_bytes,
-    kv_bytes_for,
-    reserve_bytes,
-    slot_bytes,
-    usable_bytes,
-)
+from app.planning.budget import Machine, Serving, host_bytes, kv_bytes_for, reserve_bytes, slot_bytes, usable_bytes
 
 #: Slots get at most this share of the memory that weights, reserve and (on a CPU) KV cache and staged adapters leave.
 #: On a GPU the KV cache gets the rest. When every sequence brings an adapter of its own, slots limit how many run;

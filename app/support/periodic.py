@@ -7,10 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from adapters.errors import StorageError
-from app.domain.errors import (
-    EngineUnavailable,
-    RegistryUnavailable,
-)
+from app.domain.errors import EngineUnavailable, RegistryUnavailable
 
 logger = logging.getLogger(__name__)
 

@@ -68,10 +68,7 @@ from app.support.home import secure_home
 from app.support.spool import Spool
 from app.wiring.engine_metrics import Metrics
 from app.wiring.limit_accounts import limit_service
-from app.wiring.node import (
-    node_id,
-    node_name,
-)
+from app.wiring.node import node_id, node_name
 from app.wiring.store import configured_store
 
 

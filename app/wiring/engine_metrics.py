@@ -20,21 +20,10 @@ from prometheus_client.registry import Collector
 from adapters.cache import DiskCache
 from app.domain.errors import ROWS
 from app.domain.usage import UsageRecord
-from app.engine.port import (
-    Engine,
-    EngineEvent,
-    EngineStats,
-)
-from app.engine.status import (
-    EngineOverview,
-    EngineState,
-    KernelChecks,
-)
+from app.engine.port import Engine, EngineEvent, EngineStats
+from app.engine.status import EngineOverview, EngineState, KernelChecks
 from app.services.limits.accounts import Health
-from app.services.serving.adapter_traffic import (
-    Share,
-    Traffic,
-)
+from app.services.serving.adapter_traffic import Share, Traffic
 
 _DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 

@@ -3,13 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
-from app.engine.status import (
-    EngineOverview,
-    EngineState,
-    TenantQueue,
-    TierStats,
-    VersionResidency,
-)
+from app.engine.status import EngineOverview, EngineState, TenantQueue, TierStats, VersionResidency
 from tests.app.serving import EMPTY
 
 Place = Literal["slot", "host", "disk", "loading"]

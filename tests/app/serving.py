@@ -13,6 +13,7 @@ from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.urls import database_url
 from app.domain.errors import EngineUnavailable
+from app.domain.load_phases import LoadPhases
 from app.engine.port import (
     Answer,
     EngineEvent,
@@ -23,11 +24,7 @@ from app.engine.port import (
     SmokeResult,
     TokenUsage,
 )
-from app.engine.status import (
-    EngineOverview,
-    EngineState,
-    LoadPhases,
-)
+from app.engine.status import EngineOverview, EngineState
 from app.services.access.caller_cache import CallerCache
 from app.services.access.key_format import KeyHasher
 from app.services.access.keys import KeyService

@@ -8,11 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from adapters.errors import UnsupportedBase
-from app.served_base import (
-    BaseNotFound,
-    base_digest,
-    open_base,
-)
+from app.served_base import BaseNotFound, base_digest, open_base
 from app.settings import Settings
 from tests.app.serving import save_base
 

@@ -4,10 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.support.chat_template import (
-    read_template,
-    template_digest,
-)
+from app.support.chat_template import read_template, template_digest
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 

@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.events import (
-    GAP_S,
-    LATE_S,
-    Audience,
-    Event,
-    Sequencer,
-)
+from app.domain.events import GAP_S, LATE_S, Audience, Event, Sequencer
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

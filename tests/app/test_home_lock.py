@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.support.home import (
-    HomeInUse,
-    exclusive,
-)
+from app.support.home import HomeInUse, exclusive
 
 #: Holds the lock and starts a process that lives on, and whose id it prints; both wait for the end of their input.
 HOLD = """

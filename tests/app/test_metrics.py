@@ -10,20 +10,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from adapters.stores.local import LocalStore
+from app.domain.adapters import ResolvedVersion
 from app.domain.errors import ROWS
+from app.domain.load_phases import LoadPhases
 from app.domain.usage import UsageRecord
 from app.engine.port import EngineEvent
-from app.engine.status import (
-    EngineState,
-    LoadPhases,
-)
-from app.registry import ResolvedVersion
+from app.engine.status import EngineState
 from app.services.limits.accounts import Health
 from app.services.serving.adapter_traffic import Traffic
-from app.wiring.engine_metrics import (
-    TOP,
-    Metrics,
-)
+from app.wiring.engine_metrics import TOP, Metrics
 from tests.app.overviews import overview, queue, residency
 from tests.app.serving import NoEngine
 

@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.wiring.node import (
-    InvalidNodeId,
-    node_id,
-    node_name,
-)
+from app.wiring.node import InvalidNodeId, node_id, node_name
 
 
 def test_the_id_is_made_once_and_kept(tmp_path: Path) -> None:

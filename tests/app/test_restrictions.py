@@ -4,14 +4,8 @@ import pytest
 
 from app.domain.errors import InvalidRequest
 from app.domain.limits.limits import Limits
-from app.domain.restrictions import (
-    UNRESTRICTED,
-    Restrictions,
-)
-from app.services.access.restrictions import (
-    MOST,
-    changed,
-)
+from app.domain.restrictions import UNRESTRICTED, Restrictions
+from app.services.access.restrictions import MOST, changed
 
 BASE = "demo"
 

@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.services.access.peppers import (
-    InvalidPepper,
-    Peppers,
-    derive,
-    load_peppers,
-)
+from app.services.access.peppers import InvalidPepper, Peppers, derive, load_peppers
 from app.settings import Settings
 
 

@@ -6,12 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.identity import VersionKey
-from app.registry import ResolvedVersion
-from app.services.serving.adapter_traffic import (
-    OTHER,
-    Share,
-    Traffic,
-)
+from app.domain.adapters import ResolvedVersion
+from app.services.serving.adapter_traffic import OTHER, Share, Traffic
 
 
 class Clock:

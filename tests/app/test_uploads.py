@@ -4,12 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.stores.staging import MAX_PARTS
-from app.domain.uploads import (
-    MAX_PART_BYTES,
-    UploadFile,
-    UploadState,
-    chosen_part_bytes,
-)
+from app.domain.uploads import MAX_PART_BYTES, UploadFile, UploadState, chosen_part_bytes
 
 SIZES = st.integers(1, 2**42)
 LEAST = st.sampled_from([2**18, 5 * 2**20])

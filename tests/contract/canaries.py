@@ -7,22 +7,13 @@ from sqlalchemy import select
 
 from adapters.identity import ModelName
 from app.database.tables import audit
-from app.domain.canary_policy import (
-    Policy,
-    Step,
-)
+from app.domain.adapters import ResolvedVersion
+from app.domain.canary_policy import Policy, Step
 from app.engine.status import EngineState
-from app.registry import ResolvedVersion
 from app.services.common.preconditions import Precondition
 from app.services.rollout.aliases import AliasService
-from app.services.rollout.canaries import (
-    CanaryReport,
-    CanaryService,
-)
-from app.services.rollout.outcomes import (
-    Outcomes,
-    Window,
-)
+from app.services.rollout.canaries import CanaryReport, CanaryService
+from app.services.rollout.outcomes import Outcomes, Window
 from app.services.rollout.runner import CanaryRunner
 from tests.app.serving import NoEngine
 from tests.contract.registry import BASE_DIGEST, Node

@@ -7,11 +7,8 @@ from pathlib import Path
 from adapters.cache import DiskCache
 from adapters.stores.base import BlobStore
 from app.database.session import Database
-from app.domain.deletions import (
-    Deletion,
-    NodeView,
-)
-from app.registry import Version
+from app.domain.adapters import Version
+from app.domain.deletions import Deletion, NodeView
 from app.services.common.in_flight import Readers
 from app.services.deletion.deletions import DeletionService
 from app.services.deletion.worker import DeletionWorker

@@ -16,7 +16,7 @@ from app.database.audit import record
 from app.database.session import Database
 from app.database.tenants import find_tenant
 from app.database.versions import NewVersion, find_version, insert_version, settle_version
-from app.registry import Provenance, Version, VersionState
+from app.domain.adapters import Provenance, Version, VersionState
 from app.services.access.caller_cache import CallerCache
 from app.services.access.key_format import KeyHasher
 from app.services.access.keys import KeyService

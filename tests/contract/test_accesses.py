@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import select
 
 from app.database.tables import audit
+from app.domain.access import Caller, Scope
 from app.domain.errors import RegistryUnavailable
-from app.registry import Caller, Scope
 from app.services.access.access_log import AccessTrail
 from tests.contract.registry import Node
 

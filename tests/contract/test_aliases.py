@@ -8,13 +8,7 @@ from sqlalchemy import select
 
 from adapters.identity import ModelName
 from app.database.tables import audit
-from app.domain.errors import (
-    Conflict,
-    InvalidRequest,
-    NotFound,
-    PreconditionFailed,
-    WrongBase,
-)
+from app.domain.errors import Conflict, InvalidRequest, NotFound, PreconditionFailed, WrongBase
 from app.services.common.preconditions import Precondition
 from app.services.rollout.aliases import AliasService
 from tests.contract.registry import BASE_DIGEST, Node

@@ -4,12 +4,9 @@ import asyncio
 
 import pytest
 
-from app.domain.canary_policy import (
-    Policy,
-    Step,
-)
+from app.domain.canaries import CanaryState
+from app.domain.canary_policy import Policy, Step
 from app.domain.errors import RegistryUnavailable
-from app.registry import CanaryState
 from app.services.rollout.outcomes import Window
 from tests.contract.canaries import ANY, Place, aliases, audited, canaries, report, resolved, start, weights
 

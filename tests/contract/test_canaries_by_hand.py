@@ -4,17 +4,9 @@ import asyncio
 
 import pytest
 
-from app.domain.canary_policy import (
-    Policy,
-    Step,
-)
-from app.domain.errors import (
-    Conflict,
-    InvalidRequest,
-    NotFound,
-    PreconditionFailed,
-)
-from app.registry import CanaryState
+from app.domain.canaries import CanaryState
+from app.domain.canary_policy import Policy, Step
+from app.domain.errors import Conflict, InvalidRequest, NotFound, PreconditionFailed
 from app.services.common.preconditions import Precondition
 from tests.contract.canaries import ANY, POLICY, Place, aliases, audited, canaries, report, start, weights
 from tests.contract.registry import Node

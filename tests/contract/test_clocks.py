@@ -7,15 +7,8 @@ from datetime import timedelta
 import pytest
 
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.services.operations.nodes import (
-    MOST_APART_S,
-    NodeService,
-    Peer,
-)
+from app.domain.clock import Clock, utc_now
+from app.services.operations.nodes import MOST_APART_S, NodeService, Peer
 from tests.contract.registry import Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

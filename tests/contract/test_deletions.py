@@ -12,16 +12,9 @@ from adapters.identity import ModelName
 from adapters.stores.local import LocalStore
 from app.database import adapters as stored
 from app.database.tables import audit, canaries, pins
-from app.domain.deletions import (
-    ALIVE_S,
-    CLAIM_S,
-)
-from app.domain.errors import (
-    Conflict,
-    InvalidRequest,
-    NotFound,
-)
-from app.registry import Version
+from app.domain.adapters import Version
+from app.domain.deletions import ALIVE_S, CLAIM_S
+from app.domain.errors import Conflict, InvalidRequest, NotFound
 from tests.contract.deleting import FIRST, SECOND, Place, publish, put
 from tests.contract.registry import Node, SettableClock, new_version
 

@@ -6,15 +6,12 @@ import pytest
 
 from app.database.residency import KnownVersion, known_versions
 from app.database.versions import insert_version
+from app.domain.adapters import Version
 from app.domain.errors import NotFound
+from app.domain.load_phases import LoadPhases
 from app.engine.port import EngineEvent
-from app.engine.status import LoadPhases
-from app.registry import Version
 from app.services.catalog.sharing import SharingService
-from app.services.operations.engine_view import (
-    EngineViewService,
-    OwnVersion,
-)
+from app.services.operations.engine_view import EngineViewService, OwnVersion
 from tests.app.overviews import overview, queue, residency
 from tests.app.serving import NoEngine
 from tests.contract.registry import Node, new_version, recorded_statements

@@ -8,21 +8,10 @@ import pytest
 import app.domain.events
 from app.database import audit
 from app.database import events as stored
-from app.domain.errors import (
-    Busy,
-    InvalidRequest,
-    TooManyOpen,
-)
-from app.domain.events import (
-    Audience,
-    Event,
-)
+from app.domain.errors import Busy, InvalidRequest, TooManyOpen
+from app.domain.events import Audience, Event
 from app.engine.port import EngineEvent
-from app.services.operations.events import (
-    MOST_OF_TENANT,
-    EventFeed,
-    Subscription,
-)
+from app.services.operations.events import MOST_OF_TENANT, EventFeed, Subscription
 from tests.app.serving import NoEngine
 from tests.contract.deleting import FIRST
 from tests.contract.registry import Node

@@ -9,16 +9,10 @@ from adapters.identity import ModelName
 from app.database.adapters import ensure_adapter, set_targets
 from app.database.tenants import find_tenant
 from app.database.versions import insert_version, settle_version
-from app.domain.errors import (
-    InvalidRequest,
-    WrongBase,
-)
+from app.domain.adapters import VersionState
+from app.domain.errors import InvalidRequest, WrongBase
 from app.domain.filters import VersionFilter
-from app.registry import VersionState
-from app.services.catalog.filters import (
-    STATES,
-    version_filter,
-)
+from app.services.catalog.filters import STATES, version_filter
 from tests.contract.registry import BASE_DIGEST, BASE_NAME, Node, new_version
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

@@ -11,11 +11,7 @@ from adapters.errors import StoreUnavailable
 from adapters.stores.local import LocalStore
 from app.database.deletions import insert_deletion, list_deletions
 from app.database.tables import audit, idempotency, nodes, uploads
-from app.domain.deletions import (
-    ALIVE_S,
-    CLAIM_S,
-    BlobFate,
-)
+from app.domain.deletions import ALIVE_S, CLAIM_S, BlobFate
 from app.services.deletion.gc import Dangling, GcService
 from app.services.operations.store_owner import StoreOwner
 from app.services.publishing.blobs import BlobService

@@ -15,14 +15,7 @@ from app.domain.errors import (
     RegistryUnavailable,
     TooManyOpen,
 )
-from app.services.access.idempotency import (
-    KEPT_FOR,
-    STALE_AFTER,
-    Answer,
-    IdempotencyService,
-    Kept,
-    Reservation,
-)
+from app.services.access.idempotency import KEPT_FOR, STALE_AFTER, Answer, IdempotencyService, Kept, Reservation
 from app.services.access.peppers import Peppers
 from tests.contract.registry import PEPPERS, Node
 

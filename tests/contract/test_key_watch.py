@@ -6,10 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from app.domain.errors import (
-    RegistryUnavailable,
-    Unauthenticated,
-)
+from app.domain.errors import RegistryUnavailable, Unauthenticated
 from app.services.access.key_watch import KeyWatch
 from tests.contract.registry import Node
 

@@ -7,29 +7,13 @@ from datetime import timedelta
 import pytest
 
 from adapters.identity import ModelName, VersionKey
-from app.domain.errors import (
-    BudgetExceeded,
-    InvalidRequest,
-    LimitExceeded,
-    NotFound,
-    TenoraError,
-)
+from app.domain.access import Caller, Scope
+from app.domain.adapters import ResolvedVersion
+from app.domain.errors import BudgetExceeded, InvalidRequest, LimitExceeded, NotFound, TenoraError
 from app.domain.limits.limiter import Standing
-from app.domain.limits.limits import (
-    UNLIMITED,
-    Limits,
-)
-from app.domain.restrictions import (
-    UNRESTRICTED,
-    Restrictions,
-)
-from app.engine.port import (
-    Endpoint,
-    EngineRequest,
-    MostTokens,
-    TokenUsage,
-)
-from app.registry import Caller, ResolvedVersion, Scope
+from app.domain.limits.limits import UNLIMITED, Limits
+from app.domain.restrictions import UNRESTRICTED, Restrictions
+from app.engine.port import Endpoint, EngineRequest, MostTokens, TokenUsage
 from app.services.catalog.sharing import SharingService
 from app.services.limits.memory import MemoryAccounts
 from app.services.limits.prices import PriceService

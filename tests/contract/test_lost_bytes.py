@@ -12,7 +12,7 @@ from adapters.errors import BlobNotFound, DigestMismatch
 from adapters.stores import open_store
 from adapters.stores.base import BlobStore
 from app.database.tables import audit
-from app.registry import Version
+from app.domain.adapters import Version
 from app.services.operations.lost_bytes import LostBytes
 from app.services.publishing.uploads.checks import Announced
 from app.services.publishing.uploads.sessions import UploadService

@@ -13,17 +13,8 @@ from app.services.access.audit import AuditService
 from app.services.access.caller_cache import CallerCache
 from app.services.access.key_format import KeyHasher
 from app.services.access.keys import KeyService
-from app.services.access.pepper_check import (
-    check_peppers,
-    open_peppers,
-    replace_pepper,
-)
-from app.services.access.peppers import (
-    MissingPepper,
-    Peppers,
-    WrongPepper,
-    load_peppers,
-)
+from app.services.access.pepper_check import check_peppers, open_peppers, replace_pepper
+from app.services.access.peppers import MissingPepper, Peppers, WrongPepper, load_peppers
 from app.settings import Settings
 from tests.contract.registry import Node
 

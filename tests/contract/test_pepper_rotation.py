@@ -7,22 +7,10 @@ import pytest
 from sqlalchemy import select
 
 from app.database.tables import keys
-from app.domain.errors import (
-    IdempotencyConflict,
-    IdempotencyInProgress,
-    RegistryUnavailable,
-    Unauthenticated,
-)
+from app.domain.errors import IdempotencyConflict, IdempotencyInProgress, RegistryUnavailable, Unauthenticated
 from app.services.access.audit import AuditService
 from app.services.access.caller_cache import CallerCache
-from app.services.access.idempotency import (
-    KEPT_FOR,
-    STALE_AFTER,
-    Answer,
-    IdempotencyService,
-    Kept,
-    Reservation,
-)
+from app.services.access.idempotency import KEPT_FOR, STALE_AFTER, Answer, IdempotencyService, Kept, Reservation
 from app.services.access.key_format import KeyHasher
 from app.services.access.keys import KeyService
 from app.services.access.peppers import Peppers

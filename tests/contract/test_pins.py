@@ -9,6 +9,7 @@ from sqlalchemy import select
 from adapters.errors import BlobNotFound
 from adapters.identity import VersionKey
 from app.database.tables import audit
+from app.domain.adapters import Version
 from app.domain.errors import (
     AdapterLoadFailed,
     AdapterNotReady,
@@ -19,7 +20,6 @@ from app.domain.errors import (
     QuotaExceeded,
     WrongBase,
 )
-from app.registry import Version
 from app.services.common.in_flight import Readers
 from app.services.placement.pins import PinService
 from app.services.placement.placement import PlacementService

@@ -9,13 +9,9 @@ from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from adapters.stores.local import LocalStore
 from app.database.adapters import set_targets
+from app.domain.adapters import Version
 from app.engine.port import EngineStats
-from app.engine.status import (
-    EngineOverview,
-    EngineState,
-    VersionResidency,
-)
-from app.registry import Version
+from app.engine.status import EngineOverview, EngineState, VersionResidency
 from app.services.common.in_flight import Readers
 from app.services.deletion.worker import DeletionWorker
 from app.services.placement.prefetch.prefetching import Prefetcher

@@ -9,19 +9,9 @@ from sqlalchemy import select
 from adapters.identity import ModelName
 from app.database import limit_accounts
 from app.database.tables import audit, usage, usage_hours
-from app.domain.errors import (
-    BudgetExceeded,
-    InvalidRequest,
-    NotFound,
-)
+from app.domain.errors import BudgetExceeded, InvalidRequest, NotFound
 from app.domain.limits.limits import Limits
-from app.domain.money import (
-    FREE,
-    UNIT,
-    Price,
-    parse_amount,
-    parse_price,
-)
+from app.domain.money import FREE, UNIT, Price, parse_amount, parse_price
 from app.domain.usage import Grouping
 from app.services.limits.prices import PriceService
 from app.services.limits.shared import SharedAccounts

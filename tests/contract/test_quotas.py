@@ -9,21 +9,10 @@ from app.database.adapters import ensure_adapter
 from app.database.tables import pins
 from app.database.tenants import find_tenant
 from app.database.versions import insert_version, mark_versions_deleted, settle_version
-from app.domain.errors import (
-    InvalidRequest,
-    NotFound,
-    QuotaExceeded,
-)
-from app.domain.quotas import (
-    UNLIMITED,
-    Quota,
-    Usage,
-)
-from app.registry import Version, VersionState
-from app.services.common.quotas import (
-    check_room,
-    enforce_quota,
-)
+from app.domain.adapters import Version, VersionState
+from app.domain.errors import InvalidRequest, NotFound, QuotaExceeded
+from app.domain.quotas import UNLIMITED, Quota, Usage
+from app.services.common.quotas import check_room, enforce_quota
 from tests.contract.registry import Node, new_version
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

@@ -15,11 +15,7 @@ from app.database.session import Database
 from app.database.tables import audit, tenants, versions
 from app.database.tenants import find_tenant
 from app.database.versions import find_version_by_digest, insert_version
-from app.domain.errors import (
-    Conflict,
-    NotFound,
-    RegistryUnavailable,
-)
+from app.domain.errors import Conflict, NotFound, RegistryUnavailable
 from tests.contract.registry import Node, new_version, recorded_statements, run_on_server
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

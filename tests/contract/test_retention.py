@@ -7,10 +7,7 @@ import pytest
 from sqlalchemy import delete, func, insert, select, update
 
 from app.database.tables import audit, audit_anchors, audit_seals, usage
-from app.domain.audit import (
-    Seal,
-    anchored,
-)
+from app.domain.audit import Seal, anchored
 from app.services.access.audit import AuditService
 from app.services.operations import retention
 from app.services.operations.retention import RetentionService

@@ -13,12 +13,7 @@ from app.database import usage
 from app.database.session import Database
 from app.database.tables import limit_accounts, limit_grants, limit_reclaimed
 from app.domain.errors import RegistryUnavailable
-from app.domain.limits.limiter import (
-    Exceeded,
-    Grant,
-    Rate,
-    Subject,
-)
+from app.domain.limits.limiter import Exceeded, Grant, Rate, Subject
 from app.domain.limits.limits import Limits
 from app.domain.limits.remaining import Left
 from app.services.limits.accounts import Health

@@ -8,12 +8,9 @@ from adapters.identity import ModelName
 from app.database.adapters import find_adapter, mark_adapter_deleted
 from app.database.tables import audit
 from app.database.versions import insert_version, mark_versions_deleted, settle_version
-from app.domain.errors import (
-    AdapterNotReady,
-    InvalidRequest,
-    NotFound,
-)
-from app.registry import Tenant, VersionState
+from app.domain.access import Tenant
+from app.domain.adapters import VersionState
+from app.domain.errors import AdapterNotReady, InvalidRequest, NotFound
 from app.services.catalog import sharing as module
 from app.services.catalog.sharing import SharingService
 from tests.contract.registry import Node, new_version, recorded_statements

@@ -19,10 +19,7 @@ from app.database.session import Database
 from app.database.tables import audit
 from app.domain.deletions import BlobFate
 from app.services.deletion.gc import GcService
-from app.services.operations.store_owner import (
-    REGISTRY_ID,
-    StoreOwner,
-)
+from app.services.operations.store_owner import REGISTRY_ID, StoreOwner
 from app.services.publishing.blobs import BlobService
 from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings

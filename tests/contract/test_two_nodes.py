@@ -20,10 +20,7 @@ from typer.testing import CliRunner
 
 from adapters.cache import DiskCache
 from app.cli.root import app as command
-from app.engine.port import (
-    Answer,
-    EngineRequest,
-)
+from app.engine.port import Answer, EngineRequest
 from app.main import create_app
 from app.settings import Settings
 from app.wiring.node import node_id

@@ -13,15 +13,8 @@ from sqlalchemy import event, select
 from app.database import usage as stored
 from app.database.session import Database
 from app.database.tables import usage
-from app.domain.errors import (
-    InvalidRequest,
-    NotFound,
-)
-from app.domain.usage import (
-    Grouping,
-    UsageRecord,
-    Used,
-)
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.usage import Grouping, UsageRecord, Used
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.services.usage.usage import UsageService

@@ -16,10 +16,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from app.engine.vllm.worker import slot_weights
 from app.engine.vllm.worker.cpu_lora import GroupedPunicaWrapper
-from app.lab.bench.card.kernels import (
-    check_kernels,
-    engine,
-)
+from app.lab.bench.card.kernels import check_kernels, engine
 
 SOUND = "none"
 RANK, TOKENS = 16, 600

@@ -12,10 +12,7 @@ from typing import Any
 import pytest
 
 from app.demo.train import Demo
-from app.engine.vllm.kernel_report import (
-    BrokenKernels,
-    KernelReport,
-)
+from app.engine.vllm.kernel_report import BrokenKernels, KernelReport
 from tests.e2e.broken_kernels import DEFECTS, SOUND
 from tests.e2e.broken_workers import DEFECT
 from tests.e2e.server import START_S, Server, environment, free_port, set_up

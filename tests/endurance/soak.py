@@ -25,11 +25,7 @@ from rich.progress import Progress
 
 from app.demo.train import Demo, ensure_demo
 from app.lab.bench import report
-from app.lab.bench.plots import (
-    Panel,
-    Series,
-    draw,
-)
+from app.lab.bench.plots import Panel, Series, draw
 from tests.e2e.server import Server, every_step_size, running
 from tests.e2e.test_smoke_and_pins import scaled
 from tests.endurance.accounting import ADAPTERS, SETTINGS, TENANT

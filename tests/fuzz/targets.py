@@ -20,10 +20,7 @@ from adapters.archive import CONFIG_NAME, WEIGHTS_NAME, unpack
 from adapters.errors import AdapterRejected, Reason
 from adapters.validation import validate
 from app.api.multipart import receive_upload
-from app.domain.errors import (
-    InvalidRequest,
-    TooLarge,
-)
+from app.domain.errors import InvalidRequest, TooLarge
 from app.services.publishing.publishing import archives
 from app.settings import LimitSettings
 from tests.fuzz.adapter_inputs import GEOMETRY, MAX_RANK, adapter_input

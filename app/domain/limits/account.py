@@ -5,10 +5,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
-from app.domain.limits.periods import (
-    day_of,
-    month_of,
-)
+from app.domain.limits.periods import day_of, month_of
 from app.domain.limits.window import Window
 
 _WINDOWS = ("requests", "tokens")

@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from app.domain.money import (
-    amount_text,
-    parse_amount,
-)
+from app.domain.money import amount_text, parse_amount
 
 #: Those of :class:`Limits` that are amounts of money.
 COSTS = frozenset({"cost_per_day", "cost_per_month"})

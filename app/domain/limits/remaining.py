@@ -5,10 +5,7 @@ from datetime import datetime
 
 from app.domain.limits.account import Account
 from app.domain.limits.limits import Limits
-from app.domain.limits.periods import (
-    day_left_s,
-    month_left_s,
-)
+from app.domain.limits.periods import day_left_s, month_left_s
 
 
 @dataclass(frozen=True, slots=True)

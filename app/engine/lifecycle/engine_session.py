@@ -9,16 +9,10 @@ from typing import Any
 from adapters.cache import DiskCache
 from app.domain.errors import EngineUnavailable
 from app.engine.lifecycle.smoke_check import SmokeCheck
-from app.engine.port import (
-    EngineRequest,
-    Listener,
-)
+from app.engine.port import EngineRequest, Listener
 from app.engine.residency.adapter_loader import AdapterLoader
 from app.engine.residency.admission_queue import AdmissionQueue
-from app.engine.residency.pinning import (
-    Pins,
-    Standing,
-)
+from app.engine.residency.pinning import Pins, Standing
 from app.engine.residency.slot_time import SlotTime
 from app.engine.residency.transfer import Transfers
 from app.engine.vllm.instance import EngineInstance

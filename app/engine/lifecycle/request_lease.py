@@ -7,10 +7,7 @@ from typing import Self
 
 from app.engine.lifecycle.engine_session import EngineLife
 from app.engine.lifecycle.sequence_turns import Sequences
-from app.engine.port import (
-    Endpoint,
-    EngineRequest,
-)
+from app.engine.port import Endpoint, EngineRequest
 from app.engine.vllm.output_log import Usage
 from app.engine.vllm.sse import Events
 from app.observability.tracing import Attributes, Trace

@@ -10,20 +10,10 @@ import logging
 from collections.abc import Callable
 
 from app.engine.port import EngineRequest
-from app.engine.residency.adapter_loader import (
-    AdapterLoader,
-    LoadedLease,
-)
-from app.engine.residency.admission_queue import (
-    AdmissionQueue,
-    Later,
-)
+from app.engine.residency.adapter_loader import AdapterLoader, LoadedLease
+from app.engine.residency.admission_queue import AdmissionQueue, Later
 from app.engine.vllm.instance import EngineInstance
-from app.engine.vllm.output_log import (
-    Place,
-    SequenceUsage,
-    Usage,
-)
+from app.engine.vllm.output_log import Place, SequenceUsage, Usage
 from app.scheduling.ticket import Ticket
 
 logger = logging.getLogger(__name__)

@@ -24,11 +24,7 @@ from typing import Any
 
 from adapters.identity import VersionKey
 from app.domain.errors import EngineUnavailable
-from app.engine.port import (
-    Endpoint,
-    EngineRequest,
-    SmokeResult,
-)
+from app.engine.port import Endpoint, EngineRequest, SmokeResult
 
 #: Token ids that every vocabulary has and that are special in none of the supported bases; no text, as what it
 #: would mean is the tokenizer's.

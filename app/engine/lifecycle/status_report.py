@@ -2,15 +2,7 @@
 
 from adapters.cache import DiskCache
 from app.engine.lifecycle.engine_session import EngineLife
-from app.engine.status import (
-    EngineOverview,
-    EngineState,
-    KernelChecks,
-    TenantQueue,
-    Tier,
-    TierStats,
-    VersionResidency,
-)
+from app.engine.status import EngineOverview, EngineState, KernelChecks, TenantQueue, Tier, TierStats, VersionResidency
 from app.scheduling.snapshot import QueueSnapshot, VersionState
 
 

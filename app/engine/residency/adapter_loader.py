@@ -12,22 +12,12 @@ from dataclasses import replace
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from adapters.residency import Admission, Residency
-from app.domain.errors import (
-    AdapterLoadFailed,
-    EngineUnavailable,
-)
-from app.engine.port import (
-    EngineEvent,
-    Listener,
-)
-from app.engine.residency.admission_queue import (
-    AdmissionQueue,
-    Later,
-    before_deadline,
-)
+from app.domain.errors import AdapterLoadFailed, EngineUnavailable
+from app.domain.load_phases import LoadPhases
+from app.engine.port import EngineEvent, Listener
+from app.engine.residency.admission_queue import AdmissionQueue, Later, before_deadline
 from app.engine.residency.host_tier import HostTier
 from app.engine.residency.transfer import Transfers
-from app.engine.status import LoadPhases
 from app.observability.tracing import stage
 from app.scheduling.ticket import Ticket
 

@@ -7,11 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Self
 
-from app.domain.errors import (
-    Busy,
-    EngineUnavailable,
-    QueueFull,
-)
+from app.domain.errors import Busy, EngineUnavailable, QueueFull
 from app.scheduling.admission import Admission
 from app.scheduling.snapshot import QueueSnapshot
 from app.scheduling.ticket import Bounds, Refused, Ticket

@@ -5,15 +5,8 @@ from typing import Protocol
 
 from adapters.errors import StorageError
 from adapters.identity import VersionKey
-from app.domain.errors import (
-    AdapterLoadFailed,
-    Conflict,
-    EngineUnavailable,
-)
-from app.engine.residency.adapter_loader import (
-    AdapterLoader,
-    LoadedLease,
-)
+from app.domain.errors import AdapterLoadFailed, Conflict, EngineUnavailable
+from app.engine.residency.adapter_loader import AdapterLoader, LoadedLease
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,7 @@ from typing import Any, Protocol
 
 from adapters.identity import VersionKey
 from adapters.weights import WEIGHTS_FILE
-from app.domain.errors import (
-    AdapterLoadFailed,
-    EngineUnavailable,
-)
+from app.domain.errors import AdapterLoadFailed, EngineUnavailable
 
 logger = logging.getLogger(__name__)
 

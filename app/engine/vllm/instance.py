@@ -27,28 +27,14 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from adapters.identity import VersionKey
-from app.domain.errors import (
-    EngineUnavailable,
-    InvalidRequest,
-)
-from app.engine.port import (
-    Endpoint,
-    EngineRequest,
-    MostTokens,
-)
-from app.engine.vllm import (
-    sse,
-    translation,
-)
+from app.domain.errors import EngineUnavailable, InvalidRequest
+from app.engine.port import Endpoint, EngineRequest, MostTokens
+from app.engine.vllm import sse, translation
 from app.engine.vllm.kernel_report import KernelReport
 from app.engine.vllm.launch import construct
 from app.engine.vllm.output_log import OutputLog
 from app.engine.vllm.patches.stats_logger import EngineStatistics
-from app.engine.vllm.render_cache import (
-    NoRoomForAnswer,
-    Rendered,
-    RenderedOnce,
-)
+from app.engine.vllm.render_cache import NoRoomForAnswer, Rendered, RenderedOnce
 from app.engine.vllm.scheduler.preemption import priority
 from app.engine.vllm.sequence_gate import SequenceGate
 from app.engine.vllm.translation import Asked

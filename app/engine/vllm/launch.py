@@ -17,21 +17,12 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from app.engine.vllm import hopper
 from app.engine.vllm.patches.cached_lookups import work_out_once
-from app.engine.vllm.patches.stats_logger import (
-    EngineStatistics,
-    TokenStatistics,
-)
+from app.engine.vllm.patches.stats_logger import EngineStatistics, TokenStatistics
 from app.engine.vllm.patches.stream_events import write_plainly
 from app.engine.vllm.requirements import do_without_compiler
 from app.engine.vllm.scheduler.prefill_chunking import can_bound_steps
-from app.engine.vllm.worker.fork_server import (
-    EngineContext,
-    end_engines,
-)
-from app.engine.vllm.worker.in_core_executor import (
-    CoreExecutor,
-    fits_in_core,
-)
+from app.engine.vllm.worker.fork_server import EngineContext, end_engines
+from app.engine.vllm.worker.in_core_executor import CoreExecutor, fits_in_core
 
 #: vLLM's own processes inherit these.
 ENVIRONMENT = {

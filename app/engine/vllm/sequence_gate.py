@@ -9,12 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.engine.vllm.output_log import (
-    Place,
-    own_id,
-    place_of,
-    prompt_of,
-)
+from app.engine.vllm.output_log import Place, own_id, place_of, prompt_of
 from app.engine.vllm.scheduler.preemption import priority
 
 

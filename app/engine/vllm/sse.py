@@ -8,10 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from app.domain.errors import (
-    ROWS,
-    TenoraError,
-)
+from app.domain.errors import ROWS, TenoraError
 from app.engine.vllm.translation import Asked
 from app.observability.context import note_error
 

@@ -5,16 +5,8 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from app.domain.errors import (
-    ContextLengthExceeded,
-    EngineUnavailable,
-    InvalidRequest,
-    TenoraError,
-)
-from app.engine.port import (
-    Endpoint,
-    EngineRequest,
-)
+from app.domain.errors import ContextLengthExceeded, EngineUnavailable, InvalidRequest, TenoraError
+from app.engine.port import Endpoint, EngineRequest
 
 #: A chat template for prompts that are rendered already.
 AS_IT_IS = "{{ prompt }}"

@@ -16,34 +16,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from app.lab.bench import (
-    models,
-    open_loop,
-    report,
-    waits,
-)
-from app.lab.bench.fleet import (
-    Fleet,
-    shown_engine,
-)
-from app.lab.bench.grid import (
-    Cell,
-    Measured,
-    Options,
-    columns,
-    show,
-)
-from app.lab.bench.open_loop import (
-    Plan,
-    Request,
-    Run,
-)
+from app.lab.bench import models, open_loop, report, waits
+from app.lab.bench.fleet import Fleet, shown_engine
+from app.lab.bench.grid import Cell, Measured, Options, columns, show
+from app.lab.bench.open_loop import Plan, Request, Run
 from app.lab.bench.servers import Server
-from app.lab.bench.workload import (
-    Arrival,
-    Load,
-    arrivals,
-)
+from app.lab.bench.workload import Arrival, Load, arrivals
 
 #: Requests per second of the overload run, until they are clearly more than the server answers.
 _OVERLOAD = 200.0

@@ -15,13 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from app.lab.bench.wire import (
-    Answer,
-    Connection,
-    LoadError,
-    completion,
-    http_request,
-)
+from app.lab.bench.wire import Answer, Connection, LoadError, completion, http_request
 
 _ROOT = Path(__file__).resolve().parents[2]
 

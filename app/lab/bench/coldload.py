@@ -18,35 +18,14 @@ from statistics import median
 
 from rich.console import Console
 
-from app.lab.bench import (
-    cold,
-    models,
-    pairs,
-    rivals,
-    timeline,
-)
-from app.lab.bench.open_loop import (
-    Plan,
-    Request,
-    drive,
-)
+from app.lab.bench import cold, models, pairs, rivals, timeline
+from app.lab.bench.open_loop import Plan, Request, drive
 from app.lab.bench.outcome import Outcome
-from app.lab.bench.pairs import (
-    Prompts,
-    Round,
-    Setup,
-)
-from app.lab.bench.plots import (
-    Panel,
-    Series,
-)
+from app.lab.bench.pairs import Prompts, Round, Setup
+from app.lab.bench.plots import Panel, Series
 from app.lab.bench.report import Metric
 from app.lab.bench.servers import Server
-from app.lab.bench.timeline import (
-    NotMeasured,
-    Script,
-    Served,
-)
+from app.lab.bench.timeline import NotMeasured, Script, Served
 
 RANK = 64
 SLOTS = 4

@@ -14,10 +14,7 @@ from typing import Any
 
 import torch
 
-from app.engine.vllm.worker.cpu_lora import (
-    GroupedPunicaWrapper,
-    lay_out,
-)
+from app.engine.vllm.worker.cpu_lora import GroupedPunicaWrapper, lay_out
 
 SLOTS = (16, 64, 256, 1024, 4096)
 #: Tokens of the step, and adapters that they use.

@@ -23,20 +23,9 @@ from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.urls import database_url
 from app.domain.errors import EngineUnavailable
-from app.engine.port import (
-    Answer,
-    EngineRequest,
-    EngineStats,
-    Listener,
-    MostTokens,
-    SmokeResult,
-    TokenUsage,
-)
-from app.engine.status import (
-    EngineOverview,
-    EngineState,
-    LoadPhases,
-)
+from app.domain.load_phases import LoadPhases
+from app.engine.port import Answer, EngineRequest, EngineStats, Listener, MostTokens, SmokeResult, TokenUsage
+from app.engine.status import EngineOverview, EngineState
 from app.main import create_app
 from app.services.access.caller_cache import CallerCache
 from app.services.access.key_format import KeyHasher

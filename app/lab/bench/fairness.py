@@ -19,49 +19,17 @@ from statistics import median
 
 from rich.console import Console
 
-from app.client.api import (
-    Api,
-    path_of,
-)
-from app.lab.bench import (
-    models,
-    outcome,
-    pairs,
-    timeline,
-)
-from app.lab.bench.open_loop import (
-    Plan,
-    Request,
-    drive,
-)
+from app.client.api import Api, path_of
+from app.lab.bench import models, outcome, pairs, timeline
+from app.lab.bench.open_loop import Plan, Request, drive
 from app.lab.bench.outcome import Outcome
-from app.lab.bench.pairs import (
-    Prompts,
-    Round,
-    Setup,
-)
-from app.lab.bench.plots import (
-    Panel,
-    Series,
-)
+from app.lab.bench.pairs import Prompts, Round, Setup
+from app.lab.bench.plots import Panel, Series
 from app.lab.bench.report import Metric
 from app.lab.bench.servers import Server
-from app.lab.bench.shares import (
-    jain,
-    off_weights,
-    served_tokens,
-    shares_of,
-)
-from app.lab.bench.timeline import (
-    NotMeasured,
-    Script,
-    Served,
-)
-from app.lab.bench.workload import (
-    SHORTEST,
-    Load,
-    arrivals,
-)
+from app.lab.bench.shares import jain, off_weights, served_tokens, shares_of
+from app.lab.bench.timeline import NotMeasured, Script, Served
+from app.lab.bench.workload import SHORTEST, Load, arrivals
 
 RANK = 8
 TENANTS = tuple(f"tenant-{number}" for number in range(1, 9))

@@ -9,10 +9,7 @@ import httpx
 from rich.progress import Progress
 
 from app.lab.bench import rivals
-from app.lab.bench.grid import (
-    RANKS,
-    Options,
-)
+from app.lab.bench.grid import RANKS, Options
 from app.lab.bench.servers import Server
 
 

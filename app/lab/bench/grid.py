@@ -10,18 +10,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from app.lab.bench import (
-    plots,
-    report,
-)
-from app.lab.bench.open_loop import (
-    NOT_SENT,
-    Run,
-)
-from app.lab.bench.plots import (
-    Panel,
-    Series,
-)
+from app.lab.bench import plots, report
+from app.lab.bench.open_loop import NOT_SENT, Run
+from app.lab.bench.plots import Panel, Series
 from app.lab.bench.report import Spread
 from app.lab.bench.workload import Arrival
 from app.settings import QueueSettings

@@ -15,25 +15,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app.client.api import (
-    Api,
-    path_of,
-)
-from app.domain.limits.limits import (
-    COSTS,
-    Limits,
-)
-from app.lab.bench import (
-    models,
-    overhead,
-    report,
-    rivals,
-)
-from app.lab.bench.overhead import (
-    ADAPTER,
-    QUICK,
-    Size,
-)
+from app.client.api import Api, path_of
+from app.domain.limits.limits import COSTS, Limits
+from app.lab.bench import models, overhead, report, rivals
+from app.lab.bench.overhead import ADAPTER, QUICK, Size
 from app.lab.bench.publishing import TENANT
 from app.lab.bench.servers import Server
 

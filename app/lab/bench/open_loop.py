@@ -18,13 +18,7 @@ from typing import Any
 import uvloop
 
 from app.lab.bench.client import run_generator
-from app.lab.bench.wire import (
-    Answer,
-    Connection,
-    LoadError,
-    completion,
-    http_request,
-)
+from app.lab.bench.wire import Answer, Connection, LoadError, completion, http_request
 
 #: vLLM's server closes a connection that is idle for 5 s, which a client would see as a failed request.
 _KEEP_ALIVE_S = 3.0

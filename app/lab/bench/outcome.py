@@ -11,24 +11,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from app.lab.bench import (
-    plots,
-    report,
-    rivals,
-)
-from app.lab.bench.pairs import (
-    SIDES,
-    Round,
-    Setup,
-)
-from app.lab.bench.plots import (
-    Panel,
-    Series,
-)
-from app.lab.bench.report import (
-    Metric,
-    Spread,
-)
+from app.lab.bench import plots, report, rivals
+from app.lab.bench.pairs import SIDES, Round, Setup
+from app.lab.bench.plots import Panel, Series
+from app.lab.bench.report import Metric, Spread
 from app.lab.bench.timeline import Served
 
 

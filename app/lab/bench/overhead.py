@@ -18,16 +18,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from app.demo.train import ensure_demo
-from app.lab.bench import (
-    client,
-    models,
-    report,
-    rivals,
-)
-from app.lab.bench.client import (
-    Plan,
-    Samples,
-)
+from app.lab.bench import client, models, report, rivals
+from app.lab.bench.client import Plan, Samples
 from app.lab.bench.servers import Server
 from app.lab.bench.wire import LoadError
 

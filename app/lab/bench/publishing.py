@@ -14,14 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
-from app.client.api import (
-    Api,
-    path_of,
-)
-from app.lab.bench.engineless import (
-    serving,
-    set_up,
-)
+from app.client.api import Api, path_of
+from app.lab.bench.engineless import serving, set_up
 from app.settings import Settings
 
 #: Whose an adapter is that no tenant is named for.

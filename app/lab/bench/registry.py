@@ -23,13 +23,10 @@ from adapters.identity import DEFAULT_ALIAS, ModelName, content_digest
 from app.database import tables
 from app.database.migrate import downgrade, upgrade
 from app.database.session import Database
-from app.registry import Caller, Scope, VersionState
+from app.domain.access import Caller, Scope
+from app.domain.adapters import VersionState
 from app.services.access.caller_cache import CallerCache
-from app.services.access.key_format import (
-    KeyHasher,
-    MintedKey,
-    mint_key,
-)
+from app.services.access.key_format import KeyHasher, MintedKey, mint_key
 from app.services.access.keys import KeyService
 from app.services.access.peppers import Peppers
 from app.services.catalog.adapters import AdapterService

@@ -33,12 +33,7 @@ from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from adapters.identity import content_digest
 from adapters.stores import open_store
 from adapters.stores.files import file_digest
-from app.lab.bench.engineless import (
-    MAX_RANK,
-    prepare,
-    serving,
-    set_up,
-)
+from app.lab.bench.engineless import MAX_RANK, prepare, serving, set_up
 from app.settings import EngineSettings, Settings
 
 _BUCKET = "tenora-bench"

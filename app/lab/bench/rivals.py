@@ -17,16 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from app.lab.bench import servers
-from app.lab.bench.publishing import (
-    TENANT,
-    copy_home,
-    make_home,
-    settings_of,
-)
-from app.lab.bench.servers import (
-    BASE_NAME,
-    Server,
-)
+from app.lab.bench.publishing import TENANT, copy_home, make_home, settings_of
+from app.lab.bench.servers import BASE_NAME, Server
 
 VLLM_MODULE = "vllm.entrypoints.openai.api_server"
 

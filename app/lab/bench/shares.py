@@ -2,14 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from app.lab.bench import (
-    report,
-    timeline,
-)
-from app.lab.bench.timeline import (
-    NotMeasured,
-    Served,
-)
+from app.lab.bench import report, timeline
+from app.lab.bench.timeline import NotMeasured, Served
 
 #: Sheng et al. (OSDI 2024), section 3.1: an output token costs twice a prompt token.
 OUTPUT_WEIGHT = 2

@@ -11,31 +11,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app.lab.bench import (
-    cold,
-    models,
-    outcome,
-    pairs,
-    timeline,
-)
-from app.lab.bench.open_loop import (
-    Plan,
-    Request,
-    drive,
-)
+from app.lab.bench import cold, models, outcome, pairs, timeline
+from app.lab.bench.open_loop import Plan, Request, drive
 from app.lab.bench.outcome import Outcome
-from app.lab.bench.pairs import (
-    Prompts,
-    Round,
-    Setup,
-)
+from app.lab.bench.pairs import Prompts, Round, Setup
 from app.lab.bench.report import Metric
 from app.lab.bench.servers import Server
-from app.lab.bench.timeline import (
-    NotMeasured,
-    Script,
-    Served,
-)
+from app.lab.bench.timeline import NotMeasured, Script, Served
 from app.settings import QueueSettings
 
 RANK = 8

@@ -4,11 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
-from app.lab.bench.open_loop import (
-    NOT_SENT,
-    Request,
-    Sample,
-)
+from app.lab.bench.open_loop import NOT_SENT, Request, Sample
 from app.lab.bench.wire import LoadError
 
 

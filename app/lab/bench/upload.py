@@ -23,13 +23,7 @@ from pathlib import Path
 import httpx
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
-from app.lab.bench.engineless import (
-    MAX_RANK,
-    START_S,
-    prepare,
-    serving,
-    set_up,
-)
+from app.lab.bench.engineless import MAX_RANK, START_S, prepare, serving, set_up
 from app.settings import EngineSettings, Settings
 
 _MIB = 2**20

@@ -17,10 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from app.lab.bench.report import environment
 from app.lab.simulator.machine import Machine
-from app.lab.simulator.outcome import (
-    Outcome,
-    table,
-)
+from app.lab.simulator.outcome import Outcome, table
 from app.lab.simulator.simulation import Simulation
 from app.lab.simulator.workload import Workload
 from app.scheduling.admission import Admission

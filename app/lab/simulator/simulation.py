@@ -15,20 +15,10 @@ from adapters.residency import Residency
 from app.lab.simulator.engine import Engine
 from app.lab.simulator.fairness import Fairness
 from app.lab.simulator.job import Job
-from app.lab.simulator.loader import (
-    BrokenPromise,
-    Loader,
-)
-from app.lab.simulator.machine import (
-    Machine,
-    Scheduler,
-)
+from app.lab.simulator.loader import BrokenPromise, Loader
+from app.lab.simulator.machine import Machine, Scheduler
 from app.lab.simulator.watch import Watch
-from app.lab.simulator.workload import (
-    BASE,
-    Arrival,
-    Workload,
-)
+from app.lab.simulator.workload import BASE, Arrival, Workload
 from app.scheduling.ticket import Refused, Ticket
 
 #: One decision in so many is timed.

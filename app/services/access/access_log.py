@@ -9,11 +9,8 @@ from dataclasses import dataclass, field
 
 from app.database import audit
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.registry import Caller
+from app.domain.access import Caller
+from app.domain.clock import Clock, utc_now
 
 #: Seconds between two times that rows are written.
 EVERY_S = 60.0

@@ -15,17 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.database import audit_seals as stored
 from app.database import events
 from app.database.session import Database
-from app.domain.audit import (
-    GENESIS,
-    Seal,
-    anchored,
-    problems,
-    sealed,
-)
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
+from app.domain.audit import GENESIS, Seal, anchored, problems, sealed
+from app.domain.clock import Clock, utc_now
 from app.services.access.access_log import AccessTrail
 from app.services.access.peppers import Peppers
 

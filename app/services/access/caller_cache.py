@@ -5,8 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime
 
+from app.domain.access import Caller
 from app.domain.clock import is_past
-from app.registry import Caller
 
 
 class CallerCache:

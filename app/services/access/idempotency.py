@@ -34,10 +34,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.database import idempotency as stored
 from app.database.idempotency import Entry
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
+from app.domain.clock import Clock, utc_now
 from app.domain.errors import (
     IdempotencyConflict,
     IdempotencyInProgress,
@@ -45,10 +42,7 @@ from app.domain.errors import (
     RegistryUnavailable,
     TooManyOpen,
 )
-from app.services.access.peppers import (
-    Peppers,
-    derive,
-)
+from app.services.access.peppers import Peppers, derive
 
 logger = logging.getLogger(__name__)
 

@@ -9,10 +9,7 @@ from contextlib import asynccontextmanager
 
 from app.database import keys as stored
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
+from app.domain.clock import Clock, utc_now
 from app.domain.errors import Unauthenticated
 
 #: Seconds between two looks: work ends within a second of its key.

@@ -11,32 +11,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.database import audit
 from app.database import keys as stored
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    is_past,
-    utc_now,
-)
-from app.domain.errors import (
-    Conflict,
-    InvalidRequest,
-    NotFound,
-    RegistryUnavailable,
-    Unauthenticated,
-)
-from app.domain.restrictions import (
-    UNRESTRICTED,
-    Restrictions,
-)
-from app.registry import Caller, Key, Page, Scope
+from app.domain.access import Caller, Key, Scope
+from app.domain.clock import Clock, is_past, utc_now
+from app.domain.errors import Conflict, InvalidRequest, NotFound, RegistryUnavailable, Unauthenticated
+from app.domain.pages import Page
+from app.domain.restrictions import UNRESTRICTED, Restrictions
 from app.services.access.caller_cache import CallerCache
-from app.services.access.key_format import (
-    KEY_ID,
-    KeyHasher,
-    mint_key,
-    parse_key,
-)
+from app.services.access.key_format import KEY_ID, KeyHasher, mint_key, parse_key
 from app.services.access.restrictions import changed
-from app.services.access.tenants import tenant_or_404
+from app.services.common.lookups import tenant_or_404
 from app.services.common.validation import (
     DEFAULT_LIMIT,
     checked_limit,

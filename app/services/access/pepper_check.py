@@ -15,15 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.database import audit_seals, events, installation
 from app.database.session import Database
 from app.database.tables import keys
-from app.domain.audit import (
-    anchored,
-    sealed,
-)
-from app.services.access.peppers import (
-    Peppers,
-    WrongPepper,
-    load_peppers,
-)
+from app.domain.audit import anchored, sealed
+from app.services.access.peppers import Peppers, WrongPepper, load_peppers
 from app.settings import Settings
 
 _FACT = "pepper"

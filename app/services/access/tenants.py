@@ -9,23 +9,18 @@ from typing import Final
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from adapters.errors import InvalidName
 from adapters.identity import parse_slug
 from app.database import audit
 from app.database import quotas as stored_quotas
 from app.database import tenants as stored
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.domain.errors import (
-    Conflict,
-    NotFound,
-)
+from app.domain.access import Tenant
+from app.domain.clock import Clock, utc_now
+from app.domain.errors import Conflict
+from app.domain.pages import Page
 from app.domain.quotas import Usage
-from app.registry import Page, Tenant
 from app.services.access.caller_cache import CallerCache
+from app.services.common.lookups import tenant_or_404
 from app.services.common.quotas import limits_of
 from app.services.common.validation import (
     DEFAULT_LIMIT,
@@ -153,21 +148,6 @@ class TenantService:
             await stored.mark_tenant_deleted(connection, tenant.id, at=now)
             await _record(connection, now, actor, "tenant.delete", slug, tenant, None)
         self._cache.clear()
-
-
-async def tenant_or_404(connection: AsyncConnection, slug: str, *, lock: bool = False) -> Tenant:
-    """A living tenant, locked if asked (see ``find_tenant``).
-
-    Raises:
-        NotFound: none has that slug, or it can be no slug.
-    """
-    try:
-        tenant = await stored.find_tenant(connection, parse_slug(slug, field="tenant"), lock=lock)
-    except InvalidName:
-        tenant = None
-    if tenant is None:
-        raise NotFound(f"there is no tenant {slug[:80]!r}", param="tenant")
-    return tenant
 
 
 async def _record(

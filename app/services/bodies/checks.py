@@ -3,10 +3,7 @@
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from app.domain.errors import (
-    InvalidRequest,
-    UnsupportedField,
-)
+from app.domain.errors import InvalidRequest, UnsupportedField
 from app.services.bodies.parsing import shown
 from app.settings import LimitSettings
 

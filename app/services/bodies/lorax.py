@@ -9,12 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain.errors import (
-    ContextLengthExceeded,
-    InvalidRequest,
-    TenoraError,
-    UnsupportedField,
-)
+from app.domain.errors import ContextLengthExceeded, InvalidRequest, TenoraError, UnsupportedField
 from app.services.bodies import checks, structured
 from app.services.bodies.checks import Check, boolean, fields, integer, integer_up_to, number, one_of, refuse
 from app.services.bodies.openai import MAX_TOKENS

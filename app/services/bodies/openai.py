@@ -8,10 +8,7 @@ and named by :func:`ignored`. Any other field is refused by name.
 from collections.abc import Iterator
 from typing import Any
 
-from app.domain.errors import (
-    InvalidRequest,
-    UnsupportedField,
-)
+from app.domain.errors import InvalidRequest, UnsupportedField
 from app.services.bodies import checks, structured
 from app.services.bodies.checks import Check, boolean, integer, integer_up_to, number, one_of, supported_only
 from app.services.bodies.messages import ignored as ignored_of_messages

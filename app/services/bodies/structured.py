@@ -10,10 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from app.domain.errors import (
-    InvalidRequest,
-    UnsupportedField,
-)
+from app.domain.errors import InvalidRequest, UnsupportedField
 from app.services.bodies import checks
 from app.services.bodies.checks import fields, known_fields, one_of, other_fields, refuse, text
 from app.services.bodies.parsing import loads, shown

@@ -3,48 +3,23 @@
 import re
 from dataclasses import replace
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
-from adapters.errors import InvalidName
 from adapters.geometry import HEAD_MODULE
-from adapters.identity import MAX_VERSION_NUMBER, ModelName, parse_slug
+from adapters.identity import MAX_VERSION_NUMBER, ModelName
 from adapters.modules import HEAD_SETTING
 from app.database import adapters as stored
 from app.database import audit
 from app.database import versions as stored_versions
 from app.database.resolution import Candidate, alias_names
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.domain.errors import (
-    AdapterNotReady,
-    AdapterQuarantined,
-    AdapterRetired,
-    NotFound,
-    TenoraError,
-    WrongBase,
-)
-from app.domain.filters import (
-    ANY,
-    VersionFilter,
-)
-from app.domain.traffic_split import (
-    choose,
-    random_point,
-    sticky_point,
-)
-from app.registry import Adapter, Page, ResolvedVersion, Tenant, Version, VersionState
-from app.services.access.tenants import tenant_or_404
+from app.domain.adapters import Adapter, ResolvedVersion, Version, VersionState
+from app.domain.clock import Clock, utc_now
+from app.domain.errors import AdapterNotReady, AdapterQuarantined, AdapterRetired, NotFound, TenoraError, WrongBase
+from app.domain.filters import ANY, VersionFilter
+from app.domain.pages import Page
+from app.domain.traffic_split import choose, random_point, sticky_point
 from app.services.catalog.resolutions import Resolutions
-from app.services.common.validation import (
-    DEFAULT_LIMIT,
-    checked_limit,
-    page_of,
-    patched_limits,
-    read_cursor,
-)
+from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
+from app.services.common.validation import DEFAULT_LIMIT, checked_limit, page_of, patched_limits, read_cursor
 
 _NUMBER = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 _MAX_REASON = 500
@@ -232,24 +207,6 @@ class AdapterService:
                 after={"state": VersionState.QUARANTINED.value, "reason": reason},
             )
         return True
-
-
-async def adapter_or_404(connection: AsyncConnection, tenant: Tenant, slug: str) -> Adapter:
-    try:
-        found = await stored.find_adapter(connection, tenant, parse_slug(slug, field="adapter"))
-    except InvalidName:
-        found = None
-    if found is None:
-        raise NotFound(f"there is no adapter {slug[:80]!r}", param="adapter")
-    return found
-
-
-async def version_or_404(connection: AsyncConnection, line: Adapter, number: int) -> Version:
-    possible = 1 <= number <= MAX_VERSION_NUMBER
-    found = await stored_versions.find_version(connection, line.id, number) if possible else None
-    if found is None:
-        raise NotFound(f"there is no version {str(number)[:20]} of the adapter {line.name!r}", param="version")
-    return found
 
 
 def _identity(version: ResolvedVersion) -> str:

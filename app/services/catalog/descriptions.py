@@ -10,22 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.database import audit
 from app.database import versions as stored
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
+from app.domain.adapters import Adapter, Version
+from app.domain.clock import Clock, utc_now
 from app.domain.errors import UnsupportedField
-from app.registry import Adapter, Version
-from app.services.access.tenants import tenant_or_404
-from app.services.catalog.adapters import (
-    adapter_or_404,
-    version_or_404,
-)
-from app.services.catalog.labels import (
-    checked_card,
-    checked_labels,
-    checked_training_run,
-)
+from app.services.catalog.labels import checked_card, checked_labels, checked_training_run
+from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
 from app.services.prompts.chat import ChatPrompts
 from app.services.prompts.defaults import checked_defaults, replaced_defaults
 from app.settings import LimitSettings

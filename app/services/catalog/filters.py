@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from app.domain.adapters import VersionState
 from app.domain.errors import InvalidRequest
 from app.domain.filters import VersionFilter
-from app.registry import VersionState
 from app.services.catalog.labels import label_filters
 
 #: What can be listed: of a deleted version nothing is shown.

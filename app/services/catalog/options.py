@@ -6,11 +6,7 @@ from typing import Any
 
 from adapters.identity import DEFAULT_ALIAS, parse_slug
 from app.domain.errors import InvalidRequest
-from app.services.catalog.labels import (
-    checked_card,
-    checked_labels,
-    checked_training_run,
-)
+from app.services.catalog.labels import checked_card, checked_labels, checked_training_run
 from app.services.prompts.defaults import checked_defaults
 from app.settings import LimitSettings
 
@@ -29,7 +25,7 @@ class PublishOptions:
         wait: whether the call returns after the smoke check, or at once.
         given: names of the fields that the uploader wrote; the others have their defaults.
         admin: whether a platform key publishes, which may set a chat template.
-        source, uploaded_from: see :class:`app.registry.Provenance`; never the uploader's words.
+        source, uploaded_from: see :class:`app.domain.adapters.Provenance`; never the uploader's words.
     """
 
     alias: str | None = DEFAULT_ALIAS
@@ -59,7 +55,7 @@ def read_options(
     Args:
         raw: parsed JSON; every field may be missing. ``"alias": null`` moves no alias.
         admin: whether a platform key asks, which may set a chat template.
-        source, uploaded_from: see :class:`app.registry.Provenance`.
+        source, uploaded_from: see :class:`app.domain.adapters.Provenance`.
         default_alias: the alias to move where ``raw`` names none.
 
     Raises:

@@ -20,28 +20,14 @@ from app.database import shares as stored
 from app.database import tenants as stored_tenants
 from app.database import versions as stored_versions
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.domain.errors import (
-    InvalidRequest,
-    NotFound,
-)
+from app.domain.adapters import Version, VersionState
+from app.domain.clock import Clock, utc_now
+from app.domain.errors import InvalidRequest, NotFound
 from app.domain.filters import VersionFilter
-from app.domain.shares import (
-    Share,
-    SharedAdapter,
-)
-from app.registry import Page, Version, VersionState
-from app.services.access.tenants import tenant_or_404
-from app.services.catalog.adapters import adapter_or_404
-from app.services.common.validation import (
-    DEFAULT_LIMIT,
-    checked_limit,
-    page_of,
-    read_cursor,
-)
+from app.domain.pages import Page
+from app.domain.shares import Share, SharedAdapter
+from app.services.common.lookups import adapter_or_404, tenant_or_404
+from app.services.common.validation import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
 
 MAX_SHARES = 1000
 

@@ -2,7 +2,7 @@
 
 from adapters.bases import same_base
 from adapters.strict_json import show_name
-from app.registry import Version
+from app.domain.adapters import Version
 from app.served_base import BaseModel
 
 

@@ -3,10 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from app.domain.errors import (
-    InvalidRequest,
-    PreconditionFailed,
-)
+from app.domain.errors import InvalidRequest, PreconditionFailed
 
 _TAG = re.compile(r'(W/)?"([\x21\x23-\x7e]{0,64})"', re.ASCII)
 _MAX_HEADER = 1000

@@ -9,13 +9,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import quotas as stored
+from app.domain.access import Tenant
 from app.domain.errors import QuotaExceeded
-from app.domain.quotas import (
-    UNLIMITED,
-    Quota,
-    Usage,
-)
-from app.registry import Tenant
+from app.domain.quotas import UNLIMITED, Quota, Usage
 
 FIELDS = tuple(field.name for field in fields(Quota))
 

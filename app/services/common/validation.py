@@ -8,15 +8,9 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from app.domain.errors import InvalidRequest
-from app.domain.limits.limits import (
-    COSTS,
-    Limits,
-)
-from app.domain.money import (
-    InvalidAmount,
-    parse_amount,
-)
-from app.registry import Page
+from app.domain.limits.limits import COSTS, Limits
+from app.domain.money import InvalidAmount, parse_amount
+from app.domain.pages import Page
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -20,33 +20,12 @@ from app.database.holders import version_ids
 from app.database.nodes import list_nodes
 from app.database.session import Database
 from app.database.versions import mark_versions_deleted
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.domain.deletions import (
-    DeletedVersion,
-    Deletion,
-    Node,
-    NodeView,
-    node_views,
-)
-from app.domain.errors import (
-    InvalidRequest,
-    NotFound,
-)
-from app.registry import Page
-from app.services.access.tenants import tenant_or_404
-from app.services.catalog.adapters import (
-    adapter_or_404,
-    version_or_404,
-)
-from app.services.common.validation import (
-    DEFAULT_LIMIT,
-    checked_limit,
-    page_of,
-    read_cursor,
-)
+from app.domain.clock import Clock, utc_now
+from app.domain.deletions import DeletedVersion, Deletion, Node, NodeView, node_views
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.pages import Page
+from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
+from app.services.common.validation import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
 from app.services.deletion.holders import Change, Leaving, check_free, release
 
 _ID = re.compile("[0-9a-f]{32}", re.ASCII)

@@ -17,14 +17,8 @@ from app.database import gc as rows
 from app.database.blobs import held_by_uploads, needed_blobs
 from app.database.nodes import forget_unseen
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.domain.deletions import (
-    FORGOTTEN_S,
-    BlobFate,
-)
+from app.domain.clock import Clock, utc_now
+from app.domain.deletions import FORGOTTEN_S, BlobFate
 from app.services.deletion.worker import finish_deletion
 from app.services.operations.store_owner import StoreOwner
 from app.services.publishing.blobs import BlobService

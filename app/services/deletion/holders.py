@@ -15,8 +15,8 @@ from adapters.identity import DEFAULT_ALIAS
 from app.database import adapters as stored
 from app.database import holders
 from app.database.aliases import last_ready_target
+from app.domain.adapters import Adapter
 from app.domain.errors import Conflict
-from app.registry import Adapter
 
 _WHOLE = 100
 

@@ -13,23 +13,12 @@ from app.database import audit
 from app.database.aliases import last_ready_target
 from app.database.holders import change_state
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.domain.errors import (
-    Conflict,
-    Forbidden,
-    InvalidRequest,
-)
+from app.domain.adapters import Adapter, Version, VersionState
+from app.domain.clock import Clock, utc_now
+from app.domain.errors import Conflict, Forbidden, InvalidRequest
 from app.engine.port import Engine
-from app.registry import Adapter, Version, VersionState
-from app.services.access.tenants import tenant_or_404
-from app.services.catalog.adapters import (
-    adapter_or_404,
-    version_or_404,
-)
 from app.services.common.in_flight import Readers
+from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
 from app.services.deletion.holders import Change, Leaving, check_free, release
 from app.services.publishing.smoke_tests import refusals
 

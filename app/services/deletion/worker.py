@@ -19,24 +19,11 @@ from app.database.blobs import needed_contents
 from app.database.nodes import list_nodes
 from app.database.remembered import Remembered
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.domain.deletions import (
-    Deletion,
-    awaited,
-    confirmed,
-)
-from app.domain.errors import (
-    EngineUnavailable,
-    RegistryUnavailable,
-)
+from app.domain.clock import Clock, utc_now
+from app.domain.deletions import Deletion, awaited, confirmed
+from app.domain.errors import EngineUnavailable, RegistryUnavailable
 from app.engine.port import Engine
-from app.services.common.in_flight import (
-    Barrier,
-    Readers,
-)
+from app.services.common.in_flight import Barrier, Readers
 from app.services.publishing.blobs import BlobService
 
 logger = logging.getLogger(__name__)

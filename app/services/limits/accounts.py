@@ -5,13 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from app.domain.limits.limiter import (
-    Exceeded,
-    Grant,
-    Limiter,
-    Standing,
-    Subject,
-)
+from app.domain.limits.limiter import Exceeded, Grant, Limiter, Standing, Subject
 from app.domain.limits.limits import Limits
 from app.domain.limits.remaining import Left
 

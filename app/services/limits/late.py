@@ -6,10 +6,7 @@ from dataclasses import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import limit_accounts as stored
-from app.domain.limits.limiter import (
-    Grant,
-    Limiter,
-)
+from app.domain.limits.limiter import Grant, Limiter
 from app.domain.usage import UsageRecord
 
 

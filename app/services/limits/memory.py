@@ -9,23 +9,11 @@ from collections.abc import Callable, Mapping
 
 from app.database import usage as stored
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
+from app.domain.clock import Clock, utc_now
 from app.domain.limits.account import Account
-from app.domain.limits.limiter import (
-    Exceeded,
-    Grant,
-    Limiter,
-    Subject,
-    subjects_of,
-)
+from app.domain.limits.limiter import Exceeded, Grant, Limiter, Subject, subjects_of
 from app.domain.limits.limits import Limits
-from app.domain.limits.remaining import (
-    Left,
-    left,
-)
+from app.domain.limits.remaining import Left, left
 from app.domain.limits.window import SPAN_S
 from app.services.limits.accounts import Decision, Health, decide, standing
 

@@ -9,24 +9,11 @@ from app.database import audit
 from app.database import prices as stored
 from app.database.remembered import Remembered
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.domain.errors import (
-    InvalidRequest,
-    NotFound,
-)
-from app.domain.money import (
-    FREE,
-    InvalidAmount,
-    Price,
-    parse_price,
-    price_text,
-)
-from app.registry import ResolvedVersion
-from app.services.access.tenants import tenant_or_404
-from app.services.catalog.adapters import adapter_or_404
+from app.domain.adapters import ResolvedVersion
+from app.domain.clock import Clock, utc_now
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.money import FREE, InvalidAmount, Price, parse_price, price_text
+from app.services.common.lookups import adapter_or_404, tenant_or_404
 
 #: Seconds between two times that prices are read again: a change holds on every server after that.
 EVERY_S = 1.0

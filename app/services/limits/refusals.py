@@ -8,12 +8,7 @@ costs nobody a lock on the shared accounts.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from app.domain.limits.limiter import (
-    Exceeded,
-    Rate,
-    Standing,
-    Subject,
-)
+from app.domain.limits.limiter import Exceeded, Rate, Standing, Subject
 from app.domain.limits.limits import Limits
 from app.services.limits.accounts import Decision
 

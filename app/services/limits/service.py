@@ -8,37 +8,15 @@ from http import HTTPStatus
 from typing import Any
 
 from adapters.errors import AdapterError
-from app.domain.errors import (
-    BudgetExceeded,
-    InvalidRequest,
-    Limited,
-    LimitExceeded,
-    TenoraError,
-    row_of,
-)
-from app.domain.limits.limiter import (
-    Exceeded,
-    Grant,
-    Standing,
-    Subject,
-    subjects_of,
-)
-from app.domain.limits.limits import (
-    COSTS,
-    Limits,
-)
+from app.domain.access import Caller
+from app.domain.adapters import ResolvedVersion
+from app.domain.errors import BudgetExceeded, InvalidRequest, Limited, LimitExceeded, TenoraError, row_of
+from app.domain.limits.limiter import Exceeded, Grant, Standing, Subject, subjects_of
+from app.domain.limits.limits import COSTS, Limits
 from app.domain.limits.remaining import Left
 from app.domain.limits.window import SPAN_S
-from app.domain.money import (
-    Price,
-    amount_text,
-)
-from app.engine.port import (
-    Engine,
-    EngineRequest,
-    MostTokens,
-)
-from app.registry import Caller, ResolvedVersion
+from app.domain.money import Price, amount_text
+from app.engine.port import Engine, EngineRequest, MostTokens
 from app.services.limits.accounts import Accounts, Decision
 from app.services.limits.prices import PriceService
 

@@ -25,22 +25,10 @@ from app.database.session import Database
 from app.domain.clock import utc_now
 from app.domain.errors import RegistryUnavailable
 from app.domain.limits.account import Account
-from app.domain.limits.limiter import (
-    Exceeded,
-    Grant,
-    Limiter,
-    Standing,
-    Subject,
-)
+from app.domain.limits.limiter import Exceeded, Grant, Limiter, Standing, Subject
 from app.domain.limits.limits import Limits
-from app.domain.limits.periods import (
-    day_of,
-    month_of,
-)
-from app.domain.limits.remaining import (
-    Left,
-    left,
-)
+from app.domain.limits.periods import day_of, month_of
+from app.domain.limits.remaining import Left, left
 from app.services.limits.accounts import Decision, Health, decide
 from app.services.limits.late import charge
 from app.services.limits.refusals import Refusals

@@ -11,16 +11,9 @@ from app.database import residency as stored
 from app.database.residency import KnownVersion
 from app.database.session import Database
 from app.engine.port import Engine
-from app.engine.status import (
-    EngineOverview,
-    TenantQueue,
-    VersionResidency,
-)
-from app.services.access.tenants import tenant_or_404
-from app.services.operations.recent_loads import (
-    LoadTimes,
-    RecentLoads,
-)
+from app.engine.status import EngineOverview, TenantQueue, VersionResidency
+from app.services.common.lookups import tenant_or_404
+from app.services.operations.recent_loads import LoadTimes, RecentLoads
 
 DEFAULT_SHOWN, MAX_SHOWN = 100, 1000
 

@@ -14,24 +14,10 @@ from datetime import timedelta
 from app.database import events as stored
 from app.database.session import Database
 from app.domain.audit import AuditRow
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.domain.errors import (
-    Busy,
-    InvalidRequest,
-    TooManyOpen,
-)
-from app.domain.events import (
-    Audience,
-    Event,
-    Sequencer,
-)
-from app.engine.port import (
-    Engine,
-    EngineEvent,
-)
+from app.domain.clock import Clock, utc_now
+from app.domain.errors import Busy, InvalidRequest, TooManyOpen
+from app.domain.events import Audience, Event, Sequencer
+from app.engine.port import Engine, EngineEvent
 
 logger = logging.getLogger(__name__)
 

@@ -14,10 +14,7 @@ from adapters.stores.base import BlobStore
 from app.database import audit
 from app.database.blobs import names_of_needed
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
+from app.domain.clock import Clock, utc_now
 
 logger = logging.getLogger(__name__)
 

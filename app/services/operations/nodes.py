@@ -9,10 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import nodes as stored
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
+from app.domain.clock import Clock, utc_now
 from app.domain.deletions import Node
 
 logger = logging.getLogger(__name__)

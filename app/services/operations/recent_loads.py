@@ -9,7 +9,7 @@ from app.engine.port import EngineEvent
 
 @dataclass(frozen=True, slots=True)
 class LoadSeconds:
-    """Seconds of loads, by phase (see :class:`app.engine.status.LoadPhases`) and whole."""
+    """Seconds of loads, by phase (see :class:`app.domain.load_phases.LoadPhases`) and whole."""
 
     fetch: float
     stage: float

@@ -4,10 +4,7 @@ from datetime import datetime, timedelta
 
 from app.database import usage
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
+from app.domain.clock import Clock, utc_now
 from app.services.access.audit import AuditService
 
 #: Seconds between two times that old rows are looked for.

@@ -14,10 +14,7 @@ from adapters.stores.base import BlobStore
 from app.database import audit, installation
 from app.database.blobs import used_by_versions
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
+from app.domain.clock import Clock, utc_now
 
 logger = logging.getLogger(__name__)
 

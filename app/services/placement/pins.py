@@ -14,27 +14,15 @@ from app.database import audit
 from app.database import pins as stored
 from app.database import quotas as stored_quotas
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.domain.errors import (
-    AdapterNotReady,
-    Conflict,
-    Forbidden,
-    NotFound,
-    WrongBase,
-)
+from app.domain.access import Tenant
+from app.domain.adapters import Version, VersionState
+from app.domain.clock import Clock, utc_now
+from app.domain.errors import AdapterNotReady, Conflict, Forbidden, NotFound, WrongBase
 from app.domain.pins import Pin
 from app.domain.quotas import Usage
 from app.engine.port import Engine
-from app.registry import Tenant, Version, VersionState
-from app.services.access.tenants import tenant_or_404
-from app.services.catalog.adapters import (
-    NO_HEAD,
-    adapter_or_404,
-    version_or_404,
-)
+from app.services.catalog.adapters import NO_HEAD
+from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
 from app.services.common.quotas import check_quota
 
 

@@ -10,23 +10,13 @@ from app.database import pins as stored
 from app.database.remembered import Remembered
 from app.database.resolution import Candidate, resolve
 from app.database.session import Database
-from app.domain.errors import (
-    AdapterLoadFailed,
-    Conflict,
-    EngineUnavailable,
-    NotFound,
-    RegistryUnavailable,
-)
-from app.domain.pins import (
-    Pin,
-    Placement,
-    Preload,
-)
+from app.domain.adapters import VersionState
+from app.domain.errors import AdapterLoadFailed, Conflict, EngineUnavailable, NotFound, RegistryUnavailable
+from app.domain.pins import Pin, Placement, Preload
 from app.engine.port import Engine
-from app.registry import VersionState
-from app.services.access.tenants import tenant_or_404
 from app.services.catalog.adapters import AdapterService
 from app.services.common.in_flight import Readers
+from app.services.common.lookups import tenant_or_404
 from app.services.placement.pins import PinService
 
 logger = logging.getLogger(__name__)

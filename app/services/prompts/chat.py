@@ -9,10 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.domain.errors import (
-    InvalidRequest,
-    UnsupportedField,
-)
+from app.domain.errors import InvalidRequest, UnsupportedField
 from app.services.prompts import formats
 from app.services.prompts.templates import TemplateFailed, TemplatePool
 from app.settings import Settings

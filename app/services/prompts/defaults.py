@@ -8,10 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.errors import (
-    Forbidden,
-    InvalidRequest,
-)
+from app.domain.errors import Forbidden, InvalidRequest
 from app.engine.port import Endpoint
 from app.services.bodies import lorax
 from app.services.bodies.checks import Check, fields, one_of, refuse, text

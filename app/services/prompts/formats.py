@@ -7,10 +7,7 @@ the format's own BOS token in its written form; the engine tokenizes a chat's pr
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from app.domain.errors import (
-    InvalidRequest,
-    UnsupportedField,
-)
+from app.domain.errors import InvalidRequest, UnsupportedField
 
 #: A turn of a chat: ``role`` (system, user or assistant) and ``content``, a text.
 Turn = Mapping[str, Any]

@@ -6,10 +6,7 @@ from pathlib import Path
 from adapters.archive import CONFIG_NAME, WEIGHTS_NAME, Unpacked
 from adapters.sandbox import unpack_in_child
 from app.settings import LimitSettings
-from app.support.spool import (
-    SpooledFile,
-    Upload,
-)
+from app.support.spool import SpooledFile, Upload
 
 
 def archive_bytes(limits: LimitSettings) -> int:

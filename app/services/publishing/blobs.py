@@ -22,16 +22,8 @@ from adapters.stores.base import BlobStore
 from app.database import deletions as stored
 from app.database.blobs import held_by_uploads, used_by_versions
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.domain.deletions import (
-    CLAIM_USE_S,
-    BlobFate,
-    claim,
-    claimed_by_others,
-)
+from app.domain.clock import Clock, utc_now
+from app.domain.deletions import CLAIM_USE_S, BlobFate, claim, claimed_by_others
 from app.services.operations.store_owner import StoreOwner
 
 logger = logging.getLogger(__name__)

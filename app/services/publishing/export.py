@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME, DiskCache, Lease
+from app.domain.adapters import VersionState
 from app.domain.errors import NotFound
-from app.registry import VersionState
 from app.services.catalog.adapters import AdapterService
 from app.services.common.in_flight import Readers
 

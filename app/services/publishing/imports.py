@@ -10,25 +10,14 @@ from pathlib import Path
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from adapters.errors import AdapterRejected, Reason
 from adapters.turns import NoPlace, Turns
-from app.domain.errors import (
-    Busy,
-    SourceUnavailable,
-)
+from app.domain.errors import Busy, SourceUnavailable
 from app.importing.bucket import Buckets
 from app.importing.hub import Hub
 from app.importing.source import Absent, BucketSource, HubSource, read_source, refused
 from app.services.catalog.options import PublishOptions
-from app.services.publishing.publishing import (
-    Published,
-    PublishingService,
-)
+from app.services.publishing.publishing import Published, PublishingService
 from app.settings import ImportSettings, Settings
-from app.support.spool import (
-    Spool,
-    SpooledFile,
-    SpoolWriter,
-    Upload,
-)
+from app.support.spool import Spool, SpooledFile, SpoolWriter, Upload
 
 _PICKLE = "adapter_model.bin"
 

@@ -13,29 +13,19 @@ from adapters.cache import CONFIG_NAME, WEIGHTS_NAME, DiskCache
 from adapters.identity import ModelName
 from adapters.manifest import Manifest, parse_manifest
 from adapters.stores.files import disk_errors, file_digest
-from app.domain.errors import (
-    Busy,
-    MergeRejected,
-)
+from app.domain.adapters import ResolvedVersion
+from app.domain.errors import Busy, MergeRejected
 from app.merging import RESULT_FOLDER
 from app.merging.child import ChildLimits, merge_in_child
 from app.merging.recipe import MAX_SEED, RANDOM_METHODS, Recipe, Source, check_sources, read_recipe
-from app.registry import ResolvedVersion
 from app.served_base import BaseModel
 from app.services.access.tenants import TenantService
 from app.services.catalog.adapters import AdapterService
 from app.services.catalog.options import PublishOptions
 from app.services.common.in_flight import Readers
-from app.services.publishing.publishing import (
-    Published,
-    PublishingService,
-)
+from app.services.publishing.publishing import Published, PublishingService
 from app.settings import Settings
-from app.support.spool import (
-    Spool,
-    SpooledFile,
-    Upload,
-)
+from app.support.spool import Spool, SpooledFile, Upload
 
 
 class MergingService:

@@ -27,37 +27,20 @@ from app.database import adapters as stored
 from app.database import audit, versions
 from app.database.session import Database
 from app.database.versions import NewVersion
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
+from app.domain.adapters import Adapter, Provenance, Version, VersionState
+from app.domain.clock import Clock, utc_now
 from app.domain.errors import AdapterQuarantined
-from app.registry import Adapter, Provenance, Version, VersionState
 from app.served_base import BaseModel
-from app.services.access.tenants import tenant_or_404
-from app.services.catalog.adapters import (
-    adapter_or_404,
-    version_or_404,
-)
 from app.services.catalog.descriptions import apply_description
 from app.services.catalog.options import PublishOptions
-from app.services.common.quotas import (
-    check_room,
-    enforce_quota,
-)
+from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
+from app.services.common.quotas import check_room, enforce_quota
 from app.services.prompts.chat import ChatPrompts
 from app.services.publishing.blobs import BlobService
 from app.services.publishing.smoke_tests import TrialService
-from app.services.rollout.alias_lookups import (
-    check_alias_room,
-    point_alias,
-    ready_versions,
-)
+from app.services.rollout.alias_lookups import check_alias_room, point_alias, ready_versions
 from app.settings import Settings
-from app.support.spool import (
-    SpooledFile,
-    Upload,
-)
+from app.support.spool import SpooledFile, Upload
 
 logger = logging.getLogger(__name__)
 

@@ -19,17 +19,11 @@ from app.database.deletions import insert_deletion
 from app.database.holders import state_of
 from app.database.session import Database
 from app.database.tenants import find_tenant
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
+from app.domain.adapters import Adapter, Version, VersionState
+from app.domain.clock import Clock, utc_now
 from app.domain.deletions import DeletedVersion
 from app.domain.errors import AdapterLoadFailed
-from app.engine.port import (
-    Engine,
-    SmokeResult,
-)
-from app.registry import Adapter, Version, VersionState
+from app.engine.port import Engine, SmokeResult
 from app.services.common.in_flight import Readers
 
 logger = logging.getLogger(__name__)

@@ -10,13 +10,10 @@ from adapters.identity import parse_slug
 from app.database import audit
 from app.database.adapters import find_alias, set_targets
 from app.database.aliases import count_aliases
-from app.domain.errors import (
-    Conflict,
-    NotFound,
-    WrongBase,
-)
-from app.registry import Adapter, Alias, VersionState
-from app.services.catalog.adapters import version_or_404
+from app.domain.adapters import Adapter, VersionState
+from app.domain.aliases import Alias
+from app.domain.errors import Conflict, NotFound, WrongBase
+from app.services.common.lookups import version_or_404
 
 MAX_ALIASES = 100
 

@@ -14,36 +14,17 @@ from app.database import audit
 from app.database.canaries import newest_canary
 from app.database.session import Database
 from app.database.versions import newest_ready
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.domain.errors import (
-    Conflict,
-    InvalidRequest,
-    NotFound,
-)
-from app.registry import Adapter, Alias, AliasChange, CanaryState, Page
-from app.services.access.tenants import tenant_or_404
-from app.services.catalog.adapters import adapter_or_404
+from app.domain.adapters import Adapter
+from app.domain.aliases import Alias, AliasChange
+from app.domain.canaries import CanaryState
+from app.domain.clock import Clock, utc_now
+from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.pages import Page
+from app.services.common.lookups import adapter_or_404, tenant_or_404
 from app.services.common.preconditions import Precondition
-from app.services.common.validation import (
-    DEFAULT_LIMIT,
-    checked_limit,
-    page_of,
-    read_cursor,
-)
-from app.services.rollout.alias_lookups import (
-    alias_or_404,
-    check_alias_room,
-    point_alias,
-    ready_versions,
-    written,
-)
-from app.services.rollout.canaries import (
-    CanaryReport,
-    newest_report,
-)
+from app.services.common.validation import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
+from app.services.rollout.alias_lookups import alias_or_404, check_alias_room, point_alias, ready_versions, written
+from app.services.rollout.canaries import CanaryReport, newest_report
 
 MAX_WEIGHT = 10_000
 MAX_TARGETS = 10

@@ -11,32 +11,16 @@ from app.database import audit
 from app.database import canaries as stored
 from app.database.adapters import set_targets
 from app.database.session import Database
-from app.domain.canary_policy import (
-    Figures,
-    Policy,
-    Verdict,
-    check_policy,
-    judge,
-    total_of,
-)
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.domain.errors import (
-    Conflict,
-    NotFound,
-)
+from app.domain.adapters import Adapter
+from app.domain.aliases import Alias
+from app.domain.canaries import Canary, CanaryState
+from app.domain.canary_policy import Figures, Policy, Verdict, check_policy, judge, total_of
+from app.domain.clock import Clock, utc_now
+from app.domain.errors import Conflict, NotFound
 from app.domain.histogram import LatencyHistogram
-from app.registry import Adapter, Alias, Canary, CanaryState
-from app.services.access.tenants import tenant_or_404
-from app.services.catalog.adapters import adapter_or_404
+from app.services.common.lookups import adapter_or_404, tenant_or_404
 from app.services.common.preconditions import Precondition
-from app.services.rollout.alias_lookups import (
-    alias_or_404,
-    ready_versions,
-    written,
-)
+from app.services.rollout.alias_lookups import alias_or_404, ready_versions, written
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,25 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
+from app.domain.adapters import ResolvedVersion
 from app.domain.canary_policy import Figures
-from app.domain.errors import (
-    AdapterLoadFailed,
-    Busy,
-    EngineUnavailable,
-    row_of,
-)
-from app.domain.histogram import (
-    LatencyHistogram,
-    bucket_of,
-)
-from app.engine.port import (
-    Answer,
-    Engine,
-    EngineEvent,
-    EventStream,
-)
+from app.domain.errors import AdapterLoadFailed, Busy, EngineUnavailable, row_of
+from app.domain.histogram import LatencyHistogram, bucket_of
+from app.engine.port import Answer, Engine, EngineEvent, EventStream
 from app.engine.status import EngineState
-from app.registry import ResolvedVersion
 
 _PREFIX = "data: "
 _DONE = "data: [DONE]"

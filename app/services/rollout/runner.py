@@ -12,29 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.database import canaries as stored
 from app.database.remembered import Remembered
 from app.database.session import Database
-from app.domain.canary_policy import (
-    Decision,
-    Figures,
-    Policy,
-    Verdict,
-    find_breach,
-)
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
+from app.domain.adapters import VersionState
+from app.domain.canaries import Canary, CanaryState
+from app.domain.canary_policy import Decision, Figures, Policy, Verdict, find_breach
+from app.domain.clock import Clock, utc_now
 from app.domain.errors import RegistryUnavailable
-from app.registry import Canary, CanaryState, VersionState
-from app.services.access.tenants import tenant_or_404
-from app.services.rollout.canaries import (
-    CanaryReport,
-    Change,
-    end,
-    enter_step,
-    reason_of,
-    record,
-    report_of,
-)
+from app.services.common.lookups import tenant_or_404
+from app.services.rollout.canaries import CanaryReport, Change, end, enter_step, reason_of, record, report_of
 from app.services.rollout.outcomes import Outcomes
 
 logger = logging.getLogger(__name__)

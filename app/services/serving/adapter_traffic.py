@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.registry import ResolvedVersion
+from app.domain.adapters import ResolvedVersion
 
 #: What stands for every version that has no row of its own; none is called so, as their names have a slash.
 OTHER = "other"

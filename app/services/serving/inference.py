@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from adapters.identity import VersionKey
+from app.domain.access import Caller
+from app.domain.adapters import ResolvedVersion
 from app.domain.errors import (
     AdapterLoadFailed,
     AdapterQuarantined,
@@ -13,15 +15,9 @@ from app.domain.errors import (
     UnsupportedField,
 )
 from app.domain.limits.limiter import Standing
-from app.engine.port import (
-    Answer,
-    Endpoint,
-    Engine,
-    EngineRequest,
-)
-from app.engine.status import LoadPhases
+from app.domain.load_phases import LoadPhases
+from app.engine.port import Answer, Endpoint, Engine, EngineRequest
 from app.observability.tracing import stage
-from app.registry import Caller, ResolvedVersion
 from app.services.bodies import checks, lorax, lorax_answers
 from app.services.bodies.openai import chat_body, completion_body, ignored
 from app.services.catalog.adapters import AdapterService
@@ -30,17 +26,9 @@ from app.services.limits.service import LimitService
 from app.services.placement.prefetch.prefetching import Prefetcher
 from app.services.prompts.chat import ChatPrompts
 from app.services.prompts.defaults import apply_defaults, lorax_generation
-from app.services.rollout.outcomes import (
-    Asked,
-    Outcomes,
-)
+from app.services.rollout.outcomes import Asked, Outcomes
 from app.services.serving.adapter_traffic import Traffic
-from app.services.serving.models import (
-    allow,
-    resolve_name,
-    tenant_of,
-    written,
-)
+from app.services.serving.models import allow, resolve_name, tenant_of, written
 from app.services.usage.meter import Meter
 from app.settings import Settings
 

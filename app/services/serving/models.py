@@ -5,11 +5,9 @@ from dataclasses import dataclass
 
 from adapters.errors import InvalidName
 from adapters.identity import DEFAULT_ALIAS, ModelName, parse_model_name
-from app.domain.errors import (
-    Forbidden,
-    NotFound,
-)
-from app.registry import Caller, ResolvedVersion
+from app.domain.access import Caller
+from app.domain.adapters import ResolvedVersion
+from app.domain.errors import Forbidden, NotFound
 from app.services.catalog.adapters import AdapterService
 from app.services.catalog.sharing import SharingService
 

@@ -12,11 +12,7 @@ from app.database.session import Database
 from app.domain.errors import RegistryUnavailable
 from app.domain.usage import UsageRecord
 from app.services.limits.late import count_late
-from app.services.usage.journal import (
-    Journal,
-    forget,
-    read,
-)
+from app.services.usage.journal import Journal, forget, read
 
 logger = logging.getLogger(__name__)
 

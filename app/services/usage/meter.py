@@ -10,33 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
-from app.domain.errors import (
-    ROWS,
-    EngineUnavailable,
-    RegistryUnavailable,
-    Unauthenticated,
-    row_of,
-)
+from app.domain.access import Caller
+from app.domain.clock import Clock, utc_now
+from app.domain.errors import ROWS, EngineUnavailable, RegistryUnavailable, Unauthenticated, row_of
 from app.domain.money import FREE
-from app.domain.usage import (
-    MAX_REASON,
-    UsageRecord,
-)
-from app.engine.port import (
-    Answer,
-    Engine,
-    EngineRequest,
-    EventStream,
-)
-from app.engine.vllm.sse import (
-    error_event,
-    sequence_count,
-)
-from app.registry import Caller
+from app.domain.usage import MAX_REASON, UsageRecord
+from app.engine.port import Answer, Engine, EngineRequest, EventStream
+from app.engine.vllm.sse import error_event, sequence_count
 from app.services.limits.service import LimitService, Permit
 from app.services.usage.ledger import Ledger
 

@@ -6,19 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 from app.database import usage as stored
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
+from app.domain.clock import Clock, utc_now
 from app.domain.errors import InvalidRequest
-from app.domain.usage import (
-    Group,
-    Grouping,
-    Used,
-    hour_of,
-    start_of,
-)
-from app.services.access.tenants import tenant_or_404
+from app.domain.usage import Group, Grouping, Used, hour_of, start_of
+from app.services.common.lookups import tenant_or_404
 
 #: Groups of one answer.
 MAX_GROUPS = 10_000

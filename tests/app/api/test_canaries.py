@@ -11,10 +11,7 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from app.engine.port import (
-    Answer,
-    EngineRequest,
-)
+from app.engine.port import Answer, EngineRequest
 from app.engine.status import EngineState
 from app.main import create_app
 from app.settings import Settings

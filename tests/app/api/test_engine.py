@@ -6,11 +6,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.domain.load_phases import LoadPhases
 from app.engine.port import EngineEvent
-from app.engine.status import (
-    EngineOverview,
-    LoadPhases,
-)
+from app.engine.status import EngineOverview
 from tests.app.api.conftest import Site, Unit, make_unit, parts, running_site
 from tests.app.overviews import overview, queue, residency
 from tests.app.serving import EMPTY, PeftFiles

@@ -18,11 +18,7 @@ from starlette.types import Message
 from app.api.files import FileAnswer
 from app.database.migrate import upgrade
 from app.database.session import Database
-from app.engine.port import (
-    Answer,
-    EngineRequest,
-    TokenUsage,
-)
+from app.engine.port import Answer, EngineRequest, TokenUsage
 from app.main import create_app
 from app.services.access.key_watch import KeyWatch
 from app.services.publishing.export import ExportedFile

@@ -8,10 +8,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from app.domain.errors import (
-    AdapterLoadFailed,
-    EngineUnavailable,
-)
+from app.domain.errors import AdapterLoadFailed, EngineUnavailable
 from app.engine.port import SmokeResult
 from tests.app.api.conftest import Site, Unit, make_unit, parts
 from tests.app.serving import NoEngine, PeftFiles

@@ -13,8 +13,8 @@ import pytest
 from app.database import usage as stored
 from app.database.session import Database
 from app.database.urls import database_url
+from app.domain.access import Scope
 from app.domain.usage import UsageRecord
-from app.registry import Scope
 from tests.app.api.conftest import Site, Unit, make_unit
 
 AT = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)

@@ -11,21 +11,10 @@ from rich.progress import Progress
 
 from app.lab.bench import grid
 from app.lab.bench.adapters import Grid
-from app.lab.bench.grid import (
-    Cell,
-    Measured,
-    Options,
-)
-from app.lab.bench.open_loop import (
-    NOT_SENT,
-    Run,
-    Sample,
-)
+from app.lab.bench.grid import Cell, Measured, Options
+from app.lab.bench.open_loop import NOT_SENT, Run, Sample
 from app.lab.bench.servers import Server
-from app.lab.bench.workload import (
-    SHORTEST,
-    Arrival,
-)
+from app.lab.bench.workload import SHORTEST, Arrival
 from tests.app.bench.completions import KEY, completions_app
 from tests.live_server import live_server
 

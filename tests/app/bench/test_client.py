@@ -8,10 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from app.lab.bench import client
-from app.lab.bench.client import (
-    Plan,
-    run,
-)
+from app.lab.bench.client import Plan, run
 from app.lab.bench.wire import LoadError
 from tests.app.bench.completions import KEY, completions_app
 from tests.live_server import live_server

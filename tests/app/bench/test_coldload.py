@@ -8,18 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.lab.bench import cold
-from app.lab.bench.coldload import (
-    COLD,
-    LOAD,
-    METRICS,
-    PARTS,
-    STREAM,
-    Measurement,
-    Names,
-    Size,
-    figures,
-    panels,
-)
+from app.lab.bench.coldload import COLD, LOAD, METRICS, PARTS, STREAM, Measurement, Names, Size, figures, panels
 from app.lab.bench.open_loop import NOT_SENT
 from app.lab.bench.servers import Server
 from app.lab.bench.timeline import NotMeasured

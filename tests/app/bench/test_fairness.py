@@ -9,10 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from app.lab.bench import (
-    outcome,
-    shares,
-)
+from app.lab.bench import outcome, shares
 from app.lab.bench.fairness import (
     CAPACITY,
     CLOSED,
@@ -31,10 +28,7 @@ from app.lab.bench.fairness import (
     panels,
 )
 from app.lab.bench.pairs import Round
-from app.lab.bench.report import (
-    Metric,
-    Spread,
-)
+from app.lab.bench.report import Metric, Spread
 from app.lab.bench.servers import Server
 from app.lab.bench.timeline import NotMeasured
 from tests.app.bench.paced import Seen, paced_app, served, setup_in

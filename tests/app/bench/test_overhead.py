@@ -6,11 +6,7 @@ import pytest
 from rich.console import Console
 
 from app.lab.bench import overhead
-from app.lab.bench.overhead import (
-    INPUT_TOKENS,
-    OUTPUT_TOKENS,
-    Size,
-)
+from app.lab.bench.overhead import INPUT_TOKENS, OUTPUT_TOKENS, Size
 from app.lab.bench.report import METRICS
 from app.lab.bench.servers import Server
 from app.lab.bench.wire import LoadError

@@ -7,11 +7,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from app.lab.bench import models
-from app.lab.bench.open_loop import (
-    Generator,
-    Plan,
-    Request,
-)
+from app.lab.bench.open_loop import Generator, Plan, Request
 from app.lab.bench.peft_server import NaiveServer
 from tests.live_server import live_server
 

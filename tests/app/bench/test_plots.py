@@ -2,11 +2,7 @@
 
 from matplotlib.image import imread
 
-from app.lab.bench.plots import (
-    Panel,
-    Series,
-    draw,
-)
+from app.lab.bench.plots import Panel, Series, draw
 
 
 def test_each_panel_shows_its_lines(tmp_path):

@@ -11,11 +11,7 @@ from rich.console import Console
 
 from app.lab.bench import report
 from app.lab.bench.client import Samples
-from app.lab.bench.open_loop import (
-    NOT_SENT,
-    Run,
-    Sample,
-)
+from app.lab.bench.open_loop import NOT_SENT, Run, Sample
 
 GAP_METRICS = ("inter_token_p50_ms", "inter_token_p99_ms", "inter_token_max_ms")
 

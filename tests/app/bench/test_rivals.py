@@ -6,17 +6,9 @@ import os
 import httpx
 import pytest
 
-from app.lab.bench import (
-    models,
-    rivals,
-)
+from app.lab.bench import models, rivals
 from app.lab.bench.engineless import serving
-from app.lab.bench.publishing import (
-    TENANT,
-    copy_home,
-    make_home,
-    settings_of,
-)
+from app.lab.bench.publishing import TENANT, copy_home, make_home, settings_of
 
 TENANTS = {"first": "red", "second": "blue"}
 

@@ -9,10 +9,7 @@ import pytest
 
 from app.lab.bench import servers
 from app.lab.bench.rivals import base_only
-from app.lab.bench.servers import (
-    Server,
-    ServerFailed,
-)
+from app.lab.bench.servers import Server, ServerFailed
 
 HTTP = ["http.server", "--bind", "127.0.0.1", "--directory"]
 

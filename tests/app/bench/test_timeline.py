@@ -5,15 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.lab.bench import timeline
-from app.lab.bench.open_loop import (
-    NOT_SENT,
-    Request,
-    Sample,
-)
-from app.lab.bench.timeline import (
-    NotMeasured,
-    Script,
-)
+from app.lab.bench.open_loop import NOT_SENT, Request, Sample
+from app.lab.bench.timeline import NotMeasured, Script
 from tests.app.bench.paced import served
 
 CUT_OFF = "no answer before the end of the run"

@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-from app.lab.bench.upload import (
-    run,
-    summary,
-)
+from app.lab.bench.upload import run, summary
 
 MIB = 2**20
 

@@ -1,10 +1,7 @@
 import pytest
 
 from app.lab.bench.open_loop import Sample
-from app.lab.bench.waits import (
-    longest,
-    of_bound,
-)
+from app.lab.bench.waits import longest, of_bound
 
 
 def answered(sent: float, first: float, end: float | None = None) -> Sample:

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.lab.bench.wire import (
-    Answer,
-    Body,
-    LoadError,
-    completion,
-    http_request,
-)
+from app.lab.bench.wire import Answer, Body, LoadError, completion, http_request
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Tenora-Load-Ms: 7\r\n\r\n"
 

@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.lab.bench.workload import (
-    SHORTEST,
-    Load,
-    arrivals,
-    popular,
-    share,
-)
+from app.lab.bench.workload import SHORTEST, Load, arrivals, popular, share
 
 VOCABULARY = 700
 

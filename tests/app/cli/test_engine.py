@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from app.domain.load_phases import LoadPhases
 from app.engine.port import EngineEvent
-from app.engine.status import LoadPhases
 from tests.app.api.conftest import Site, running_site
 from tests.app.cli.conftest import Tenora
 from tests.app.overviews import overview, queue, residency

@@ -17,18 +17,8 @@ from safetensors.torch import load_file
 
 from adapters.stores.local import LocalStore
 from app.client import upload as sending
-from app.client.api import (
-    Api,
-    Refused,
-    adapters_path,
-)
-from app.client.upload import (
-    Sender,
-    Source,
-    bytes_there,
-    lanes,
-    persistent,
-)
+from app.client.api import Api, Refused, adapters_path
+from app.client.upload import Sender, Source, bytes_there, lanes, persistent
 from app.main import create_app
 from app.settings import Settings
 from tests.app.cli.conftest import Tenora

@@ -9,19 +9,9 @@ from vllm.entrypoints.openai.chat_completion.protocol import (
     ChatCompletionResponseChoice,
     ChatMessage,
 )
-from vllm.entrypoints.openai.completion.protocol import (
-    CompletionLogProbs,
-    CompletionResponse,
-    CompletionResponseChoice,
-)
+from vllm.entrypoints.openai.completion.protocol import CompletionLogProbs, CompletionResponse, CompletionResponseChoice
 
-from app.engine.vllm.sse import (
-    most_output,
-    prompt_count,
-    token_counts,
-    without_nan,
-    without_nulls,
-)
+from app.engine.vllm.sse import most_output, prompt_count, token_counts, without_nan, without_nulls
 
 
 @pytest.mark.parametrize(

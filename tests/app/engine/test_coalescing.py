@@ -11,12 +11,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreEvent, EngineCoreEventType, EngineCoreOutput, EngineCoreOutputs, FinishReason
 from vllm.v1.metrics.stats import PrefillStats, PrefixCacheStats, SchedulerStats
 
-from app.engine.vllm.scheduler.output_batching import (
-    ALONG,
-    ENOUGH,
-    MOST_UNTOLD,
-    CoalescedOutputs,
-)
+from app.engine.vllm.scheduler.output_batching import ALONG, ENOUGH, MOST_UNTOLD, CoalescedOutputs
 
 Step = list[EngineCoreOutput]
 

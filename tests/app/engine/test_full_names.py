@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 from vllm.lora.peft_helper import PEFTHelper
 
 from adapters.geometry import read_geometry
-from app.engine.vllm.worker.stager import (
-    Copied,
-    look_up_full_names,
-)
+from app.engine.vllm.worker.stager import Copied, look_up_full_names
 
 GEOMETRY = read_geometry(
     {

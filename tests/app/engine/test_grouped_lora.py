@@ -7,10 +7,7 @@ from hypothesis import strategies as st
 from vllm.lora.layers import LoRAMapping
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
-from app.engine.vllm.worker.cpu_lora import (
-    GroupedPunicaWrapper,
-    lay_out,
-)
+from app.engine.vllm.worker.cpu_lora import GroupedPunicaWrapper, lay_out
 
 MAX_RANK, INPUT, SLICES = 16, 24, (20, 8, 8)
 

@@ -8,11 +8,7 @@ import torch
 from vllm import envs
 from vllm.lora.ops.triton_ops import utils
 
-from app.engine.vllm.hopper import (
-    FOLDER_VARIABLE,
-    needs_workaround,
-    use_one_stage,
-)
+from app.engine.vllm.hopper import FOLDER_VARIABLE, needs_workaround, use_one_stage
 
 CARDS = ["NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA H20-3e"]
 

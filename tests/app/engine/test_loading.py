@@ -9,11 +9,7 @@ import pytest
 from adapters.cache import DiskCache
 from adapters.errors import BlobNotFound
 from adapters.identity import VersionKey
-from app.domain.errors import (
-    AdapterLoadFailed,
-    Busy,
-    EngineUnavailable,
-)
+from app.domain.errors import AdapterLoadFailed, Busy, EngineUnavailable
 from app.engine.port import EngineEvent
 from app.engine.residency import adapter_loader as loading
 from app.engine.residency.adapter_loader import AdapterLoader

@@ -6,13 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.engine.vllm.output_log import (
-    OutputLog,
-    Place,
-    SequenceUsage,
-    own_id,
-    place_of,
-)
+from app.engine.vllm.output_log import OutputLog, Place, SequenceUsage, own_id, place_of
 
 
 class Processor:

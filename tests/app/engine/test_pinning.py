@@ -6,16 +6,9 @@ import pytest
 
 from adapters.cache import DiskCache
 from adapters.errors import BlobNotFound
-from app.domain.errors import (
-    AdapterLoadFailed,
-    Conflict,
-    EngineUnavailable,
-)
+from app.domain.errors import AdapterLoadFailed, Conflict, EngineUnavailable
 from app.engine.residency.adapter_loader import AdapterLoader
-from app.engine.residency.pinning import (
-    Pins,
-    Standing,
-)
+from app.engine.residency.pinning import Pins, Standing
 from tests.app.engine.conftest import PLACES, SLOTS, Desk, Versions, Workers
 
 

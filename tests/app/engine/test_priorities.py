@@ -6,11 +6,7 @@ import pytest
 from vllm.v1.request import RequestStatus
 
 from app.engine.vllm.scheduler import preemption
-from app.engine.vllm.scheduler.preemption import (
-    MOST_ASIDE_S,
-    PrioritySteps,
-    priority,
-)
+from app.engine.vllm.scheduler.preemption import MOST_ASIDE_S, PrioritySteps, priority
 from app.engine.vllm.scheduler.prefill_chunking import BoundedSteps
 from tests.app.engine.test_steps import BLOCK, Machine, engine_config
 

@@ -8,11 +8,7 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
 from app.engine.port import Endpoint
-from app.engine.vllm.render_cache import (
-    NoRoomForAnswer,
-    Rendered,
-    RenderedOnce,
-)
+from app.engine.vllm.render_cache import NoRoomForAnswer, Rendered, RenderedOnce
 
 MESSAGES = [{"role": "user", "content": "Who are you?"}]
 CHAT = ChatCompletionRequest(model="m", messages=MESSAGES)

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.engine.vllm.requirements import (
-    check_libraries,
-    do_without_compiler,
-)
+from app.engine.vllm.requirements import check_libraries, do_without_compiler
 
 WITHOUT = "import os; from app.engine.vllm.requirements import do_without_compiler as f; e = {}; f(e); print(e)"
 

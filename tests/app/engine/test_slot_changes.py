@@ -4,10 +4,7 @@ import asyncio
 import random
 from typing import Any
 
-from app.domain.errors import (
-    AdapterLoadFailed,
-    EngineUnavailable,
-)
+from app.domain.errors import AdapterLoadFailed, EngineUnavailable
 from app.engine.residency.transfer import Transfers
 from tests.app.engine.conftest import Desk, Versions, Workers
 

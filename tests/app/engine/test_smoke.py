@@ -10,22 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.identity import VersionKey
-from app.domain.errors import (
-    AdapterLoadFailed,
-    EngineUnavailable,
-)
-from app.engine.lifecycle.smoke_check import (
-    PROMPTS,
-    Scored,
-    SmokeCheck,
-    differs,
-    distance,
-    long_prompt,
-)
-from app.engine.port import (
-    EngineRequest,
-    SmokeResult,
-)
+from app.domain.errors import AdapterLoadFailed, EngineUnavailable
+from app.engine.lifecycle.smoke_check import PROMPTS, Scored, SmokeCheck, differs, distance, long_prompt
+from app.engine.port import EngineRequest, SmokeResult
 
 KEY = VersionKey(7, "a" * 64, "b" * 64, 1, 1)
 

@@ -18,10 +18,7 @@ from vllm.v1.metrics.stats import (
     SchedulerStats,
 )
 
-from app.engine.vllm.patches.stats_logger import (
-    EngineStatistics,
-    TokenStatistics,
-)
+from app.engine.vllm.patches.stats_logger import EngineStatistics, TokenStatistics
 from tests.app.planning.configs import TOY
 
 #: Neither is shown; see app/wiring/engine_metrics.py.

@@ -20,17 +20,9 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from app.engine.vllm.launch import (
-    BOUNDED_SCHEDULER,
-    SCHEDULER,
-    _scheduler,
-)
+from app.engine.vllm.launch import BOUNDED_SCHEDULER, SCHEDULER, _scheduler
 from app.engine.vllm.scheduler import prefill_chunking
-from app.engine.vllm.scheduler.prefill_chunking import (
-    BoundedSteps,
-    StepCosts,
-    evenly,
-)
+from app.engine.vllm.scheduler.prefill_chunking import BoundedSteps, StepCosts, evenly
 from tests.app.planning.configs import TOY
 
 #: Of the machine below: seconds of a step, of each token in it, and of each adapter.

@@ -12,13 +12,7 @@ from vllm.entrypoints.openai.chat_completion import serving as chat_serving
 from vllm.entrypoints.openai.completion import protocol, serving
 
 from app.engine.vllm.patches import stream_events
-from app.engine.vllm.patches.stream_events import (
-    CHOICE,
-    EVENT,
-    ChatStreamEvent,
-    StreamChoice,
-    StreamEvent,
-)
+from app.engine.vllm.patches.stream_events import CHOICE, EVENT, ChatStreamEvent, StreamChoice, StreamEvent
 from app.engine.vllm.sse import NULLABLE
 
 PLAIN = {

@@ -7,10 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from adapters.identity import VersionKey
-from app.engine.port import (
-    Endpoint,
-    EngineRequest,
-)
+from app.engine.port import Endpoint, EngineRequest
 from app.engine.residency.cost_estimate import ticket
 from app.engine.vllm.render_cache import Rendered
 

@@ -4,20 +4,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.errors import (
-    ContextLengthExceeded,
-    EngineUnavailable,
-    InvalidRequest,
-    TenoraError,
-)
-from app.engine.port import (
-    Endpoint,
-    EngineRequest,
-)
-from app.engine.vllm.translation import (
-    GENERATION_FAILED,
-    Asked,
-)
+from app.domain.errors import ContextLengthExceeded, EngineUnavailable, InvalidRequest, TenoraError
+from app.engine.port import Endpoint, EngineRequest
+from app.engine.vllm.translation import GENERATION_FAILED, Asked
 
 FAILED = {"message": GENERATION_FAILED, "code": 500}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}

@@ -10,10 +10,7 @@ from vllm.inputs.engine import TokensInput
 from vllm.renderers.base import BaseRenderer
 from vllm.renderers.inputs.preprocess import extract_prompt_components
 
-from app.engine.vllm.patches.cached_lookups import (
-    _prompt_text,
-    work_out_once,
-)
+from app.engine.vllm.patches.cached_lookups import _prompt_text, work_out_once
 
 EOS = 7
 

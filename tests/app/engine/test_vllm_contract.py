@@ -60,16 +60,8 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner as FirstGPUModelRunne
 from vllm.v1.worker.worker_base import WorkerBase, WorkerWrapperBase
 
 from adapters.geometry import LINEAR_MODULES
-from app.engine.vllm.arguments import (
-    InvalidEngineArgument,
-    engine_arguments,
-)
-from app.engine.vllm.launch import (
-    ASYNC_SCHEDULER,
-    BOUNDED_SCHEDULER,
-    ENVIRONMENT,
-    SCHEDULER,
-)
+from app.engine.vllm.arguments import InvalidEngineArgument, engine_arguments
+from app.engine.vllm.launch import ASYNC_SCHEDULER, BOUNDED_SCHEDULER, ENVIRONMENT, SCHEDULER
 from app.engine.vllm.scheduler.output_batching import CoalescedOutputs
 from app.engine.vllm.scheduler.preemption import PrioritySteps
 from app.engine.vllm.scheduler.prefill_chunking import BoundedSteps
@@ -82,10 +74,7 @@ from app.engine.vllm.worker.extension import (
     WorkerExtension,
     _cleared,
 )
-from app.engine.vllm.worker.stager import (
-    Copied,
-    Placed,
-)
+from app.engine.vllm.worker.stager import Copied, Placed
 from app.settings import EngineSettings, Settings
 
 

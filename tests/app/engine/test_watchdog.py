@@ -6,10 +6,7 @@ import time
 import pytest
 
 from app.domain.errors import EngineUnavailable
-from app.engine.vllm.watchdog import (
-    until_silent,
-    while_alive,
-)
+from app.engine.vllm.watchdog import until_silent, while_alive
 
 SILENCE_S = 0.1
 

@@ -17,20 +17,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from app.domain.errors import (
-    InvalidRequest,
-    SourceUnavailable,
-    TooLarge,
-)
+from app.domain.errors import InvalidRequest, SourceUnavailable, TooLarge
 from app.importing import hub as hub_module
 from app.importing.addresses import NotPublic
 from app.importing.hub import Hub
 from app.importing.source import HubSource
 from app.settings import ImportSettings
-from app.support.spool import (
-    SpooledFile,
-    SpoolWriter,
-)
+from app.support.spool import SpooledFile, SpoolWriter
 from tests.e2e.server import free_port
 from tests.hubserver import COMMIT, FakeHub, hub_server
 

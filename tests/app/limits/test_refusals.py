@@ -5,13 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.limits.limiter import (
-    Exceeded,
-    Grant,
-    Limiter,
-    Standing,
-    Subject,
-)
+from app.domain.limits.limiter import Exceeded, Grant, Limiter, Standing, Subject
 from app.domain.limits.limits import Limits
 from app.services.limits.accounts import Decision, decide
 from app.services.limits.refusals import Refusals

@@ -15,10 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from adapters.geometry import read_geometry
 from adapters.validation import validate
-from app.domain.errors import (
-    MergeFailed,
-    MergeRejected,
-)
+from app.domain.errors import MergeFailed, MergeRejected
 from app.merging.child import ChildLimits, merge_in_child
 from app.merging.recipe import Recipe, read_recipe
 from app.merging.run import Job, hollow_base, merge

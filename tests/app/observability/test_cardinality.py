@@ -12,19 +12,12 @@ from adapters.stores.local import LocalStore
 from app.api.errors import error_response
 from app.api.middleware import RequestFrame
 from app.database.session import Database
-from app.domain.errors import (
-    LimitExceeded,
-    NotFound,
-)
+from app.domain.access import Caller
+from app.domain.errors import LimitExceeded, NotFound
 from app.domain.limits.limits import Limits
+from app.domain.load_phases import LoadPhases
 from app.domain.usage import UsageRecord
-from app.engine.port import (
-    Endpoint,
-    EngineEvent,
-    EngineRequest,
-)
-from app.engine.status import LoadPhases
-from app.registry import Caller
+from app.engine.port import Endpoint, EngineEvent, EngineRequest
 from app.services.limits.memory import MemoryAccounts
 from app.services.limits.prices import PriceService
 from app.services.limits.service import LimitService

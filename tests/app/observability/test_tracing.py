@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.engine.status import LoadPhases
+from app.domain.load_phases import LoadPhases
 from app.observability.context import CURRENT, RequestContext
 from app.observability.otlp import Tracing
 from app.observability.tracing import open_tracing, recorded, stage

@@ -2,10 +2,7 @@
 
 import pytest
 
-from app.lab.bench.cpu_kernel import (
-    Price,
-    measure,
-)
+from app.lab.bench.cpu_kernel import Price, measure
 
 
 def test_every_number_of_slots_is_measured():

@@ -1,7 +1,4 @@
-from app.lab.bench.decisions import (
-    SCENARIOS,
-    measure,
-)
+from app.lab.bench.decisions import SCENARIOS, measure
 
 
 def test_every_scenario_is_measured() -> None:

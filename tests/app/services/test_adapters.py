@@ -5,12 +5,8 @@ from sqlalchemy import select
 
 from adapters.identity import ModelName, parse_model_name
 from app.database.tables import audit
-from app.domain.errors import (
-    AdapterQuarantined,
-    InvalidRequest,
-    NotFound,
-)
-from app.registry import VersionState
+from app.domain.adapters import VersionState
+from app.domain.errors import AdapterQuarantined, InvalidRequest, NotFound
 from tests.contract.registry import Node, new_version
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import (
-    InvalidRequest,
-    TenoraError,
-    UnsupportedField,
-)
+from app.domain.errors import InvalidRequest, TenoraError, UnsupportedField
 from app.services.bodies import parsing
 from app.services.bodies.openai import (
     CHAT_FIELDS,

@@ -6,10 +6,7 @@ import json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.domain.errors import (
-    InvalidRequest,
-    TenoraError,
-)
+from app.domain.errors import InvalidRequest, TenoraError
 from app.services.bodies import lorax, openai
 from app.services.bodies.lorax import PARAMETERS, generation
 from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, MODEL_FIELDS, chat_body, completion_body

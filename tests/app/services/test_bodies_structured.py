@@ -2,11 +2,7 @@
 
 import pytest
 
-from app.domain.errors import (
-    InvalidRequest,
-    TenoraError,
-    UnsupportedField,
-)
+from app.domain.errors import InvalidRequest, TenoraError, UnsupportedField
 from app.services.bodies.openai import completion_body
 from app.settings import LimitSettings
 

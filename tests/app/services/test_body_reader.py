@@ -7,10 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.domain.errors import (
-    InvalidRequest,
-    Unauthenticated,
-)
+from app.domain.errors import InvalidRequest, Unauthenticated
 from app.services.bodies.parsing import SMALL_BYTES
 from app.services.bodies.reading import BodyReader
 

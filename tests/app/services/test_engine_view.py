@@ -7,11 +7,7 @@ from hypothesis import strategies as st
 
 from app.database.residency import KnownVersion
 from app.engine.status import VersionResidency
-from app.services.operations.engine_view import (
-    OwnVersion,
-    OwnView,
-    own_view,
-)
+from app.services.operations.engine_view import OwnVersion, OwnView, own_view
 from tests.app.overviews import Place, overview, queue, residency
 
 PRICES, MARGINS, SHARED_IN = 1, 2, 3

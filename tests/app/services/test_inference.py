@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from app.database.versions import describe_version
+from app.domain.access import Caller, Scope
 from app.domain.errors import (
     AdapterLoadFailed,
     AdapterQuarantined,
@@ -14,13 +15,8 @@ from app.domain.errors import (
     InvalidRequest,
     UnsupportedField,
 )
-from app.engine.port import (
-    Answer,
-    Endpoint,
-    EngineRequest,
-)
-from app.engine.status import LoadPhases
-from app.registry import Caller, Scope
+from app.domain.load_phases import LoadPhases
+from app.engine.port import Answer, Endpoint, EngineRequest
 from app.services.prompts.chat import ChatPrompts
 from app.services.serving.adapter_traffic import Traffic
 from app.services.serving.inference import InferenceService

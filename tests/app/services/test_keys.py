@@ -11,19 +11,10 @@ from sqlalchemy import select
 
 from app.database.keys import find_credential
 from app.database.tables import audit, keys
-from app.domain.errors import (
-    Conflict,
-    InvalidRequest,
-    NotFound,
-    Unauthenticated,
-)
-from app.registry import Scope
+from app.domain.access import Scope
+from app.domain.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
 from app.services.access.caller_cache import CallerCache
-from app.services.access.key_format import (
-    KeyHasher,
-    mint_key,
-    parse_key,
-)
+from app.services.access.key_format import KeyHasher, mint_key, parse_key
 from app.services.access.keys import KeyService
 from app.services.access.peppers import Peppers
 from tests.contract.registry import Node, SettableClock, recorded_statements

@@ -6,12 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import (
-    ContextLengthExceeded,
-    EngineUnavailable,
-    InvalidRequest,
-    UnsupportedField,
-)
+from app.domain.errors import ContextLengthExceeded, EngineUnavailable, InvalidRequest, UnsupportedField
 from app.services.bodies.lorax import generation, ignored, in_lorax_words
 from app.services.bodies.lorax_answers import LoraxEvents, share_text, whole
 from app.settings import LimitSettings

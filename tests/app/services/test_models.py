@@ -2,19 +2,13 @@
 
 import pytest
 
-from app.domain.errors import (
-    Forbidden,
-    NotFound,
-)
+from app.domain.access import Caller, Scope
+from app.domain.errors import Forbidden, NotFound
 from app.engine.port import Endpoint
-from app.registry import Caller, Scope
 from app.services.catalog.sharing import SharingService
 from app.services.prompts.chat import ChatPrompts
 from app.services.serving.inference import InferenceService
-from app.services.serving.models import (
-    Model,
-    ModelService,
-)
+from app.services.serving.models import Model, ModelService
 from app.settings import Settings
 from tests.app.services.test_inference import PLATFORM, Recorder
 from tests.contract.registry import Node

@@ -3,15 +3,8 @@
 import pytest
 
 from adapters.errors import InvalidName
-from app.domain.errors import (
-    Forbidden,
-    InvalidRequest,
-    UnsupportedField,
-)
-from app.services.catalog.options import (
-    PublishOptions,
-    read_options,
-)
+from app.domain.errors import Forbidden, InvalidRequest, UnsupportedField
+from app.services.catalog.options import PublishOptions, read_options
 from app.settings import LimitSettings
 
 LIMITS = LimitSettings()

@@ -4,14 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import (
-    InvalidRequest,
-    PreconditionFailed,
-)
-from app.services.common.preconditions import (
-    etag,
-    read_precondition,
-)
+from app.domain.errors import InvalidRequest, PreconditionFailed
+from app.services.common.preconditions import etag, read_precondition
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,7 @@ from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.tables import audit
 from app.database.urls import database_url
-from app.domain.errors import (
-    AdapterQuarantined,
-    NotFound,
-)
+from app.domain.errors import AdapterQuarantined, NotFound
 from app.engine.port import SmokeResult
 from app.served_base import open_base
 from app.services.access.caller_cache import CallerCache
@@ -38,17 +35,11 @@ from app.services.operations.nodes import NodeService
 from app.services.operations.store_owner import StoreOwner
 from app.services.prompts.chat import ChatPrompts
 from app.services.publishing.blobs import BlobService
-from app.services.publishing.publishing import (
-    Published,
-    PublishingService,
-)
+from app.services.publishing.publishing import Published, PublishingService
 from app.services.publishing.smoke_tests import TrialService
 from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings, Settings
-from app.support.spool import (
-    SpooledFile,
-    Upload,
-)
+from app.support.spool import SpooledFile, Upload
 from tests.app.serving import MAX_RANK, NoEngine, PeftFiles, peft_files, save_base
 from tests.odd_adapters import ODD
 

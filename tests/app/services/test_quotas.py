@@ -8,24 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import (
-    InvalidRequest,
-    QuotaExceeded,
-)
-from app.domain.quotas import (
-    Quota,
-    Usage,
-)
-from app.services.common.quotas import (
-    FIELDS,
-    breaches,
-    check_quota,
-    limits_of,
-)
-from app.services.common.validation import (
-    MOST,
-    patched,
-)
+from app.domain.errors import InvalidRequest, QuotaExceeded
+from app.domain.quotas import Quota, Usage
+from app.services.common.quotas import FIELDS, breaches, check_quota, limits_of
+from app.services.common.validation import MOST, patched
 
 NUMBERS = st.integers(0, 100)
 QUOTAS = st.builds(Quota, *[st.none() | NUMBERS] * len(FIELDS))

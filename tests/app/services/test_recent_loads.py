@@ -5,13 +5,9 @@ import statistics
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.domain.load_phases import LoadPhases
 from app.engine.port import EngineEvent
-from app.engine.status import LoadPhases
-from app.services.operations.recent_loads import (
-    LoadSeconds,
-    LoadTimes,
-    RecentLoads,
-)
+from app.services.operations.recent_loads import LoadSeconds, LoadTimes, RecentLoads
 
 SECONDS = st.floats(0, 1000)
 

@@ -5,11 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.traffic_split import (
-    choose,
-    random_point,
-    sticky_point,
-)
+from app.domain.traffic_split import choose, random_point, sticky_point
 
 weights = st.lists(st.integers(1, 10_000), min_size=1, max_size=10)
 

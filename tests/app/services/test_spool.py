@@ -13,11 +13,7 @@ import pytest
 
 from adapters.errors import DiskFull
 from app.domain.errors import Busy
-from app.support.spool import (
-    BATCH_BYTES,
-    Spool,
-    SpoolWriter,
-)
+from app.support.spool import BATCH_BYTES, Spool, SpoolWriter
 
 
 @pytest.fixture

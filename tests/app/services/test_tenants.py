@@ -7,11 +7,7 @@ from sqlalchemy import select
 
 from adapters.errors import InvalidName
 from app.database.tables import audit
-from app.domain.errors import (
-    Conflict,
-    InvalidRequest,
-    NotFound,
-)
+from app.domain.errors import Conflict, InvalidRequest, NotFound
 from tests.contract.registry import Node, SettableClock
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

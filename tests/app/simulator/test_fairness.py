@@ -4,10 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.lab.simulator.fairness import (
-    Fairness,
-    jain,
-)
+from app.lab.simulator.fairness import Fairness, jain
 
 
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=20))

@@ -4,10 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.lab.simulator.watch import (
-    Longest,
-    Watch,
-)
+from app.lab.simulator.watch import Longest, Watch
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 100)), max_size=40), st.floats(-1, 210))

@@ -7,10 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from app.lab.simulator.workload import (
-    BASE,
-    Workload,
-)
+from app.lab.simulator.workload import BASE, Workload
 
 
 def test_the_same_seed_gives_the_same_arrivals() -> None:

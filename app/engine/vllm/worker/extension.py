@@ -15,10 +15,7 @@ from app.engine.vllm.patches.zmq_wakeups import take_wakeups
 from app.engine.vllm.scheduler.output_batching import CoalescedOutputs
 from app.engine.vllm.scheduler.preemption import PrioritySteps
 from app.engine.vllm.scheduler.prefill_chunking import BoundedSteps
-from app.engine.vllm.worker.cpu_lora import (
-    GroupedPunicaWrapper,
-    lay_out,
-)
+from app.engine.vllm.worker.cpu_lora import GroupedPunicaWrapper, lay_out
 from app.engine.vllm.worker.kernel_check import KernelCheck
 from app.engine.vllm.worker.parent_watch import end_with_server
 from app.engine.vllm.worker.seeded_sampling import keep_seeds

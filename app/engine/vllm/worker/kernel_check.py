@@ -19,10 +19,7 @@ from vllm.lora.layers import LoRAMapping
 from vllm.lora.layers.base_linear import BaseLinearLayerWithLoRA
 from vllm.lora.layers.logits_processor import LogitsProcessorWithLoRA
 
-from app.engine.vllm.kernel_report import (
-    Fault,
-    KernelReport,
-)
+from app.engine.vllm.kernel_report import Fault, KernelReport
 from app.engine.vllm.worker import slot_weights
 
 #: Tokens of a step: one decode, a few, many, a prefill. The largest step of the engine is added.

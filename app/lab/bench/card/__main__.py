@@ -12,10 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.lab.bench import report
-from app.lab.bench.card.options import (
-    Options,
-    Result,
-)
+from app.lab.bench.card.options import Options, Result
 
 _PARTS = {"a": "kernels", "b": "parity", "c": "overhead", "d": "cold", "e": "quantised"}
 

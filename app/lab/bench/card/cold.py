@@ -7,15 +7,8 @@ from statistics import median
 from rich.console import Console
 
 from app.lab.bench import coldload
-from app.lab.bench.card.options import (
-    Options,
-    Result,
-)
-from app.lab.bench.coldload import (
-    ONE,
-    SOME,
-    Size,
-)
+from app.lab.bench.card.options import Options, Result
+from app.lab.bench.coldload import ONE, SOME, Size
 
 _FULL = Size(rounds=1, adapters=6, at_once=3, settle_s=4.0, watch_s=12.0)
 _QUICK = Size(rounds=1, adapters=3, at_once=3, settle_s=2.0, watch_s=6.0)

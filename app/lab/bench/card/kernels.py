@@ -19,15 +19,9 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from app.engine.vllm import hopper
 from app.engine.vllm.arguments import engine_arguments
-from app.engine.vllm.kernel_report import (
-    BrokenKernels,
-    KernelReport,
-)
+from app.engine.vllm.kernel_report import BrokenKernels, KernelReport
 from app.engine.vllm.worker.in_core_executor import CoreExecutor
-from app.lab.bench.card.options import (
-    Options,
-    Result,
-)
+from app.lab.bench.card.options import Options, Result
 from app.settings import EngineSettings, Settings
 
 #: KV cache of an engine that runs no request.

@@ -10,26 +10,12 @@ from pathlib import Path
 
 from rich.table import Table
 
-from app.lab.bench import (
-    models,
-    report,
-    rivals,
-)
-from app.lab.bench.card.options import (
-    Options,
-    Result,
-)
-from app.lab.bench.open_loop import (
-    Plan,
-    Request,
-    drive,
-)
+from app.lab.bench import models, report, rivals
+from app.lab.bench.card.options import Options, Result
+from app.lab.bench.open_loop import Plan, Request, drive
 from app.lab.bench.pairs import Prompts
 from app.lab.bench.servers import Server
-from app.lab.bench.timeline import (
-    Script,
-    require_answered,
-)
+from app.lab.bench.timeline import Script, require_answered
 
 OFF, VLLM, TENORA = "vllm, LoRA off", "vllm", "tenora"
 _RANK, _SEED = 16, 2027

@@ -10,15 +10,9 @@ from rich.table import Table
 
 from app.client.api import Api
 from app.lab.bench import rivals
-from app.lab.bench.card.options import (
-    Options,
-    Result,
-)
+from app.lab.bench.card.options import Options, Result
 from app.lab.bench.card.quantised import rounded_base
-from app.lab.bench.servers import (
-    BASE_NAME,
-    Server,
-)
+from app.lab.bench.servers import BASE_NAME, Server
 from app.verify.comparison import Answer, Verdict
 from app.verify.completions import PATH, answer_of, request_body
 from app.verify.reference import context_of

@@ -17,17 +17,11 @@ from adapters.identity import VersionKey
 from app.database import prefetching as stored
 from app.database.remembered import Remembered
 from app.database.session import Database
-from app.engine.port import (
-    Engine,
-    EngineEvent,
-)
+from app.engine.port import Engine, EngineEvent
 from app.engine.status import EngineState
 from app.services.common.in_flight import Readers
 from app.services.placement.prefetch.candidates import Candidates
-from app.services.placement.prefetch.working_set import (
-    WorkingSet,
-    WorkingSetFile,
-)
+from app.services.placement.prefetch.working_set import WorkingSet, WorkingSetFile
 
 logger = logging.getLogger(__name__)
 

@@ -6,16 +6,8 @@ from dataclasses import dataclass
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from adapters.stores.base import is_digest
 from adapters.stores.staging import MAX_PARTS
-from app.domain.errors import (
-    InvalidRequest,
-    TooLarge,
-)
-from app.domain.uploads import (
-    ARCHIVE,
-    MAX_PART_BYTES,
-    UploadFile,
-    chosen_part_bytes,
-)
+from app.domain.errors import InvalidRequest, TooLarge
+from app.domain.uploads import ARCHIVE, MAX_PART_BYTES, UploadFile, chosen_part_bytes
 from app.services.publishing.archives import archive_bytes
 from app.settings import LimitSettings
 

@@ -11,11 +11,8 @@ from adapters.stores.staging import Staged, StagingArea
 from app.database import audit, uploads
 from app.database.session import Database
 from app.domain.errors import NotFound
-from app.domain.uploads import (
-    UploadSession,
-    UploadState,
-)
-from app.services.access.tenants import tenant_or_404
+from app.domain.uploads import UploadSession, UploadState
+from app.services.common.lookups import tenant_or_404
 
 logger = logging.getLogger(__name__)
 

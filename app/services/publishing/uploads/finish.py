@@ -23,44 +23,16 @@ from adapters.stores.base import BlobStore
 from adapters.stores.files import file_digest
 from app.database import uploads
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    is_past,
-    utc_now,
-)
-from app.domain.errors import (
-    AdapterQuarantined,
-    Conflict,
-    Forbidden,
-    InvalidRequest,
-    RegistryUnavailable,
-    TenoraError,
-)
-from app.domain.uploads import (
-    ARCHIVE,
-    UploadFile,
-    UploadSession,
-    UploadState,
-)
+from app.domain.clock import Clock, is_past, utc_now
+from app.domain.errors import AdapterQuarantined, Conflict, Forbidden, InvalidRequest, RegistryUnavailable, TenoraError
+from app.domain.uploads import ARCHIVE, UploadFile, UploadSession, UploadState
 from app.services.catalog.adapters import AdapterService
 from app.services.catalog.options import read_options
 from app.services.publishing.archives import unpack_upload
-from app.services.publishing.publishing import (
-    Published,
-    PublishingService,
-)
-from app.services.publishing.uploads.ends import (
-    end_upload,
-    find_session,
-    remove_staged,
-    staged_file,
-)
+from app.services.publishing.publishing import Published, PublishingService
+from app.services.publishing.uploads.ends import end_upload, find_session, remove_staged, staged_file
 from app.settings import LimitSettings
-from app.support.spool import (
-    Spool,
-    SpooledFile,
-    Upload,
-)
+from app.support.spool import Spool, SpooledFile, Upload
 
 logger = logging.getLogger(__name__)
 

@@ -4,17 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from app.domain.errors import (
-    InvalidRequest,
-    TooLarge,
-)
+from app.domain.errors import InvalidRequest, TooLarge
 from app.services.publishing.uploads.sessions import UploadService
 from app.settings import LimitSettings
-from app.support.spool import (
-    Spool,
-    SpooledFile,
-    SpoolWriter,
-)
+from app.support.spool import Spool, SpooledFile, SpoolWriter
 
 
 class PartReceiver:

@@ -19,34 +19,12 @@ from adapters.stores.staging import PartUrl, Staged
 from app.database import adapters as stored
 from app.database import audit, uploads, versions
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    is_past,
-    utc_now,
-)
-from app.domain.errors import (
-    Busy,
-    Conflict,
-    InvalidRequest,
-    NotFound,
-)
-from app.domain.uploads import (
-    UploadFile,
-    UploadSession,
-    UploadState,
-)
-from app.services.access.tenants import tenant_or_404
-from app.services.publishing.uploads.checks import (
-    Announced,
-    checked_files,
-    size_of_part,
-)
-from app.services.publishing.uploads.ends import (
-    end_upload,
-    find_session,
-    remove_staged,
-    staged_file,
-)
+from app.domain.clock import Clock, is_past, utc_now
+from app.domain.errors import Busy, Conflict, InvalidRequest, NotFound
+from app.domain.uploads import UploadFile, UploadSession, UploadState
+from app.services.common.lookups import tenant_or_404
+from app.services.publishing.uploads.checks import Announced, checked_files, size_of_part
+from app.services.publishing.uploads.ends import end_upload, find_session, remove_staged, staged_file
 from app.settings import LimitSettings
 from app.support.spool import SpooledFile
 

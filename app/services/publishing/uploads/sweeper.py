@@ -7,16 +7,10 @@ from datetime import timedelta
 from adapters.stores.base import BlobStore
 from app.database import uploads
 from app.database.session import Database
-from app.domain.clock import (
-    Clock,
-    utc_now,
-)
+from app.domain.clock import Clock, utc_now
 from app.domain.uploads import UploadState
 from app.services.operations.store_owner import StoreOwner
-from app.services.publishing.uploads.ends import (
-    end_upload,
-    remove_staged,
-)
+from app.services.publishing.uploads.ends import end_upload, remove_staged
 from app.services.publishing.uploads.finish import SILENT
 from app.settings import LimitSettings
 

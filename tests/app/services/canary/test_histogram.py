@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.histogram import (
-    EDGES_S,
-    LatencyHistogram,
-    bucket_of,
-)
+from app.domain.histogram import EDGES_S, LatencyHistogram, bucket_of
 
 WIDTH = 2**0.25
 times = st.lists(st.floats(0, 300), min_size=1, max_size=50)

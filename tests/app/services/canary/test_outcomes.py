@@ -8,25 +8,12 @@ import pytest
 
 from adapters.errors import StoreUnavailable
 from adapters.identity import VersionKey
+from app.domain.adapters import ResolvedVersion
 from app.domain.canary_policy import Figures
-from app.domain.errors import (
-    AdapterLoadFailed,
-    EngineUnavailable,
-    InvalidRequest,
-)
-from app.engine.port import (
-    Answer,
-    EngineEvent,
-    EventStream,
-)
+from app.domain.errors import AdapterLoadFailed, EngineUnavailable, InvalidRequest
+from app.engine.port import Answer, EngineEvent, EventStream
 from app.engine.status import EngineState
-from app.registry import ResolvedVersion
-from app.services.rollout.outcomes import (
-    Asked,
-    Outcomes,
-    Window,
-    has_output,
-)
+from app.services.rollout.outcomes import Asked, Outcomes, Window, has_output
 from tests.app.serving import NoEngine
 from tests.contract.registry import SettableClock
 

@@ -14,11 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.usage import UsageRecord
-from app.services.usage.journal import (
-    Journal,
-    forget,
-    read,
-)
+from app.services.usage.journal import Journal, forget, read
 from app.services.usage.usage import journal as journals
 
 RECORD = UsageRecord(

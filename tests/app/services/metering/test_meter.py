@@ -8,27 +8,12 @@ from datetime import UTC, datetime
 import pytest
 
 from adapters.identity import VersionKey
-from app.domain.errors import (
-    EngineUnavailable,
-    InvalidRequest,
-    RegistryUnavailable,
-)
-from app.domain.limits.limiter import (
-    Grant,
-    Standing,
-)
-from app.domain.money import (
-    FREE,
-    Price,
-)
+from app.domain.access import Caller, Scope
+from app.domain.errors import EngineUnavailable, InvalidRequest, RegistryUnavailable
+from app.domain.limits.limiter import Grant, Standing
+from app.domain.money import FREE, Price
 from app.domain.usage import UsageRecord
-from app.engine.port import (
-    Answer,
-    Endpoint,
-    EngineRequest,
-    TokenUsage,
-)
-from app.registry import Caller, Scope
+from app.engine.port import Answer, Endpoint, EngineRequest, TokenUsage
 from app.services.limits.service import Permit
 from app.services.usage.meter import Meter
 from tests.app.serving import NoEngine

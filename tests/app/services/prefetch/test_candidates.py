@@ -1,10 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.services.placement.prefetch.candidates import (
-    AT_ONCE,
-    Candidates,
-)
+from app.services.placement.prefetch.candidates import AT_ONCE, Candidates
 
 
 def test_moves_come_first_then_predictions_then_what_was_there_before() -> None:

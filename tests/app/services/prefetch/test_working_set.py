@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import StoreUnavailable
 from adapters.identity import VersionKey
-from app.services.placement.prefetch.working_set import (
-    MOST,
-    Used,
-    WorkingSet,
-    WorkingSetFile,
-)
+from app.services.placement.prefetch.working_set import MOST, Used, WorkingSet, WorkingSetFile
 
 
 def key(version_id: int) -> VersionKey:

@@ -4,10 +4,7 @@ import json
 
 import pytest
 
-from app.domain.errors import (
-    InvalidRequest,
-    UnsupportedField,
-)
+from app.domain.errors import InvalidRequest, UnsupportedField
 from app.services.bodies.openai import chat_body
 from app.services.prompts.chat import ChatPrompts, special_tokens
 from app.settings import LimitSettings, Settings

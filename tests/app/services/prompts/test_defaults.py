@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import (
-    Forbidden,
-    InvalidRequest,
-    UnsupportedField,
-)
+from app.domain.errors import Forbidden, InvalidRequest, UnsupportedField
 from app.engine.port import Endpoint
 from app.services.bodies import lorax
 from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, chat_body, completion_body

@@ -7,10 +7,7 @@ from mistral_common.protocol.instruct.messages import AssistantMessage, SystemMe
 from mistral_common.protocol.instruct.request import ChatCompletionRequest
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
-from app.domain.errors import (
-    InvalidRequest,
-    UnsupportedField,
-)
+from app.domain.errors import InvalidRequest, UnsupportedField
 from app.services.bodies.openai import chat_body
 from app.services.prompts.formats import FORMATS, render
 from app.settings import LimitSettings
