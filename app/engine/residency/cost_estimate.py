@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from app.engine.port import EngineRequest
-from app.engine.vllm.sse import has_many_prompts, prompt_count
+from app.engine.request_size import has_many_prompts, prompt_count
 from app.scheduling.ticket import Ticket
 
 #: Bytes of text per token, about right for English and code. It is settled with the true count.

@@ -28,6 +28,7 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from adapters.identity import VersionKey
 from app.domain.errors import EngineUnavailable, InvalidRequest
+from app.engine import request_size
 from app.engine.port import Endpoint, EngineRequest, MostTokens
 from app.engine.vllm import sse, translation
 from app.engine.vllm.kernel_report import KernelReport
@@ -199,13 +200,13 @@ class EngineInstance:
 
     async def most_tokens(self, request: EngineRequest) -> MostTokens:
         """See :meth:`app.engine.port.Engine.most_tokens`. No adapter changes what a prompt's tokens are."""
-        counts, rendered = sse.token_counts(request.body), None
+        counts, rendered = request_size.token_counts(request.body), None
         if counts is None:
             rendered = await self._rendered(request)
             counts = rendered.counts
         default = self._endpoints[request.endpoint][0].model_fields["max_tokens"].default
         longest = int(self._llm.model_config.max_model_len)
-        output = sse.most_output(request.body, counts, default=default, longest=longest)
+        output = request_size.most_output(request.body, counts, default=default, longest=longest)
         return MostTokens(sum(counts), output, rendered)
 
     async def _rendered(self, request: EngineRequest) -> Rendered:
@@ -245,7 +246,7 @@ class EngineInstance:
         prefix = f"{self._endpoints[request.endpoint][2]}-{request.request_id}"
         if request.endpoint is Endpoint.CHAT:
             return [prefix]
-        return [f"{prefix}-{index}" for index in range(sse.prompt_count(request.body))]
+        return [f"{prefix}-{index}" for index in range(request_size.prompt_count(request.body))]
 
     async def _untold(self, sequences: list[str]) -> int:
         """Tokens of sequences that were aborted, of which the engine had not told yet."""

@@ -2,7 +2,7 @@
 
 The closed loop of :mod:`app.lab.bench.overhead` against two servers of Tenora's: one as it comes, with every limit set
 on the tenant and on its key, all of them far away; the other without limits and without metering
-(:mod:`app.lab.bench.unguarded`).
+(:mod:`app.cli.without_limits`).
 """
 
 import dataclasses
@@ -66,7 +66,7 @@ def run(home: Path, *, out: Path | None, quick: bool, console: Console, base: Pa
 def _started(
     name: str, base: Path, adapter: Path, home: Path, folder: Path, settings: Mapping[str, str]
 ) -> Iterator[Server]:
-    module = "app.cli" if name == ON else "app.lab.bench.unguarded"
+    module = "app.cli" if name == ON else "app.cli.without_limits"
     with rivals.tenora(base, {ADAPTER: adapter}, home=home, folder=folder, settings=settings, module=module) as server:
         yield dataclasses.replace(server, name=name)
 

@@ -15,8 +15,9 @@ from app.domain.clock import Clock, utc_now
 from app.domain.errors import ROWS, EngineUnavailable, RegistryUnavailable, Unauthenticated, row_of
 from app.domain.money import FREE
 from app.domain.usage import MAX_REASON, UsageRecord
+from app.engine.error_event import error_event
 from app.engine.port import Answer, Engine, EngineRequest, EventStream
-from app.engine.vllm.sse import error_event, sequence_count
+from app.engine.request_size import sequence_count
 from app.services.limits.service import LimitService, Permit
 from app.services.usage.ledger import Ledger
 

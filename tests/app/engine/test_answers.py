@@ -11,7 +11,8 @@ from vllm.entrypoints.openai.chat_completion.protocol import (
 )
 from vllm.entrypoints.openai.completion.protocol import CompletionLogProbs, CompletionResponse, CompletionResponseChoice
 
-from app.engine.vllm.sse import most_output, prompt_count, token_counts, without_nan, without_nulls
+from app.engine.request_size import most_output, prompt_count, token_counts
+from app.engine.vllm.sse import without_nan, without_nulls
 
 
 @pytest.mark.parametrize(

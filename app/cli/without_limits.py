@@ -1,4 +1,4 @@
-"""``python -m app.lab.bench.unguarded serve``: Tenora without limits and metering, to measure what they cost."""
+"""``python -m app.cli.without_limits serve``: Tenora without limits and metering, to measure what they cost."""
 
 from functools import cached_property
 
