@@ -21,7 +21,7 @@ from adapters.errors import AdapterRejected, Reason
 from adapters.validation import validate
 from app.api.multipart import receive_upload
 from app.domain.errors import InvalidRequest, TooLarge
-from app.services.publishing.publishing import archives
+from app.services.publishing import archives
 from app.settings import LimitSettings
 from tests.fuzz.adapter_inputs import GEOMETRY, MAX_RANK, adapter_input
 from tests.fuzz.archive_inputs import archive_input

@@ -1,7 +1,7 @@
 """One life of a vLLM engine: from its start to its death or shutdown.
 
 Only modules of this package, and one that asks for the machine, import vLLM;
-``tests/app/engine/test_vllm_contract.py`` holds every name of it that they use.
+``tests/app/engine/vllm/test_vllm_contract.py`` holds every name of it that they use.
 """
 
 import asyncio

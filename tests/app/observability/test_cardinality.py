@@ -26,7 +26,7 @@ from app.settings import LimitSettings
 from app.wiring.engine_metrics import Metrics
 from tests.app.overviews import overview, queue, residency
 from tests.app.serving import NoEngine
-from tests.app.test_metrics import AT, Samples, samples
+from tests.app.wiring.test_engine_metrics import AT, Samples, samples
 
 NAMES = 10_000
 

@@ -10,7 +10,7 @@ from app.lab.bench.overhead import INPUT_TOKENS, OUTPUT_TOKENS, Size
 from app.lab.bench.report import METRICS
 from app.lab.bench.servers import Server
 from app.lab.bench.wire import LoadError
-from tests.app.bench.completions import KEY, completions_app
+from tests.app.lab.bench.completions import KEY, completions_app
 from tests.live_server import live_server
 
 VOCABULARY = 640

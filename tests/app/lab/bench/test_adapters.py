@@ -15,7 +15,7 @@ from app.lab.bench.grid import Cell, Measured, Options
 from app.lab.bench.open_loop import NOT_SENT, Run, Sample
 from app.lab.bench.servers import Server
 from app.lab.bench.workload import SHORTEST, Arrival
-from tests.app.bench.completions import KEY, completions_app
+from tests.app.lab.bench.completions import KEY, completions_app
 from tests.live_server import live_server
 
 VOCABULARY = 640

@@ -12,7 +12,7 @@ from app.lab.bench.coldload import COLD, LOAD, METRICS, PARTS, STREAM, Measureme
 from app.lab.bench.open_loop import NOT_SENT
 from app.lab.bench.servers import Server
 from app.lab.bench.timeline import NotMeasured
-from tests.app.bench.paced import Seen, paced_app, served, setup_in
+from tests.app.lab.bench.paced import Seen, paced_app, served, setup_in
 from tests.live_server import live_server
 
 CUT_OFF = "no answer before the end of the run"

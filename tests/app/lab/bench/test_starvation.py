@@ -11,7 +11,7 @@ from app.lab.bench.open_loop import NOT_SENT
 from app.lab.bench.servers import Server
 from app.lab.bench.starvation import COLD, HOT, MAX_AGE_S, METRICS, Measurement, Size, figures
 from app.lab.bench.timeline import NotMeasured
-from tests.app.bench.paced import Seen, paced_app, served, setup_in
+from tests.app.lab.bench.paced import Seen, paced_app, served, setup_in
 from tests.live_server import live_server
 
 SECONDS = 20.0

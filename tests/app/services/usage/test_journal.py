@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.usage import UsageRecord
+from app.services.usage import journal as journals
 from app.services.usage.journal import Journal, forget, read
-from app.services.usage.usage import journal as journals
 
 RECORD = UsageRecord(
     request_id="a" * 32,
@@ -140,7 +140,7 @@ _ADDING = """
 import asyncio, sys
 from pathlib import Path
 from app.services.usage.journal import Journal
-from tests.app.services.metering.test_journal import numbered
+from tests.app.services.usage.test_journal import numbered
 
 async def main():
     journal, number = Journal(Path(sys.argv[1])), 0

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from app.lab.bench import timeline
 from app.lab.bench.open_loop import NOT_SENT, Request, Sample
 from app.lab.bench.timeline import NotMeasured, Script
-from tests.app.bench.paced import served
+from tests.app.lab.bench.paced import served
 
 CUT_OFF = "no answer before the end of the run"
 

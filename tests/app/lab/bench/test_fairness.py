@@ -31,7 +31,7 @@ from app.lab.bench.pairs import Round
 from app.lab.bench.report import Metric, Spread
 from app.lab.bench.servers import Server
 from app.lab.bench.timeline import NotMeasured
-from tests.app.bench.paced import Seen, paced_app, served, setup_in
+from tests.app.lab.bench.paced import Seen, paced_app, served, setup_in
 from tests.live_server import live_server
 
 OTHER = TENANTS[1]

@@ -10,7 +10,7 @@ from app.services.prompts.chat import ChatPrompts
 from app.services.serving.inference import InferenceService
 from app.services.serving.models import Model, ModelService
 from app.settings import Settings
-from tests.app.services.test_inference import PLATFORM, Recorder
+from tests.app.services.serving.test_inference import PLATFORM, Recorder
 from tests.contract.registry import Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

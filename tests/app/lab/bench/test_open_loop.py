@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 
 from app.lab.bench import open_loop
 from app.lab.bench.open_loop import NOT_SENT, Generator, Plan, Run, Sample
-from tests.app.bench.completions import KEY, completions_app
+from tests.app.lab.bench.completions import KEY, completions_app
 from tests.live_server import live_server
 
 TOKENS = 5

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.services.placement.prefetch.prediction import Predictor
-from tests.app.services.prefetch.traces import Trace, unrelated, workflows
+from tests.app.services.placement.prefetch.traces import Trace, unrelated, workflows
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 from app.lab.bench import client
 from app.lab.bench.client import Plan, run
 from app.lab.bench.wire import LoadError
-from tests.app.bench.completions import KEY, completions_app
+from tests.app.lab.bench.completions import KEY, completions_app
 from tests.live_server import live_server
 
 TOKENS = 5
