@@ -17,20 +17,20 @@ GONE_S = 60
 STARTER = """
 import os, signal, sys, time
 from multiprocessing.forkserver import _forkserver
-from app.engine import forking
+from app.engine.vllm.worker import fork_server
 
-forking._PRELOADED.remove("app.engine.vllm.worker.fork_preload")
+fork_server._PRELOADED.remove("app.engine.vllm.worker.fork_preload")
 
 def sleep():
     time.sleep(600)
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True))
-    process = forking.EngineContext().Process(target=sleep)
+    process = fork_server.EngineContext().Process(target=sleep)
     process.start()
     print(process.pid, _forkserver._forkserver_pid, flush=True)
     for line in sys.stdin:
-        forking.end_engines()
+        fork_server.end_engines()
         process.join()
         print("ended", flush=True)
     process.join()
@@ -138,16 +138,16 @@ AHEAD = """
 import os, time
 from multiprocessing.forkserver import _forkserver
 from pathlib import Path
-from app.engine import forking
+from app.engine.vllm.worker import fork_server
 
-forking._PRELOADED.remove("app.engine.vllm.worker.fork_preload")
+fork_server._PRELOADED.remove("app.engine.vllm.worker.fork_preload")
 
 if __name__ == "__main__":
     {before}
-    forking.start_ahead()
+    fork_server.start_ahead()
     ahead = _forkserver._forkserver_pid
     {change}
-    process = forking.EngineContext().Process(target=time.sleep, args=(600,))
+    process = fork_server.EngineContext().Process(target=time.sleep, args=(600,))
     process.start()
     now = _forkserver._forkserver_pid
     print(now == ahead, "TORCHDYNAMO_DISABLE=1" in Path(f"/proc/{{now}}/environ").read_text().split(chr(0)), flush=True)
@@ -155,9 +155,9 @@ if __name__ == "__main__":
     process.join()
 """
 #: As vLLM prepares the environment of a CPU's engine.
-AS_EXPECTED = "os.environ |= {name: value for name, value in forking._started_with.items() if value}"
+AS_EXPECTED = "os.environ |= {name: value for name, value in fork_server._started_with.items() if value}"
 WITHOUT_COMPILER = "os.environ['TORCHDYNAMO_DISABLE'] = '1'"
-ON_A_GPU = "forking.is_cpu_build = lambda: False"
+ON_A_GPU = "fork_server.is_cpu_build = lambda: False"
 
 
 @pytest.mark.parametrize(
