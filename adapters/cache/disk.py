@@ -22,9 +22,9 @@ from adapters.cache.files import VersionFiles
 from adapters.cache.lease import Lease
 from adapters.cache.room import Room
 from adapters.errors import StoreUnavailable
+from adapters.fair_semaphore import Turn
 from adapters.identity import VersionKey
 from adapters.stores.base import BlobStore
-from adapters.turns import Turn
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from adapters.cache.failures import MOST_FAILURES, Failures
 from adapters.cache.files import VersionFiles
 from adapters.errors import BlobNotFound, DigestMismatch, StorageError, StoreUnavailable
+from adapters.fair_semaphore import Turn, Turns
 from adapters.identity import VersionKey
-from adapters.turns import Turn, Turns
 
 #: Seconds after which a fetch that is late may have come to an end.
 RETRY_S = 5

@@ -17,7 +17,7 @@ from app.api.upload_schemas import ListedUploadOut, UploadCreate, UploadListOut,
 from app.api.uploads import publish_options, version_answer
 from app.domain.access import Scope
 from app.domain.errors import InvalidRequest
-from app.services.publishing.uploads.checks import Announced
+from app.services.publishing.uploads.validation import Announced
 
 router = APIRouter(tags=["adapters"])
 

@@ -65,7 +65,7 @@ def guardrails(
     base: Base = None,
 ) -> None:
     """What limits and metering cost: Tenora with them and without, one warm adapter."""
-    from app.lab.bench.guardrails import run
+    from app.lab.bench.limits_overhead import run
 
     with _measuring():
         path = run(home() / "bench", out=out, quick=quick, console=stderr(), base=base)

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 from math import inf
 
 from app.scheduling import snapshot
-from app.scheduling.counters import CREDIT_S, Counters
-from app.scheduling.estimates import Forecast, Rate
+from app.scheduling.admission_request import Bounds, Refused, Ticket
+from app.scheduling.forecast import Forecast, Rate
+from app.scheduling.prefill_backlog import Unread
 from app.scheduling.queues import BASE, DRAINING, OPEN, READY, Place, Request, Tenant, Version
+from app.scheduling.running_sequences import Window
 from app.scheduling.slots import Slots
 from app.scheduling.snapshot import QueueSnapshot
-from app.scheduling.ticket import Bounds, Refused, Ticket
-from app.scheduling.unread import Unread
-from app.scheduling.window import Window
+from app.scheduling.token_counters import CREDIT_S, Counters
 
 
 class Admission:
@@ -23,15 +23,15 @@ class Admission:
     left once, whether it ran, failed or gave up waiting. "Request" means one of them from here on.
 
     - The sequences in flight fill the window. What the engine has not read of prompts is bounded too, of all and of
-      each tenant (:mod:`app.scheduling.unread`); who finds no room waits, and those behind it wait with it.
+      each tenant (:mod:`app.scheduling.prefill_backlog`); who finds no room waits, and those behind it wait with it.
     - Where the window is full, one of a tenant with none in flight goes in all the same if it is next. It is next,
       whatever the counters, if nothing of the tenant was admitted since it had none waiting: the engine sets one of
-      another tenant's aside until places are free (:mod:`app.scheduling.window`).
+      another tenant's aside until places are free (:mod:`app.scheduling.running_sequences`).
     - So does one that goes before some of those who run by more than their output. Those that are set aside keep the
       slots of their versions: not while a version finds no slot free.
-    - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.counters`), and of it the request that
+    - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.token_counters`), and of it the request that
       came first, among those whose version holds a slot or needs none; or, if a slot is free and the first needs it,
-      that of the version for which most wait (:mod:`app.scheduling.crowds`).
+      that of the version for which most wait (:mod:`app.scheduling.longest_queue`).
     - Versions with requests in flight never exceed the slots (:mod:`app.scheduling.slots`).
     - Whom the queue has no room for, or who would wait too long, is refused when it enters, and never later.
 
@@ -41,8 +41,8 @@ class Admission:
         slots: distinct versions that may run at once.
         window, aside: sequences that may run at once, and that may be set aside, by default as many.
         max_age_s: how long a staged version may be passed over by requests for versions that hold slots.
-        credit_s: see :mod:`app.scheduling.counters`.
-        step_tokens: see :mod:`app.scheduling.unread`.
+        credit_s: see :mod:`app.scheduling.token_counters`.
+        step_tokens: see :mod:`app.scheduling.prefill_backlog`.
 
     Raises:
         ValueError: fewer than 1 slot, sequence or token, or a negative age or credit.

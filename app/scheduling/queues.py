@@ -4,8 +4,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
 
+from app.scheduling.admission_request import Ticket
 from app.scheduling.ranking import Numbered
-from app.scheduling.ticket import Ticket
 
 #: The base model where a version is asked for; versions' ids are positive.
 BASE = -1
@@ -21,7 +21,7 @@ class Place(Enum):
 
 
 class Wait(Enum):
-    """What a version's wait for a slot has come to; see :mod:`app.scheduling.ages`."""
+    """What a version's wait for a slot has come to; see :mod:`app.scheduling.slot_waits`."""
 
     NONE = "none"
     YOUNG = "young"
@@ -142,7 +142,7 @@ class Tenant:
         average: of the true output tokens per sequence lately, or None before the first.
         open, ready: its lines that are shown in these places, by the number of each line's oldest request.
         draining: how many are shown in DRAINING.
-        crowded: its lines by rank; see :mod:`app.scheduling.crowds`.
+        crowded: its lines by rank; see :mod:`app.scheduling.longest_queue`.
     """
 
     name: str
@@ -172,7 +172,7 @@ class Version:
         shown: where its lines are shown, unless it is ``scattered`` and each may be elsewhere.
         waiting: its requests.
         lines: those of them that take places in the window, by tenant.
-        parked: see :mod:`app.scheduling.crowds`; None for none.
+        parked: see :mod:`app.scheduling.longest_queue`; None for none.
         holds_slot: it has one; then a request of it runs, or it is pinned.
         filling: it has not let in yet all that waited for it when it got its slot.
         drains_since: when it began to drain, or None.
@@ -181,7 +181,7 @@ class Version:
         wait: what its wait for a slot has come to; ``began`` is the number of the event that it began with, ``since``
             the time of that.
         ahead: versions that waited then.
-        limit: see :mod:`app.scheduling.ages`; of those that have waited too long. ``until`` is of all that wait.
+        limit: see :mod:`app.scheduling.slot_waits`; of those that have waited too long. ``until`` is of all that wait.
         service: weighted tokens charged since it got its slot.
     """
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
-from app.scheduling.ages import Ages
-from app.scheduling.counters import Counters
-from app.scheduling.holders import Holders
-from app.scheduling.order import Order
+from app.scheduling.fair_order import Order
 from app.scheduling.queues import BASE, COLD, DRAINING, OPEN, READY, Place, Request, Version
 from app.scheduling.ranking import Ranking
+from app.scheduling.slot_holders import Holders
+from app.scheduling.slot_waits import Ages
+from app.scheduling.token_counters import Counters
 
 
 class Slots:

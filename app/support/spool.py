@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adapters.errors import StorageError
+from adapters.fair_semaphore import NoPlace, Turns
 from adapters.stores.files import disk_errors, new_directory
-from adapters.turns import NoPlace, Turns
 from app.domain.errors import Busy
 
 #: Bytes gathered before a thread hashes and writes them: enough to make the hop cheap, and two of them are

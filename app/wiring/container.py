@@ -50,8 +50,8 @@ from app.services.publishing.imports import ImportService
 from app.services.publishing.merging import MergingService
 from app.services.publishing.publishing import PublishingService
 from app.services.publishing.smoke_tests import TrialService
-from app.services.publishing.uploads.finish import UploadFinisher
-from app.services.publishing.uploads.parts import PartReceiver
+from app.services.publishing.uploads.finishing import UploadFinisher
+from app.services.publishing.uploads.part_receiver import PartReceiver
 from app.services.publishing.uploads.sessions import UploadService
 from app.services.rollout.aliases import AliasService
 from app.services.rollout.canaries import CanaryService

@@ -14,8 +14,8 @@ from adapters.stores.base import BlobStore
 from app.database.tables import audit
 from app.domain.adapters import Version
 from app.services.operations.lost_bytes import LostBytes
-from app.services.publishing.uploads.checks import Announced
 from app.services.publishing.uploads.sessions import UploadService
+from app.services.publishing.uploads.validation import Announced
 from app.settings import LimitSettings
 from tests.contract.deleting import publish, put
 from tests.contract.registry import Node

@@ -5,7 +5,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import ModelName
-from app.database.remembered import Remembered
+from app.database.cached_query import Remembered
 from app.database.tables import audit, tenants
 from app.domain.errors import RegistryUnavailable
 from app.services.limits.prices import PriceService

@@ -17,7 +17,7 @@ from app.domain.limits.limiter import Exceeded, Grant, Rate, Subject
 from app.domain.limits.limits import Limits
 from app.domain.limits.remaining import Left
 from app.services.limits.accounts import Health
-from app.services.limits.late import count_late
+from app.services.limits.late_settlement import count_late
 from app.services.limits.memory import MemoryAccounts
 from app.services.limits.shared import LEASE_S, SharedAccounts
 from app.services.usage.journal import Journal

@@ -17,11 +17,11 @@ from app.database.tables import audit, uploads
 from app.domain.errors import Busy, Conflict, EngineUnavailable, NotFound
 from app.domain.uploads import UploadState
 from app.services.publishing.publishing import Published
-from app.services.publishing.uploads import finish
-from app.services.publishing.uploads.checks import Announced
-from app.services.publishing.uploads.finish import SILENT, UploadFinisher
+from app.services.publishing.uploads import finishing as finish
+from app.services.publishing.uploads.finishing import SILENT, UploadFinisher
 from app.services.publishing.uploads.sessions import UploadService
 from app.services.publishing.uploads.sweeper import UploadSweeper
+from app.services.publishing.uploads.validation import Announced
 from app.settings import LimitSettings
 from app.support.spool import Spool, SpooledFile, Upload
 from tests.contract.registry import Node, SettableClock

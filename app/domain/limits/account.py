@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
+from app.domain.limits.minute_window import Window
 from app.domain.limits.periods import day_of, month_of
-from app.domain.limits.window import Window
 
 _WINDOWS = ("requests", "tokens")
 

@@ -13,8 +13,8 @@ from typing import Literal
 
 from app.domain.limits.account import Account, Sums
 from app.domain.limits.limits import UNLIMITED, Limits
+from app.domain.limits.minute_window import Window
 from app.domain.limits.periods import day_left_s, day_of, month_left_s, month_of
-from app.domain.limits.window import Window
 
 #: ``("tenant", "7")``, ``("key", "8f3a...")`` or ``("adapter", "3")``.
 Subject = tuple[Literal["tenant", "key", "adapter"], str]

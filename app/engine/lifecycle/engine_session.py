@@ -18,7 +18,7 @@ from app.engine.residency.transfer import Transfers
 from app.engine.vllm.instance import EngineInstance
 from app.engine.vllm.output_log import OutputLog
 from app.engine.vllm.watchdog import until_silent
-from app.scheduling.ticket import Bounds
+from app.scheduling.admission_request import Bounds
 from app.settings import QueueSettings, Settings
 
 logger = logging.getLogger(__name__)

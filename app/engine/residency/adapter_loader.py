@@ -19,7 +19,7 @@ from app.engine.residency.admission_queue import AdmissionQueue, Later, before_d
 from app.engine.residency.host_tier import HostTier
 from app.engine.residency.transfer import Transfers
 from app.observability.tracing import stage
-from app.scheduling.ticket import Ticket
+from app.scheduling.admission_request import Ticket
 
 logger = logging.getLogger(__name__)
 

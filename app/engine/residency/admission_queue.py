@@ -9,8 +9,8 @@ from typing import Self
 
 from app.domain.errors import Busy, EngineUnavailable, QueueFull
 from app.scheduling.admission import Admission
+from app.scheduling.admission_request import Bounds, Refused, Ticket
 from app.scheduling.snapshot import QueueSnapshot
-from app.scheduling.ticket import Bounds, Refused, Ticket
 
 
 class AdmissionQueue:

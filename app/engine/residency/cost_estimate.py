@@ -5,7 +5,7 @@ from typing import Any
 
 from app.engine.port import EngineRequest
 from app.engine.request_size import has_many_prompts, prompt_count
-from app.scheduling.ticket import Ticket
+from app.scheduling.admission_request import Ticket
 
 #: Bytes of text per token, about right for English and code. It is settled with the true count.
 _BYTES_PER_TOKEN = 4

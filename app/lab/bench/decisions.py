@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from app.scheduling.admission import Admission
-from app.scheduling.ticket import Bounds, Ticket
+from app.scheduling.admission_request import Bounds, Ticket
 from app.support.gc_tuning import collect_rarely
 
 #: Seconds between requests that end: nearly all that waits for a slot soon waits longer than the age allowed.

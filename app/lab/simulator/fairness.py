@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from app.scheduling.counters import cost_of
+from app.scheduling.token_counters import cost_of
 
 #: Long against the run of one request, whose tokens all count when it ends.
 _SPAN_S = 20.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.lab.simulator.costs import Costs
-from app.scheduling.ticket import Bounds, Ticket
+from app.scheduling.admission_request import Bounds, Ticket
 
 
 class Scheduler(Protocol):

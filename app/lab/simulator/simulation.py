@@ -19,7 +19,7 @@ from app.lab.simulator.loader import BrokenPromise, Loader
 from app.lab.simulator.machine import Machine, Scheduler
 from app.lab.simulator.watch import Watch
 from app.lab.simulator.workload import BASE, Arrival, Workload
-from app.scheduling.ticket import Refused, Ticket
+from app.scheduling.admission_request import Refused, Ticket
 
 #: One decision in so many is timed.
 _TIMED = 16

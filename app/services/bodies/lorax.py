@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.domain.errors import ContextLengthExceeded, InvalidRequest, TenoraError, UnsupportedField
-from app.services.bodies import checks, structured
-from app.services.bodies.checks import Check, boolean, fields, integer, integer_up_to, number, one_of, refuse
+from app.services.bodies import field_checks, structured
+from app.services.bodies.field_checks import Check, boolean, fields, integer, integer_up_to, number, one_of, refuse
 from app.services.bodies.openai import MAX_TOKENS
 from app.settings import LimitSettings
 
@@ -57,7 +57,7 @@ IGNORED = frozenset({"typical_p"})
 # lorax-client sends every parameter, most of them null; null counts as not sent. Not supported, so refused with
 # any other value: merged_adapters, api_token and adapter sources but this server's own, watermark.
 PARAMETERS: dict[str, Check] = {
-    "adapter_id": lambda value, path, _: checks.text(value, path),
+    "adapter_id": lambda value, path, _: field_checks.text(value, path),
     "adapter_source": one_of("local"),
     "do_sample": boolean,
     "max_new_tokens": integer(1, MAX_TOKENS),
@@ -66,7 +66,7 @@ PARAMETERS: dict[str, Check] = {
     "frequency_penalty": number(-2, 2),
     "presence_penalty": number(-2, 2),
     "return_full_text": boolean,
-    "stop": checks.stop,
+    "stop": field_checks.stop,
     "seed": integer(0, 2**63 - 1),
     "temperature": number(0, 2),
     "top_k": integer(1, MAX_TOKENS),
@@ -79,7 +79,7 @@ PARAMETERS: dict[str, Check] = {
     "decoder_input_details": boolean,
     "return_k_alternatives": integer_up_to("logprobs", 1),
     "response_format": _response_format,
-    **dict.fromkeys(IGNORED, checks.anything),
+    **dict.fromkeys(IGNORED, field_checks.anything),
 }
 
 # Parameters whose value the completions body takes over as it is.
@@ -154,7 +154,7 @@ def _checked(
     for name, value in body.items():
         if value is not None and name not in ("inputs", "parameters", "stream"):
             raise UnsupportedField(f"{name[:80]}: this field is not supported", param=name[:80])
-    inputs = checks.text(body.get("inputs"), "inputs")
+    inputs = field_checks.text(body.get("inputs"), "inputs")
     if not inputs:
         raise refuse("inputs", inputs, "text of at least one character")
     sent = body.get("parameters")

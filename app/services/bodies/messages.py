@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.domain.errors import InvalidRequest, UnsupportedField
-from app.services.bodies.checks import known_fields, other_fields, refuse, text
+from app.services.bodies.field_checks import known_fields, other_fields, refuse, text
 from app.services.bodies.parsing import Unusable, loads, shown
 from app.settings import LimitSettings
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.domain.errors import InvalidRequest, UnsupportedField
-from app.services.bodies import checks, structured
-from app.services.bodies.checks import Check, boolean, integer, integer_up_to, number, one_of, supported_only
+from app.services.bodies import field_checks, structured
+from app.services.bodies.field_checks import Check, boolean, integer, integer_up_to, number, one_of, supported_only
 from app.services.bodies.messages import ignored as ignored_of_messages
 from app.services.bodies.messages import messages
 from app.services.bodies.parsing import shown
@@ -37,7 +37,7 @@ IGNORED = frozenset(
     }
 )
 
-_SAMPLING: dict[str, Check] = dict.fromkeys(IGNORED, checks.anything) | {
+_SAMPLING: dict[str, Check] = dict.fromkeys(IGNORED, field_checks.anything) | {
     "temperature": number(0, 2),
     "top_p": number(0, 1, above=True),
     "top_k": integer(-1, MAX_TOKENS),
@@ -46,20 +46,20 @@ _SAMPLING: dict[str, Check] = dict.fromkeys(IGNORED, checks.anything) | {
     "frequency_penalty": number(-2, 2),
     # Logits are divided by it: nearer to zero they are no longer finite.
     "repetition_penalty": number(0.01, 100),
-    "stop": checks.stop,
-    "stop_token_ids": checks.stop_token_ids,
+    "stop": field_checks.stop,
+    "stop_token_ids": field_checks.stop_token_ids,
     "seed": integer(-(2**63), 2**63 - 1),
     "n": integer_up_to("n", 1),
     "min_tokens": integer(0, MAX_TOKENS),
     "ignore_eos": boolean,
-    "logit_bias": checks.logit_bias,
+    "logit_bias": field_checks.logit_bias,
     "skip_special_tokens": boolean,
     "spaces_between_special_tokens": boolean,
     "include_stop_str_in_output": boolean,
     "return_token_ids": boolean,
     "stream": boolean,
-    "stream_options": checks.stream_options,
-    "user": checks.user,
+    "stream_options": field_checks.stream_options,
+    "user": field_checks.user,
     "response_format": structured.response_format,
     "structured_outputs": structured.structured_outputs,
     "guided_json": structured.json_constraint,
@@ -68,7 +68,7 @@ _SAMPLING: dict[str, Check] = dict.fromkeys(IGNORED, checks.anything) | {
 }
 
 COMPLETION_FIELDS: dict[str, Check] = _SAMPLING | {
-    "prompt": checks.prompt,
+    "prompt": field_checks.prompt,
     "max_tokens": integer(0, MAX_TOKENS),
     "logprobs": integer_up_to("logprobs", 0),
     "echo": boolean,
@@ -143,7 +143,9 @@ def ignored(body: dict[str, Any]) -> Iterator[str]:
     yield from ignored_of_messages(body.get("messages") or [])
     yield from structured.ignored_of_tools(body.get("tools") or [])
     options = body.get("stream_options") or {}
-    yield from (f"stream_options.{name}" for name in checks.IGNORED_STREAM_OPTIONS if options.get(name) is not None)
+    yield from (
+        f"stream_options.{name}" for name in field_checks.IGNORED_STREAM_OPTIONS if options.get(name) is not None
+    )
 
 
 def _checked(body: dict[str, Any], table: dict[str, Check], limits: LimitSettings) -> dict[str, Any]:

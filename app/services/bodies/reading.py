@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from adapters.turns import NoPlace, Turns
+from adapters.fair_semaphore import NoPlace, Turns
 from app.domain.errors import Busy
 from app.services.bodies.parsing import SMALL_BYTES, parse_large_object, parse_object
 

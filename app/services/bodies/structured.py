@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from app.domain.errors import InvalidRequest, UnsupportedField
-from app.services.bodies import checks
-from app.services.bodies.checks import fields, known_fields, one_of, other_fields, refuse, text
+from app.services.bodies import field_checks
+from app.services.bodies.field_checks import fields, known_fields, one_of, other_fields, refuse, text
 from app.services.bodies.parsing import loads, shown
 from app.settings import LimitSettings
 
@@ -100,7 +100,7 @@ def structured_outputs(value: Any, path: str, limits: LimitSettings) -> dict[str
     given = fields(value, path, {*_CONSTRAINTS, *switches})
     if sum(name in given for name in _CONSTRAINTS) != 1:
         raise InvalidRequest(f"{path}: allowed exactly one of {', '.join(_CONSTRAINTS)}", param=path)
-    table: dict[str, checks.Check] = dict.fromkeys(switches, checks.boolean) | _CONSTRAINTS
+    table: dict[str, field_checks.Check] = dict.fromkeys(switches, field_checks.boolean) | _CONSTRAINTS
     return {name: table[name](item, f"{path}.{name}", limits) for name, item in given.items()}
 
 
@@ -143,7 +143,7 @@ def tool_choice(value: Any, path: str, limits: LimitSettings) -> Any:
     return {"type": "function", "function": function}
 
 
-_CONSTRAINTS: dict[str, checks.Check] = {
+_CONSTRAINTS: dict[str, field_checks.Check] = {
     "json": json_constraint,
     "regex": regex,
     "choice": choice,
@@ -188,7 +188,7 @@ def _described(value: dict[str, Any], path: str, limits: LimitSettings) -> None:
     if "description" in value:
         text(value["description"], f"{path}.description")
     if "strict" in value:
-        checks.boolean(value["strict"], f"{path}.strict", limits)
+        field_checks.boolean(value["strict"], f"{path}.strict", limits)
 
 
 def _name(value: Any, path: str) -> None:

@@ -16,9 +16,9 @@ from adapters.identity import VersionKey
 from app.database import adapters as stored_adapters
 from app.database import audit
 from app.database import deletions as stored
-from app.database.holders import version_ids
 from app.database.nodes import list_nodes
 from app.database.session import Database
+from app.database.version_references import version_ids
 from app.database.versions import mark_versions_deleted
 from app.domain.clock import Clock, utc_now
 from app.domain.deletions import DeletedVersion, Deletion, Node, NodeView, node_views
@@ -26,7 +26,7 @@ from app.domain.errors import InvalidRequest, NotFound
 from app.domain.pages import Page
 from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
 from app.services.common.validation import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
-from app.services.deletion.holders import Change, Leaving, check_free, release
+from app.services.deletion.detach import Change, Leaving, check_free, release
 
 _ID = re.compile("[0-9a-f]{32}", re.ASCII)
 _CURSOR = re.compile(r"[0-9T:.+-]{19,40}/[0-9a-f]{32}", re.ASCII)

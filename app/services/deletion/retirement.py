@@ -11,15 +11,15 @@ from adapters.identity import DEFAULT_ALIAS
 from app.database import adapters as stored
 from app.database import audit
 from app.database.aliases import last_ready_target
-from app.database.holders import change_state
 from app.database.session import Database
+from app.database.version_references import change_state
 from app.domain.adapters import Adapter, Version, VersionState
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import Conflict, Forbidden, InvalidRequest
 from app.engine.port import Engine
 from app.services.common.in_flight import Readers
 from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
-from app.services.deletion.holders import Change, Leaving, check_free, release
+from app.services.deletion.detach import Change, Leaving, check_free, release
 from app.services.publishing.smoke_tests import refusals
 
 _MAX_REASON = 500

@@ -16,8 +16,8 @@ from adapters.errors import StorageError
 from app.database import audit
 from app.database import deletions as stored
 from app.database.blobs import needed_contents
+from app.database.cached_query import Remembered
 from app.database.nodes import list_nodes
-from app.database.remembered import Remembered
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
 from app.domain.deletions import Deletion, awaited, confirmed

@@ -13,8 +13,8 @@ from app.domain.clock import Clock, utc_now
 from app.domain.limits.account import Account
 from app.domain.limits.limiter import Exceeded, Grant, Limiter, Subject, subjects_of
 from app.domain.limits.limits import Limits
+from app.domain.limits.minute_window import SPAN_S
 from app.domain.limits.remaining import Left, left
-from app.domain.limits.window import SPAN_S
 from app.services.limits.accounts import Decision, Health, decide, standing
 
 #: Accounts at a time: a key that is used no more would keep its last minute, step by step, until the month is over.

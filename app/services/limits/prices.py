@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import audit
 from app.database import prices as stored
-from app.database.remembered import Remembered
+from app.database.cached_query import Remembered
 from app.database.session import Database
 from app.domain.adapters import ResolvedVersion
 from app.domain.clock import Clock, utc_now

@@ -13,8 +13,8 @@ from app.domain.adapters import ResolvedVersion
 from app.domain.errors import BudgetExceeded, InvalidRequest, Limited, LimitExceeded, TenoraError, row_of
 from app.domain.limits.limiter import Exceeded, Grant, Standing, Subject, subjects_of
 from app.domain.limits.limits import COSTS, Limits
+from app.domain.limits.minute_window import SPAN_S
 from app.domain.limits.remaining import Left
-from app.domain.limits.window import SPAN_S
 from app.domain.money import Price, amount_text
 from app.engine.port import Engine, EngineRequest, MostTokens
 from app.services.limits.accounts import Accounts, Decision

@@ -30,8 +30,8 @@ from app.domain.limits.limits import Limits
 from app.domain.limits.periods import day_of, month_of
 from app.domain.limits.remaining import Left, left
 from app.services.limits.accounts import Decision, Health, decide
-from app.services.limits.late import charge
-from app.services.limits.refusals import Refusals
+from app.services.limits.late_settlement import charge
+from app.services.limits.refusal_cache import Refusals
 
 logger = logging.getLogger(__name__)
 

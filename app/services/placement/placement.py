@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from adapters.errors import InvalidName, StorageError
 from adapters.identity import parse_model_name
 from app.database import pins as stored
-from app.database.remembered import Remembered
+from app.database.cached_query import Remembered
 from app.database.resolution import Candidate, resolve
 from app.database.session import Database
 from app.domain.adapters import VersionState

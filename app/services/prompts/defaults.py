@@ -11,7 +11,7 @@ from typing import Any
 from app.domain.errors import Forbidden, InvalidRequest
 from app.engine.port import Endpoint
 from app.services.bodies import lorax
-from app.services.bodies.checks import Check, fields, one_of, refuse, text
+from app.services.bodies.field_checks import Check, fields, one_of, refuse, text
 from app.services.bodies.openai import CHAT_FIELDS
 from app.services.prompts.formats import FORMATS
 from app.settings import LimitSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from adapters.errors import AdapterRejected, Reason
-from adapters.turns import NoPlace, Turns
+from adapters.fair_semaphore import NoPlace, Turns
 from app.domain.errors import Busy, SourceUnavailable
 from app.importing.bucket import Buckets
 from app.importing.hub import Hub

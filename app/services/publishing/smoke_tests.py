@@ -16,9 +16,9 @@ from adapters.identity import DEFAULT_ALIAS
 from app.database import adapters as stored
 from app.database import audit, versions
 from app.database.deletions import insert_deletion
-from app.database.holders import state_of
 from app.database.session import Database
 from app.database.tenants import find_tenant
+from app.database.version_references import state_of
 from app.domain.adapters import Adapter, Version, VersionState
 from app.domain.clock import Clock, utc_now
 from app.domain.deletions import DeletedVersion

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import canaries as stored
-from app.database.remembered import Remembered
+from app.database.cached_query import Remembered
 from app.database.session import Database
 from app.domain.adapters import VersionState
 from app.domain.canaries import Canary, CanaryState

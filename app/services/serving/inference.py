@@ -18,7 +18,7 @@ from app.domain.limits.limiter import Standing
 from app.domain.load_phases import LoadPhases
 from app.engine.port import Answer, Endpoint, Engine, EngineRequest
 from app.observability.tracing import stage
-from app.services.bodies import checks, lorax, lorax_answers
+from app.services.bodies import field_checks, lorax, lorax_answers
 from app.services.bodies.openai import chat_body, completion_body, ignored
 from app.services.catalog.adapters import AdapterService
 from app.services.common.in_flight import Readers
@@ -173,7 +173,7 @@ class InferenceService:
         names = {}
         for field in ("adapter_id", "model"):
             value = body.get(field)
-            names[field] = checks.text(value, field) if value is not None else ""
+            names[field] = field_checks.text(value, field) if value is not None else ""
         adapter_id, model = names["adapter_id"], names["model"]
         if adapter_id and model not in ("", self._base_name, adapter_id):
             raise InvalidRequest(

@@ -11,7 +11,7 @@ from app.database import usage as stored
 from app.database.session import Database
 from app.domain.errors import RegistryUnavailable
 from app.domain.usage import UsageRecord
-from app.services.limits.late import count_late
+from app.services.limits.late_settlement import count_late
 from app.services.usage.journal import Journal, forget, read
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from app.engine.port import EngineEvent
 from app.engine.residency.adapter_loader import AdapterLoader
 from app.engine.residency.admission_queue import AdmissionQueue
 from app.engine.residency.transfer import Transfers
-from app.scheduling.ticket import Bounds, Ticket
+from app.scheduling.admission_request import Bounds, Ticket
 
 SLOTS, PLACES = 2, 3
 #: Bytes of one version's weights, and what the workers say of its copy.

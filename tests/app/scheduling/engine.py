@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from app.scheduling.admission import Admission
-from app.scheduling.ticket import Ticket
+from app.scheduling.admission_request import Ticket
 
 
 @dataclass

@@ -4,8 +4,8 @@ from collections import Counter
 from dataclasses import dataclass
 from math import ceil, floor
 
-from app.scheduling import unread
-from app.scheduling.ticket import Ticket
+from app.scheduling import prefill_backlog
+from app.scheduling.admission_request import Ticket
 from tests.app.scheduling.places import Places
 from tests.app.scheduling.records import Request, Version
 
@@ -155,7 +155,10 @@ class Model(Places):
 
     def is_readable(self, request: Request) -> bool:
         """Whether the engine may be given its prompt beside all that it has not read."""
-        return self.unread() + self.counted(request.prompt_tokens) <= unread.PART * unread.STEPS * self.step_tokens
+        return (
+            self.unread() + self.counted(request.prompt_tokens)
+            <= prefill_backlog.PART * prefill_backlog.STEPS * self.step_tokens
+        )
 
     def room(self, request: Request) -> int:
         """Places that are free, or may be had: unless a version finds no slot free, of those that it goes before."""

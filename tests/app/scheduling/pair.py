@@ -5,9 +5,9 @@ from math import inf
 
 import pytest
 
-from app.scheduling import unread
+from app.scheduling import prefill_backlog
 from app.scheduling.admission import Admission
-from app.scheduling.ticket import Bounds, Refused, Ticket
+from app.scheduling.admission_request import Bounds, Refused, Ticket
 from tests.app.scheduling.model import Model
 
 VERSIONS = range(1, 7)
@@ -134,7 +134,7 @@ class Pair:
         assert len({request.ticket.version_id for request in running} - {None}) <= len(self.model.holders) <= self.slots
         assert self.model.in_flight() <= 2 * self.window + self.window // 2
         assert sum(request.first for request in running) <= self.window // 2
-        assert self.model.unread() <= unread.PART * unread.STEPS * self.model.step_tokens
+        assert self.model.unread() <= prefill_backlog.PART * prefill_backlog.STEPS * self.model.step_tokens
 
     def finish(self) -> None:
         """Whoever waits is admitted once those before them end and all is staged; nothing stays."""

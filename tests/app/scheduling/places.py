@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from math import inf
 
-from app.scheduling.ages import DRAIN_KEPT, DRAINS_SEEN
+from app.scheduling.slot_waits import DRAIN_KEPT, DRAINS_SEEN
 from tests.app.scheduling.records import Request, Version
 from tests.app.scheduling.shares import Shares
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-from app.scheduling.ticket import Ticket
+from app.scheduling.admission_request import Ticket
 
 
 @dataclass(eq=False)

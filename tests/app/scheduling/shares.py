@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from math import inf
 
-from app.scheduling import unread
+from app.scheduling import prefill_backlog as unread
 from tests.app.scheduling.records import Account, Request
 
 
@@ -12,7 +12,7 @@ from tests.app.scheduling.records import Account, Request
 class Shares:
     """Tenants' accounts, the window, and what the engine reads.
 
-    See :mod:`app.scheduling.counters` and :mod:`app.scheduling.unread`.
+    See :mod:`app.scheduling.token_counters` and :mod:`app.scheduling.prefill_backlog`.
     """
 
     window: int

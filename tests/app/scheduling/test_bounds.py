@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from app.scheduling.admission import Admission
-from app.scheduling.ticket import Bounds, Refused, Ticket
+from app.scheduling.admission_request import Bounds, Refused, Ticket
 from tests.app.scheduling.engine import Engine, staged
 
 NUMBERS = count()

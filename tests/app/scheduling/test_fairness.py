@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.scheduling.admission import Admission
-from app.scheduling.ticket import Bounds
+from app.scheduling.admission_request import Bounds
 from tests.app.scheduling.engine import Engine, staged
 
 BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)

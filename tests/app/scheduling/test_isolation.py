@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from app.scheduling.admission import Admission
-from app.scheduling.counters import CREDIT_S
-from app.scheduling.ticket import Bounds, Refused, Ticket
+from app.scheduling.admission_request import Bounds, Refused, Ticket
+from app.scheduling.token_counters import CREDIT_S
 from tests.app.scheduling.engine import Engine, staged
 
 BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)

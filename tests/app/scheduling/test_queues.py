@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.scheduling.admission_request import Ticket
 from app.scheduling.queues import OPEN, Queue, Request, Tenant, Version, Waiting
-from app.scheduling.ticket import Ticket
 
 
 def request(number: int) -> Request:

@@ -3,9 +3,9 @@
 import pytest
 
 from app.scheduling.admission import Admission
-from app.scheduling.ages import DRAINS_SEEN
+from app.scheduling.admission_request import Ticket
+from app.scheduling.slot_waits import DRAINS_SEEN
 from app.scheduling.snapshot import VersionState
-from app.scheduling.ticket import Ticket
 from tests.app.scheduling.engine import staged
 
 

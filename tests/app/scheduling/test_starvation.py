@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.scheduling.admission import Admission
-from app.scheduling.ticket import Bounds
+from app.scheduling.admission_request import Bounds
 from tests.app.scheduling.engine import Engine, staged
 
 MAX_AGE_S = 2.0

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.scheduling.admission import Admission
-from app.scheduling.ticket import Bounds, Ticket
+from app.scheduling.admission_request import Bounds, Ticket
 
 #: The engine's places and tokens of a step, and the widest request that the default settings allow.
 PLACES, STEP_TOKENS = 128, 2048

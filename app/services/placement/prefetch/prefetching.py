@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from adapters.errors import StorageError
 from adapters.identity import VersionKey
 from app.database import prefetching as stored
-from app.database.remembered import Remembered
+from app.database.cached_query import Remembered
 from app.database.session import Database
 from app.engine.port import Engine, EngineEvent
 from app.engine.status import EngineState

@@ -23,8 +23,8 @@ from app.domain.clock import Clock, is_past, utc_now
 from app.domain.errors import Busy, Conflict, InvalidRequest, NotFound
 from app.domain.uploads import UploadFile, UploadSession, UploadState
 from app.services.common.lookups import tenant_or_404
-from app.services.publishing.uploads.checks import Announced, checked_files, size_of_part
-from app.services.publishing.uploads.ends import end_upload, find_session, remove_staged, staged_file
+from app.services.publishing.uploads.closing import end_upload, find_session, remove_staged, staged_file
+from app.services.publishing.uploads.validation import Announced, checked_files, size_of_part
 from app.settings import LimitSettings
 from app.support.spool import SpooledFile
 

@@ -10,8 +10,8 @@ from app.database.session import Database
 from app.domain.clock import Clock, utc_now
 from app.domain.uploads import UploadState
 from app.services.operations.store_owner import StoreOwner
-from app.services.publishing.uploads.ends import end_upload, remove_staged
-from app.services.publishing.uploads.finish import SILENT
+from app.services.publishing.uploads.closing import end_upload, remove_staged
+from app.services.publishing.uploads.finishing import SILENT
 from app.settings import LimitSettings
 
 logger = logging.getLogger(__name__)

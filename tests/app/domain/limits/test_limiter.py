@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from app.domain.limits.account import Account, Sums
 from app.domain.limits.limiter import Exceeded, Grant, Limiter, Subject
 from app.domain.limits.limits import Limits
-from app.domain.limits.window import SPAN_S, Window
+from app.domain.limits.minute_window import SPAN_S, Window
 
 START = datetime(2026, 11, 30, 23, 58, tzinfo=UTC)
 TENANT: Subject = ("tenant", "7")

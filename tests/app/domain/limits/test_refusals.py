@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from app.domain.limits.limiter import Exceeded, Grant, Limiter, Standing, Subject
 from app.domain.limits.limits import Limits
 from app.services.limits.accounts import Decision, decide
-from app.services.limits.refusals import Refusals
+from app.services.limits.refusal_cache import Refusals
 
 START = datetime(2026, 11, 30, 23, 58, tzinfo=UTC)
 TENANT: Subject = ("tenant", "7")

@@ -11,7 +11,7 @@ from app.lab.simulator.outcome import Outcome
 from app.lab.simulator.simulation import Simulation
 from app.lab.simulator.workload import Workload
 from app.scheduling.admission import Admission
-from app.scheduling.ticket import Bounds
+from app.scheduling.admission_request import Bounds
 
 #: Few slots, little memory and bursts, so that every rule is put to use.
 MACHINE = Machine(slots=8, window=32, host_bytes=2**30, bytes_per_rank=100_000)

@@ -1,14 +1,14 @@
 """Versions that hold slots and are not pinned: which of them fill, which may be joined, which drain."""
 
-from app.scheduling.ages import Ages
 from app.scheduling.queues import Version
+from app.scheduling.slot_waits import Ages
 
 
 class Holders:
     """One place for each version that may have to give its slot up.
 
     One that got its slot fills until all that waited for it have been let in, or those that need its slot can bear no
-    more; see :class:`app.scheduling.ages.Ages`.
+    more; see :class:`app.scheduling.slot_waits.Ages`.
 
     Attributes:
         draining: those that nobody joins; ``staying`` is how many others there are.

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from app.domain.limits.limits import Limits
-from app.lab.bench import guardrails
+from app.lab.bench import limits_overhead
 from app.lab.bench.publishing import TENANT
 from app.lab.bench.servers import Server
 from tests.app.api.conftest import running_site
@@ -16,7 +16,7 @@ def test_every_limit_is_set_and_is_far_away(tmp_path: Path) -> None:
         assert admin.post("/admin/tenants", json={"slug": TENANT}).status_code == 201
         key = admin.post(f"/admin/tenants/{TENANT}/keys", json={"name": "bench"}).json()["key"]
         port = int(site.url.rpartition(":")[2])
-        guardrails._limit(Server("guarded", port, 0, admin_headers={"authorization": f"Bearer {site.admin_key}"}))
+        limits_overhead._limit(Server("guarded", port, 0, admin_headers={"authorization": f"Bearer {site.admin_key}"}))
         with site.client(key) as client:
             left = client.get("/v1/limits").json()
     names = {field.name for field in dataclasses.fields(Limits)}

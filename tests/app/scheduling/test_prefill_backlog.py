@@ -3,8 +3,8 @@
 import pytest
 
 from app.scheduling.admission import Admission
-from app.scheduling.ticket import Bounds, Ticket
-from app.scheduling.unread import PART, STEPS
+from app.scheduling.admission_request import Bounds, Ticket
+from app.scheduling.prefill_backlog import PART, STEPS
 from tests.app.scheduling.engine import staged
 
 STEP = 100

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import DEFAULT_ALIAS
 from app.database import adapters as stored
-from app.database import holders
+from app.database import version_references
 from app.database.aliases import last_ready_target
 from app.domain.adapters import Adapter
 from app.domain.errors import Conflict
@@ -54,10 +54,10 @@ async def check_free(connection: AsyncConnection, leaving: Leaving) -> None:
     found = [
         f"the alias {alias!r}" for alias, targets in leaving.line.aliases.items() if set(targets) & set(leaving.ids)
     ]
-    canaries = await holders.running_canaries(connection, leaving.line.id, leaving.ids.values())
+    canaries = await version_references.running_canaries(connection, leaving.line.id, leaving.ids.values())
     found += [f"the canary of the alias {alias!r}" for alias in sorted(canaries)]
     numbers = {version_id: number for number, version_id in leaving.ids.items()}
-    pins = await holders.pinned(connection, leaving.ids.values())
+    pins = await version_references.pinned(connection, leaving.ids.values())
     found += [f"the pin of {leaving.line.name}@{number}" for number in sorted(numbers[pin] for pin in pins)]
     if found:
         raise Conflict(
@@ -71,10 +71,10 @@ async def release(connection: AsyncConnection, leaving: Leaving, change: Change)
     Returns:
         The aliases that changed, with what they mean now (number -> weight); empty: removed.
     """
-    await holders.remove_pins(connection, leaving.ids.values())
+    await version_references.remove_pins(connection, leaving.ids.values())
     line = leaving.line
-    canaries = await holders.running_canaries(connection, line.id, leaving.ids.values())
-    ids = await holders.version_ids(connection, line.id)
+    canaries = await version_references.running_canaries(connection, line.id, leaving.ids.values())
+    ids = await version_references.version_ids(connection, line.id)
     changed: dict[str, dict[str, int]] = {}
     for alias, targets in line.aliases.items():
         if not set(targets) & set(leaving.ids) and alias not in canaries:

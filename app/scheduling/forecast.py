@@ -4,8 +4,8 @@ from bisect import bisect_right
 from itertools import accumulate
 from math import exp
 
-from app.scheduling.counters import Counters
 from app.scheduling.queues import Tenant
+from app.scheduling.token_counters import Counters
 
 #: Seconds of busy time after which what was measured weighs a third.
 _MEMORY_S = 30.0

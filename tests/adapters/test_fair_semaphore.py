@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.turns import Turn, Turns
+from adapters.fair_semaphore import Turn, Turns
 
 
 def test_one_share_gets_half_of_the_places_and_the_next_share_the_other() -> None:

@@ -30,7 +30,7 @@ from app.services.catalog.adapters import AdapterService
 from app.services.catalog.options import read_options
 from app.services.publishing.archives import unpack_upload
 from app.services.publishing.publishing import Published, PublishingService
-from app.services.publishing.uploads.ends import end_upload, find_session, remove_staged, staged_file
+from app.services.publishing.uploads.closing import end_upload, find_session, remove_staged, staged_file
 from app.settings import LimitSettings
 from app.support.spool import Spool, SpooledFile, Upload
 

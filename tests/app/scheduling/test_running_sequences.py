@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from app.scheduling.admission import Admission
-from app.scheduling.ticket import Bounds, Ticket
+from app.scheduling.admission_request import Bounds, Ticket
 from tests.app.scheduling.engine import Engine, staged
 
 WINDOW = 16

@@ -17,9 +17,9 @@ admitted and settled when it ends. Three choices are ours:
 from collections.abc import Iterator
 from heapq import merge
 
+from app.scheduling.admission_request import Ticket
 from app.scheduling.queues import COLD, DRAINING, OPEN, READY, Line, Place, Request, Tenant
 from app.scheduling.ranking import Numbered, Ranking
-from app.scheduling.ticket import Ticket
 
 PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0

@@ -7,7 +7,7 @@ from functools import partial
 from statistics import median
 
 from app.scheduling.admission import Admission
-from app.scheduling.ticket import Bounds, Ticket
+from app.scheduling.admission_request import Bounds, Ticket
 from tests.app.scheduling.engine import Engine, staged
 
 BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.scheduling.admission import Admission
-from app.scheduling.ticket import Ticket
+from app.scheduling.admission_request import Ticket
 
 
 def counter(admission: Admission, tenant: str) -> float:

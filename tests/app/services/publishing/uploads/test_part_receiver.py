@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.domain.errors import Busy, InvalidRequest, TooLarge
-from app.services.publishing.uploads.parts import PartReceiver
+from app.services.publishing.uploads.part_receiver import PartReceiver
 from app.settings import LimitSettings
 from app.support.spool import SpooledFile
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from math import inf
 
-from app.scheduling import crowds
-from app.scheduling.counters import Counters
+from app.scheduling import longest_queue
 from app.scheduling.queues import COLD, DRAINING, OPEN, READY, Line, Place, Request, Tenant, Version
+from app.scheduling.token_counters import Counters
 
 
 class Order:
@@ -28,7 +28,7 @@ class Order:
         if line is not None:
             request.line = line
             line.add(request)
-            crowds.note(line)
+            longest_queue.note(line)
             return
         request.line = line = version.lines[name] = Line(request.tenant, version)
         line.add(request)
@@ -39,7 +39,7 @@ class Order:
         line = request.line
         oldest = line.remove(request)
         if line.rank:
-            crowds.note(line)
+            longest_queue.note(line)
         if not line.count:
             del line.version.lines[line.tenant.name]
             self._counters.show(line, COLD)
@@ -50,7 +50,7 @@ class Order:
         """Those that wait for a version stand elsewhere now."""
         version.place = place
         if version.parked and place is READY:
-            crowds.unpark(version)
+            longest_queue.unpark(version)
         version_id = version.version_id
         self._late.pop(version_id, None)
         if place is COLD or version.shown is COLD:
@@ -104,7 +104,7 @@ class Order:
         if place is OPEN:
             return line.first
         if place is READY and slot_free:
-            return crowds.fullest(tenant, line).first if tenant.crowded else line.first
+            return longest_queue.fullest(tenant, line).first if tenant.crowded else line.first
         line.version.scattered = True
         self._counters.show(line, place)
         return None
