@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 
-class NoPlace(Exception):
+class QueueFull(Exception):
     """None came free in time."""
 
 
-class Turn:
+class Permit:
     """One piece of work's place in the queue, or among those that run.
 
     Attributes:
@@ -25,7 +25,7 @@ class Turn:
         self.begun = asyncio.Event()
 
 
-class Turns:
+class FairSemaphore:
     """The places for work of one kind, given out share by share in rotation, within a share in the order of arrival.
 
     One share has at most half of the places, so that one tenant whose work takes long leaves the other half to
@@ -39,12 +39,12 @@ class Turns:
     def __init__(self, places: int) -> None:
         self._places, self._most = places, max(1, places // 2)
         #: Shares with somebody waiting, the next one to be served first.
-        self._waiting: OrderedDict[str | None, dict[Turn, None]] = OrderedDict()
-        self._running: set[Turn] = set()
+        self._waiting: OrderedDict[str | None, dict[Permit, None]] = OrderedDict()
+        self._running: set[Permit] = set()
 
-    def enter(self, share: str | None) -> Turn:
+    def enter(self, share: str | None) -> Permit:
         """Queue up; whoever enters leaves."""
-        turn = Turn(share)
+        turn = Permit(share)
         self._waiting.setdefault(share, {})[turn] = None
         self._advance()
         return turn
@@ -62,12 +62,12 @@ class Turns:
                 async with asyncio.timeout(patience_s):
                     await turn.begun.wait()
             except TimeoutError:
-                raise NoPlace from None
+                raise QueueFull from None
             yield
         finally:
             self.leave(turn)
 
-    def hurry(self, turn: Turn, share: str) -> None:
+    def hurry(self, turn: Permit, share: str) -> None:
         """Somebody waits for what was spare work: it queues up anew with that share, if it has not begun."""
         if turn.share is not None:
             return
@@ -77,7 +77,7 @@ class Turns:
         turn.share = share
         self._advance()
 
-    def leave(self, turn: Turn) -> None:
+    def leave(self, turn: Permit) -> None:
         """The work is over, or given up; a second call does nothing."""
         if turn in self._running:
             self._running.remove(turn)
@@ -85,7 +85,7 @@ class Turns:
             self._withdraw(turn)
         self._advance()
 
-    def _withdraw(self, turn: Turn) -> None:
+    def _withdraw(self, turn: Permit) -> None:
         turns = self._waiting[turn.share]
         del turns[turn]
         if not turns:
@@ -97,7 +97,7 @@ class Turns:
             self._running.add(turn)
             turn.begun.set()
 
-    def _next(self) -> Turn | None:
+    def _next(self) -> Permit | None:
         busy = Counter(turn.share for turn in self._running)
         # No more than two shares can have half of the places, so this ends early.
         for share, turns in self._waiting.items():

@@ -44,12 +44,12 @@ from app.api import (
 )
 from app.api.auth import tenant_in_path
 from app.api.idempotency import Idempotency
-from app.api.middleware import RequestFrame
+from app.api.middleware import RequestMiddleware
 from app.api.schemas import LoraxErrorOut, answers
 from app.engine.port import Engine
 from app.observability.tracing import open_tracing
 from app.settings import Settings
-from app.wiring.container import Process
+from app.wiring.container import Container
 from app.wiring.jobs import background
 from app.wiring.node import node_name
 from app.wiring.service_metrics import ServiceMetrics
@@ -77,7 +77,7 @@ _DESCRIPTION = "Many tenants' LoRA adapters on one base Llama: publish them, and
 class State(TypedDict):
     """What every request finds in ``request.state``."""
 
-    process: Process
+    process: Container
     tracing: "Tracing | None"
 
 
@@ -85,7 +85,8 @@ class _Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """Without Starlette's outermost part.
 
-        It answers what nobody caught, which is :class:`RequestFrame`'s, and every event of a stream would pass through.
+        It answers uncaught errors, which is the work of :class:`RequestMiddleware`, and every event of a stream would
+        pass through it.
         """
         stack = super().build_middleware_stack()
         return stack.app if isinstance(stack, ServerErrorMiddleware) else stack
@@ -123,7 +124,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
         swagger_ui_oauth2_redirect_url=None,
     )
     app.add_middleware(Idempotency, limits=settings.limits)
-    app.add_middleware(RequestFrame, limits=settings.limits)
+    app.add_middleware(RequestMiddleware, limits=settings.limits)
     if settings.cors_origins:
         # Added last, it is the outermost: a browser shows no page an answer without its headers, errors included.
         app.add_middleware(
@@ -196,7 +197,7 @@ async def _tracing() -> AsyncGenerator["Tracing | None"]:
 
 
 @asynccontextmanager
-async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[Process]:
+async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[Container]:
     """Start a server's parts and end them in the opposite order.
 
     Raises:
@@ -207,7 +208,7 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
         EngineUnavailable, or whatever the engine raises when it cannot start
     """
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="tenora"))
-    process = Process(settings, engine=engine)
+    process = Container(settings, engine=engine)
     async with AsyncExitStack() as started:
         started.push_async_callback(process.database.close)
         await process.database.check()
@@ -246,7 +247,7 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
             yield process
 
 
-async def _check_store(process: Process) -> None:
+async def _check_store(process: Container) -> None:
     """Raises:
     ForeignStore: what does not answer now is asked again before anything is removed, and for readiness.
     """

@@ -27,7 +27,7 @@ class BaseNotFound(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class BaseModel:
+class ServedBase:
     """The base model on this disk: its folder, its public name and what adapters must fit.
 
     Attributes:
@@ -44,7 +44,7 @@ class BaseModel:
     template_digest: str | None
 
 
-def open_base(settings: Settings) -> BaseModel:
+def open_base(settings: Settings) -> ServedBase:
     """Find the base model, fetching a hub id that is not on this disk yet, and read its geometry. Blocks.
 
     Raises:
@@ -61,7 +61,7 @@ def open_base(settings: Settings) -> BaseModel:
     if not isinstance(config, dict):
         raise UnsupportedBase("config.json", type(config).__name__, "a JSON object")
     geometry = read_geometry(config, engine_dtype=settings.engine.dtype)
-    return BaseModel(
+    return ServedBase(
         path,
         name := base_name(settings),
         geometry,

@@ -22,7 +22,7 @@ from adapters.cache.files import VersionFiles
 from adapters.cache.lease import Lease
 from adapters.cache.room import Room
 from adapters.errors import StoreUnavailable
-from adapters.fair_semaphore import Turn
+from adapters.fair_semaphore import Permit
 from adapters.identity import VersionKey
 from adapters.stores.base import BlobStore
 
@@ -51,7 +51,7 @@ class _Entry:
     ready: bool = False
     preparing: asyncio.Task[bool] | None = None
     share: str | None = None
-    turn: Turn | None = None
+    turn: Permit | None = None
     late: asyncio.Event = field(default_factory=asyncio.Event)
     dropped: bool = False
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from adapters.cache.failures import MOST_FAILURES, Failures
 from adapters.cache.files import VersionFiles
 from adapters.errors import BlobNotFound, DigestMismatch, StorageError, StoreUnavailable
-from adapters.fair_semaphore import Turn, Turns
+from adapters.fair_semaphore import FairSemaphore, Permit
 from adapters.identity import VersionKey
 
 #: Seconds after which a fetch that is late may have come to an end.
@@ -49,7 +49,7 @@ class Fetches:
 
     def __init__(self, files: VersionFiles, now: Callable[[], float], *, deadline_s: float, places: int) -> None:
         self.begun = self.failed = 0
-        self.turns = Turns(places)
+        self.turns = FairSemaphore(places)
         self.lost: dict[str, Lost] = {}
         self._files, self._now, self._deadline_s = files, now, deadline_s
         self._failures = Failures()
@@ -69,7 +69,7 @@ class Fetches:
         self._failures.forget(key.lora_name)
         self.lost.pop(key.lora_name, None)
 
-    async def run(self, key: VersionKey, turn: Turn, late: asyncio.Event) -> None:
+    async def run(self, key: VersionKey, turn: Permit, late: asyncio.Event) -> None:
         """Fetch a version whose turn has begun, however long it takes.
 
         Args:
@@ -98,7 +98,7 @@ class Fetches:
         if isinstance(error, BlobNotFound | DigestMismatch) and len(self.lost) < MOST_FAILURES:
             self.lost[key.lora_name] = Lost(key, missing=isinstance(error, BlobNotFound))
 
-    async def _wait_late(self, fetch: asyncio.Future[None], turn: Turn, late: asyncio.Event) -> None:
+    async def _wait_late(self, fetch: asyncio.Future[None], turn: Permit, late: asyncio.Event) -> None:
         late.set()
         self._late += 1
         try:

@@ -10,16 +10,16 @@ from fastapi import Depends, Path, Request
 from app.domain.access import Caller, Scope
 from app.domain.errors import Forbidden, NotFound
 from app.observability.context import note_caller
-from app.wiring.container import Process
+from app.wiring.container import Container
 
 
-async def process_of(request: Request) -> Process:
+async def process_of(request: Request) -> Container:
     """What lives as long as this process."""
-    process: Process = request.state.process
+    process: Container = request.state.process
     return process
 
 
-ProcessDep = Annotated[Process, Depends(process_of)]
+ProcessDep = Annotated[Container, Depends(process_of)]
 
 
 async def authenticate(request: Request) -> Caller:
@@ -111,7 +111,7 @@ async def tenant_in_path(tenant: Annotated[str, Path(description="the tenant's s
 
 
 def _note_use(request: Request, caller: Caller) -> None:
-    process: Process = request.state.process
+    process: Container = request.state.process
     process.audit.accesses.used(caller, f"{request.method} {request.scope['route'].path}")
 
 

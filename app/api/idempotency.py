@@ -19,7 +19,7 @@ from app.api.errors import error_response
 from app.domain.errors import BodyTooSlow, InvalidRequest, TenoraError, TooLarge
 from app.services.access.idempotency import HEADER, Answer, IdempotencyService, Kept, Reservation
 from app.settings import LimitSettings
-from app.wiring.container import Process
+from app.wiring.container import Container
 
 REPLAYED = (b"idempotent-replayed", b"true")
 
@@ -46,7 +46,7 @@ class Idempotency:
         if not keys:
             await self._app(scope, receive, send)
             return
-        process: Process = scope["state"]["process"]
+        process: Container = scope["state"]["process"]
         body = _Body(receive, _digest_of(scope), self._limits.upload_idle_seconds)
         try:
             caller = await authenticate(Request(scope))

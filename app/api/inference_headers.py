@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 
 from app.domain.errors import InvalidRequest
-from app.domain.limits.limiter import Standing
+from app.domain.limits.limiter import RateLimitStatus
 from app.domain.load_phases import LoadPhases
 
 TIMEOUT = "x-request-timeout"
@@ -53,7 +53,7 @@ def deadline_of(request: Request) -> float | None:
     return seconds
 
 
-def limit_headers(standing: Standing | None) -> dict[str, str]:
+def limit_headers(standing: RateLimitStatus | None) -> dict[str, str]:
     """Where a caller stands with its limits per minute, in the names that OpenAI's clients know."""
     rates = {"requests": standing.requests, "tokens": standing.tokens} if standing else {}
     headers: dict[str, str] = {}

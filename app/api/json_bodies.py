@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute, request_response
 from app.api.auth import authenticate
 from app.domain.access import Caller
 from app.services.bodies.parsing import SMALL_BYTES, check_amount
-from app.wiring.container import Process
+from app.wiring.container import Container
 
 
 async def read_object(request: Request, caller: Caller) -> dict[str, Any]:
@@ -19,7 +19,7 @@ async def read_object(request: Request, caller: Caller) -> dict[str, Any]:
     Raises:
         LimitExceeded, InvalidRequest, TooLarge, Busy
     """
-    process: Process = request.state.process
+    process: Container = request.state.process
     raw = await request.body()
     return await process.bodies.parse(raw, share=caller.tenant_slug or "", before=lambda: process.limits.refuse(caller))
 
@@ -49,7 +49,7 @@ class _JsonRequest(Request):
         raw = await self.body()
         if len(raw) <= SMALL_BYTES:
             return await super().json()
-        process: Process = self.state.process
+        process: Container = self.state.process
         caller: Caller = self.state.caller
         return await process.bodies.in_turn(lambda: _parse_large(raw), share=caller.tenant_slug or "")
 

@@ -24,7 +24,7 @@ from app.domain.uploads import MAX_PART_BYTES
 from app.observability.context import CURRENT, RequestContext
 from app.observability.logs import ACCESS
 from app.settings import LimitSettings
-from app.wiring.container import Process
+from app.wiring.container import Container
 
 logger = logging.getLogger(__name__)
 access = logging.getLogger(ACCESS)
@@ -68,7 +68,7 @@ _LENGTH_DIGITS = 20
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-class RequestFrame:
+class RequestMiddleware:
     """ASGI middleware; must be the outermost one of ours."""
 
     def __init__(self, app: ASGIApp, limits: LimitSettings) -> None:
@@ -121,7 +121,7 @@ class _Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: LimitSettings) -> None:
         self._scope, self._receive, self._send = scope, receive, send
-        self._process: Process = scope["state"]["process"]
+        self._process: Container = scope["state"]["process"]
         file_cap = _file_cap(scope, limits)
         self._takes_files, self._cap = file_cap is not None, file_cap or limits.body_bytes
         self._read = 0

@@ -10,7 +10,7 @@ from app.api.json_bodies import read_object
 from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response, until_disconnect
 from app.engine.port import Endpoint
-from app.wiring.container import Process
+from app.wiring.container import Container
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=PlainRoute)
 
@@ -27,7 +27,7 @@ async def chat_completions(request: Request) -> Response:
 
 async def _answer(request: Request, endpoint: Endpoint) -> Response:
     caller = await inference_caller(request)
-    process: Process = request.state.process
+    process: Container = request.state.process
     request_id = request.state.request_id
     async with process.limits.counted(caller, request_id):
         deadline_s, body = deadline_of(request), await read_object(request, caller)

@@ -12,7 +12,7 @@ from app.api.quota_schemas import QuotaOut, QuotaPatch, UsageOut
 from app.domain.access import Key, Scope, Tenant
 from app.domain.adapters import Adapter, Version
 from app.domain.quotas import Usage
-from app.served_base import BaseModel as Base
+from app.served_base import ServedBase as Base
 from app.services.access.keys import DEFAULT_GRACE_S
 from app.services.catalog.version_warnings import warnings_of
 from app.services.common.validation import MAX_LIMIT

@@ -18,7 +18,7 @@ from app.domain.errors import TenoraError
 from app.engine.port import EventStream
 from app.observability.context import note_error
 from app.services.serving.inference import Served
-from app.wiring.container import Process
+from app.wiring.container import Container
 
 Result = TypeVar("Result")
 
@@ -96,7 +96,7 @@ def while_key_works(scope: Scope) -> contextlib.AbstractAsyncContextManager[None
     state = scope.get("state", {})
     if (caller := state.get("caller")) is None:
         return contextlib.nullcontext()
-    process: Process = state["process"]
+    process: Container = state["process"]
     return process.key_watch.holding(caller.key_id)
 
 

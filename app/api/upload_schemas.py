@@ -9,7 +9,7 @@ from adapters.errors import Reason
 from adapters.stores.staging import PartUrl
 from app.api.schemas import ReasonOut
 from app.domain.uploads import UploadSession
-from app.served_base import BaseModel as Base
+from app.served_base import ServedBase as Base
 from app.services.publishing.uploads.sessions import MAX_URLS, URL_LIFETIME_S, Progress
 
 

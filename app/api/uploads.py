@@ -12,7 +12,7 @@ from app.api.multipart import ARCHIVE_NAME, OPTIONS_NAME, receive_upload
 from app.api.schemas import VersionOut, answers
 from app.domain.access import Scope
 from app.domain.adapters import VersionState
-from app.served_base import BaseModel
+from app.served_base import ServedBase
 from app.services.catalog.options import PublishOptions, read_options
 from app.services.publishing.publishing import Published
 from app.settings import LimitSettings
@@ -92,7 +92,7 @@ def publish_options(
     return read_options(raw, limits, admin=admin, source=source, uploaded_from=host, default_alias=default_alias)
 
 
-def version_answer(published: Published, response: Response, base: BaseModel, *, versions_path: str) -> VersionOut:
+def version_answer(published: Published, response: Response, base: ServedBase, *, versions_path: str) -> VersionOut:
     """201 for a new version, 200 for one that was there, 202 for one that is not tried yet; ``Location`` names it.
 
     Args:

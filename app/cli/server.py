@@ -18,7 +18,7 @@ from uvicorn.lifespan.on import LifespanOn
 
 from app.cli.connections import BoundedProtocol
 from app.support.gc_tuning import collect_rarely
-from app.wiring.container import Process
+from app.wiring.container import Container
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        process: Process = self._app.state.process
+        process: Container = self._app.state.process
         process.readiness.leave()
         process.engine.leave()
         await self._drain()
@@ -118,7 +118,7 @@ class Server(uvicorn.Server):
         while self.signals == [signal.SIGTERM] and loop.time() < ends:  # noqa: ASYNC110 - signals set no event
             await asyncio.sleep(_POLL_S)
 
-    async def _end_requests(self, process: Process) -> None:
+    async def _end_requests(self, process: Container) -> None:
         await asyncio.sleep(self._grace_s)
         if self.server_state.tasks:
             logger.warning("%d requests still run after %.0f s: ended", len(self.server_state.tasks), self._grace_s)

@@ -5,10 +5,10 @@ from functools import cached_property
 from app import main
 from app.cli.root import app
 from app.services.serving.inference import InferenceService
-from app.wiring.container import Process
+from app.wiring.container import Container
 
 
-class _Unguarded(Process):
+class _Unguarded(Container):
     """A server whose requests go past its limits and its meter."""
 
     @cached_property

@@ -11,7 +11,7 @@ from app.database.session import Database
 Found = TypeVar("Found")
 
 
-class Remembered(Generic[Found]):
+class CachedQuery(Generic[Found]):
     """A look-up that is made again only once the audit trail has grown; on PostgreSQL, always.
 
     Whatever somebody changes has its row in the trail with the same commit: versions, aliases, canaries, pins, prices,

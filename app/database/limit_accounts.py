@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import limit_accounts, limit_grants, limit_reclaimed
 from app.domain.limits.account import Account
-from app.domain.limits.limiter import Grant, Subject
+from app.domain.limits.limiter import Reservation, Subject
 
 #: PostgreSQL's lock between who gives grants back and who writes records down; a number that nothing else here locks.
 _LOCK = 0x6C617465
@@ -57,7 +57,7 @@ async def save(connection: AsyncConnection, accounts: Mapping[Subject, Account],
 
 
 async def add_grants(
-    connection: AsyncConnection, grants: Mapping[str, Grant], *, node_id: str, expires_at: datetime
+    connection: AsyncConnection, grants: Mapping[str, Reservation], *, node_id: str, expires_at: datetime
 ) -> None:
     """Note what requests, by their ids, were given."""
     if grants:
@@ -68,14 +68,14 @@ async def add_grants(
         await connection.execute(insert(limit_grants).values(rows))
 
 
-async def take_grants(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, Grant]:
+async def take_grants(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, Reservation]:
     """Remove what these requests were given, and return it; what has been reclaimed is not there any more."""
     if not request_ids:
         return {}
     return await _removed(connection, limit_grants, limit_grants.c.request_id.in_(list(request_ids)))
 
 
-async def take_expired(connection: AsyncConnection, at: datetime, *, limit: int) -> dict[str, Grant]:
+async def take_expired(connection: AsyncConnection, at: datetime, *, limit: int) -> dict[str, Reservation]:
     """The same for grants that their servers no longer renew; what another server takes just now is left to it."""
     expired = (
         select(limit_grants.c.request_id)
@@ -108,14 +108,14 @@ async def lock_reclaimed(connection: AsyncConnection, *, alone: bool) -> None:
     await connection.execute(select(lock(_LOCK)))
 
 
-async def add_reclaimed(connection: AsyncConnection, grants: Mapping[str, Grant], at: datetime) -> None:
+async def add_reclaimed(connection: AsyncConnection, grants: Mapping[str, Reservation], at: datetime) -> None:
     """Remember what was given back of requests that have no record yet."""
     if grants:
         rows = [{"request_id": one, "taken": asdict(grant), "at": at} for one, grant in grants.items()]
         await connection.execute(insert(limit_reclaimed).values(rows))
 
 
-async def take_reclaimed(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, Grant]:
+async def take_reclaimed(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, Reservation]:
     """Remove what was remembered of these requests, and return it."""
     return await _removed(connection, limit_reclaimed, limit_reclaimed.c.request_id.in_(list(request_ids)))
 
@@ -125,14 +125,14 @@ async def forget_reclaimed(connection: AsyncConnection, before: datetime) -> Non
     await connection.execute(delete(limit_reclaimed).where(limit_reclaimed.c.at < before))
 
 
-async def _removed(connection: AsyncConnection, table: Table, which: ColumnElement[bool]) -> dict[str, Grant]:
+async def _removed(connection: AsyncConnection, table: Table, which: ColumnElement[bool]) -> dict[str, Reservation]:
     rows = await connection.execute(delete(table).where(which).returning(table.c.request_id, table.c.taken))
     return {row.request_id: _grant(row.taken) for row in rows}
 
 
-def _grant(taken: Mapping[str, Any]) -> Grant:
+def _grant(taken: Mapping[str, Any]) -> Reservation:
     subjects = tuple((kind, identity) for kind, identity in taken["subjects"])
-    return Grant(**{**taken, "subjects": subjects})
+    return Reservation(**{**taken, "subjects": subjects})
 
 
 def _name(subject: Subject) -> str:

@@ -12,7 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, tenants, usage, usage_hours, versions
-from app.domain.limits.account import Sums
+from app.domain.limits.account import PeriodTotals
 from app.domain.limits.limiter import Subject, subjects_of
 from app.domain.money import UNIT
 from app.domain.usage import Group, Grouping, UsageRecord, Used, hour_of, start_of
@@ -60,7 +60,7 @@ async def totals(
 
 async def month_totals(
     connection: AsyncConnection, at: datetime, subject: Subject | None = None
-) -> list[tuple[tuple[Subject, ...], Sums]]:
+) -> list[tuple[tuple[Subject, ...], PeriodTotals]]:
     """What each tenant's each key has used of each adapter in the UTC day and month of that moment.
 
     Args:
@@ -155,9 +155,11 @@ def _hour_row(used: Used) -> dict[str, Any]:
     return {name: getattr(used, name) for name in _SUMS} | {"cost_units": units, "cost_picos": picos}
 
 
-def _month_sums(tokens_of_day: int, tokens: int, units_of_day: int, units: int, picos_of_day: int, picos: int) -> Sums:
+def _month_sums(
+    tokens_of_day: int, tokens: int, units_of_day: int, units: int, picos_of_day: int, picos: int
+) -> PeriodTotals:
     # PostgreSQL sums bigints to a Decimal.
-    return Sums(
+    return PeriodTotals(
         int(tokens_of_day), int(tokens), int(units_of_day) * UNIT + int(picos_of_day), int(units) * UNIT + int(picos)
     )
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from adapters import errors as adapter_errors
 from adapters.errors import Reason
-from app.domain.limits.limiter import Standing
+from app.domain.limits.limiter import RateLimitStatus
 
 
 class TenoraError(Exception):
@@ -180,7 +180,7 @@ class Limited(TenoraError):
         standing: where the caller stands with its limits.
     """
 
-    def __init__(self, message: str, *, param: str, retry_after: int | None, standing: Standing) -> None:
+    def __init__(self, message: str, *, param: str, retry_after: int | None, standing: RateLimitStatus) -> None:
         self.standing = standing
         super().__init__(message, param=param, retry_after=retry_after)
 

@@ -10,8 +10,8 @@ from typing import TypeVar
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from app.domain.load_phases import LoadPhases
-from app.engine.lifecycle.engine_session import EngineLife
-from app.engine.lifecycle.request_lease import Held, LeasedEvents
+from app.engine.lifecycle.engine_session import EngineSession
+from app.engine.lifecycle.request_lease import LeasedEvents, RequestLease
 from app.engine.lifecycle.sequence_turns import Sequences
 from app.engine.lifecycle.status_report import overview
 from app.engine.lifecycle.supervisor import Supervisor
@@ -27,7 +27,7 @@ from app.engine.port import (
 )
 from app.engine.residency.adapter_loader import LoadedLease
 from app.engine.residency.cost_estimate import ticket
-from app.engine.residency.pinning import Standing
+from app.engine.residency.pinning import DesiredAdapters
 from app.engine.status import EngineOverview, EngineState, KernelChecks
 from app.engine.vllm.arguments import engine_arguments
 from app.engine.vllm.instance import on_cpu
@@ -53,7 +53,7 @@ class VllmEngine:
         self._base_name = base_name
         self._cache = cache
         self._special_token_ids: frozenset[int] = frozenset()
-        self._log, self._standing = OutputLog(), Standing()
+        self._log, self._standing = OutputLog(), DesiredAdapters()
         self._kernels = KernelChecks()
         #: What is told of a request until somebody takes it, by request id.
         self._loads: OrderedDict[str, LoadPhases] = OrderedDict()
@@ -126,7 +126,7 @@ class VllmEngine:
     def was_finite(self, request_id: str) -> bool:
         return self._log.was_finite(request_id)
 
-    def _forget_namesake(self, life: EngineLife, key: VersionKey) -> None:
+    def _forget_namesake(self, life: EngineSession, key: VersionKey) -> None:
         """Hold on no longer to other bytes under the version's id, as after a restored database."""
         held = (self._standing.pins.get(key.version_id), self._standing.preloads.get(key.version_id))
         if any(other is not None and other.digest != key.digest for other in held):
@@ -184,7 +184,7 @@ class VllmEngine:
             _remember(self._loads, request.request_id, lease.phases)
             if trace:
                 trace.load(came, lease.phases)
-        held = Held(life, request, sequences, lambda slot_s: self._used(request, lease, came, slot_s), trace)
+        held = RequestLease(life, request, sequences, lambda slot_s: self._used(request, lease, came, slot_s), trace)
         # A client that reads slowly holds no slot.
         sequences.all_ended = held.release
         self._log.follow(request.request_id, sequences)
@@ -222,9 +222,9 @@ class VllmEngine:
         _remember(self._usages, request.request_id, told)
         return usage
 
-    async def _launch(self) -> EngineLife:
+    async def _launch(self) -> EngineSession:
         try:
-            life = await EngineLife.begin(
+            life = await EngineSession.begin(
                 self._arguments,
                 self._cache,
                 self._settings,

@@ -5,22 +5,22 @@ from collections.abc import Callable, Iterator
 from math import inf
 
 from app.scheduling import snapshot
-from app.scheduling.admission_request import Bounds, Refused, Ticket
+from app.scheduling.admission_request import AdmissionRequest, Bounds, Refused
 from app.scheduling.forecast import Forecast, Rate
-from app.scheduling.prefill_backlog import Unread
-from app.scheduling.queues import BASE, DRAINING, OPEN, READY, Place, Request, Tenant, Version
-from app.scheduling.running_sequences import Window
+from app.scheduling.prefill_backlog import PrefillBacklog
+from app.scheduling.queues import BASE, DRAINING, OPEN, READY, Request, SlotState, Tenant, Version
+from app.scheduling.running_sequences import RunningSequences
 from app.scheduling.slots import Slots
 from app.scheduling.snapshot import QueueSnapshot
-from app.scheduling.token_counters import CREDIT_S, Counters
+from app.scheduling.token_counters import CREDIT_S, TokenCounters
 
 
 class Admission:
     """Decides who runs, one sequence at a time. Every request is entered once.
 
     A request of several sequences takes part with one of them: when that is admitted, the next one begins to wait,
-    behind all that its tenant has waiting by then. Each is named by :meth:`Ticket.name`, is charged by itself, and is
-    left once, whether it ran, failed or gave up waiting. "Request" means one of them from here on.
+    behind all that its tenant has waiting by then. Each is named by :meth:`AdmissionRequest.name`, is charged by
+    itself, and is left once, whether it ran, failed or gave up waiting. "Request" means one of them from here on.
 
     - The sequences in flight fill the window. What the engine has not read of prompts is bounded too, of all and of
       each tenant (:mod:`app.scheduling.prefill_backlog`); who finds no room waits, and those behind it wait with it.
@@ -29,9 +29,9 @@ class Admission:
       another tenant's aside until places are free (:mod:`app.scheduling.running_sequences`).
     - So does one that goes before some of those who run by more than their output. Those that are set aside keep the
       slots of their versions: not while a version finds no slot free.
-    - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.token_counters`), and of it the request that
-      came first, among those whose version holds a slot or needs none; or, if a slot is free and the first needs it,
-      that of the version for which most wait (:mod:`app.scheduling.longest_queue`).
+    - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.token_counters`), and of it the request
+      that came first, among those whose version holds a slot or needs none; or, if a slot is free and the first needs
+      it, that of the version for which most wait (:mod:`app.scheduling.longest_queue`).
     - Versions with requests in flight never exceed the slots (:mod:`app.scheduling.slots`).
     - Whom the queue has no room for, or who would wait too long, is refused when it enters, and never later.
 
@@ -63,13 +63,13 @@ class Admission:
         for name, value in (least_one | {"max_age_s": max_age_s, "credit_s": credit_s}).items():
             if not value >= (least := int(name in least_one)):
                 raise ValueError(f"{name}: found {value}, allowed {least} or more")
-        self._window, self._bounds = Window(window, window if aside is None else aside), bounds
+        self._window, self._bounds = RunningSequences(window, window if aside is None else aside), bounds
         self._requests: dict[str, Request] = {}
         self._numbers = itertools.count()
         self._running, self._now = 0, 0.0
-        self._counters = Counters(credit_s)
+        self._counters = TokenCounters(credit_s)
         self._slots = Slots(slots, max_age_s, self._counters, self._numbers)
-        self._unread = Unread(step_tokens)
+        self._unread = PrefillBacklog(step_tokens)
         self._forecast = Forecast(self._counters)
         #: Weighted tokens of requests that ended, and slots that were given, while there was more to do than that.
         self._served, self._turns = Rate(), Rate()
@@ -88,7 +88,7 @@ class Admission:
         """Of a sequence that runs: while more of them do than the window has places, those with the least have them."""
         return self._requests[name].tag if name in self._requests else 0.0
 
-    def enter(self, ticket: Ticket, now: float) -> tuple[str, ...]:
+    def enter(self, ticket: AdmissionRequest, now: float) -> tuple[str, ...]:
         """Ask to run. Returns the names of sequences that may run now, of this request or of others.
 
         Raises:
@@ -179,7 +179,7 @@ class Admission:
         """Tenants and versions with a request that waits or runs."""
         return snapshot.taken(self._counters.busy(), self._slots.versions(), now)
 
-    def _runs_at_once(self, ticket: Ticket, place: Place) -> bool:
+    def _runs_at_once(self, ticket: AdmissionRequest, place: SlotState) -> bool:
         if place is not OPEN and not (place is READY and self._slots.free):
             return False
         tenant, prompt_tokens = self._counters.find(ticket.tenant), ticket.prompt_tokens(0)
@@ -203,7 +203,7 @@ class Admission:
                 return is_new
         return (self._counters.lifted(ticket.tenant), ticket.tenant) < (first.tenant.counter, first.tenant.name)
 
-    def _refuse(self, ticket: Ticket, place: Place, now: float) -> None:
+    def _refuse(self, ticket: AdmissionRequest, place: SlotState, now: float) -> None:
         bounds, tenant = self._bounds, self._counters.find(ticket.tenant)
         own = tenant.waiting if tenant else 0
         if own >= bounds.tenant_requests or self.waiting >= bounds.requests:
@@ -228,7 +228,7 @@ class Admission:
         all_s = self._counters.backlog() / speed if speed else 0.0
         return all_s <= seconds and (self._slots.ages.waiting + 1) / (turn_speed or inf) <= seconds
 
-    def _wait(self, ticket: Ticket, place: Place) -> float:
+    def _wait(self, ticket: AdmissionRequest, place: SlotState) -> float:
         """Seconds that a request which cannot run at once is expected to wait; 0 where nothing was measured."""
         tenant = self._counters.find(ticket.tenant)
         window_s = slot_s = 0.0
@@ -293,7 +293,7 @@ class Admission:
                 return request
         return self._slots.pick(self._fills_part)
 
-    def _fits(self, ticket: Ticket, tenant: Tenant | None) -> bool:
+    def _fits(self, ticket: AdmissionRequest, tenant: Tenant | None) -> bool:
         if self._window.free > 0 or self._may_be_first(tenant):
             return True
         return self._room(lambda: self._counters.lifted(ticket.tenant)) > 0
@@ -310,7 +310,9 @@ class Admission:
     def _fills_part(self, request: Request) -> bool:
         return self._unread.fills_part(request.tenant, request.prompt_tokens)
 
-    def _wait_for_turn(self, ticket: Ticket, sequence: int, tenant: Tenant, version: Version, now: float) -> None:
+    def _wait_for_turn(
+        self, ticket: AdmissionRequest, sequence: int, tenant: Tenant, version: Version, now: float
+    ) -> None:
         request = Request(ticket, sequence, next(self._numbers), now, tenant, version)
         self._requests[request.name] = request
         self._counters.queue(request)

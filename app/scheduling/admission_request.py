@@ -6,7 +6,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class AdmissionRequest:
     """One request that asks to enter the engine, sequence by sequence.
 
     Attributes:

@@ -4,18 +4,18 @@ from collections.abc import Iterator
 from math import inf
 
 from app.scheduling import longest_queue
-from app.scheduling.queues import COLD, DRAINING, OPEN, READY, Line, Place, Request, Tenant, Version
-from app.scheduling.token_counters import Counters
+from app.scheduling.queues import COLD, DRAINING, OPEN, READY, Request, SlotState, Tenant, TenantQueue, Version
+from app.scheduling.token_counters import TokenCounters
 
 
-class Order:
+class FairOrder:
     """Every tenant's lines by where their versions stand, kept up no further than the next question needs.
 
     A version may have a line of every tenant, and gets and gives up slots often. So its lines are not moved each time:
     one that is found where it no longer stands is moved then, and all are only if one would otherwise not be found.
     """
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: TokenCounters) -> None:
         self._counters = counters
         #: Versions with lines that :meth:`first` would not find; then those with lines it finds if a slot is free.
         self._hidden: dict[int, Version] = {}
@@ -30,7 +30,7 @@ class Order:
             line.add(request)
             longest_queue.note(line)
             return
-        request.line = line = version.lines[name] = Line(request.tenant, version)
+        request.line = line = version.lines[name] = TenantQueue(request.tenant, version)
         line.add(request)
         self._counters.show(line, version.shown)
 
@@ -46,7 +46,7 @@ class Order:
         elif oldest:
             self._counters.show(line, line.shown)
 
-    def move(self, version: Version, place: Place) -> None:
+    def move(self, version: Version, place: SlotState) -> None:
         """Those that wait for a version stand elsewhere now."""
         version.place = place
         if version.parked and place is READY:

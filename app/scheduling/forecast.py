@@ -5,7 +5,7 @@ from itertools import accumulate
 from math import exp
 
 from app.scheduling.queues import Tenant
-from app.scheduling.token_counters import Counters
+from app.scheduling.token_counters import TokenCounters
 
 #: Seconds of busy time after which what was measured weighs a third.
 _MEMORY_S = 30.0
@@ -67,7 +67,7 @@ class Forecast:
         changes_left: how many more may come, requests that come, are admitted or leave; the caller counts them.
     """
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: TokenCounters) -> None:
         self._counters = counters
         self.changes_left = 0
         self._points: list[float] = []

@@ -9,16 +9,16 @@ version is READY. While it is not, a line that changes, or would be found first,
 and go often, and to rank a version's lines anew each time would cost as much as it has lines.
 """
 
-from app.scheduling.queues import READY, Line, Tenant, Version
+from app.scheduling.queues import READY, Tenant, TenantQueue, Version
 
-#: ``Line.rank`` of a parked one; ranks are below 0.
+#: ``TenantQueue.rank`` of a parked one; ranks are below 0.
 _PARKED = 1
 
 #: Requests have numbers of no more bits.
 _NUMBER_BITS = 48
 
 
-def note(line: Line) -> None:
+def note(line: TenantQueue) -> None:
     """A request has joined a line, or has left it."""
     if line.count < 2:
         _forget(line)
@@ -40,7 +40,7 @@ def unpark(version: Version) -> None:
         note(line)
 
 
-def fullest(tenant: Tenant, oldest: Line) -> Line:
+def fullest(tenant: Tenant, oldest: TenantQueue) -> TenantQueue:
     """Of the tenant's lines in READY the one in which most wait; the oldest if no more than one does in each."""
     crowded = tenant.crowded
     while (rank := crowded.first()) is not None:
@@ -51,7 +51,7 @@ def fullest(tenant: Tenant, oldest: Line) -> Line:
     return oldest
 
 
-def _park(line: Line) -> None:
+def _park(line: TenantQueue) -> None:
     if line.rank == _PARKED:
         return
     _forget(line)
@@ -61,7 +61,7 @@ def _park(line: Line) -> None:
     version.parked.add(line)
 
 
-def _forget(line: Line) -> None:
+def _forget(line: TenantQueue) -> None:
     parked = line.version.parked
     if parked and line.rank == _PARKED:
         parked.discard(line)

@@ -14,7 +14,7 @@ STEPS = 2
 PART = 4
 
 
-class Unread:
+class PrefillBacklog:
     """Counts tokens of prompts from their admission to their first token.
 
     A prompt that is longer than a tenant's part counts as that part, so that it has its turn too.

@@ -4,14 +4,14 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
 
-from app.scheduling.admission_request import Ticket
+from app.scheduling.admission_request import AdmissionRequest
 from app.scheduling.ranking import Numbered
 
 #: The base model where a version is asked for; versions' ids are positive.
 BASE = -1
 
 
-class Place(Enum):
+class SlotState(Enum):
     """Where the requests that wait for one version stand."""
 
     OPEN = "open"  # the version needs no slot or has one: they need only a place in the window
@@ -30,7 +30,7 @@ class Wait(Enum):
 
 
 #: By names of their own: a decision asks for two dozen, and each as an attribute would take five times as long.
-OPEN, READY, DRAINING, COLD = Place
+OPEN, READY, DRAINING, COLD = SlotState
 NONE, YOUNG, OLD, LEAVING = Wait
 
 
@@ -157,10 +157,10 @@ class Tenant:
     output_tokens: int = 0
     sequences: int = 0
     average: float | None = None
-    open: "Numbered[Line]" = field(default_factory=Numbered)
-    ready: "Numbered[Line]" = field(default_factory=Numbered)
+    open: "Numbered[TenantQueue]" = field(default_factory=Numbered)
+    ready: "Numbered[TenantQueue]" = field(default_factory=Numbered)
     draining: int = 0
-    crowded: "Numbered[Line]" = field(default_factory=Numbered)
+    crowded: "Numbered[TenantQueue]" = field(default_factory=Numbered)
 
 
 @dataclass(slots=True, eq=False)
@@ -186,13 +186,13 @@ class Version:
     """
 
     version_id: int
-    place: Place
-    shown: Place
+    place: SlotState
+    shown: SlotState
     scattered: bool = False
     running: int = 0
     waiting: Queue = field(default_factory=Queue)
-    lines: dict[str, "Line"] = field(default_factory=dict)
-    parked: "set[Line] | None" = None
+    lines: dict[str, "TenantQueue"] = field(default_factory=dict)
+    parked: "set[TenantQueue] | None" = None
     holds_slot: bool = False
     pinned: bool = False
     filling: bool = False
@@ -208,7 +208,7 @@ class Version:
     service: float = 0.0
 
 
-class Line(Waiting):
+class TenantQueue(Waiting):
     """Requests of one tenant that wait for one version and will take places in the window; there is one at least.
 
     ``shown`` is the place under which its tenant's order has it, ``number`` its number there. The place follows the
@@ -243,7 +243,7 @@ class Request:
         older, newer: those beside it in its version's queue.
     """
 
-    ticket: Ticket
+    ticket: AdmissionRequest
     sequence: int
     number: int
     arrived: float
@@ -251,7 +251,7 @@ class Request:
     version: Version
     name: str = field(init=False)
     prompt_tokens: int = field(init=False)
-    line: Line = field(init=False)
+    line: TenantQueue = field(init=False)
     running: bool = False
     first: bool = False
     started: float = 0.0

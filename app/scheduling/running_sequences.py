@@ -18,7 +18,7 @@ from math import inf
 from app.scheduling.queues import Request
 
 
-class Window:
+class RunningSequences:
     """Sequences in flight.
 
     Args:

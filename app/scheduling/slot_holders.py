@@ -1,20 +1,20 @@
 """Versions that hold slots and are not pinned: which of them fill, which may be joined, which drain."""
 
 from app.scheduling.queues import Version
-from app.scheduling.slot_waits import Ages
+from app.scheduling.slot_waits import SlotWaits
 
 
-class Holders:
+class SlotHolders:
     """One place for each version that may have to give its slot up.
 
     One that got its slot fills until all that waited for it have been let in, or those that need its slot can bear no
-    more; see :class:`app.scheduling.slot_waits.Ages`.
+    more; see :class:`app.scheduling.slot_waits.SlotWaits`.
 
     Attributes:
         draining: those that nobody joins; ``staying`` is how many others there are.
     """
 
-    def __init__(self, ages: Ages) -> None:
+    def __init__(self, ages: SlotWaits) -> None:
         self._ages = ages
         self._filling: dict[int, Version] = {}
         #: All that hold slots and neither fill nor drain.

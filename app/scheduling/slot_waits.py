@@ -11,7 +11,7 @@ DRAIN_KEPT = 0.99
 DRAINS_SEEN = 8
 
 
-class Ages:
+class SlotWaits:
     """How long versions have waited: staged ones without a slot, and those that drain with requests left waiting.
 
     Slots go round in fair order over tenants, so that a tenant with many adapters takes no more turns than others.

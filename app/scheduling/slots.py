@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
-from app.scheduling.fair_order import Order
-from app.scheduling.queues import BASE, COLD, DRAINING, OPEN, READY, Place, Request, Version
+from app.scheduling.fair_order import FairOrder
+from app.scheduling.queues import BASE, COLD, DRAINING, OPEN, READY, Request, SlotState, Version
 from app.scheduling.ranking import Ranking
-from app.scheduling.slot_holders import Holders
-from app.scheduling.slot_waits import Ages
-from app.scheduling.token_counters import Counters
+from app.scheduling.slot_holders import SlotHolders
+from app.scheduling.slot_waits import SlotWaits
+from app.scheduling.token_counters import TokenCounters
 
 
 class Slots:
@@ -22,16 +22,16 @@ class Slots:
         numbers: of events, requests' entering among them.
     """
 
-    def __init__(self, slots: int, max_age_s: float, counters: Counters, numbers: Iterator[int]) -> None:
+    def __init__(self, slots: int, max_age_s: float, counters: TokenCounters, numbers: Iterator[int]) -> None:
         self._numbers, self._now = numbers, 0.0
         #: Slots that no version holds.
         self.free = slots
         self._base = Version(BASE, OPEN, OPEN)
         self._versions = {BASE: self._base}
-        self.ages = Ages(slots, max_age_s)
-        self._order = Order(counters)
+        self.ages = SlotWaits(slots, max_age_s)
+        self._order = FairOrder(counters)
         self._staged: set[int] = set()
-        self._holders = Holders(self.ages)
+        self._holders = SlotHolders(self.ages)
         #: Versions that wait to be staged, by the number of their oldest request.
         self._cold: Ranking[int, int] = Ranking()
         #: Waiting requests that take no place in the window, the oldest first: pins and preloads, the server's own.
@@ -49,7 +49,7 @@ class Slots:
             version = self._versions[version_id] = Version(version_id, place, place)
         return version
 
-    def place(self, version_id: int) -> Place:
+    def place(self, version_id: int) -> SlotState:
         """Where a request for the version stands, or would stand."""
         version = self._versions.get(version_id)
         if version is not None:

@@ -17,8 +17,8 @@ admitted and settled when it ends. Three choices are ours:
 from collections.abc import Iterator
 from heapq import merge
 
-from app.scheduling.admission_request import Ticket
-from app.scheduling.queues import COLD, DRAINING, OPEN, READY, Line, Place, Request, Tenant
+from app.scheduling.admission_request import AdmissionRequest
+from app.scheduling.queues import COLD, DRAINING, OPEN, READY, Request, SlotState, Tenant, TenantQueue
 from app.scheduling.ranking import Numbered, Ranking
 
 PROMPT_WEIGHT = 1.0
@@ -71,7 +71,7 @@ class _Contenders:
         return self.new.first() if new else self.all.first()
 
 
-class Counters:
+class TokenCounters:
     """Every tenant's counter, and the order among those that have a request that could go.
 
     Attributes:
@@ -137,7 +137,7 @@ class Counters:
         rankings = [self._open.all, self._ready.all] if slot_free else [self._open.all]
         return (self._tenants[name] for _, name in merge(*map(_entries, rankings)))
 
-    def tenant(self, ticket: Ticket) -> Tenant:
+    def tenant(self, ticket: AdmissionRequest) -> Tenant:
         """The ticket's tenant, with the ticket's weight from now on."""
         tenant = self._tenants.get(ticket.tenant)
         if tenant is None:
@@ -179,7 +179,7 @@ class Counters:
         everybody.output_tokens += output
         everybody.sequences += sequences
 
-    def show(self, line: Line, place: Place) -> None:
+    def show(self, line: TenantQueue, place: SlotState) -> None:
         """Show a line in a place, or its new oldest request in the same; one that is new or empty belongs in COLD."""
         tenant, shown = line.tenant, line.shown
         if place is shown:
@@ -202,7 +202,7 @@ class Counters:
             self.competitors -= 1
             self._last = tenant
 
-    def _take_out(self, line: Line) -> None:
+    def _take_out(self, line: TenantQueue) -> None:
         tenant = line.tenant
         if line.shown is DRAINING:
             tenant.draining -= 1
@@ -214,7 +214,7 @@ class Counters:
         if not lines:
             tenants.discard(tenant.name)
 
-    def _put_in(self, line: Line) -> None:
+    def _put_in(self, line: TenantQueue) -> None:
         tenant = line.tenant
         if line.shown is DRAINING:
             tenant.draining += 1
@@ -316,7 +316,7 @@ def _competes(tenant: Tenant) -> bool:
     return bool(tenant.ready or tenant.open or tenant.draining)
 
 
-def _renumber(line: Line, lines: Numbered[Line]) -> None:
+def _renumber(line: TenantQueue, lines: Numbered[TenantQueue]) -> None:
     lines.discard(line.number)
     line.number = line.first.number
     lines.add(line.number, line)

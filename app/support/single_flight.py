@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 Result = TypeVar("Result")
 
 
-class SharedCalls(Generic[Result]):
+class SingleFlight(Generic[Result]):
     """At most one call per key is under way. It ends by itself, whoever of those that wait for it goes away."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adapters.errors import StorageError
-from adapters.fair_semaphore import NoPlace, Turns
+from adapters.fair_semaphore import FairSemaphore, QueueFull
 from adapters.stores.files import disk_errors, new_directory
 from app.domain.errors import Busy
 
@@ -65,7 +65,7 @@ class Spool:
 
     def __init__(self, root: Path, *, places: int, patience_s: float) -> None:
         self._root = root
-        self._turns = Turns(places)
+        self._turns = FairSemaphore(places)
         self._patience_s = patience_s
         self._own = root / uuid.uuid4().hex
         self._lock: int | None = None
@@ -113,7 +113,7 @@ class Spool:
                 finally:
                     # Unlinking gigabytes takes a while, and must happen even if the request is being cancelled.
                     await asyncio.shield(asyncio.to_thread(shutil.rmtree, path, ignore_errors=True))
-        except NoPlace:
+        except QueueFull:
             raise Busy("too many uploads at the same time", retry_after=_RETRY_AFTER_S) from None
 
 

@@ -10,7 +10,7 @@ T = TypeVar("T")
 _Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
-class WorkThread:
+class WorkerThread:
     """What ``ThreadPoolExecutor(1)`` does, for less than half of its cost: with records that come one by one, handing
     them over took nearly as long as flushing them to the disk.
 

@@ -29,7 +29,7 @@ from app.services.bodies.reading import BodyReader
 from app.services.catalog.adapters import AdapterService
 from app.services.catalog.descriptions import DescriptionService
 from app.services.catalog.sharing import SharingService
-from app.services.common.in_flight import Readers
+from app.services.common.in_flight import InFlightLookups
 from app.services.deletion.deletions import DeletionService
 from app.services.deletion.retirement import RetirementService
 from app.services.deletion.worker import DeletionWorker
@@ -49,7 +49,7 @@ from app.services.publishing.export import ExportService
 from app.services.publishing.imports import ImportService
 from app.services.publishing.merging import MergingService
 from app.services.publishing.publishing import PublishingService
-from app.services.publishing.smoke_tests import TrialService
+from app.services.publishing.smoke_tests import SmokeTestService
 from app.services.publishing.uploads.finishing import UploadFinisher
 from app.services.publishing.uploads.part_receiver import PartReceiver
 from app.services.publishing.uploads.sessions import UploadService
@@ -72,7 +72,7 @@ from app.wiring.node import node_id, node_name
 from app.wiring.store import configured_store
 
 
-class Process:
+class Container:
     """The parts of one server, wired.
 
     ``app.main`` starts and ends those that need it, ``app.wiring.jobs`` has those that repeat.
@@ -112,7 +112,7 @@ class Process:
         self.prompts = ChatPrompts(settings, special_tokens(base.path))
         self._peppers: Peppers
         self.node = node_id(settings.home)
-        self._callers, self._readers = CallerCache(), Readers()
+        self._callers, self._readers = CallerCache(), InFlightLookups()
 
     async def open_peppers(self) -> None:
         """Load the peppers and prove that they are the registry's: before any service that makes or checks a secret.
@@ -198,8 +198,8 @@ class Process:
     # How versions come.
 
     @cached_property
-    def trials(self) -> TrialService:
-        return TrialService(self.database, self.engine, self._readers, self.deleting.wake)
+    def trials(self) -> SmokeTestService:
+        return SmokeTestService(self.database, self.engine, self._readers, self.deleting.wake)
 
     @cached_property
     def publishing(self) -> PublishingService:

@@ -20,13 +20,13 @@ from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.services.rollout.runner import CanaryRunner
 from app.services.usage.ledger import EVERY_S as USAGE_EVERY_S
 from app.support.periodic import Periodic
-from app.wiring.container import Process
+from app.wiring.container import Container
 
 _TRIALS_EVERY_S = 60
 _CANARIES_EVERY_S = 0.5
 
 
-def background(process: Process) -> tuple[Periodic, ...]:
+def background(process: Container) -> tuple[Periodic, ...]:
     """The work of this server's parts; none of it has begun."""
     canaries = CanaryRunner(process.database, process.outcomes, process.node)
     sweeper = UploadSweeper(process.database, process.store, process.settings.limits)

@@ -12,13 +12,13 @@ from prometheus_client.registry import Collector
 from app.services.usage.ledger import Ledger
 from app.settings import QueueSettings
 from app.support.periodic import Periodic
-from app.wiring.container import Process
+from app.wiring.container import Container
 
 
 class ServiceMetrics:
     """Labels are names of this release's own: of limits, of parts, of repeated work."""
 
-    def __init__(self, process: Process, works: tuple[Periodic, ...]) -> None:
+    def __init__(self, process: Container, works: tuple[Periodic, ...]) -> None:
         self._process, self._works = process, works
 
     def now(self) -> Collector:

@@ -3,11 +3,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.fair_semaphore import Turn, Turns
+from adapters.fair_semaphore import FairSemaphore, Permit
 
 
 def test_one_share_gets_half_of_the_places_and_the_next_share_the_other() -> None:
-    turns = Turns(4)
+    turns = FairSemaphore(4)
     greedy = [turns.enter("greedy") for _ in range(10)]
     late = [turns.enter("late") for _ in range(2)]
     assert [turn.begun.is_set() for turn in greedy] == [True] * 2 + [False] * 8
@@ -15,7 +15,7 @@ def test_one_share_gets_half_of_the_places_and_the_next_share_the_other() -> Non
 
 
 def test_shares_take_turns_and_within_one_the_first_comes_first() -> None:
-    turns = Turns(2)
+    turns = FairSemaphore(2)
     running = [turns.enter("other"), turns.enter("another")]
     waiting = {name: turns.enter(name[0]) for name in ("a1", "a2", "a3", "b1", "b2")}
     order = []
@@ -28,7 +28,7 @@ def test_shares_take_turns_and_within_one_the_first_comes_first() -> None:
 
 
 def test_spare_work_waits_for_everybody_else_until_somebody_waits_for_it() -> None:
-    turns = Turns(1)
+    turns = FairSemaphore(1)
     first, spare, others = turns.enter("a"), turns.enter(None), [turns.enter("a") for _ in range(2)]
     turns.leave(first)
     assert others[0].begun.is_set()
@@ -47,7 +47,7 @@ def test_spare_work_waits_for_everybody_else_until_somebody_waits_for_it() -> No
 def test_places_are_never_exceeded_and_never_idle_for_nothing(
     places: int, steps: list[tuple[str, str | None, int]]
 ) -> None:
-    turns, present, most = Turns(places), list[Turn](), max(1, places // 2)
+    turns, present, most = FairSemaphore(places), list[Permit](), max(1, places // 2)
     for step, share, index in steps:
         if step == "e":
             present.append(turns.enter(share))

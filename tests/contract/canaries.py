@@ -13,7 +13,7 @@ from app.engine.status import EngineState
 from app.services.common.preconditions import Precondition
 from app.services.rollout.aliases import AliasService
 from app.services.rollout.canaries import CanaryReport, CanaryService
-from app.services.rollout.outcomes import Outcomes, Window
+from app.services.rollout.outcomes import Outcomes, TrialWindow
 from app.services.rollout.runner import CanaryRunner
 from tests.app.serving import NoEngine
 from tests.contract.registry import BASE_DIGEST, Node
@@ -53,7 +53,7 @@ class Place:
         """Let this server answer so many requests of the canary on ``stable``: the owner's, or a recipient's."""
         canary = (await report(self.node)).canary
         version_id = canary.candidate_id if candidate else canary.baseline_id
-        window = Window(canary.id, canary.revision, version_id, recipient)
+        window = TrialWindow(canary.id, canary.revision, version_id, recipient)
         for count, outcome in ((good, {}), (errors, {"error": True}), (empties, {"empty": True})):
             for _ in range(count):
                 self.outcomes.count(window, **outcome)

@@ -9,7 +9,7 @@ from adapters.stores.base import BlobStore
 from app.database.session import Database
 from app.domain.adapters import Version
 from app.domain.deletions import Deletion, NodeView
-from app.services.common.in_flight import Readers
+from app.services.common.in_flight import InFlightLookups
 from app.services.deletion.deletions import DeletionService
 from app.services.deletion.worker import DeletionWorker
 from app.services.operations.nodes import NodeService
@@ -31,7 +31,7 @@ class Place:
     store: BlobStore
     clock: SettableClock
     engine: NoEngine = field(default_factory=NoEngine)
-    readers: Readers = field(default_factory=Readers)
+    readers: InFlightLookups = field(default_factory=InFlightLookups)
 
     def __post_init__(self) -> None:
         self.cache = DiskCache(self.home / "cache", self.store, 10**6)

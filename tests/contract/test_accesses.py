@@ -9,7 +9,7 @@ from sqlalchemy import select
 from app.database.tables import audit
 from app.domain.access import Caller, Scope
 from app.domain.errors import RegistryUnavailable
-from app.services.access.access_log import AccessTrail
+from app.services.access.access_log import AccessLog
 from tests.contract.registry import Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
@@ -19,8 +19,8 @@ RETAIL = Caller("retail-key", 7, "retail", frozenset({Scope.INFERENCE}), "")
 
 
 @pytest.fixture
-def trail(node: Node) -> AccessTrail:
-    return AccessTrail(node.database, clock=node.clock)
+def trail(node: Node) -> AccessLog:
+    return AccessLog(node.database, clock=node.clock)
 
 
 async def rows(node: Node) -> Sequence[Any]:
@@ -29,7 +29,7 @@ async def rows(node: Node) -> Sequence[Any]:
         return found.all()
 
 
-async def test_a_row_for_each_key_and_kind_with_how_often_and_what(node: Node, trail: AccessTrail) -> None:
+async def test_a_row_for_each_key_and_kind_with_how_often_and_what(node: Node, trail: AccessLog) -> None:
     for _ in range(3):
         trail.used(PLATFORM, "GET /admin/tenants")
     trail.used(PLATFORM, "POST /admin/tenants")
@@ -48,7 +48,7 @@ async def test_a_row_for_each_key_and_kind_with_how_often_and_what(node: Node, t
     assert len(await rows(node)) == 2
 
 
-async def test_whoever_tries_a_million_names_fills_one_row(node: Node, trail: AccessTrail) -> None:
+async def test_whoever_tries_a_million_names_fills_one_row(node: Node, trail: AccessLog) -> None:
     for number in range(100_000):
         trail.refused(RETAIL, f"there is no model 'mining/{number}'" + "x" * 1000)
     await trail.write()
@@ -59,7 +59,7 @@ async def test_whoever_tries_a_million_names_fills_one_row(node: Node, trail: Ac
 
 
 async def test_what_could_not_be_written_is_written_later(
-    node: Node, trail: AccessTrail, monkeypatch: pytest.MonkeyPatch
+    node: Node, trail: AccessLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(30):
         trail.refused(RETAIL, f"name {number}")

@@ -7,7 +7,7 @@ import pytest
 from app.domain.canaries import CanaryState
 from app.domain.canary_policy import Policy, Step
 from app.domain.errors import RegistryUnavailable
-from app.services.rollout.outcomes import Window
+from app.services.rollout.outcomes import TrialWindow
 from tests.contract.canaries import ANY, Place, aliases, audited, canaries, report, resolved, start, weights
 
 pytest_plugins = ("tests.contract.registry_fixtures", "tests.contract.canary_fixtures")
@@ -184,7 +184,7 @@ async def test_with_all_traffic_on_the_candidate_the_baseline_stands_by_what_it_
 
 async def test_answers_of_an_earlier_step_do_not_count_in_the_present_one(place: Place) -> None:
     found = await start(place.node)
-    stale = Window(found.canary.id, found.canary.revision, found.canary.candidate_id)
+    stale = TrialWindow(found.canary.id, found.canary.revision, found.canary.candidate_id)
     await place.answer(20)
     place.node.clock.advance(60)
     await place.runner.tick()

@@ -10,7 +10,7 @@ from sqlalchemy import insert, select
 
 from adapters.identity import ModelName
 from adapters.stores.local import LocalStore
-from app.database import adapters as stored
+from app.database import adapters
 from app.database.tables import audit, canaries, pins
 from app.domain.adapters import Version
 from app.domain.deletions import ALIVE_S, CLAIM_S
@@ -293,7 +293,7 @@ async def test_whatever_holds_a_version_is_named_and_gives_way_to_force(
     now = node.clock()
     async with node.database.write() as connection:
         for alias, targets in (("stable", {ids[1]: 100}), ("split", {ids[1]: 30, ids[2]: 70})):
-            await stored.set_targets(connection, line.id, alias, targets, at=now, actor="key", action="move")
+            await adapters.set_targets(connection, line.id, alias, targets, at=now, actor="key", action="move")
         await connection.execute(insert(pins).values(version_id=ids[1], created_at=now, created_by="key"))
         running = {"policy": {}, "step": 0, "revision": 0, "step_started_at": now, "state": "running"}
         row = running | {"adapter_id": line.id, "alias": "default", "created_at": now, "created_by": "key"}

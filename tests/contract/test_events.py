@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 import app.domain.events
-from app.database import audit
-from app.database import events as stored
+from app.database import audit, events
 from app.domain.errors import Busy, InvalidRequest, TooManyOpen
 from app.domain.events import Audience, Event
 from app.engine.port import EngineEvent
@@ -166,7 +165,7 @@ async def test_what_the_engine_does_while_names_are_looked_up_is_told_too(
     engine = NoEngine()
     feed = EventFeed(node.database, engine, FIRST, clock=node.clock)
     subscription = await feed.subscribe(Audience("pricing"), after=None)
-    looked_up = stored.version_names
+    looked_up = events.version_names
 
     async def meanwhile(connection, ids):  # type: ignore[no-untyped-def]
         names = await looked_up(connection, ids)
@@ -175,7 +174,7 @@ async def test_what_the_engine_does_while_names_are_looked_up_is_told_too(
 
     engine.tell(EngineEvent("load", first, 0.5))
     with monkeypatch.context() as patch:
-        patch.setattr(stored, "version_names", meanwhile)
+        patch.setattr(events, "version_names", meanwhile)
         await feed.poll()
     assert await heard(subscription) == ["prices@1"]
     await feed.poll()

@@ -10,7 +10,7 @@ from adapters.identity import ModelName, VersionKey
 from app.domain.access import Caller, Scope
 from app.domain.adapters import ResolvedVersion
 from app.domain.errors import BudgetExceeded, InvalidRequest, LimitExceeded, NotFound, TenoraError
-from app.domain.limits.limiter import Standing
+from app.domain.limits.limiter import RateLimitStatus
 from app.domain.limits.limits import UNLIMITED, Limits
 from app.domain.restrictions import UNRESTRICTED, Restrictions
 from app.engine.port import Endpoint, EngineRequest, MostTokens, TokenUsage
@@ -153,7 +153,7 @@ async def test_an_adapters_limits_bind_all_its_callers_together(node: Node) -> N
     for caller, version in ((owner, own), (guest, shared)):
         with pytest.raises(LimitExceeded, match="concurrent_requests") as refused:
             await limits.admit(caller, request("3"), version)
-        assert refused.value.standing == Standing(None, None)
+        assert refused.value.standing == RateLimitStatus(None, None)
     await limits.admit(owner, request("4"))
     limits.settle(permits[1], 0)
     await limits.admit(guest, request("5"), shared)

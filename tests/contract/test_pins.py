@@ -20,7 +20,7 @@ from app.domain.errors import (
     QuotaExceeded,
     WrongBase,
 )
-from app.services.common.in_flight import Readers
+from app.services.common.in_flight import InFlightLookups
 from app.services.placement.pins import PinService
 from app.services.placement.placement import PlacementService
 from tests.app.serving import NoEngine
@@ -72,7 +72,7 @@ Place = Callable[..., PlacementService]
 def place(node: Node, engine: Engine, pins: PinService) -> Place:
     def make(*preload: str) -> PlacementService:
         settings = {"preload": preload, "slots": SLOTS, "base_digest": BASE_DIGEST}
-        return PlacementService(node.database, engine, node.adapters, pins, Readers(), **settings)  # type: ignore[arg-type]
+        return PlacementService(node.database, engine, node.adapters, pins, InFlightLookups(), **settings)  # type: ignore[arg-type]
 
     return make
 

@@ -12,7 +12,7 @@ from app.database.adapters import set_targets
 from app.domain.adapters import Version
 from app.engine.port import EngineStats
 from app.engine.status import EngineOverview, EngineState, VersionResidency
-from app.services.common.in_flight import Readers
+from app.services.common.in_flight import InFlightLookups
 from app.services.deletion.worker import DeletionWorker
 from app.services.placement.prefetch.prefetching import Prefetcher
 from app.services.publishing.blobs import BlobService
@@ -59,7 +59,7 @@ class Place:
     node: Node
     home: Path
     engine: Engine = field(default_factory=Engine)
-    readers: Readers = field(default_factory=Readers)
+    readers: InFlightLookups = field(default_factory=InFlightLookups)
 
     def __post_init__(self) -> None:
         self.prefetcher = Prefetcher(

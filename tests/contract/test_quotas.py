@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.database import quotas as stored
+from app.database import quotas
 from app.database.adapters import ensure_adapter
 from app.database.tables import pins
 from app.database.tenants import find_tenant
@@ -113,7 +113,7 @@ async def test_before_the_bytes_only_what_is_certain_is_refused(node: Node) -> N
         await check_room(connection, tenant, "prices")
         with pytest.raises(QuotaExceeded, match="versions: found 2, allowed 1"):
             await check_room(connection, tenant, "more")
-        used_by_it = await stored.usage(connection, tenant.id)
+        used_by_it = await quotas.usage(connection, tenant.id)
     assert used_by_it.versions == 1
     with pytest.raises(QuotaExceeded):
         await publish(node, "pricing", "prices", "2")

@@ -5,7 +5,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import ModelName
-from app.database.cached_query import Remembered
+from app.database.cached_query import CachedQuery
 from app.database.tables import audit, tenants
 from app.domain.errors import RegistryUnavailable
 from app.services.limits.prices import PriceService
@@ -35,7 +35,7 @@ def spared(node: Node, looks: int) -> int:
 
 async def test_nobody_looks_again_before_something_is_changed(node: Node, other_node: Node) -> None:
     looks = Looks()
-    count = Remembered(node.database, looks)
+    count = CachedQuery(node.database, looks)
     assert [await count() for _ in range(3)] == [0, 0, 0]
     assert looks.made == spared(node, 3)
     for changing, known in ((node, 1), (other_node, 2)):
@@ -47,7 +47,7 @@ async def test_nobody_looks_again_before_something_is_changed(node: Node, other_
 
 async def test_what_servers_write_down_by_themselves_is_no_change(node: Node, other_node: Node) -> None:
     looks = Looks()
-    count = Remembered(node.database, looks)
+    count = CachedQuery(node.database, looks)
     await count()
     for writing in (node, other_node):
         await NodeService(writing.database, "n", "name", clock=node.clock).register()
@@ -58,7 +58,7 @@ async def test_what_servers_write_down_by_themselves_is_no_change(node: Node, ot
 
 async def test_what_may_change_without_a_row_in_the_trail_is_asked_for_again(node: Node) -> None:
     looks = Looks()
-    count = Remembered(node.database, looks, kept=lambda found: found == 0)
+    count = CachedQuery(node.database, looks, kept=lambda found: found == 0)
     await count()
     await count()
     assert looks.made == spared(node, 2)
@@ -76,7 +76,7 @@ async def test_a_change_beside_the_look_is_not_overlooked(node: Node, other_node
                 await other_node.tenants.create("pricing", actor="cli")
             return found
 
-    count = Remembered(node.database, Late())
+    count = CachedQuery(node.database, Late())
     assert [await count() for _ in range(3)] == [0, 1, 1]
 
 
@@ -89,7 +89,7 @@ async def test_a_look_that_fails_is_made_again(node: Node) -> None:
             return found
 
     looks = Failing()
-    count = Remembered(node.database, looks)
+    count = CachedQuery(node.database, looks)
     with pytest.raises(RegistryUnavailable):
         await count()
     assert [await count() for _ in range(2)] == [0, 0]
@@ -99,7 +99,7 @@ async def test_a_look_that_fails_is_made_again(node: Node) -> None:
 async def test_a_trail_that_was_cut_off_is_another(node: Node) -> None:
     await node.tenants.create("pricing", actor="cli")
     looks = Looks()
-    count = Remembered(node.database, looks)
+    count = CachedQuery(node.database, looks)
     await count()
     async with node.database.write() as connection:
         await connection.execute(audit.delete())

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from app.database import limit_accounts as stored
+from app.database import limit_accounts as limit_accounts_repo
 from app.database import usage
 from app.database.session import Database
 from app.database.tables import limit_accounts, limit_grants, limit_reclaimed
 from app.domain.errors import RegistryUnavailable
-from app.domain.limits.limiter import Exceeded, Grant, Rate, Subject
+from app.domain.limits.limiter import LimitBreach, RateStatus, Reservation, Subject
 from app.domain.limits.limits import Limits
 from app.domain.limits.remaining import Left
 from app.services.limits.accounts import Health
@@ -47,7 +47,7 @@ def database_time(clock: SettableClock, monkeypatch: pytest.MonkeyPatch) -> None
     async def moment(_connection: object) -> object:
         return clock()
 
-    monkeypatch.setattr(stored, "moment", moment)
+    monkeypatch.setattr(limit_accounts_repo, "moment", moment)
 
 
 @pytest.fixture
@@ -62,13 +62,13 @@ class Clients:
 
     def __init__(self) -> None:
         self.number = 0
-        self.granted: dict[str, Grant] = {}
+        self.granted: dict[str, Reservation] = {}
 
     async def ask(self, server: SharedAccounts, limits: Mapping[Subject, Limits], tokens: int = 0) -> bool:
         self.number += 1
         request_id = f"{self.number:032x}"
         decision = await server.take(request_id, limits, tokens)
-        if isinstance(decision.outcome, Exceeded):
+        if isinstance(decision.outcome, LimitBreach):
             return False
         self.granted[request_id] = decision.outcome
         return True
@@ -340,7 +340,7 @@ async def test_an_error_that_nobody_expected_leaves_nobody_waiting(servers, monk
 
     clients, limits = Clients(), {TENANT: Limits(concurrent_requests=1)}
     with monkeypatch.context() as patched:
-        patched.setattr(stored, "lock", broken)
+        patched.setattr(limit_accounts_repo, "lock", broken)
         for _ in range(2):
             with pytest.raises(LookupError):
                 await asyncio.wait_for(clients.ask(servers[0], limits), 10)
@@ -395,7 +395,7 @@ async def test_who_is_let_in_while_nobody_can_count_is_counted_afterwards(node, 
     clock.advance(61)
     for name, used in (("tokens_per_day", 10 + 5 * 12), ("cost_per_day", 5 * 7)):
         decision = await server.take("x" * 32, {TENANT: Limits(**{name: used})}, 1, 1)
-        assert isinstance(decision.outcome, Exceeded)
+        assert isinstance(decision.outcome, LimitBreach)
         assert decision.outcome.found == used + 1
     # What still ran when the accounts came back counts when it ends.
     clients.settle(server, running, 30)
@@ -413,7 +413,7 @@ async def test_who_may_be_let_in_uncounted_waits_for_no_decision(node, monkeypat
 
     clients, limits = Clients(), {TENANT: Limits(concurrent_requests=1)}
     with monkeypatch.context() as patched:
-        patched.setattr(stored, "lock", late)
+        patched.setattr(limit_accounts_repo, "lock", late)
         patched.setattr("app.services.limits.shared._PATIENCE_S", 0.01)
         assert await clients.ask(server, limits)
         assert server.health == Health(available=False, uncounted=1)
@@ -427,23 +427,23 @@ async def test_who_may_be_let_in_uncounted_waits_for_no_decision(node, monkeypat
 
 async def test_who_does_not_wait_asks_the_database_once(node, clock, servers, monkeypatch) -> None:
     transactions = 0
-    lock = stored.lock
+    lock = limit_accounts_repo.lock
 
     async def counted(*arguments: object) -> object:
         nonlocal transactions
         transactions += 1
         return await lock(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(stored, "lock", counted)
+    monkeypatch.setattr(limit_accounts_repo, "lock", counted)
     clients, limits = Clients(), {TENANT: Limits(requests_per_minute=2, tokens_per_minute=100), KEY: Limits()}
     assert [await clients.ask(servers[0], limits, 1) for _ in range(3)] == [True, True, False]
     asked = transactions
     clock.advance(30)
     for _ in range(50):
         decision = await servers[0].take("x" * 32, limits, 1)
-        assert isinstance(decision.outcome, Exceeded)
+        assert isinstance(decision.outcome, LimitBreach)
     assert decision.outcome.retry_after_s == pytest.approx(30, abs=0.21)
-    assert decision.standing.requests == Rate(2, 0, pytest.approx(30, abs=0.21))
+    assert decision.standing.requests == RateStatus(2, 0, pytest.approx(30, abs=0.21))
     assert transactions == asked
     # A limit that was changed counts at once, and so does the end of the minute.
     assert await clients.ask(servers[0], {TENANT: Limits(requests_per_minute=3)}, 1)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import event, select
 
-from app.database import usage as stored
+from app.database import usage as usage_repo
 from app.database.session import Database
 from app.database.tables import usage
 from app.domain.errors import InvalidRequest, NotFound
@@ -32,7 +32,7 @@ def record(number: int, tenant_id: int = 1, **values: object) -> UsageRecord:
 
 async def added(database: Database, records: Iterable[UsageRecord]) -> int:
     async with database.write() as connection:
-        return len(await stored.add(connection, list(records)))
+        return len(await usage_repo.add(connection, list(records)))
 
 
 async def sums(node: Node, *by: Grouping, tenant: str | None = None) -> dict[tuple[object, ...], Used]:
@@ -52,7 +52,7 @@ async def test_batches_of_all_sizes_are_written_by_a_few_statements(node: Node) 
         event.listen(connection.sync_connection, "before_cursor_execute", lambda *said: statements.add(said[2]))
         for size in (*range(1, 100), 250, 400):
             batch = [record(next(numbers)) for _ in range(size)]
-            assert await stored.add(connection, batch) == batch
+            assert await usage_repo.add(connection, batch) == batch
     assert len(statements) < 40
 
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
-from app.domain.limits.minute_window import Window
+from app.domain.limits.minute_window import MinuteWindow
 from app.domain.limits.periods import day_of, month_of
 
 _WINDOWS = ("requests", "tokens")
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class PeriodTotals:
     """What was used of a day and of its month; costs in picos."""
 
     tokens_of_day: int = 0
@@ -30,8 +30,8 @@ class Account:
         day, month: which ones the sums of tokens and of their cost, in picos, are of.
     """
 
-    requests: Window = field(default_factory=Window)
-    tokens: Window = field(default_factory=Window)
+    requests: MinuteWindow = field(default_factory=MinuteWindow)
+    tokens: MinuteWindow = field(default_factory=MinuteWindow)
     running: int = 0
     day: int = 0
     tokens_of_day: int = 0
@@ -43,7 +43,7 @@ class Account:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "Account":
         """What :attr:`stored` gave."""
-        windows = {name: Window.of(stored[name]) for name in _WINDOWS}
+        windows = {name: MinuteWindow.of(stored[name]) for name in _WINDOWS}
         return cls(**{**stored, **windows})
 
     @property

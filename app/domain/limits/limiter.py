@@ -11,16 +11,16 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Literal
 
-from app.domain.limits.account import Account, Sums
+from app.domain.limits.account import Account, PeriodTotals
 from app.domain.limits.limits import UNLIMITED, Limits
-from app.domain.limits.minute_window import Window
+from app.domain.limits.minute_window import MinuteWindow
 from app.domain.limits.periods import day_left_s, day_of, month_left_s, month_of
 
 #: ``("tenant", "7")``, ``("key", "8f3a...")`` or ``("adapter", "3")``.
 Subject = tuple[Literal["tenant", "key", "adapter"], str]
 
 
-class Exceeded(Exception):
+class LimitBreach(Exception):
     """A limit that one request more would go beyond.
 
     Attributes:
@@ -36,7 +36,7 @@ class Exceeded(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateStatus:
     """Where a subject stands with one limit per minute.
 
     Attributes:
@@ -50,15 +50,15 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RateLimitStatus:
     """The nearest limits of a request: of all its subjects the one with the least left; None: no limit."""
 
-    requests: Rate | None
-    tokens: Rate | None
+    requests: RateStatus | None
+    tokens: RateStatus | None
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class Reservation:
     """What a request was given, until it is settled."""
 
     subjects: tuple[Subject, ...]
@@ -79,7 +79,9 @@ class Limiter:
     def __init__(self, accounts: Mapping[Subject, Account] = MappingProxyType({})) -> None:
         self._accounts = dict(accounts)
 
-    def take(self, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime, *, cost: int = 0) -> Grant:
+    def take(
+        self, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime, *, cost: int = 0
+    ) -> Reservation:
         """Let a request run that can use so many tokens, and cost so many picos, at most.
 
         Args:
@@ -98,7 +100,7 @@ class Limiter:
             step = account.tokens.add(now, tokens)
             account.running += 1
             account.add_sums(tokens, cost, day=day, month=month)
-        return Grant(tuple(limits), tokens, step, day, month, cost)
+        return Reservation(tuple(limits), tokens, step, day, month, cost)
 
     def check_requests(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> None:
         """Raise what :meth:`take` would of a request that needs no token; take nothing."""
@@ -115,7 +117,7 @@ class Limiter:
         if breaches:
             raise max(breaches, key=_wait)
 
-    def settle(self, grant: Grant, tokens: int, now: float, at: datetime, *, cost: int = 0) -> None:
+    def settle(self, grant: Reservation, tokens: int, now: float, at: datetime, *, cost: int = 0) -> None:
         """The request has ended, used so many tokens and cost so many picos: what it took beyond them is given back.
 
         Once per grant.
@@ -128,7 +130,7 @@ class Limiter:
             account.add_sums(difference, cost - grant.cost, day=grant.day, month=grant.month)
         self._forget_idle(grant.subjects)
 
-    def charge(self, grant: Grant, tokens: int, cost: int, now: float, at: datetime, *, minute: bool) -> None:
+    def charge(self, grant: Reservation, tokens: int, cost: int, now: float, at: datetime, *, minute: bool) -> None:
         """Count a request afterwards.
 
         Args:
@@ -141,9 +143,9 @@ class Limiter:
                 account.tokens.add(now, tokens)
             account.add_sums(tokens, cost, day=grant.day, month=grant.month)
 
-    def standing(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> Standing:
+    def standing(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> RateLimitStatus:
         """Where a request's subjects stand now."""
-        requests, tokens = list[Rate](), list[Rate]()
+        requests, tokens = list[RateStatus](), list[RateStatus]()
         rated = {subject: limit for subject, limit in limits.items() if limit.of_minutes}
         for subject, limit in rated.items():
             account = self._account(subject, now, at)
@@ -152,9 +154,9 @@ class Limiter:
             if limit.tokens_per_minute is not None:
                 tokens.append(_rate(account.tokens, limit.tokens_per_minute, now))
         self._forget_idle(rated)
-        return Standing(min(requests, key=_left, default=None), min(tokens, key=_left, default=None))
+        return RateLimitStatus(min(requests, key=_left, default=None), min(tokens, key=_left, default=None))
 
-    def restore(self, subject: Subject, used: Sums, now: float, at: datetime) -> None:
+    def restore(self, subject: Subject, used: PeriodTotals, now: float, at: datetime) -> None:
         """Add what a subject used before this limiter was made, of the day and month that it is."""
         account = self._account(subject, now, at)
         account.tokens_of_day += used.tokens_of_day
@@ -202,7 +204,7 @@ def subjects_of(tenant_id: int, key_id: str, adapter_id: int | None) -> tuple[Su
 
 def _breaches(
     subject: Subject, account: Account, limits: Limits, tokens: int, cost: int, now: float, at: datetime
-) -> list[Exceeded]:
+) -> list[LimitBreach]:
     """Every limit that one request more would go beyond."""
     counted = (
         ("tokens_per_request", 0, tokens),
@@ -215,7 +217,7 @@ def _breaches(
         ("tokens_per_minute", account.tokens.total, tokens),
     )
     return [
-        Exceeded(subject, name, used + more, allowed, _wait_s(name, account, more, allowed, now, at))
+        LimitBreach(subject, name, used + more, allowed, _wait_s(name, account, more, allowed, now, at))
         for name, used, more in counted
         if (allowed := getattr(limits, name)) is not None and used + more > allowed
     ]
@@ -233,13 +235,13 @@ def _wait_s(name: str, account: Account, more: int, allowed: int, now: float, at
     return day_left_s(at) if name.endswith("_per_day") else month_left_s(at)
 
 
-def _rate(window: Window, limit: int, now: float) -> Rate:
-    return Rate(limit, max(0, limit - window.total), window.empty_in(now))
+def _rate(window: MinuteWindow, limit: int, now: float) -> RateStatus:
+    return RateStatus(limit, max(0, limit - window.total), window.empty_in(now))
 
 
-def _wait(breach: Exceeded) -> float:
+def _wait(breach: LimitBreach) -> float:
     return float("inf") if breach.retry_after_s is None else breach.retry_after_s
 
 
-def _left(rate: Rate) -> float:
+def _left(rate: RateStatus) -> float:
     return rate.remaining / max(1, rate.limit)

@@ -8,7 +8,7 @@ SPAN_S = 60.0
 _STEPS_PER_S = 5
 
 
-class Window:
+class MinuteWindow:
     """Amounts by the time that they came, in steps of a fifth of a second. Times only ever grow."""
 
     __slots__ = ("_next", "_steps", "total")
@@ -21,7 +21,7 @@ class Window:
         self._next = inf
 
     @classmethod
-    def of(cls, steps: Iterable[tuple[int, int]]) -> "Window":
+    def of(cls, steps: Iterable[tuple[int, int]]) -> "MinuteWindow":
         """What :attr:`steps` gave."""
         window = cls()
         window._steps.extend([step, amount] for step, amount in steps)

@@ -12,7 +12,7 @@ from app.engine.lifecycle.smoke_check import SmokeCheck
 from app.engine.port import EngineRequest, Listener
 from app.engine.residency.adapter_loader import AdapterLoader
 from app.engine.residency.admission_queue import AdmissionQueue
-from app.engine.residency.pinning import Pins, Standing
+from app.engine.residency.pinning import DesiredAdapters, Pins
 from app.engine.residency.slot_time import SlotTime
 from app.engine.residency.transfer import Transfers
 from app.engine.vllm.instance import EngineInstance
@@ -24,7 +24,7 @@ from app.settings import QueueSettings, Settings
 logger = logging.getLogger(__name__)
 
 
-class EngineLife:
+class EngineSession:
     """A running engine, its queue and its adapters."""
 
     def __init__(
@@ -73,8 +73,8 @@ class EngineLife:
         log: OutputLog,
         notify: Listener,
         answer: Callable[[EngineRequest], Awaitable[Any]],
-        standing: Standing,
-    ) -> "EngineLife":
+        standing: DesiredAdapters,
+    ) -> "EngineSession":
         """Start an engine; what every life holds is loaded while it answers already.
 
         Raises: as :meth:`EngineInstance.launch`.

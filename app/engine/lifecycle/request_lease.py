@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from app.engine.lifecycle.engine_session import EngineLife
+from app.engine.lifecycle.engine_session import EngineSession
 from app.engine.lifecycle.sequence_turns import Sequences
 from app.engine.port import Endpoint, EngineRequest
 from app.engine.vllm.output_log import Usage
@@ -13,7 +13,7 @@ from app.engine.vllm.sse import Events
 from app.observability.tracing import Attributes, Trace
 
 
-class Held:
+class RequestLease:
     """The leases of a request that is in the engine.
 
     Args:
@@ -22,7 +22,7 @@ class Held:
 
     def __init__(
         self,
-        life: EngineLife,
+        life: EngineSession,
         request: EngineRequest,
         sequences: Sequences,
         used: Callable[[float], Usage],
@@ -61,7 +61,7 @@ class LeasedEvents:
     (The body of a generator function that was never started never reaches its ``finally``.)
     """
 
-    def __init__(self, events: Events, held: Held) -> None:
+    def __init__(self, events: Events, held: RequestLease) -> None:
         self._events, self._held = events, held
         self._open = True
 

@@ -14,7 +14,7 @@ from app.engine.residency.adapter_loader import AdapterLoader, LoadedLease
 from app.engine.residency.admission_queue import AdmissionQueue, Later
 from app.engine.vllm.instance import EngineInstance
 from app.engine.vllm.output_log import Place, SequenceUsage, Usage
-from app.scheduling.admission_request import Ticket
+from app.scheduling.admission_request import AdmissionRequest
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Sequences:
     def __init__(
         self,
         request: EngineRequest,
-        ticket: Ticket,
+        ticket: AdmissionRequest,
         *,
         instance: EngineInstance,
         loader: AdapterLoader,

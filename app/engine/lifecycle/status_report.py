@@ -1,13 +1,13 @@
 """What an operator sees of the tiers and queues: read from the parts that keep it, changing nothing."""
 
 from adapters.cache import DiskCache
-from app.engine.lifecycle.engine_session import EngineLife
+from app.engine.lifecycle.engine_session import EngineSession
 from app.engine.status import EngineOverview, EngineState, KernelChecks, TenantQueue, Tier, TierStats, VersionResidency
 from app.scheduling.snapshot import QueueSnapshot, VersionState
 
 
 def overview(
-    life: EngineLife | None,
+    life: EngineSession | None,
     cache: DiskCache,
     *,
     state: EngineState,
@@ -42,7 +42,7 @@ def overview(
     )
 
 
-def _tiers(life: EngineLife) -> tuple[TierStats, ...]:
+def _tiers(life: EngineSession) -> tuple[TierStats, ...]:
     host, slots = life.loader.host.residency, life.loader.slots
     return (
         TierStats("host", host.hits, host.misses, host.evictions, life.loader.host.failures),
@@ -50,14 +50,14 @@ def _tiers(life: EngineLife) -> tuple[TierStats, ...]:
     )
 
 
-def _versions(life: EngineLife, queue: QueueSnapshot) -> tuple[VersionResidency, ...]:
+def _versions(life: EngineSession, queue: QueueSnapshot) -> tuple[VersionResidency, ...]:
     loader = life.loader
     queued = {one.version_id: one for one in queue.versions}
     known = sorted(loader.slots.residents | loader.host.residency.residents | queued.keys())
     return tuple(_residency(life, version_id, queued.get(version_id)) for version_id in known)
 
 
-def _residency(life: EngineLife, version_id: int, queued: VersionState | None) -> VersionResidency:
+def _residency(life: EngineSession, version_id: int, queued: VersionState | None) -> VersionResidency:
     loader = life.loader
     tier: Tier | None = None
     if version_id in loader.slots:

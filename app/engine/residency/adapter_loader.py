@@ -19,7 +19,7 @@ from app.engine.residency.admission_queue import AdmissionQueue, Later, before_d
 from app.engine.residency.host_tier import HostTier
 from app.engine.residency.transfer import Transfers
 from app.observability.tracing import stage
-from app.scheduling.admission_request import Ticket
+from app.scheduling.admission_request import AdmissionRequest
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class AdapterLoader:
         self._digests: dict[int, str] = {}
         self._numbers = itertools.count(1)
 
-    async def enter(self, ticket: Ticket) -> LoadedLease:
+    async def enter(self, ticket: AdmissionRequest) -> LoadedLease:
         """Return once a request for the base model may run, with its first sequence.
 
         Raises:
@@ -112,7 +112,7 @@ class AdapterLoader:
             if key:
                 self.host.let_go(key.version_id)
 
-    async def lease(self, ticket: Ticket, key: VersionKey) -> LoadedLease:
+    async def lease(self, ticket: AdmissionRequest, key: VersionKey) -> LoadedLease:
         """Return once the request may run and its version has a slot.
 
         The request queues from the beginning, and its version is fetched and staged meanwhile: a slot is only ever
@@ -150,9 +150,9 @@ class AdapterLoader:
         if self._identify(key):
             self.host.prefetch(key)
 
-    def ticket(self, purpose: str, key: VersionKey) -> Ticket:
+    def ticket(self, purpose: str, key: VersionKey) -> AdmissionRequest:
         """The server's own request for a version, which takes no place in the batch."""
-        return Ticket(f"{purpose} {next(self._numbers)}", "", 1.0, key.version_id, (), 0, sequences=0)
+        return AdmissionRequest(f"{purpose} {next(self._numbers)}", "", 1.0, key.version_id, (), 0, sequences=0)
 
     def keep_slot(self, version_id: int) -> None:
         """Let every request of a leased version in at once, until :meth:`share_slot`."""
@@ -207,7 +207,7 @@ class AdapterLoader:
             await asyncio.sleep(_DISPLACE_POLL_S)
             self._queue.check_open()
 
-    async def _enter(self, ticket: Ticket) -> None:
+    async def _enter(self, ticket: AdmissionRequest) -> None:
         try:
             with stage("admission"):
                 await self._queue.enter(ticket)
@@ -215,7 +215,7 @@ class AdapterLoader:
             self._queue.leave(ticket.request_id)
             raise
 
-    async def _placed(self, ticket: Ticket, name: str, key: VersionKey, came: float, turn: float) -> None:
+    async def _placed(self, ticket: AdmissionRequest, name: str, key: VersionKey, came: float, turn: float) -> None:
         """Give a sequence that has its turn a slot with its version."""
         try:
             await self._ensure_placed(ticket, key, came, turn)
@@ -227,7 +227,7 @@ class AdapterLoader:
                 self._leave(name, 0, 0)
             raise
 
-    async def _ensure_placed(self, ticket: Ticket, key: VersionKey, came: float, turn: float) -> None:
+    async def _ensure_placed(self, ticket: AdmissionRequest, key: VersionKey, came: float, turn: float) -> None:
         """Take a lease on a slot, and copy the version into it first if need be; when the request came and got on."""
         version_id = key.version_id
         decision = self.slots.admit(version_id, now=time.monotonic())
@@ -294,7 +294,7 @@ class AdapterLoader:
         staged = max(fetched, arrival.staged) if arrival else came
         return LoadPhases(fetched - came, staged - fetched, max(0.0, turn - staged), time.monotonic() - turn)
 
-    def _lease(self, ticket: Ticket, name: str, phases: LoadPhases | None = None) -> LoadedLease:
+    def _lease(self, ticket: AdmissionRequest, name: str, phases: LoadPhases | None = None) -> LoadedLease:
         def release(prompt_tokens: int | None, output_tokens: int | None) -> None:
             if ticket.version_id is not None:
                 self._give_back_slot(ticket.version_id)

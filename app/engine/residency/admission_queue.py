@@ -9,7 +9,7 @@ from typing import Self
 
 from app.domain.errors import Busy, EngineUnavailable, QueueFull
 from app.scheduling.admission import Admission
-from app.scheduling.admission_request import Bounds, Refused, Ticket
+from app.scheduling.admission_request import AdmissionRequest, Bounds, Refused
 from app.scheduling.snapshot import QueueSnapshot
 
 
@@ -46,7 +46,7 @@ class AdmissionQueue:
         """Of a sequence that may run: those with the least go first while there are too many."""
         return self._admission.tag(name)
 
-    async def enter(self, ticket: Ticket) -> None:
+    async def enter(self, ticket: AdmissionRequest) -> None:
         """Return when the request's first sequence may run; end it with :meth:`leave`, also after an error here.
 
         Whoever has more of them asks for their turns before this, with :meth:`later`.
@@ -66,7 +66,7 @@ class AdmissionQueue:
             return
         await self._turn(ticket)
 
-    def later(self, ticket: Ticket) -> "Later":
+    def later(self, ticket: AdmissionRequest) -> "Later":
         """The turns of the request's sequences behind the first."""
         return Later(ticket, self._wide, self.leave)
 
@@ -129,7 +129,7 @@ class AdmissionQueue:
         """Requests that wait for their turn."""
         return self._admission.waiting
 
-    async def _turn(self, ticket: Ticket) -> None:
+    async def _turn(self, ticket: AdmissionRequest) -> None:
         turn = self._turns[ticket.request_id] = asyncio.get_running_loop().create_future()
         if ticket.version_id is not None:
             self._versions.setdefault(ticket.version_id, set()).add(ticket.request_id)
@@ -161,7 +161,7 @@ class Later:
         waiting: requests of several sequences by the name of the one that waits.
     """
 
-    def __init__(self, ticket: Ticket, waiting: "dict[str, Later]", leave: Callable[[str], None]) -> None:
+    def __init__(self, ticket: AdmissionRequest, waiting: "dict[str, Later]", leave: Callable[[str], None]) -> None:
         self.ticket = ticket
         self._waiting, self._leave = waiting, leave
         self._admitted: asyncio.Queue[int | BaseException] = asyncio.Queue()
@@ -206,7 +206,7 @@ class Later:
 
 
 @asynccontextmanager
-async def before_deadline(ticket: Ticket, what: str) -> AsyncIterator[None]:
+async def before_deadline(ticket: AdmissionRequest, what: str) -> AsyncIterator[None]:
     """A wait that ends at the request's deadline, if it has one.
 
     Raises:

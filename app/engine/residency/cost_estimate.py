@@ -5,7 +5,7 @@ from typing import Any
 
 from app.engine.port import EngineRequest
 from app.engine.request_size import has_many_prompts, prompt_count
-from app.scheduling.admission_request import Ticket
+from app.scheduling.admission_request import AdmissionRequest
 
 #: Bytes of text per token, about right for English and code. It is settled with the true count.
 _BYTES_PER_TOKEN = 4
@@ -13,14 +13,14 @@ _BYTES_PER_TOKEN = 4
 _OUTPUT_TOKENS = 256
 
 
-def ticket(request: EngineRequest) -> Ticket:
+def ticket(request: EngineRequest) -> AdmissionRequest:
     """A request as the scheduler sees it; its deadline counts from now, by ``time.monotonic``."""
     body = request.body
     sequences = prompt_count(body) * int(body.get("n") or 1)
     asked = (body.get("max_completion_tokens"), body.get("max_tokens"), _OUTPUT_TOKENS)
     output_tokens = next(tokens for tokens in asked if tokens is not None)
     deadline = None if request.deadline_s is None else time.monotonic() + request.deadline_s
-    return Ticket(
+    return AdmissionRequest(
         request_id=request.request_id,
         tenant=request.tenant,
         weight=request.weight,

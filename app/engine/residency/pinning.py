@@ -78,7 +78,7 @@ class _Pin:
     lease: LoadedLease | None = None
 
 
-class Standing:
+class DesiredAdapters:
     """The versions that every life of the engine is to hold, by id: pinned, or loaded at its start."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from app.scheduling.admission import Admission
-from app.scheduling.admission_request import Bounds, Ticket
+from app.scheduling.admission_request import AdmissionRequest, Bounds
 from app.support.gc_tuning import collect_rarely
 
 #: Seconds between requests that end: nearly all that waits for a slot soon waits longer than the age allowed.
@@ -69,8 +69,8 @@ def cost_of_decision(scenario: Scenario, *, steps: int, seed: int = 1) -> float:
     return spent / 1000 / (2 * steps)
 
 
-def _ticket(scenario: Scenario, chance: random.Random, number: int) -> Ticket:
-    return Ticket(
+def _ticket(scenario: Scenario, chance: random.Random, number: int) -> AdmissionRequest:
+    return AdmissionRequest(
         request_id=str(number),
         tenant=f"tenant {chance.randrange(scenario.tenants)}",
         weight=1.0,

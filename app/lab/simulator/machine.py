@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.lab.simulator.costs import Costs
-from app.scheduling.admission_request import Bounds, Ticket
+from app.scheduling.admission_request import AdmissionRequest, Bounds
 
 
 class Scheduler(Protocol):
@@ -14,7 +14,7 @@ class Scheduler(Protocol):
     @property
     def waiting(self) -> int: ...
 
-    def enter(self, ticket: Ticket, now: float) -> tuple[str, ...]: ...
+    def enter(self, ticket: AdmissionRequest, now: float) -> tuple[str, ...]: ...
 
     def leave(
         self, request_id: str, now: float, *, prompt_tokens: int | None = None, output_tokens: int | None = None

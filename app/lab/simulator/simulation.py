@@ -19,7 +19,7 @@ from app.lab.simulator.loader import BrokenPromise, Loader
 from app.lab.simulator.machine import Machine, Scheduler
 from app.lab.simulator.watch import Watch
 from app.lab.simulator.workload import BASE, Arrival, Workload
-from app.scheduling.admission_request import Refused, Ticket
+from app.scheduling.admission_request import AdmissionRequest, Refused
 
 #: One decision in so many is timed.
 _TIMED = 16
@@ -126,9 +126,9 @@ class Simulation:
         if arrival.patience_s < math.inf:
             self._at(arrival.at + arrival.patience_s, lambda now: self._cancel(job, now))
 
-    def _ticket(self, job: Job) -> Ticket:
+    def _ticket(self, job: Job) -> AdmissionRequest:
         arrival = job.arrival
-        return Ticket(
+        return AdmissionRequest(
             request_id=job.request_id,
             tenant=str(arrival.tenant),
             weight=self._weight(arrival.tenant),

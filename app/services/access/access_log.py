@@ -41,7 +41,7 @@ class _Gathered:
         self.count += unnamed
 
 
-class AccessTrail:
+class AccessLog:
     """What one server gathered since it last wrote."""
 
     def __init__(self, database: Database, *, clock: Clock = utc_now) -> None:

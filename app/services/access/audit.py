@@ -12,12 +12,11 @@ from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database import audit_seals as stored
-from app.database import events
+from app.database import audit_seals, events
 from app.database.session import Database
 from app.domain.audit import GENESIS, Seal, anchored, problems, sealed
 from app.domain.clock import Clock, utc_now
-from app.services.access.access_log import AccessTrail
+from app.services.access.access_log import AccessLog
 from app.services.access.peppers import Peppers
 
 logger = logging.getLogger(__name__)
@@ -65,7 +64,7 @@ class AuditService:
         self._database, self._clock, self._witness = database, clock, witness
         self._keys = peppers.derived("audit", "seals")
         self.intact = True
-        self.accesses = AccessTrail(database, clock=clock)
+        self.accesses = AccessLog(database, clock=clock)
 
     async def seal(self) -> int:
         """Seal the rows that are settled; returns how many: none, once a seal that this server knows is gone.
@@ -75,10 +74,10 @@ class AuditService:
         """
         witness, count = await asyncio.to_thread(_read, self._witness), 0
         async with self._database.write() as connection:
-            last = await stored.last(connection, lock=True)
-            anchor, first = await stored.start(connection)
+            last = await audit_seals.last(connection, lock=True)
+            anchor, first = await audit_seals.start(connection)
             trimmed = first.row_id if anchor and self._is_ours(anchor, first) else 0
-            self.intact = witness is None or witness.row_id <= trimmed or await stored.holds(connection, witness)
+            self.intact = witness is None or witness.row_id <= trimmed or await audit_seals.holds(connection, witness)
             if not self.intact:
                 logger.error("the audit trail was tampered with, and is sealed no more: run tenora audit verify")
                 return 0
@@ -88,7 +87,7 @@ class AuditService:
                 for row in rows:
                     last = sealed(self._keys[0], last, row)
                     seals.append(last)
-                await stored.add(connection, seals)
+                await audit_seals.add(connection, seals)
                 count += len(seals)
         if last not in (witness, GENESIS):
             await asyncio.to_thread(_write, self._witness, last)
@@ -104,20 +103,20 @@ class AuditService:
         async with self._database.read() as connection:
             while True:
                 verdict = await self._look(connection, witness)
-                anchor, _ = await stored.start(connection)
+                anchor, _ = await audit_seals.start(connection)
                 # What was trimmed meanwhile is not missing.
                 if (anchor.row_id if anchor else 0) == verdict.trimmed:
                     return verdict
 
     async def _look(self, connection: AsyncConnection, witness: Seal | None) -> Verdict:
-        anchor, previous = await stored.start(connection)
+        anchor, previous = await audit_seals.start(connection)
         trimmed, count, found = previous.row_id, 0, list[str]()
         if anchor is not None and not self._is_ours(anchor, previous):
             found.append(f"the start was cut off, up to row {trimmed}, by somebody else")
         old = await events.rows_between(connection, 0, trimmed, limit=BATCH)
         found += [f"row {row.id} was put in later, before the start" for row in old]
         seen = witness is not None and witness.row_id <= trimmed
-        while seals := await stored.above(connection, previous.row_id, limit=BATCH):
+        while seals := await audit_seals.above(connection, previous.row_id, limit=BATCH):
             upto = seals[-1].row_id
             rows = await events.rows_between(connection, previous.row_id, upto, limit=upto - previous.row_id)
             found += problems(self._keys, previous, rows, seals)
@@ -136,10 +135,12 @@ class AuditService:
             RegistryUnavailable
         """
         async with self._database.write() as connection:
-            newest = await stored.last(connection, lock=True)
-            anchor, first = await stored.start(connection)
+            newest = await audit_seals.last(connection, lock=True)
+            anchor, first = await audit_seals.start(connection)
             upto = min(newest.row_id, await events.settled_id(connection, before=before))
-            seals = [one for one in await stored.above(connection, first.row_id, limit=BATCH) if one.row_id <= upto]
+            seals = [
+                one for one in await audit_seals.above(connection, first.row_id, limit=BATCH) if one.row_id <= upto
+            ]
             if not seals:
                 return 0
             last = seals[-1]
@@ -147,7 +148,7 @@ class AuditService:
             if problems(self._keys, first, rows, seals) or (anchor is not None and not self._is_ours(anchor, first)):
                 logger.error("the audit trail was tampered with, and is trimmed no more: run tenora audit verify")
                 return 0
-            await stored.trim(connection, anchored(self._keys[0], last))
+            await audit_seals.trim(connection, anchored(self._keys[0], last))
         return len(seals)
 
     def _is_ours(self, anchor: Seal, first: Seal) -> bool:

@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database import idempotency as stored
+from app.database import idempotency
 from app.database.idempotency import Entry
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
@@ -172,7 +172,7 @@ class IdempotencyService:
         entry = Entry(_hash(reservation.naming, "request", request), answer.status, body, answer.headers, self._clock())
         try:
             async with self._database.write() as connection:
-                kept = await stored.keep(connection, reservation.actor, reservation.name, reservation.token, entry)
+                kept = await idempotency.keep(connection, reservation.actor, reservation.name, reservation.token, entry)
                 await _drop_oldest(connection, reservation.actor, more_rows=0)
         except RegistryUnavailable:
             kept = False
@@ -183,7 +183,7 @@ class IdempotencyService:
         """Let the next request with the key be a first one; if that fails now, then in a minute."""
         try:
             async with self._database.write() as connection:
-                await stored.release(connection, reservation.actor, reservation.name, reservation.token)
+                await idempotency.release(connection, reservation.actor, reservation.name, reservation.token)
         except RegistryUnavailable as error:
             logger.warning("a reservation of the API key %s was left behind: %s", reservation.actor, error)
 
@@ -194,7 +194,7 @@ class IdempotencyService:
             RegistryUnavailable
         """
         async with self._database.write() as connection:
-            await stored.forget(connection, before=self._clock() - KEPT_FOR)
+            await idempotency.forget(connection, before=self._clock() - KEPT_FOR)
 
     def _reservations(self, actor: str, key: str) -> list[Reservation]:
         """What a request with this key may be kept as, under the current pepper first."""
@@ -214,15 +214,15 @@ class IdempotencyService:
         now, current = self._clock(), reservations[0]
         actor, name, token = current.actor, current.name, current.token
         async with self._database.write() as connection:
-            entries = [await stored.find(connection, actor, one.name) for one in reservations]
+            entries = [await idempotency.find(connection, actor, one.name) for one in reservations]
             for reservation, found in zip(reservations, entries, strict=True):
                 if found and now < found.at + (STALE_AFTER if found.status is None else KEPT_FOR):
                     return _kept(reservation, found)
             if entries[0] is None:
                 await _drop_oldest(connection, actor, more_rows=1)
-                await stored.reserve(connection, actor, name, token, at=now)
+                await idempotency.reserve(connection, actor, name, token, at=now)
             else:
-                await stored.take_over(connection, actor, name, token, at=now)
+                await idempotency.take_over(connection, actor, name, token, at=now)
         return current
 
     async def _touch(self, reservation: Reservation) -> None:
@@ -230,7 +230,7 @@ class IdempotencyService:
             await asyncio.sleep(_TOUCHED_EVERY_S)
             try:
                 async with self._database.write() as connection:
-                    await stored.touch(
+                    await idempotency.touch(
                         connection, reservation.actor, reservation.name, reservation.token, at=self._clock()
                     )
             except RegistryUnavailable as error:
@@ -246,7 +246,7 @@ async def _drop_oldest(connection: AsyncConnection, actor: str, *, more_rows: in
     Raises:
         TooManyOpen: its requests under way alone are too many.
     """
-    rows, answers = await stored.count(connection, actor) + more_rows, await stored.answers(connection, actor)
+    rows, answers = await idempotency.count(connection, actor) + more_rows, await idempotency.answers(connection, actor)
     size = sum(answer_bytes for _, answer_bytes in answers)
     dropped: list[str] = []
     for key, answer_bytes in answers:
@@ -260,7 +260,7 @@ async def _drop_oldest(connection: AsyncConnection, actor: str, *, more_rows: in
         )
         raise TooManyOpen(message, param=HEADER, retry_after=_RETRY_AFTER_S)
     if dropped:
-        await stored.drop(connection, actor, dropped)
+        await idempotency.drop(connection, actor, dropped)
 
 
 def _kept(reservation: Reservation, found: Entry) -> Kept:

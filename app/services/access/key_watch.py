@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from app.database import keys as stored
+from app.database import keys
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import Unauthenticated
@@ -59,7 +59,7 @@ class KeyWatch:
             return
         asked = set(self._running)
         async with self._database.read() as connection:
-            working = await stored.working_keys(connection, asked, now=self._clock())
+            working = await keys.working_keys(connection, asked, now=self._clock())
         now = asyncio.get_running_loop().time()
         for key_id in asked - working:
             # Each is ended once, however long it takes to give up what it holds.

@@ -8,8 +8,7 @@ from types import MappingProxyType
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database import audit
-from app.database import keys as stored
+from app.database import audit, keys
 from app.database.session import Database
 from app.domain.access import Caller, Key, Scope
 from app.domain.clock import Clock, is_past, utc_now
@@ -28,7 +27,7 @@ from app.services.common.validation import (
     page_of,
     read_cursor,
 )
-from app.support.single_flight import SharedCalls
+from app.support.single_flight import SingleFlight
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ class KeyService:
     ) -> None:
         self._database, self._hasher, self._cache, self._clock = database, hasher, cache, clock
         self._base_name = base_name
-        self._look_ups = SharedCalls[Caller]()
+        self._look_ups = SingleFlight[Caller]()
 
     async def authenticate(self, text: str | None) -> Caller:
         """Whom a key speaks for.
@@ -87,7 +86,7 @@ class KeyService:
     async def _look_up(self, key_id: str, text: str) -> Caller:
         begun = self._cache.begin()
         now, hashes = self._clock(), self._hasher.hashes(text)
-        found = await self._database.lookup(lambda connection: stored.find_credential(connection, key_id, hashes, now))
+        found = await self._database.lookup(lambda connection: keys.find_credential(connection, key_id, hashes, now))
         if found is None:
             raise Unauthenticated(_REFUSED)
         if found.hmac != hashes[0]:
@@ -109,7 +108,7 @@ class KeyService:
         """Keep a key under the current pepper from now on: only when it is used its text is there to be hashed."""
         try:
             async with self._database.write() as connection:
-                await stored.set_hmac(connection, key_id, old=old, new=new)
+                await keys.set_hmac(connection, key_id, old=old, new=new)
         except RegistryUnavailable as error:
             logger.warning("the key %s stays under an earlier pepper until it is used again: %s", key_id, error)
 
@@ -151,7 +150,7 @@ class KeyService:
             old = await self._owned_key(connection, tenant, key_id)
             new = replace(old, restrictions=self._restricted(old.restrictions, patch))
             if new != old:
-                await stored.set_restrictions(connection, key_id, new.restrictions)
+                await keys.set_restrictions(connection, key_id, new.restrictions)
                 await _record(connection, self._clock(), actor, "key.restrict", old, new)
         self._cache.clear()
         return new
@@ -166,7 +165,7 @@ class KeyService:
         after = read_cursor(cursor, KEY_ID) or ""
         async with self._database.read() as connection:
             owner = await _owner_id(connection, tenant)
-            found = await stored.list_keys(connection, tenant_id=owner, after=after, limit=limit + 1)
+            found = await keys.list_keys(connection, tenant_id=owner, after=after, limit=limit + 1)
         return page_of(found, limit, lambda key: key.id)
 
     async def revoke(self, tenant: str | None, key_id: str, *, actor: str) -> None:
@@ -179,7 +178,7 @@ class KeyService:
             key = await self._owned_key(connection, tenant, key_id)
             now = self._clock()
             if key.revoked_at is None:
-                await stored.set_revoked(connection, key_id, now)
+                await keys.set_revoked(connection, key_id, now)
                 await _record(connection, now, actor, "key.revoke", key, replace(key, revoked_at=now))
         self._cache.clear()
 
@@ -199,7 +198,7 @@ class KeyService:
             end = now + timedelta(seconds=grace_s)
             if old.expires_at is not None:
                 end = min(end, old.expires_at)
-            await stored.set_expiry(connection, key_id, end)
+            await keys.set_expiry(connection, key_id, end)
             await _record(connection, now, actor, "key.rotate", old, replace(old, expires_at=end))
             new = await self._insert(connection, tenant, old.name, old.scopes, old.lifetime_s, old.restrictions, actor)
         self._cache.clear()
@@ -219,7 +218,7 @@ class KeyService:
         minted, now = mint_key(), self._clock()
         end = None if lifetime_s is None else now + timedelta(seconds=lifetime_s)
         key = Key(minted.id, tenant, name, scopes, lifetime_s, now, end, None, restrictions)
-        await stored.insert_key(connection, key, tenant_id=owner, hmac=self._hasher.hash(minted.text))
+        await keys.insert_key(connection, key, tenant_id=owner, hmac=self._hasher.hash(minted.text))
         await _record(connection, now, actor, "key.create", None, key)
         return NewKey(key, minted.text)
 
@@ -228,7 +227,7 @@ class KeyService:
 
     async def _owned_key(self, connection: AsyncConnection, tenant: str | None, key_id: str) -> Key:
         owner = await _owner_id(connection, tenant)
-        key = await stored.find_key(connection, key_id, tenant_id=owner) if KEY_ID.fullmatch(key_id) else None
+        key = await keys.find_key(connection, key_id, tenant_id=owner) if KEY_ID.fullmatch(key_id) else None
         if key is None:
             raise NotFound(f"there is no key {key_id[:80]!r}", param="key_id")
         return key

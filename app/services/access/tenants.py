@@ -10,9 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import parse_slug
-from app.database import audit
-from app.database import quotas as stored_quotas
-from app.database import tenants as stored
+from app.database import audit, quotas, tenants
 from app.database.session import Database
 from app.domain.access import Tenant
 from app.domain.clock import Clock, utc_now
@@ -57,7 +55,7 @@ class TenantService:
         now, salt = self._clock(), secrets.token_hex(32)
         try:
             async with self._database.write() as connection:
-                tenant = await stored.insert_tenant(connection, slug=slug, name=name, weight=weight, salt=salt, at=now)
+                tenant = await tenants.insert_tenant(connection, slug=slug, name=name, weight=weight, salt=salt, at=now)
                 await _record(connection, now, actor, "tenant.create", slug, None, tenant)
         except IntegrityError as error:
             raise Conflict(f"there is a tenant {slug!r} already", param="slug") from error
@@ -80,7 +78,7 @@ class TenantService:
         """
         async with self._database.read() as connection:
             tenant = await tenant_or_404(connection, slug)
-            return tenant, await stored_quotas.usage(connection, tenant.id)
+            return tenant, await quotas.usage(connection, tenant.id)
 
     async def list(self, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[Tenant]:
         """Tenants, oldest first.
@@ -91,7 +89,7 @@ class TenantService:
         checked_limit(limit)
         after = int(read_cursor(cursor, _ID) or 0)
         async with self._database.read() as connection:
-            found = await stored.list_tenants(connection, after=after, limit=limit + 1)
+            found = await tenants.list_tenants(connection, after=after, limit=limit + 1)
         return page_of(found, limit, lambda tenant: tenant.id)
 
     async def update(
@@ -128,7 +126,7 @@ class TenantService:
                 limits=old.limits if limits is KEEP else patched_limits(old.limits, limits),
             )
             if new != old:
-                await stored.update_tenant(connection, new, quota=limits_of(new.quota))
+                await tenants.update_tenant(connection, new, quota=limits_of(new.quota))
                 await _record(connection, self._clock(), actor, "tenant.update", slug, old, new)
         self._cache.clear()
         return new
@@ -142,10 +140,10 @@ class TenantService:
         """
         async with self._database.write() as connection:
             tenant = await tenant_or_404(connection, slug, lock=True)
-            if await stored.has_adapters(connection, tenant.id):
+            if await tenants.has_adapters(connection, tenant.id):
                 raise Conflict(f"the tenant {slug!r} still has adapters: delete them first")
             now = self._clock()
-            await stored.mark_tenant_deleted(connection, tenant.id, at=now)
+            await tenants.mark_tenant_deleted(connection, tenant.id, at=now)
             await _record(connection, now, actor, "tenant.delete", slug, tenant, None)
         self._cache.clear()
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from adapters.fair_semaphore import NoPlace, Turns
+from adapters.fair_semaphore import FairSemaphore, QueueFull
 from app.domain.errors import Busy
 from app.services.bodies.parsing import SMALL_BYTES, parse_large_object, parse_object
 
@@ -23,7 +23,7 @@ class BodyReader:
     """
 
     def __init__(self) -> None:
-        self._turns = Turns(1)
+        self._turns = FairSemaphore(1)
 
     async def parse(self, raw: bytes, *, share: str, before: Callable[[], None]) -> dict[str, Any]:
         """Parse a JSON object.
@@ -54,5 +54,5 @@ class BodyReader:
             async with self._turns.place(share, patience_s=_PATIENCE_S):
                 before()
                 return await asyncio.to_thread(parse)
-        except NoPlace:
+        except QueueFull:
             raise Busy("too many large bodies wait to be read", retry_after=_RETRY_AFTER_S) from None

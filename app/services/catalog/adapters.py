@@ -6,9 +6,7 @@ from dataclasses import replace
 from adapters.geometry import HEAD_MODULE
 from adapters.identity import MAX_VERSION_NUMBER, ModelName
 from adapters.modules import HEAD_SETTING
-from app.database import adapters as stored
-from app.database import audit
-from app.database import versions as stored_versions
+from app.database import adapters, audit, versions
 from app.database.resolution import Candidate, alias_names
 from app.database.session import Database
 from app.domain.adapters import Adapter, ResolvedVersion, Version, VersionState
@@ -114,7 +112,7 @@ class AdapterService:
         after = int(read_cursor(cursor, _NUMBER) or 0)
         async with self._database.read() as connection:
             owner = await tenant_or_404(connection, tenant)
-            found = await stored.list_adapters(connection, owner, after=after, limit=limit + 1, only=only)
+            found = await adapters.list_adapters(connection, owner, after=after, limit=limit + 1, only=only)
         return page_of(found, limit, lambda adapter: adapter.id)
 
     async def get_adapter(self, tenant: str, adapter: str) -> Adapter:
@@ -139,7 +137,7 @@ class AdapterService:
             old = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
             new = replace(old, limits=patched_limits(old.limits, limits))
             if new != old:
-                await stored.set_limits(connection, old.id, new.limits)
+                await adapters.set_limits(connection, old.id, new.limits)
                 await audit.record(
                     connection,
                     at=self._clock(),
@@ -170,7 +168,7 @@ class AdapterService:
         below = int(read_cursor(cursor, _NUMBER) or MAX_VERSION_NUMBER)
         async with self._database.read() as connection:
             line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
-            found = await stored_versions.list_versions(connection, line.id, below=below, limit=limit + 1, only=only)
+            found = await versions.list_versions(connection, line.id, below=below, limit=limit + 1, only=only)
         return page_of(found, limit, lambda version: version.number)
 
     async def get_version(self, tenant: str, adapter: str, number: int) -> Version:
@@ -192,7 +190,7 @@ class AdapterService:
         # PostgreSQL refuses NUL in text, and the reason quotes whatever the engine said.
         reason = reason.replace("\0", "")[:_MAX_REASON]
         async with self._database.write() as connection:
-            found = await stored_versions.quarantine_version(connection, version_id, reason)
+            found = await versions.quarantine_version(connection, version_id, reason)
             if found is None:
                 return False
             tenant, adapter, number = found

@@ -7,8 +7,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database import audit
-from app.database import versions as stored
+from app.database import audit, versions
 from app.database.session import Database
 from app.domain.adapters import Adapter, Version
 from app.domain.clock import Clock, utc_now
@@ -109,8 +108,8 @@ async def apply_description(
 
 async def _write(connection: AsyncConnection, version_id: int, after: Mapping[str, Any]) -> None:
     given = {field: after[field] for field in ("card", "training_run", "defaults")}
-    await stored.set_labels(connection, version_id, after["labels"])
-    await stored.describe_version(connection, version_id, **given)
+    await versions.set_labels(connection, version_id, after["labels"])
+    await versions.describe_version(connection, version_id, **given)
 
 
 def _described(version: Version) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from adapters.identity import ModelName
 from app.database.resolution import Candidate, resolve
 from app.database.revision import Revision
 from app.database.session import Database
-from app.support.single_flight import SharedCalls
+from app.support.single_flight import SingleFlight
 
 
 class Resolutions:
@@ -20,7 +20,7 @@ class Resolutions:
         self._database, self._capacity = database, capacity
         self._known: dict[tuple[int, ModelName], list[Candidate]] = {}
         self._known_at: Revision | None = None
-        self._look_ups = SharedCalls[list[Candidate]]()
+        self._look_ups = SingleFlight[list[Candidate]]()
 
     async def find(self, tenant_id: int, name: ModelName) -> list[Candidate]:
         """The versions that a name may mean for this tenant now, newest first; none if it means nothing.

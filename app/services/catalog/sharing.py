@@ -15,10 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.errors import InvalidName
 from adapters.identity import MAX_VERSION_NUMBER, parse_slug
-from app.database import audit
-from app.database import shares as stored
-from app.database import tenants as stored_tenants
-from app.database import versions as stored_versions
+from app.database import audit, shares, tenants, versions
 from app.database.session import Database
 from app.domain.adapters import Version, VersionState
 from app.domain.clock import Clock, utc_now
@@ -58,14 +55,14 @@ class SharingService:
         async with self._database.write() as connection:
             owner = await tenant_or_404(connection, tenant, lock=True)
             line = await adapter_or_404(connection, owner, adapter)
-            other = await stored_tenants.find_tenant(connection, recipient)
+            other = await tenants.find_tenant(connection, recipient)
             if other is None and must_exist:
                 raise NotFound(f"there is no tenant {recipient!r}", param="recipient")
             now, other_id = self._clock(), None if other is None else other.id
-            share, created = await stored.put_share(
-                connection, stored.NewShare(line.id, recipient, other_id, created_at=now, created_by=actor)
+            share, created = await shares.put_share(
+                connection, shares.NewShare(line.id, recipient, other_id, created_at=now, created_by=actor)
             )
-            if created and await stored.count_shares(connection, line.id) > MAX_SHARES:
+            if created and await shares.count_shares(connection, line.id) > MAX_SHARES:
                 raise InvalidRequest(f"recipient: found {MAX_SHARES} already, allowed {MAX_SHARES}", param="recipient")
             # Also where the share was there already: it may name somebody else now.
             await audit.record(
@@ -89,7 +86,7 @@ class SharingService:
             owner = await tenant_or_404(connection, tenant, lock=True)
             line = await adapter_or_404(connection, owner, adapter)
             possible = _SLUG.fullmatch(recipient) is not None
-            if not (possible and await stored.remove_share(connection, line.id, recipient)):
+            if not (possible and await shares.remove_share(connection, line.id, recipient)):
                 raise NotFound(f"the adapter {adapter!r} is not shared with {recipient[:80]!r}", param="recipient")
             await audit.record(
                 connection,
@@ -113,7 +110,7 @@ class SharingService:
         after = read_cursor(cursor, _SLUG) or ""
         async with self._database.read() as connection:
             line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
-            found = await stored.list_shares(connection, line.id, after=after, limit=limit + 1)
+            found = await shares.list_shares(connection, line.id, after=after, limit=limit + 1)
         return page_of(found, limit, lambda share: share.recipient)
 
     async def list_shared(
@@ -128,7 +125,7 @@ class SharingService:
         after = int(read_cursor(cursor, _NUMBER) or 0)
         async with self._database.read() as connection:
             recipient = await tenant_or_404(connection, tenant)
-            found = await stored.list_shared(connection, recipient.id, after=after, limit=limit + 1)
+            found = await shares.list_shared(connection, recipient.id, after=after, limit=limit + 1)
         return page_of(found, limit, lambda adapter: adapter.id)
 
     async def get_shared(self, tenant: str, owner: str, adapter: str) -> SharedAdapter:
@@ -153,7 +150,7 @@ class SharingService:
         below = int(read_cursor(cursor, _NUMBER) or MAX_VERSION_NUMBER)
         async with self._database.read() as connection:
             shared = await _shared_or_404(connection, tenant, owner, adapter)
-            found = await stored_versions.list_versions(
+            found = await versions.list_versions(
                 connection, shared.id, below=below, limit=limit + 1, only=VersionFilter(state=VersionState.READY)
             )
         return page_of(found, limit, lambda version: version.number)
@@ -166,7 +163,7 @@ class SharingService:
         """
         async with self._database.read() as connection:
             shared = await _shared_or_404(connection, tenant, owner, adapter)
-            version = await stored_versions.find_version(connection, shared.id, number)
+            version = await versions.find_version(connection, shared.id, number)
         if version is None or version.state is not VersionState.READY:
             raise NotFound(f"there is no version {number} of the adapter '{owner}/{adapter}'", param="version")
         return version
@@ -176,7 +173,7 @@ async def _shared_or_404(connection: AsyncConnection, tenant: str, owner: str, a
     recipient = await tenant_or_404(connection, tenant)
     try:
         slugs = parse_slug(owner, field="owner"), parse_slug(adapter, field="adapter")
-        found = await stored.find_shared(connection, recipient.id, *slugs)
+        found = await shares.find_shared(connection, recipient.id, *slugs)
     except InvalidName:
         found = None
     if found is None:

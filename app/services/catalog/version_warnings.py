@@ -3,15 +3,15 @@
 from adapters.bases import same_base
 from adapters.strict_json import show_name
 from app.domain.adapters import Version
-from app.served_base import BaseModel
+from app.served_base import ServedBase
 
 
-def warnings_of(version: Version, base: BaseModel) -> list[str]:
+def warnings_of(version: Version, base: ServedBase) -> list[str]:
     """Sentences about a version, worked out from its manifest; none for most."""
     return [*_other_base(version, base)]
 
 
-def _other_base(version: Version, base: BaseModel) -> list[str]:
+def _other_base(version: Version, base: ServedBase) -> list[str]:
     """The base that the config names is not the one that the version was checked against."""
     named = version.manifest.get("base_model_name_or_path")
     if not isinstance(named, str) or not named.strip():

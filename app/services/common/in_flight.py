@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 
-class Reader:
+class InFlightLookup:
     """One request on its way to the engine.
 
     Attributes:
@@ -33,16 +33,16 @@ class Reader:
         self.version_id, self.elsewhere = version_id, version_id is None
 
 
-class Readers:
+class InFlightLookups:
     """The readers of one process; belongs to its event loop."""
 
     def __init__(self) -> None:
-        self._active: set[Reader] = set()
+        self._active: set[InFlightLookup] = set()
 
     @contextmanager
-    def reading(self) -> Iterator[Reader]:
+    def reading(self) -> Iterator[InFlightLookup]:
         """Enclose the look-up of a version and the call that leases it in the engine."""
-        reader = Reader()
+        reader = InFlightLookup()
         self._active.add(reader)
         try:
             yield reader
@@ -57,7 +57,7 @@ class Readers:
 class Barrier:
     """Passed once nobody of those who were on the way can arrive at the versions any more."""
 
-    def __init__(self, active: set[Reader], version_ids: frozenset[int]) -> None:
+    def __init__(self, active: set[InFlightLookup], version_ids: frozenset[int]) -> None:
         self._active, self._version_ids = active, version_ids
         self._waited_for = set(active)
 
@@ -66,5 +66,5 @@ class Barrier:
         self._waited_for = {reader for reader in self._waited_for if reader in self._active and self._matters(reader)}
         return not self._waited_for
 
-    def _matters(self, reader: Reader) -> bool:
+    def _matters(self, reader: InFlightLookup) -> bool:
         return not reader.elsewhere and (reader.version_id is None or reader.version_id in self._version_ids)

@@ -4,9 +4,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.errors import InvalidName
 from adapters.identity import MAX_VERSION_NUMBER, parse_slug
-from app.database import adapters as stored_adapters
-from app.database import tenants as stored_tenants
-from app.database import versions as stored_versions
+from app.database import adapters, tenants, versions
 from app.domain.access import Tenant
 from app.domain.adapters import Adapter, Version
 from app.domain.errors import NotFound
@@ -19,7 +17,7 @@ async def tenant_or_404(connection: AsyncConnection, slug: str, *, lock: bool = 
         NotFound: none has that slug, or it can be no slug.
     """
     try:
-        tenant = await stored_tenants.find_tenant(connection, parse_slug(slug, field="tenant"), lock=lock)
+        tenant = await tenants.find_tenant(connection, parse_slug(slug, field="tenant"), lock=lock)
     except InvalidName:
         tenant = None
     if tenant is None:
@@ -29,7 +27,7 @@ async def tenant_or_404(connection: AsyncConnection, slug: str, *, lock: bool = 
 
 async def adapter_or_404(connection: AsyncConnection, tenant: Tenant, slug: str) -> Adapter:
     try:
-        found = await stored_adapters.find_adapter(connection, tenant, parse_slug(slug, field="adapter"))
+        found = await adapters.find_adapter(connection, tenant, parse_slug(slug, field="adapter"))
     except InvalidName:
         found = None
     if found is None:
@@ -39,7 +37,7 @@ async def adapter_or_404(connection: AsyncConnection, tenant: Tenant, slug: str)
 
 async def version_or_404(connection: AsyncConnection, line: Adapter, number: int) -> Version:
     possible = 1 <= number <= MAX_VERSION_NUMBER
-    found = await stored_versions.find_version(connection, line.id, number) if possible else None
+    found = await versions.find_version(connection, line.id, number) if possible else None
     if found is None:
         raise NotFound(f"there is no version {str(number)[:20]} of the adapter {line.name!r}", param="version")
     return found

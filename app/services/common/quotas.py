@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database import quotas as stored
+from app.database import quotas
 from app.domain.access import Tenant
 from app.domain.errors import QuotaExceeded
 from app.domain.quotas import UNLIMITED, Quota, Usage
@@ -72,8 +72,8 @@ async def enforce_quota(connection: AsyncConnection, tenant: Tenant, adapter_id:
     """
     if tenant.quota == UNLIMITED:
         return
-    used, adding = await stored.usage(connection, tenant.id), Usage(versions=1, bytes=size, rank=rank)
-    if await stored.is_new(connection, adapter_id):
+    used, adding = await quotas.usage(connection, tenant.id), Usage(versions=1, bytes=size, rank=rank)
+    if await quotas.is_new(connection, adapter_id):
         # Its row, made by this transaction, is counted already.
         used, adding = replace(used, adapters=used.adapters - 1), replace(adding, adapters=1)
     check_quota(tenant.quota, used, adding)
@@ -88,7 +88,7 @@ async def check_room(connection: AsyncConnection, tenant: Tenant, adapter: str) 
     Raises:
         QuotaExceeded
     """
-    if tenant.quota == UNLIMITED or await stored.has_adapter(connection, tenant.id, adapter):
+    if tenant.quota == UNLIMITED or await quotas.has_adapter(connection, tenant.id, adapter):
         return
     adding = Usage(adapters=1, versions=1, bytes=1, rank=1)
-    check_quota(tenant.quota, await stored.usage(connection, tenant.id), adding)
+    check_quota(tenant.quota, await quotas.usage(connection, tenant.id), adding)

@@ -13,9 +13,7 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import VersionKey
-from app.database import adapters as stored_adapters
-from app.database import audit
-from app.database import deletions as stored
+from app.database import adapters, audit, deletions
 from app.database.nodes import list_nodes
 from app.database.session import Database
 from app.database.version_references import version_ids
@@ -94,7 +92,7 @@ class DeletionService:
             before = {"versions": list(line.versions), "aliases": aliases}
             asked = _Asked(tenant, "adapter.delete", before, force, actor, self._clock())
             identity = await _delete(connection, leaving, gone, asked)
-            await stored_adapters.mark_adapter_deleted(connection, line.id, at=asked.at)
+            await adapters.mark_adapter_deleted(connection, line.id, at=asked.at)
         return await self._begun(identity)
 
     async def get(self, identity: str, *, tenant: str | None) -> Report:
@@ -109,7 +107,7 @@ class DeletionService:
         """
         async with self._database.read() as connection:
             since = await self._since(connection, tenant)
-            found = await stored.find_deletion(connection, identity) if _ID.fullmatch(identity) else None
+            found = await deletions.find_deletion(connection, identity) if _ID.fullmatch(identity) else None
             nodes = await list_nodes(connection)
         if found is None or (tenant is not None and (found.tenant != tenant or _older(found, since))):
             raise NotFound(f"there is no deletion {identity[:80]!r}", param="deletion")
@@ -127,7 +125,9 @@ class DeletionService:
         before = _read(read_cursor(cursor, _CURSOR))
         async with self._database.read() as connection:
             since = await self._since(connection, tenant)
-            found = await stored.list_deletions(connection, tenant=tenant, since=since, before=before, limit=limit + 1)
+            found = await deletions.list_deletions(
+                connection, tenant=tenant, since=since, before=before, limit=limit + 1
+            )
             nodes = await list_nodes(connection)
         page = page_of(found, limit, lambda last: f"{last.requested_at.isoformat()}/{last.id}")
         return Page(self._views(page.data, nodes), page.next_cursor)
@@ -158,7 +158,7 @@ async def _delete(
     gone = [DeletedVersion.of(key, uploaded, names[key.version_id]) for key, uploaded in await mark()]
     change = Change(asked.at, asked.actor, f"{leaving.what} was deleted")
     aliases = await release(connection, leaving, change)
-    identity = await stored.insert_deletion(
+    identity = await deletions.insert_deletion(
         connection, gone, tenant=asked.tenant, subject=leaving.what, at=asked.at, by=asked.actor, forced=asked.force
     )
     await audit.record(

@@ -12,8 +12,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import DEFAULT_ALIAS
-from app.database import adapters as stored
-from app.database import version_references
+from app.database import adapters, version_references
 from app.database.aliases import last_ready_target
 from app.domain.adapters import Adapter
 from app.domain.errors import Conflict
@@ -99,6 +98,6 @@ async def _point(
     how: Any = {"at": change.at, "actor": change.actor, "reason": change.reason}
     if targets:
         action = "split" if len(targets) > 1 else "move"
-        await stored.set_targets(connection, adapter_id, alias, targets, action=action, **how)
+        await adapters.set_targets(connection, adapter_id, alias, targets, action=action, **how)
     else:
-        await stored.remove_alias(connection, adapter_id, alias, **how)
+        await adapters.remove_alias(connection, adapter_id, alias, **how)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from adapters.stores.base import BlobInfo, BlobStore
-from app.database import deletions as stored
+from app.database import deletions
 from app.database import gc as rows
 from app.database.blobs import held_by_uploads, needed_blobs
 from app.database.nodes import forget_unseen
@@ -92,7 +92,7 @@ class GcService:
         async with self._database.read() as connection:
             needed = await needed_blobs(connection)
             spoken_for = await held_by_uploads(connection)
-            for deletion in await stored.unfinished(connection):
+            for deletion in await deletions.unfinished(connection):
                 spoken_for |= set(deletion.digests)
             now = self._clock()
             expired = await rows.count_expired_uploads(connection, at=now)
@@ -125,21 +125,21 @@ class GcService:
     async def _delete(self, digests: Sequence[str]) -> Mapping[str, BlobFate]:
         fates = dict.fromkeys(digests, BlobFate())
         async with self._database.write() as connection:
-            identity = await stored.insert_deletion(
+            identity = await deletions.insert_deletion(
                 connection, [], tenant="", subject=SUBJECT, at=self._clock(), by="cli", blobs=fates
             )
         # A server may have taken it up before us: then it is waited for.
         while not await self._ended(identity):  # noqa: ASYNC110 - it may be another process that ends it
             await asyncio.sleep(_PAUSE_S)
         async with self._database.read() as connection:
-            deletion = await stored.find_deletion(connection, identity)
+            deletion = await deletions.find_deletion(connection, identity)
         return deletion.blobs if deletion else fates
 
     async def _ended(self, identity: str) -> bool:
         if await self._blobs.remove(identity):
             await finish_deletion(self._database, identity, at=self._clock())
         async with self._database.read() as connection:
-            deletion = await stored.find_deletion(connection, identity)
+            deletion = await deletions.find_deletion(connection, identity)
         return deletion is None or deletion.finished_at is not None
 
     def _dangling(self, missing: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[Dangling, ...]:

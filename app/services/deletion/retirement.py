@@ -8,8 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.errors import AdapterRejected
 from adapters.identity import DEFAULT_ALIAS
-from app.database import adapters as stored
-from app.database import audit
+from app.database import adapters, audit
 from app.database.aliases import last_ready_target
 from app.database.session import Database
 from app.database.version_references import change_state
@@ -17,7 +16,7 @@ from app.domain.adapters import Adapter, Version, VersionState
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import Conflict, Forbidden, InvalidRequest
 from app.engine.port import Engine
-from app.services.common.in_flight import Readers
+from app.services.common.in_flight import InFlightLookups
 from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
 from app.services.deletion.detach import Change, Leaving, check_free, release
 from app.services.publishing.smoke_tests import refusals
@@ -29,7 +28,7 @@ _WHOLE = 100
 class RetirementService:
     """The rules of retiring and restoring. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id or ``cli``."""
 
-    def __init__(self, database: Database, engine: Engine, readers: Readers, *, clock: Clock = utc_now) -> None:
+    def __init__(self, database: Database, engine: Engine, readers: InFlightLookups, *, clock: Clock = utc_now) -> None:
         self._database, self._engine, self._readers, self._clock = database, engine, readers, clock
 
     async def retire(self, tenant: str, adapter: str, number: int, *, reason: str, force: bool, actor: str) -> Version:
@@ -82,7 +81,7 @@ class RetirementService:
             if DEFAULT_ALIAS not in line.aliases and last is not None and last[1] == number:
                 # What retiring it took away.
                 targets, reason = {version.key.version_id: _WHOLE}, f"{version.adapter}@{number} was restored"
-                await stored.set_targets(
+                await adapters.set_targets(
                     connection,
                     line.id,
                     DEFAULT_ALIAS,

@@ -13,17 +13,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.cache import DiskCache
 from adapters.errors import StorageError
-from app.database import audit
-from app.database import deletions as stored
+from app.database import audit, deletions
 from app.database.blobs import needed_contents
-from app.database.cached_query import Remembered
+from app.database.cached_query import CachedQuery
 from app.database.nodes import list_nodes
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
 from app.domain.deletions import Deletion, awaited, confirmed
 from app.domain.errors import EngineUnavailable, RegistryUnavailable
 from app.engine.port import Engine
-from app.services.common.in_flight import Barrier, Readers
+from app.services.common.in_flight import Barrier, InFlightLookups
 from app.services.publishing.blobs import BlobService
 
 logger = logging.getLogger(__name__)
@@ -51,7 +50,7 @@ class DeletionWorker:
         engine: Engine,
         cache: DiskCache,
         blobs: BlobService,
-        readers: Readers,
+        readers: InFlightLookups,
         node: str,
         *,
         forget: Forget | None = None,
@@ -60,7 +59,7 @@ class DeletionWorker:
         self._database, self._engine, self._cache, self._blobs = database, engine, cache, blobs
         self._readers, self._node, self._forget, self._clock = readers, node, forget, clock
         # Each may have come further without a row in the trail.
-        self._open = Remembered(database, self._look, kept=lambda found: not found)
+        self._open = CachedQuery(database, self._look, kept=lambda found: not found)
         self._barriers: dict[str, Barrier] = {}
         self._troubles: dict[str, str] = {}
         self._passing = asyncio.Lock()
@@ -123,7 +122,7 @@ class DeletionWorker:
         if held:
             return False
         async with self._database.write() as connection:
-            await stored.confirm(connection, deletion.id, self._node, engine_gone_at=self._clock())
+            await deletions.confirm(connection, deletion.id, self._node, engine_gone_at=self._clock())
         del self._barriers[deletion.id]
         return True
 
@@ -143,10 +142,10 @@ class DeletionWorker:
                 if await self._cache.holds(key):
                     return False
         async with self._database.write() as connection:
-            current = await stored.find_deletion(connection, deletion.id, lock=True)
+            current = await deletions.find_deletion(connection, deletion.id, lock=True)
             if current is not None and shared:
-                await stored.mark_shared(connection, current, shared)
-            await stored.confirm(connection, deletion.id, self._node, disk_gone_at=self._clock())
+                await deletions.mark_shared(connection, current, shared)
+            await deletions.confirm(connection, deletion.id, self._node, disk_gone_at=self._clock())
         return True
 
     async def end(self, deletion_id: str) -> bool:
@@ -156,7 +155,7 @@ class DeletionWorker:
             RegistryUnavailable, StoreUnavailable
         """
         async with self._database.read() as connection:
-            deletion = await stored.find_deletion(connection, deletion_id)
+            deletion = await deletions.find_deletion(connection, deletion_id)
             nodes = await list_nodes(connection)
         if deletion is None or deletion.finished_at is not None or awaited(deletion, nodes, self._clock()):
             return False
@@ -165,7 +164,7 @@ class DeletionWorker:
         return await finish_deletion(self._database, deletion_id, at=self._clock())
 
     async def _look(self, connection: AsyncConnection) -> list[Deletion]:
-        return [*await stored.unfinished(connection), *await stored.owed_by(connection, self._node)]
+        return [*await deletions.unfinished(connection), *await deletions.owed_by(connection, self._node)]
 
     async def _try(self, deletion: Deletion) -> None:
         try:
@@ -207,13 +206,13 @@ async def finish_deletion(database: Database, deletion_id: str, *, at: datetime)
         RegistryUnavailable
     """
     async with database.write() as connection:
-        deletion = await stored.find_deletion(connection, deletion_id, lock=True)
-        if deletion is None or not await stored.finish(connection, deletion_id, at=at):
+        deletion = await deletions.find_deletion(connection, deletion_id, lock=True)
+        if deletion is None or not await deletions.finish(connection, deletion_id, at=at):
             return False
         for node in await list_nodes(connection) if deletion.versions else ():
             if not confirmed(deletion, node.id) and not node.forgotten(at):
                 # It is not there to be asked; its own worker makes that good when it comes back.
-                await stored.confirm(connection, deletion_id, node.id)
+                await deletions.confirm(connection, deletion_id, node.id)
         gone = sum(fate.gone_at is not None for fate in deletion.blobs.values())
         await audit.record(
             connection,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from app.domain.limits.limiter import Exceeded, Grant, Limiter, Standing, Subject
+from app.domain.limits.limiter import LimitBreach, Limiter, RateLimitStatus, Reservation, Subject
 from app.domain.limits.limits import Limits
 from app.domain.limits.remaining import Left
 
@@ -19,8 +19,8 @@ class Decision:
         standing: where its tenant and key stand after that; what others use of an adapter is not theirs to know.
     """
 
-    outcome: Grant | Exceeded
-    standing: Standing
+    outcome: Reservation | LimitBreach
+    standing: RateLimitStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Accounts(Protocol):
     def refusal(self, limits: Mapping[Subject, Limits]) -> Decision | None:
         """What any request would be told now that there are too many of them, if this server knows; takes nothing."""
 
-    def settle(self, request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
+    def settle(self, request_id: str, grant: Reservation, tokens: int, cost: int = 0) -> None:
         """Give back what a request did not use that has ended. Once per grant; it never waits."""
 
     async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
@@ -85,13 +85,13 @@ def decide(
 ) -> Decision:
     """Ask a limiter that has the accounts."""
     try:
-        outcome: Grant | Exceeded = limiter.take(limits, tokens, now, at, cost=cost)
-    except Exceeded as exceeded:
+        outcome: Reservation | LimitBreach = limiter.take(limits, tokens, now, at, cost=cost)
+    except LimitBreach as exceeded:
         outcome = exceeded
     return Decision(outcome, standing(limiter, limits, now, at))
 
 
-def standing(limiter: Limiter, limits: Mapping[Subject, Limits], now: float, at: datetime) -> Standing:
+def standing(limiter: Limiter, limits: Mapping[Subject, Limits], now: float, at: datetime) -> RateLimitStatus:
     """Where a request's tenant and key stand."""
     own = {subject: limit for subject, limit in limits.items() if subject[0] != "adapter"}
     return limiter.standing(own, now, at)

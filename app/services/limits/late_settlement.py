@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database import limit_accounts as stored
-from app.domain.limits.limiter import Grant, Limiter
+from app.database import limit_accounts
+from app.domain.limits.limiter import Limiter, Reservation
 from app.domain.usage import UsageRecord
 
 
@@ -17,8 +17,8 @@ async def count_late(connection: AsyncConnection, records: Sequence[UsageRecord]
     """
     if not records or connection.dialect.name != "postgresql":
         return
-    await stored.lock_reclaimed(connection, alone=False)
-    grants = await stored.take_reclaimed(connection, [record.request_id for record in records])
+    await limit_accounts.lock_reclaimed(connection, alone=False)
+    grants = await limit_accounts.take_reclaimed(connection, [record.request_id for record in records])
     used = [
         (grant, record.prompt_tokens + record.output_tokens, record.cost)
         for record in records
@@ -28,7 +28,7 @@ async def count_late(connection: AsyncConnection, records: Sequence[UsageRecord]
         await charge(connection, used, minute=False)
 
 
-async def charge(connection: AsyncConnection, used: Sequence[tuple[Grant, int, int]], *, minute: bool) -> None:
+async def charge(connection: AsyncConnection, used: Sequence[tuple[Reservation, int, int]], *, minute: bool) -> None:
     """Count what requests used, tokens and cost, that were let in or given back uncounted.
 
     Who has no account gets one from the usage records, which have these requests too.
@@ -36,10 +36,13 @@ async def charge(connection: AsyncConnection, used: Sequence[tuple[Grant, int, i
     Args:
         minute: see :meth:`Limiter.charge`.
     """
-    at, subjects = await stored.moment(connection), {subject for grant, *_ in used for subject in grant.subjects}
-    known = {subject: one for subject, one in (await stored.lock(connection, subjects)).items() if one}
+    at, subjects = (
+        await limit_accounts.moment(connection),
+        {subject for grant, *_ in used for subject in grant.subjects},
+    )
+    known = {subject: one for subject, one in (await limit_accounts.lock(connection, subjects)).items() if one}
     limiter = Limiter(known)
     for grant, tokens, cost in used:
         counted = replace(grant, subjects=tuple(subject for subject in grant.subjects if subject in known))
         limiter.charge(counted, tokens, cost, at.timestamp(), at, minute=minute)
-    await stored.save(connection, limiter.accounts, subjects)
+    await limit_accounts.save(connection, limiter.accounts, subjects)

@@ -7,11 +7,11 @@ running when a server died was never whole and is given back.
 import time
 from collections.abc import Callable, Mapping
 
-from app.database import usage as stored
+from app.database import usage
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
 from app.domain.limits.account import Account
-from app.domain.limits.limiter import Exceeded, Grant, Limiter, Subject, subjects_of
+from app.domain.limits.limiter import LimitBreach, Limiter, Reservation, Subject, subjects_of
 from app.domain.limits.limits import Limits
 from app.domain.limits.minute_window import SPAN_S
 from app.domain.limits.remaining import Left, left
@@ -41,11 +41,11 @@ class MemoryAccounts:
         now, at = self._monotonic(), self._clock()
         try:
             self._limiter.check_requests(limits, now, at)
-        except Exceeded as exceeded:
+        except LimitBreach as exceeded:
             return Decision(exceeded, standing(self._limiter, limits, now, at))
         return None
 
-    def settle(self, _request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
+    def settle(self, _request_id: str, grant: Reservation, tokens: int, cost: int = 0) -> None:
         self._limiter.settle(grant, tokens, self._monotonic(), self._clock(), cost=cost)
 
     async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
@@ -55,8 +55,8 @@ class MemoryAccounts:
     async def restore(self) -> None:
         now, at = self._monotonic(), self._clock()
         async with self._database.read() as connection:
-            budgets = await stored.month_totals(connection, at)
-            recent = await stored.records_since(connection, at, seconds=SPAN_S)
+            budgets = await usage.month_totals(connection, at)
+            recent = await usage.records_since(connection, at, seconds=SPAN_S)
         for subjects, used in budgets:
             for subject in subjects:
                 self._limiter.restore(subject, used, now, at)

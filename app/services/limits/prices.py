@@ -6,8 +6,8 @@ from types import MappingProxyType
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import audit
-from app.database import prices as stored
-from app.database.cached_query import Remembered
+from app.database import prices as prices_repo
+from app.database.cached_query import CachedQuery
 from app.database.session import Database
 from app.domain.adapters import ResolvedVersion
 from app.domain.clock import Clock, utc_now
@@ -26,7 +26,7 @@ class PriceService:
 
     def __init__(self, database: Database, *, clock: Clock = utc_now) -> None:
         self._database, self._clock = database, clock
-        self._all = Remembered(database, stored.all_prices)
+        self._all = CachedQuery(database, prices_repo.all_prices)
         self._known: Mapping[str, Price] = MappingProxyType({})
 
     def of(self, version: ResolvedVersion | None) -> Price:
@@ -49,8 +49,8 @@ class PriceService:
             RegistryUnavailable
         """
         async with self._database.read() as connection:
-            names = await stored.adapter_names(connection)
-            found = await stored.all_prices(connection)
+            names = await prices_repo.adapter_names(connection)
+            found = await prices_repo.all_prices(connection)
         models = {DEFAULT: DEFAULT, BASE: BASE} | {f"adapter:{identity}": name for identity, name in names.items()}
         return {model: found[subject] for subject, model in models.items() if subject in found}
 
@@ -80,11 +80,11 @@ class PriceService:
     async def _change(self, model: str, new: Price | None, actor: str) -> None:
         async with self._database.write() as connection:
             tenant, subject = await _subject(connection, model)
-            old = (await stored.all_prices(connection)).get(subject)
+            old = (await prices_repo.all_prices(connection)).get(subject)
             if old is None and new is None:
                 raise NotFound(f"{model!r} has no price", param="model")
             if old != new:
-                await stored.set_price(connection, subject, new)
+                await prices_repo.set_price(connection, subject, new)
                 action = "price.unset" if new is None else "price.set"
                 states = {"before": _shown(old), "after": _shown(new)}
                 at = self._clock()

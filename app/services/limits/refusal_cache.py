@@ -8,7 +8,7 @@ costs nobody a lock on the shared accounts.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from app.domain.limits.limiter import Exceeded, Rate, Standing, Subject
+from app.domain.limits.limiter import LimitBreach, RateLimitStatus, RateStatus, Subject
 from app.domain.limits.limits import Limits
 from app.services.limits.accounts import Decision
 
@@ -19,7 +19,7 @@ _MARGIN_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    exceeded: Exceeded
+    exceeded: LimitBreach
     reset_s: float
     asked: float
 
@@ -28,7 +28,7 @@ class _Refusal:
         return self.asked + (self.exceeded.retry_after_s or 0.0) - _MARGIN_S
 
 
-class Refusals:
+class RefusalCache:
     """The last refusal of each subject for the requests of a minute.
 
     Args:
@@ -46,7 +46,7 @@ class Refusals:
             asked: a moment before it was made.
         """
         exceeded, rate = decision.outcome, decision.standing.requests
-        if isinstance(exceeded, Exceeded) and exceeded.name == _NAME and exceeded.retry_after_s is not None:
+        if isinstance(exceeded, LimitBreach) and exceeded.name == _NAME and exceeded.retry_after_s is not None:
             self._known[exceeded.subject] = _Refusal(exceeded, rate.reset_s if rate else 0.0, asked)
 
     def find(self, limits: Mapping[Subject, Limits]) -> Decision | None:
@@ -69,7 +69,7 @@ class Refusals:
 def _later(refusal: _Refusal, elapsed_s: float) -> Decision:
     old = refusal.exceeded
     wait_s = (old.retry_after_s or 0.0) - elapsed_s
-    exceeded = Exceeded(old.subject, old.name, old.found, old.allowed, wait_s)
+    exceeded = LimitBreach(old.subject, old.name, old.found, old.allowed, wait_s)
     # How many tokens are left is not known here, and an adapter's figures are nobody's to see.
-    shown = None if old.subject[0] == "adapter" else Rate(old.allowed, 0, max(0.0, refusal.reset_s - elapsed_s))
-    return Decision(exceeded, Standing(shown, None))
+    shown = None if old.subject[0] == "adapter" else RateStatus(old.allowed, 0, max(0.0, refusal.reset_s - elapsed_s))
+    return Decision(exceeded, RateLimitStatus(shown, None))

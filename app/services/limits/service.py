@@ -11,7 +11,7 @@ from adapters.errors import AdapterError
 from app.domain.access import Caller
 from app.domain.adapters import ResolvedVersion
 from app.domain.errors import BudgetExceeded, InvalidRequest, Limited, LimitExceeded, TenoraError, row_of
-from app.domain.limits.limiter import Exceeded, Grant, Standing, Subject, subjects_of
+from app.domain.limits.limiter import LimitBreach, RateLimitStatus, Reservation, Subject, subjects_of
 from app.domain.limits.limits import COSTS, Limits
 from app.domain.limits.minute_window import SPAN_S
 from app.domain.limits.remaining import Left
@@ -37,8 +37,8 @@ class Permit:
     """
 
     request_id: str
-    grant: Grant
-    standing: Standing
+    grant: Reservation
+    standing: RateLimitStatus
     price: Price
     rendered: Any = None
 
@@ -128,8 +128,8 @@ class LimitService:
         grant = self._granted(await self.accounts.take(request_id, limits, 0))
         self.accounts.settle(request_id, grant, 0)
 
-    def _granted(self, decision: Decision, *, shared: bool = False) -> Grant:
-        if isinstance(decision.outcome, Exceeded):
+    def _granted(self, decision: Decision, *, shared: bool = False) -> Reservation:
+        if isinstance(decision.outcome, LimitBreach):
             self.refused[decision.outcome.name] += 1
             raise _refusal(decision.outcome, decision.standing, shared=shared)
         return decision.outcome
@@ -141,7 +141,7 @@ def _limits(caller: Caller, version: ResolvedVersion | None) -> dict[Subject, Li
     return dict(zip(subjects, (*own, version.limits) if version else own, strict=True))
 
 
-def _refusal(exceeded: Exceeded, standing: Standing, *, shared: bool) -> Limited | InvalidRequest:
+def _refusal(exceeded: LimitBreach, standing: RateLimitStatus, *, shared: bool) -> Limited | InvalidRequest:
     if shared and exceeded.subject[0] == "adapter":
         return _refusal_of_owner(exceeded, standing)
     found, allowed = exceeded.found, exceeded.allowed
@@ -155,7 +155,7 @@ def _refusal(exceeded: Exceeded, standing: Standing, *, shared: bool) -> Limited
     return kind(text, param=exceeded.name, retry_after=retry_after, standing=standing)
 
 
-def _refusal_of_owner(exceeded: Exceeded, standing: Standing) -> Limited | InvalidRequest:
+def _refusal_of_owner(exceeded: LimitBreach, standing: RateLimitStatus) -> Limited | InvalidRequest:
     """To whom an adapter is only shared with: no figure, as each would tell what the others use of it."""
     text = f"{exceeded.name}: more than the adapter's owner allows of it"
     if exceeded.retry_after_s is None and exceeded.name in _TOKENS:
@@ -166,5 +166,5 @@ def _refusal_of_owner(exceeded: Exceeded, standing: Standing) -> Limited | Inval
     return _kind(exceeded)(f"{text} just now", param=exceeded.name, retry_after=retry_after, standing=standing)
 
 
-def _kind(exceeded: Exceeded) -> type[Limited]:
+def _kind(exceeded: LimitBreach) -> type[Limited]:
     return BudgetExceeded if exceeded.name in _BUDGETS else LimitExceeded

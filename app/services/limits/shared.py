@@ -19,19 +19,18 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database import limit_accounts as stored
-from app.database import usage
+from app.database import limit_accounts, usage
 from app.database.session import Database
 from app.domain.clock import utc_now
 from app.domain.errors import RegistryUnavailable
 from app.domain.limits.account import Account
-from app.domain.limits.limiter import Exceeded, Grant, Limiter, Standing, Subject
+from app.domain.limits.limiter import LimitBreach, Limiter, RateLimitStatus, Reservation, Subject
 from app.domain.limits.limits import Limits
 from app.domain.limits.periods import day_of, month_of
 from app.domain.limits.remaining import Left, left
 from app.services.limits.accounts import Decision, Health, decide
 from app.services.limits.late_settlement import charge
-from app.services.limits.refusal_cache import Refusals
+from app.services.limits.refusal_cache import RefusalCache
 
 logger = logging.getLogger(__name__)
 
@@ -76,9 +75,9 @@ class SharedAccounts:
     ) -> None:
         self._database, self._node_id, self._admit = database, node_id, admit
         self._available, self._uncounted = True, 0
-        self._monotonic, self._refusals = monotonic, Refusals(monotonic)
+        self._monotonic, self._refusals = monotonic, RefusalCache(monotonic)
         #: What requests used that were let in uncounted.
-        self._debts: list[tuple[Grant, int, int]] = []
+        self._debts: list[tuple[Reservation, int, int]] = []
         self._wishes: list[_Wish] = []
         #: Tokens and cost of requests that have ended.
         self._ended: dict[str, tuple[int, int]] = {}
@@ -89,7 +88,7 @@ class SharedAccounts:
     async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
         bound = {subject: limit for subject, limit in limits.items() if limit.given}
         if not bound:
-            return Decision(Grant((), 0, 0, 0, 0), Standing(None, None))
+            return Decision(Reservation((), 0, 0, 0, 0), RateLimitStatus(None, None))
         if self._admit and not self._available:
             return self._let_in(bound)
         if refused := self.refusal(bound):
@@ -117,7 +116,7 @@ class SharedAccounts:
     def refusal(self, limits: Mapping[Subject, Limits]) -> Decision | None:
         return self._refusals.find(limits) if self._available or not self._admit else None
 
-    def settle(self, request_id: str, grant: Grant, tokens: int, cost: int = 0) -> None:
+    def settle(self, request_id: str, grant: Reservation, tokens: int, cost: int = 0) -> None:
         if grant.step == _UNCOUNTED:
             self._debts.append((grant, tokens, cost))
         elif grant.subjects:
@@ -130,8 +129,8 @@ class SharedAccounts:
 
     async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
         async with self._database.read() as connection:
-            at = await stored.moment(connection)
-            known = await stored.read(connection, limits)
+            at = await limit_accounts.moment(connection)
+            known = await limit_accounts.read(connection, limits)
             begun = Limiter(known)
             for subject in limits.keys() - known.keys():
                 for _, used in await usage.month_totals(connection, at, subject):
@@ -148,14 +147,14 @@ class SharedAccounts:
         Its usage records must be in the database by now.
         """
         async with self._transaction, self._database.write() as connection:
-            await stored.expire(connection, self._node_id, await stored.moment(connection))
+            await limit_accounts.expire(connection, self._node_id, await limit_accounts.moment(connection))
         await self._reclaim_all()
 
     async def tend(self) -> None:
         async with self._transaction, self._database.write() as connection:
-            at = await stored.moment(connection)
-            await stored.renew(connection, self._node_id, at + timedelta(seconds=LEASE_S))
-            await stored.forget_reclaimed(connection, at - _REMEMBERED)
+            at = await limit_accounts.moment(connection)
+            await limit_accounts.renew(connection, self._node_id, at + timedelta(seconds=LEASE_S))
+            await limit_accounts.forget_reclaimed(connection, at - _REMEMBERED)
         await self._reclaim_all()
         await self._charge()
         self._note(available=True)
@@ -198,8 +197,8 @@ class SharedAccounts:
 
     async def _decide(self, wishes: list[_Wish], ended: Mapping[str, tuple[int, int]]) -> list[Decision]:
         async with self._transaction, self._database.write() as connection:
-            at = await stored.moment(connection)
-            now, grants = at.timestamp(), await stored.take_grants(connection, ended)
+            at = await limit_accounts.moment(connection)
+            now, grants = at.timestamp(), await limit_accounts.take_grants(connection, ended)
             subjects = {subject for wish in wishes for subject in wish.limits}
             subjects |= {subject for grant in grants.values() for subject in grant.subjects}
             limiter = Limiter(await _accounts(connection, subjects, now, at))
@@ -207,14 +206,14 @@ class SharedAccounts:
                 tokens, cost = ended[request_id]
                 limiter.settle(grant, tokens, now, at, cost=cost)
             decisions = [decide(limiter, wish.limits, wish.tokens, wish.cost, now, at) for wish in wishes]
-            await stored.save(connection, limiter.accounts, subjects)
+            await limit_accounts.save(connection, limiter.accounts, subjects)
             given = {
                 wish.request_id: decision.outcome
                 for wish, decision in zip(wishes, decisions, strict=True)
-                if not isinstance(decision.outcome, Exceeded)
+                if not isinstance(decision.outcome, LimitBreach)
             }
             expires_at = at + timedelta(seconds=LEASE_S)
-            await stored.add_grants(connection, given, node_id=self._node_id, expires_at=expires_at)
+            await limit_accounts.add_grants(connection, given, node_id=self._node_id, expires_at=expires_at)
         return decisions
 
     async def _charge(self) -> None:
@@ -231,7 +230,7 @@ class SharedAccounts:
     def _let_in(self, bound: Mapping[Subject, Limits]) -> Decision:
         self._uncounted += 1
         at = utc_now()
-        return Decision(Grant(tuple(bound), 0, _UNCOUNTED, day_of(at), month_of(at)), Standing(None, None))
+        return Decision(Reservation(tuple(bound), 0, _UNCOUNTED, day_of(at), month_of(at)), RateLimitStatus(None, None))
 
     def _note(self, *, available: bool) -> None:
         if available is not self._available:
@@ -249,24 +248,24 @@ class SharedAccounts:
     async def _reclaim(self) -> bool:
         """Give back what servers that died have left; whether there may be more."""
         async with self._transaction, self._database.write() as connection:
-            at = await stored.moment(connection)
-            if not (expired := await stored.take_expired(connection, at, limit=_BATCH)):
+            at = await limit_accounts.moment(connection)
+            if not (expired := await limit_accounts.take_expired(connection, at, limit=_BATCH)):
                 return False
-            await stored.lock_reclaimed(connection, alone=True)
+            await limit_accounts.lock_reclaimed(connection, alone=True)
             subjects = {subject for grant in expired.values() for subject in grant.subjects}
             limiter = Limiter(await _accounts(connection, subjects, at.timestamp(), at))
             # Its record may have outlived a request that was never settled, and may still be on its way.
             used = await usage.used_by(connection, expired)
             late = {request_id: grant for request_id, grant in expired.items() if request_id not in used}
-            await stored.add_reclaimed(connection, late, at)
+            await limit_accounts.add_reclaimed(connection, late, at)
             for request_id, grant in expired.items():
                 tokens, cost = used.get(request_id, (0, 0))
                 limiter.settle(grant, tokens, at.timestamp(), at, cost=cost)
-            await stored.save(connection, limiter.accounts, subjects)
+            await limit_accounts.save(connection, limiter.accounts, subjects)
         return len(expired) == _BATCH
 
     def _give_back(self, request_id: str, decided: "asyncio.Future[Decision]") -> None:
-        if not decided.exception() and isinstance(outcome := decided.result().outcome, Grant):
+        if not decided.exception() and isinstance(outcome := decided.result().outcome, Reservation):
             self.settle(request_id, outcome, 0)
 
 
@@ -282,7 +281,7 @@ async def _accounts(
     connection: AsyncConnection, subjects: set[Subject], now: float, at: datetime
 ) -> dict[Subject, Account]:
     """Accounts under lock; one that is new begins with what its subject used of the day and month."""
-    locked = await stored.lock(connection, subjects)
+    locked = await limit_accounts.lock(connection, subjects)
     if all(locked.values()):
         return {subject: account for subject, account in locked.items() if account}
     fresh = Limiter({subject: account for subject, account in locked.items() if account})

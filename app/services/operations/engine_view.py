@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import filterfalse, islice
 from typing import Final, Literal
 
-from app.database import events as stored_events
-from app.database import residency as stored
+from app.database import events
+from app.database import residency as residency_repo
 from app.database.residency import KnownVersion
 from app.database.session import Database
 from app.engine.port import Engine
@@ -107,7 +107,7 @@ class EngineViewService:
         overview = self._engine.overview()
         versions = _most_interesting(overview.versions, limit)
         async with self._database.read() as connection:
-            names = await stored_events.version_names(connection, [version.version_id for version in versions])
+            names = await events.version_names(connection, [version.version_id for version in versions])
         return EngineView(
             node=self._node,
             overview=overview,
@@ -126,7 +126,7 @@ class EngineViewService:
         overview = self._engine.overview()
         async with self._database.read() as connection:
             owner = await tenant_or_404(connection, tenant)
-            known = await stored.known_versions(connection, owner.id)
+            known = await residency_repo.known_versions(connection, owner.id)
         return own_view(overview, tenant, known, limit)
 
 

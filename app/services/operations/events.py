@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-from app.database import events as stored
+from app.database import events
 from app.database.session import Database
 from app.domain.audit import AuditRow
 from app.domain.clock import Clock, utc_now
@@ -122,7 +122,7 @@ class EventFeed:
             sequencer = await self._begin()
             if after is None:
                 async with self._database.read() as connection:
-                    after = await stored.newest_id(connection)
+                    after = await events.newest_id(connection)
             subscription = Subscription(self, audience, after, sequencer.position, listener=listener)
             self._listeners.add(subscription)
         return subscription
@@ -142,8 +142,8 @@ class EventFeed:
             sequencer = await self._begin()
             missing = sequencer.missing
             async with self._database.read() as connection:
-                late = await stored.rows_with(connection, missing) if missing else []
-                above = await stored.rows_above(connection, sequencer.position, limit=_PAGE)
+                late = await events.rows_with(connection, missing) if missing else []
+                above = await events.rows_above(connection, sequencer.position, limit=_PAGE)
             for row in [*sequencer.late(late), *sequencer.release(above)]:
                 self._tell(_event(row))
             for event in await self._named():
@@ -153,7 +153,7 @@ class EventFeed:
         """What the audience would have heard of ``after < id <= upto``."""
         while after < upto:
             async with self._database.read() as connection:
-                rows = await stored.rows_between(connection, after, upto, limit=_PAGE)
+                rows = await events.rows_between(connection, after, upto, limit=_PAGE)
             for row in rows:
                 event = _event(row)
                 if audience.hears(event):
@@ -186,7 +186,7 @@ class EventFeed:
     async def _begin(self) -> Sequencer[AuditRow]:
         if self._sequencer is None:
             async with self._database.read() as connection:
-                position = await stored.settled_id(connection, before=self._clock() - _SETTLED)
+                position = await events.settled_id(connection, before=self._clock() - _SETTLED)
             self._sequencer = Sequencer(position)
         return self._sequencer
 
@@ -204,7 +204,7 @@ class EventFeed:
             return []
         happened = list(self._engine_events)
         async with self._database.read() as connection:
-            names = await stored.version_names(connection, {event.version_id for event, _ in happened})
+            names = await events.version_names(connection, {event.version_id for event, _ in happened})
         # More may have happened meanwhile: that is for the next turn.
         for entry in happened:
             with contextlib.suppress(ValueError):  # pushed out by more than the queue holds

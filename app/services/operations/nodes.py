@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database import nodes as stored
+from app.database import nodes as nodes_repo
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
 from app.domain.deletions import Node
@@ -65,7 +65,7 @@ class NodeService:
             RegistryUnavailable
         """
         async with self._database.write() as connection:
-            await stored.register(connection, self.id, self._name, at=self._clock())
+            await nodes_repo.register(connection, self.id, self._name, at=self._clock())
 
     async def beat(self) -> None:
         """Say that this node is alive.
@@ -75,8 +75,8 @@ class NodeService:
         """
         async with self._database.write() as connection:
             offset = await self._offset(connection)
-            known = await stored.seen(connection, self.id, at=self._clock(), clock_offset_s=offset)
-            nodes = await stored.list_nodes(connection)
+            known = await nodes_repo.seen(connection, self.id, at=self._clock(), clock_offset_s=offset)
+            nodes = await nodes_repo.list_nodes(connection)
         if not known:
             logger.warning("this node was forgotten by the registry and registers again")
             await self.register()
@@ -89,14 +89,14 @@ class NodeService:
             RegistryUnavailable
         """
         async with self._database.read() as connection:
-            nodes = await stored.list_nodes(connection)
+            nodes = await nodes_repo.list_nodes(connection)
         now = self._clock()
         return [Peer(node, self._is_alive(node, now), self._ahead_s(node)) for node in nodes]
 
     async def _offset(self, connection: AsyncConnection) -> float | None:
         """This clock minus the database's; None where there is no answer in good time."""
         asked = self._clock()
-        theirs = await stored.database_time(connection)
+        theirs = await nodes_repo.database_time(connection)
         answered = self._clock()
         if theirs is None or abs((answered - asked).total_seconds()) > _SLOW_S:
             return None

@@ -10,9 +10,7 @@ from dataclasses import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.geometry import HEAD_MODULE
-from app.database import audit
-from app.database import pins as stored
-from app.database import quotas as stored_quotas
+from app.database import audit, pins, quotas
 from app.database.session import Database
 from app.domain.access import Tenant
 from app.domain.adapters import Version, VersionState
@@ -69,11 +67,11 @@ class PinService:
             _check_right(owner, admin=admin)
             self._check_servable(version)
             version_id = version.key.version_id
-            if known := await stored.find_pin(connection, version_id):
+            if known := await pins.find_pin(connection, version_id):
                 return self._shown(known), False
             await self._check_room(connection, owner)
             now = self._clock()
-            await stored.insert_pin(connection, version_id, at=now, actor=actor)
+            await pins.insert_pin(connection, version_id, at=now, actor=actor)
             await audit.record(
                 connection, at=now, actor=actor, action="version.pin", tenant=tenant, subject=f"{adapter}@{number}"
             )
@@ -91,7 +89,7 @@ class PinService:
             owner = await tenant_or_404(connection, tenant, lock=True)
             version = await version_or_404(connection, await adapter_or_404(connection, owner, adapter), number)
             _check_right(owner, admin=admin)
-            if not await stored.remove_pin(connection, version.key.version_id):
+            if not await pins.remove_pin(connection, version.key.version_id):
                 raise NotFound(f"the version {adapter}@{number} is not pinned", param="version")
             await audit.record(
                 connection,
@@ -109,7 +107,7 @@ class PinService:
             RegistryUnavailable
         """
         async with self._database.read() as connection:
-            return [self._shown(pin) for pin in await stored.list_pins(connection, self._base_digest, head=self._head)]
+            return [self._shown(pin) for pin in await pins.list_pins(connection, self._base_digest, head=self._head)]
 
     def _check_servable(self, version: Version) -> None:
         name = f"{version.adapter}@{version.number}"
@@ -125,9 +123,9 @@ class PinService:
             raise AdapterNotReady(NO_HEAD.format(name), param="version")
 
     async def _check_room(self, connection: AsyncConnection, owner: Tenant) -> None:
-        check_quota(owner.quota, await stored_quotas.usage(connection, owner.id), Usage(pinned_slots=1))
-        await stored.lock_pins(connection)
-        pinned = len(await stored.list_pins(connection, self._base_digest, head=self._head))
+        check_quota(owner.quota, await quotas.usage(connection, owner.id), Usage(pinned_slots=1))
+        await pins.lock_pins(connection)
+        pinned = len(await pins.list_pins(connection, self._base_digest, head=self._head))
         if pinned + 1 >= self._slots:
             raise Conflict(
                 f"pins: found {pinned} pinned of {self._slots} slots, allowed {self._slots - 1}: "

@@ -6,8 +6,8 @@ from collections.abc import Awaitable
 
 from adapters.errors import InvalidName, StorageError
 from adapters.identity import parse_model_name
-from app.database import pins as stored
-from app.database.cached_query import Remembered
+from app.database import pins as pins_repo
+from app.database.cached_query import CachedQuery
 from app.database.resolution import Candidate, resolve
 from app.database.session import Database
 from app.domain.adapters import VersionState
@@ -15,7 +15,7 @@ from app.domain.errors import AdapterLoadFailed, Conflict, EngineUnavailable, No
 from app.domain.pins import Pin, Placement, Preload
 from app.engine.port import Engine
 from app.services.catalog.adapters import AdapterService
-from app.services.common.in_flight import Readers
+from app.services.common.in_flight import InFlightLookups
 from app.services.common.lookups import tenant_or_404
 from app.services.placement.pins import PinService
 
@@ -39,7 +39,7 @@ class PlacementService:
         engine: Engine,
         adapters: AdapterService,
         pins: PinService,
-        readers: Readers,
+        readers: InFlightLookups,
         *,
         preload: tuple[str, ...],
         slots: int,
@@ -48,8 +48,8 @@ class PlacementService:
     ) -> None:
         self._database, self._engine, self._adapters, self._pins = database, engine, adapters, pins
         self._readers = readers
-        self._pinned = Remembered(
-            database, lambda connection: stored.list_pins(connection, base_digest, head=lora_head)
+        self._pinned = CachedQuery(
+            database, lambda connection: pins_repo.list_pins(connection, base_digest, head=lora_head)
         )
         self._wanted, self._slots, self._base_digest = preload, slots, base_digest
         self._head = lora_head
@@ -95,7 +95,7 @@ class PlacementService:
             reader.found(version_id)
             async with self._database.read() as connection:
                 # Whoever deletes the version from here on waits until it is loaded, and takes it out.
-                if await stored.find_pin(connection, version_id) is None:
+                if await pins_repo.find_pin(connection, version_id) is None:
                     return
             problem = await self._placed(self._engine.pin(pin.key))
         if problem is None:

@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from adapters.stores.base import BlobStore
-from app.database import deletions as stored
+from app.database import deletions
 from app.database.blobs import held_by_uploads, used_by_versions
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
@@ -52,7 +52,7 @@ class BlobService:
         """
         while True:
             async with self._database.read() as connection:
-                claims = await stored.unfinished_blobs(connection)
+                claims = await deletions.unfinished_blobs(connection)
             if not claimed_by_others(claims, digests, self._clock()):
                 return
             await asyncio.sleep(_POLL_S)
@@ -84,12 +84,12 @@ class BlobService:
             RegistryUnavailable
         """
         async with self._database.write() as connection:
-            deletion = await stored.find_deletion(connection, deletion_id, lock=True)
+            deletion = await deletions.find_deletion(connection, deletion_id, lock=True)
             if deletion is None or deletion.finished_at is not None:
                 return None
             fates = claim(deletion, self._node, self._clock(), most=_AT_ONCE)
             if fates is not None:
-                await stored.set_blobs(connection, deletion_id, fates)
+                await deletions.set_blobs(connection, deletion_id, fates)
             return fates
 
     async def _delete_unneeded(self, claimed: Mapping[str, BlobFate]) -> dict[str, BlobFate]:
@@ -113,9 +113,9 @@ class BlobService:
 
     async def _settle(self, deletion_id: str, outcome: Mapping[str, BlobFate]) -> bool:
         async with self._database.write() as connection:
-            deletion = await stored.find_deletion(connection, deletion_id, lock=True)
+            deletion = await deletions.find_deletion(connection, deletion_id, lock=True)
             if deletion is None or deletion.finished_at is not None:
                 return deletion is not None
             fates = dict(deletion.blobs) | dict(outcome)
-            await stored.set_blobs(connection, deletion_id, fates)
+            await deletions.set_blobs(connection, deletion_id, fates)
         return replace(deletion, blobs=fates).blobs_decided

@@ -7,7 +7,7 @@ from adapters.cache import CONFIG_NAME, WEIGHTS_NAME, DiskCache, Lease
 from app.domain.adapters import VersionState
 from app.domain.errors import NotFound
 from app.services.catalog.adapters import AdapterService
-from app.services.common.in_flight import Readers
+from app.services.common.in_flight import InFlightLookups
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ExportService:
         readers: who is about to read a version's files; a deletion waits for them.
     """
 
-    def __init__(self, adapters: AdapterService, cache: DiskCache, readers: Readers) -> None:
+    def __init__(self, adapters: AdapterService, cache: DiskCache, readers: InFlightLookups) -> None:
         self._adapters, self._cache, self._readers = adapters, cache, readers
 
     async def open(self, tenant: str, adapter: str, number: int, name: str) -> ExportedFile:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from adapters.errors import AdapterRejected, Reason
-from adapters.fair_semaphore import NoPlace, Turns
+from adapters.fair_semaphore import FairSemaphore, QueueFull
 from app.domain.errors import Busy, SourceUnavailable
 from app.importing.bucket import Buckets
 from app.importing.hub import Hub
@@ -32,7 +32,7 @@ class ImportService:
         self._caps = {CONFIG_NAME: limits.config_bytes, WEIGHTS_NAME: limits.weights_bytes}
         self._patience_s = limits.upload_idle_seconds
         self._prefixes = _prefixes(settings.imports)
-        self._turns = Turns(settings.imports.at_once)
+        self._turns = FairSemaphore(settings.imports.at_once)
 
     async def run(self, tenant: str, adapter: str, source: str, options: PublishOptions, *, actor: str) -> Published:
         """Fetch the two files and publish them as the adapter's next version.
@@ -109,7 +109,7 @@ class ImportService:
         try:
             async with self._turns.place(tenant, patience_s=self._patience_s):
                 yield
-        except NoPlace:
+        except QueueFull:
             raise Busy("too many imports at the same time", retry_after=60) from None
 
 

@@ -18,11 +18,11 @@ from app.domain.errors import Busy, MergeRejected
 from app.merging import RESULT_FOLDER
 from app.merging.child import ChildLimits, merge_in_child
 from app.merging.recipe import MAX_SEED, RANDOM_METHODS, Recipe, Source, check_sources, read_recipe
-from app.served_base import BaseModel
+from app.served_base import ServedBase
 from app.services.access.tenants import TenantService
 from app.services.catalog.adapters import AdapterService
 from app.services.catalog.options import PublishOptions
-from app.services.common.in_flight import Readers
+from app.services.common.in_flight import InFlightLookups
 from app.services.publishing.publishing import Published, PublishingService
 from app.settings import Settings
 from app.support.spool import Spool, SpooledFile, Upload
@@ -42,8 +42,8 @@ class MergingService:
         publishing: PublishingService,
         cache: DiskCache,
         spool: Spool,
-        readers: Readers,
-        base: BaseModel,
+        readers: InFlightLookups,
+        base: ServedBase,
         settings: Settings,
     ) -> None:
         self._tenants, self._adapters, self._publishing = tenants, adapters, publishing

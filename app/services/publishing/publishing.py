@@ -23,21 +23,20 @@ from adapters.stores.base import BlobStore
 from adapters.stores.files import disk_errors, file_digest
 from adapters.strict_json import parse_object
 from adapters.validation import Summary
-from app.database import adapters as stored
-from app.database import audit, versions
+from app.database import adapters, audit, versions
 from app.database.session import Database
 from app.database.versions import NewVersion
 from app.domain.adapters import Adapter, Provenance, Version, VersionState
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import AdapterQuarantined
-from app.served_base import BaseModel
+from app.served_base import ServedBase
 from app.services.catalog.descriptions import apply_description
 from app.services.catalog.options import PublishOptions
 from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
 from app.services.common.quotas import check_room, enforce_quota
 from app.services.prompts.chat import ChatPrompts
 from app.services.publishing.blobs import BlobService
-from app.services.publishing.smoke_tests import TrialService
+from app.services.publishing.smoke_tests import SmokeTestService
 from app.services.rollout.alias_lookups import check_alias_room, point_alias, ready_versions
 from app.settings import Settings
 from app.support.spool import SpooledFile, Upload
@@ -90,9 +89,9 @@ class PublishingService:
         self,
         database: Database,
         store: BlobStore,
-        base: BaseModel,
+        base: ServedBase,
         settings: Settings,
-        trials: TrialService,
+        trials: SmokeTestService,
         prompts: ChatPrompts,
         blobs: BlobService,
         *,
@@ -225,13 +224,13 @@ class PublishingService:
     async def _register(self, tenant: str, adapter: str, new: NewVersion, alias: str | None) -> Published:
         async with self._database.write() as connection:
             owner = await tenant_or_404(connection, tenant, lock=True)
-            adapter_id = await stored.ensure_adapter(connection, owner, adapter, at=new.created_at)
+            adapter_id = await adapters.ensure_adapter(connection, owner, adapter, at=new.created_at)
             digest = new.uploaded.digest
             known = await versions.find_version_by_digest(connection, adapter_id, digest)
             if known is not None:
                 return _known(known)
             await enforce_quota(connection, owner, adapter_id, size=new.stored_bytes, rank=new.rank)
-            if alias is not None and await stored.find_alias(connection, adapter_id, alias) is None:
+            if alias is not None and await adapters.find_alias(connection, adapter_id, alias) is None:
                 await check_alias_room(connection, adapter_id, adapter)
             version = await versions.insert_version(connection, adapter_id, new)
             await audit.record(
@@ -264,7 +263,7 @@ class PublishingService:
         if version.state is VersionState.VALIDATING and version.provenance.source.get("alias") == alias:
             return  # the trial moves it
         ids = await ready_versions(connection, line, self._base.digest, (version.number,))
-        found = await stored.find_alias(connection, line.id, alias)
+        found = await adapters.find_alias(connection, line.id, alias)
         if found is None:
             await check_alias_room(connection, line.id, line.name)
         elif found.canary_id is None and set(found.targets) == {version.number}:

@@ -13,8 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.errors import AdapterRejected, BlobNotFound, Reason
 from adapters.identity import DEFAULT_ALIAS
-from app.database import adapters as stored
-from app.database import audit, versions
+from app.database import adapters, audit, versions
 from app.database.deletions import insert_deletion
 from app.database.session import Database
 from app.database.tenants import find_tenant
@@ -24,7 +23,7 @@ from app.domain.clock import Clock, utc_now
 from app.domain.deletions import DeletedVersion
 from app.domain.errors import AdapterLoadFailed
 from app.engine.port import Engine, SmokeResult
-from app.services.common.in_flight import Readers
+from app.services.common.in_flight import InFlightLookups
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ _ABANDONED = timedelta(minutes=5)
 _WEIGHT = 100
 
 
-class TrialService:
+class SmokeTestService:
     """Tries versions on this server's engine.
 
     Args:
@@ -45,7 +44,7 @@ class TrialService:
         self,
         database: Database,
         engine: Engine,
-        readers: Readers,
+        readers: InFlightLookups,
         rejected: Callable[[], None],
         *,
         clock: Clock = utc_now,
@@ -118,7 +117,7 @@ class TrialService:
         now, version_id = self._clock(), version.key.version_id
         async with self._database.write() as connection:
             owner = await find_tenant(connection, tenant, lock=True)
-            line = await stored.find_adapter(connection, owner, version.adapter) if owner else None
+            line = await adapters.find_adapter(connection, owner, version.adapter) if owner else None
             if line and await versions.settle_version(connection, version_id, VersionState.READY):
                 alias = _alias_to_move(line, version)
                 if alias is not None:
@@ -130,7 +129,7 @@ class TrialService:
         return shown or version
 
     async def _move(self, connection: AsyncConnection, adapter_id: int, alias: str, version: Version) -> None:
-        await stored.set_targets(
+        await adapters.set_targets(
             connection,
             adapter_id,
             alias,

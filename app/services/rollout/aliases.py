@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import DEFAULT_ALIAS, MAX_VERSION_NUMBER, parse_slug
-from app.database import adapters as stored
-from app.database import aliases as stored_aliases
-from app.database import audit
+from app.database import adapters, aliases, audit
 from app.database.canaries import newest_canary
 from app.database.session import Database
 from app.database.versions import newest_ready
@@ -66,7 +64,7 @@ class AliasService:
         after = read_cursor(cursor, _NAME) or ""
         async with self._database.read() as connection:
             line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
-            found = await stored_aliases.list_aliases(connection, line.id, after=after, limit=limit + 1)
+            found = await aliases.list_aliases(connection, line.id, after=after, limit=limit + 1)
         return page_of(found, limit, lambda alias: alias.name)
 
     async def get(self, tenant: str, adapter: str, alias: str) -> AliasReport:
@@ -93,7 +91,7 @@ class AliasService:
             line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
             # What can be no name, a NUL in it say, must not reach the database.
             name = alias if _NAME.fullmatch(alias) else ""
-            found = await stored_aliases.list_changes(connection, line.id, name, below=below, limit=limit + 1)
+            found = await aliases.list_changes(connection, line.id, name, below=below, limit=limit + 1)
             if not found and cursor is None:
                 await alias_or_404(connection, line, alias)
         return page_of(found, limit, lambda change: change.revision)
@@ -121,7 +119,7 @@ class AliasService:
         check_weights(weights)
         async with self._database.write() as connection:
             line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
-            found = await stored.find_alias(connection, line.id, alias)
+            found = await adapters.find_alias(connection, line.id, alias)
             precondition.check(None if found is None else found.revision)
             ids = await ready_versions(connection, line, self._base_digest, weights)
             if found is None:
@@ -172,7 +170,7 @@ class AliasService:
             if alias == DEFAULT_ALIAS and await newest_ready(connection, line.id) is not None:
                 raise Conflict(f"the alias {alias!r} stays as long as a version is ready: move it instead")
             now = self._clock()
-            await stored.remove_alias(connection, line.id, alias, at=now, actor=actor)
+            await adapters.remove_alias(connection, line.id, alias, at=now, actor=actor)
             await audit.record(
                 connection,
                 at=now,
@@ -194,7 +192,7 @@ class AliasService:
             return {canary.baseline: _WHOLE}
         below = alias.revision
         while True:
-            changes = await stored_aliases.list_changes(connection, line.id, alias.name, below=below, limit=_CHUNK)
+            changes = await aliases.list_changes(connection, line.id, alias.name, below=below, limit=_CHUNK)
             for change in changes:
                 if change.targets is None:
                     break

@@ -7,8 +7,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database import audit
-from app.database import canaries as stored
+from app.database import audit, canaries
 from app.database.adapters import set_targets
 from app.database.session import Database
 from app.domain.adapters import Adapter
@@ -124,13 +123,13 @@ class CanaryService:
 
 async def newest_report(connection: AsyncConnection, adapter_id: int, alias: str, now: datetime) -> CanaryReport | None:
     """The canary that runs on an alias, or the last one that did; None if there never was one."""
-    canary = await stored.newest_canary(connection, adapter_id, alias)
+    canary = await canaries.newest_canary(connection, adapter_id, alias)
     if canary is None:
         return None
-    return report_of(canary, await stored.read_figures(connection, canary.id), now)
+    return report_of(canary, await canaries.read_figures(connection, canary.id), now)
 
 
-def report_of(canary: Canary, figures: stored.NodeCounts, now: datetime) -> CanaryReport:
+def report_of(canary: Canary, figures: canaries.NodeCounts, now: datetime) -> CanaryReport:
     """Add up what the nodes have counted in the canary's step, and judge it if the canary runs."""
     policy = Policy.from_json(canary.policy)
     whole = policy.steps[canary.step].weight == 100
@@ -177,7 +176,7 @@ async def enter_step(connection: AsyncConnection, canary: Canary, change: Change
         reason=f"step {canary.step + 1}: {weight}% to version {canary.candidate}",
         canary_id=canary.id,
     )
-    await stored.set_revision(connection, canary.id, revision)
+    await canaries.set_revision(connection, canary.id, revision)
 
 
 async def end(
@@ -188,7 +187,7 @@ async def end(
     Returns:
         False if somebody else has moved the canary since it was read; then nothing was done.
     """
-    if not await stored.end_canary(connection, canary, state, reason=reason, at=change.at):
+    if not await canaries.end_canary(connection, canary, state, reason=reason, at=change.at):
         return False
     winner, number = canary.baseline_id, canary.baseline
     if state is CanaryState.PROMOTED:
@@ -239,7 +238,7 @@ async def _begin(
     policy: Policy,
     change: Change,
 ) -> Canary:
-    await stored.insert_canary(
+    await canaries.insert_canary(
         connection,
         line.id,
         alias,
@@ -277,13 +276,13 @@ def _single_target(alias: Alias, number: int) -> int:
 
 
 async def _newest(connection: AsyncConnection, adapter_id: int, alias: str) -> Canary:
-    canary = await stored.newest_canary(connection, adapter_id, alias)
+    canary = await canaries.newest_canary(connection, adapter_id, alias)
     if canary is None:
         raise NotFound(f"there was no canary on the alias {alias!r} yet", param="alias")
     return canary
 
 
-def _sum(figures: stored.NodeCounts, revision: int, version_id: int) -> Figures:
+def _sum(figures: canaries.NodeCounts, revision: int, version_id: int) -> Figures:
     return total_of(
         [
             Figures(counts.requests, counts.errors, counts.empties, LatencyHistogram(counts.ttft))

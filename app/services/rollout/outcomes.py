@@ -27,7 +27,7 @@ _BUDGETS = ("max_tokens", "max_completion_tokens", "max_new_tokens")
 _SMALL_BUDGET = 4
 
 
-class Window(NamedTuple):
+class TrialWindow(NamedTuple):
     """What figures are kept apart by.
 
     Attributes:
@@ -48,7 +48,7 @@ class Asked:
     """What the judge of a canary has to know of a request.
 
     Attributes:
-        recipient_id: see :class:`Window`.
+        recipient_id: see :class:`TrialWindow`.
         steered: the caller chose which tokens may come.
         stopped: the caller named texts or tokens that end the answer.
         small_budget: the caller allowed fewer tokens than a word may take.
@@ -107,8 +107,8 @@ class Outcomes:
 
     def __init__(self, engine: Engine, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._engine, self._monotonic = engine, monotonic
-        self._tallies: dict[Window, _Tally] = {}
-        self._sampled: set[Window] = set()
+        self._tallies: dict[TrialWindow, _Tally] = {}
+        self._sampled: set[TrialWindow] = set()
         self._loaded_at: dict[int, float] = {}
         engine.subscribe(self._on_event)
 
@@ -122,7 +122,7 @@ class Outcomes:
         """
         if version is None or version.canary_id is None or version.revision is None:
             return await work
-        window = Window(version.canary_id, version.revision, version.key.version_id, asked.recipient_id)
+        window = TrialWindow(version.canary_id, version.revision, version.key.version_id, asked.recipient_id)
         started = self._monotonic()
         try:
             answer = await work
@@ -137,7 +137,7 @@ class Outcomes:
             self.count_answer(window, request_id, output=has_output(answer), explained=asked.explains_empty(answer))
         return answer
 
-    def count(self, window: Window, *, error: bool = False, empty: bool = False) -> None:
+    def count(self, window: TrialWindow, *, error: bool = False, empty: bool = False) -> None:
         """One more answer that ended; a failure while no engine runs is nobody's."""
         if error and self._engine.state is not EngineState.READY:
             return
@@ -153,7 +153,7 @@ class Outcomes:
         tally.errors += error
         tally.empties += empty
 
-    def count_answer(self, window: Window, request_id: str, *, output: bool, explained: bool) -> None:
+    def count_answer(self, window: TrialWindow, request_id: str, *, output: bool, explained: bool) -> None:
         """An answer that came to its end without an error.
 
         Args:
@@ -163,26 +163,26 @@ class Outcomes:
         if output or not finite or not explained:
             self.count(window, empty=not output or not finite)
 
-    def first_token(self, window: Window, started: float) -> None:
+    def first_token(self, window: TrialWindow, started: float) -> None:
         """A stream that began at that moment has its first token now."""
         if window.recipient_id is not None or self._loaded_at.get(window.version_id, started) > started:
             return
         tally = self._tallies.setdefault(window, _Tally())
         tally.ttft[bucket_of(self._monotonic() - started)] += 1
 
-    def take(self) -> dict[Window, Figures]:
+    def take(self) -> dict[TrialWindow, Figures]:
         """What was counted since the last call."""
         taken = {window: tally.figures() for window, tally in self._tallies.items()}
         self._tallies.clear()
         return taken
 
-    def put_back(self, taken: Mapping[Window, Figures]) -> None:
+    def put_back(self, taken: Mapping[TrialWindow, Figures]) -> None:
         """Keep for the next call what could not be written down."""
         for window, figures in taken.items():
             total = figures + self._tallies.get(window, _Tally()).figures()
             self._tallies[window] = _Tally(total.requests, total.errors, total.empties, list(total.ttft.counts))
 
-    def _failed(self, window: Window, error: Exception) -> None:
+    def _failed(self, window: TrialWindow, error: Exception) -> None:
         if isinstance(error, Busy):
             return  # the server's load is no version's fault
         row = row_of(error)
@@ -203,7 +203,7 @@ class _ObservedEvents:
         self,
         source: EventStream,
         outcomes: Outcomes,
-        window: Window,
+        window: TrialWindow,
         request_id: str,
         started: float,
         asked: Asked,

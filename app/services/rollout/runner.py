@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database import canaries as stored
-from app.database.cached_query import Remembered
+from app.database import canaries
+from app.database.cached_query import CachedQuery
 from app.database.session import Database
 from app.domain.adapters import VersionState
 from app.domain.canaries import Canary, CanaryState
@@ -51,7 +51,7 @@ class CanaryRunner:
         self._database, self._outcomes, self._node = database, outcomes, node
         self._clock, self._monotonic = clock, monotonic
         # One that runs is judged by figures, which have no row in the trail.
-        self._running = Remembered(database, _look, kept=lambda found: not found[0])
+        self._running = CachedQuery(database, _look, kept=lambda found: not found[0])
         #: (canary, revision) -> (moment, baseline's figures, candidate's figures) of the last minute.
         self._seen: dict[tuple[int, int], deque[tuple[float, Figures, Figures]]] = {}
 
@@ -85,17 +85,17 @@ class CanaryRunner:
         try:
             async with self._database.write() as connection:
                 for window, found in taken.items():
-                    counts = stored.Counts(found.requests, found.errors, found.empties, found.ttft.counts)
+                    counts = canaries.Counts(found.requests, found.errors, found.empties, found.ttft.counts)
                     key = (window.canary_id, window.revision, window.version_id)
                     if window.recipient_id is None:
-                        await stored.add_figures(connection, *key, self._node, counts, at=now)
+                        await canaries.add_figures(connection, *key, self._node, counts, at=now)
                     else:
-                        await stored.add_sample(connection, *key, window.recipient_id, counts, at=now)
+                        await canaries.add_sample(connection, *key, window.recipient_id, counts, at=now)
         except RegistryUnavailable:
             self._outcomes.put_back(taken)
             raise
 
-    def _judge(self, running: stored.RunningCanary, report: CanaryReport) -> Verdict:
+    def _judge(self, running: canaries.RunningCanary, report: CanaryReport) -> Verdict:
         state = running.candidate_state
         if state is not VersionState.READY:
             message = f"the version {running.adapter}@{running.canary.candidate} is {state.value}"
@@ -119,7 +119,7 @@ class CanaryRunner:
         usual = report.baseline if report.baseline == baseline else report.baseline - baseline
         return find_breach(policy, usual, report.candidate - candidate)
 
-    async def _act(self, running: stored.RunningCanary, report: CanaryReport, verdict: Verdict) -> bool:
+    async def _act(self, running: canaries.RunningCanary, report: CanaryReport, verdict: Verdict) -> bool:
         """Move the canary as the verdict says; False if another node, or somebody, was quicker."""
         canary, now = running.canary, self._clock()
         reason = reason_of(report, now, code=verdict.code or verdict.decision.value, message=verdict.message)
@@ -132,15 +132,15 @@ class CanaryRunner:
             return await end(connection, canary, state, reason, change)
 
 
-async def _look(connection: AsyncConnection) -> tuple[list[stored.RunningCanary], Mapping[int, stored.NodeCounts]]:
+async def _look(connection: AsyncConnection) -> tuple[list[canaries.RunningCanary], Mapping[int, canaries.NodeCounts]]:
     """The running canaries, and the figures of each."""
-    running = await stored.running_canaries(connection)
-    return running, await stored.running_figures(connection) if running else {}
+    running = await canaries.running_canaries(connection)
+    return running, await canaries.running_figures(connection) if running else {}
 
 
 async def _advance(connection: AsyncConnection, canary: Canary, reason: Mapping[str, Any], change: Change) -> bool:
     step = canary.step + 1
-    if not await stored.claim_canary(connection, canary, step=step, at=change.at):
+    if not await canaries.claim_canary(connection, canary, step=step, at=change.at):
         return False
     await enter_step(connection, replace(canary, step=step), change)
     after = {"canary": canary.id, **reason, "step": step}

@@ -14,14 +14,14 @@ from app.domain.errors import (
     InvalidRequest,
     UnsupportedField,
 )
-from app.domain.limits.limiter import Standing
+from app.domain.limits.limiter import RateLimitStatus
 from app.domain.load_phases import LoadPhases
 from app.engine.port import Answer, Endpoint, Engine, EngineRequest
 from app.observability.tracing import stage
 from app.services.bodies import field_checks, lorax, lorax_answers
 from app.services.bodies.openai import chat_body, completion_body, ignored
 from app.services.catalog.adapters import AdapterService
-from app.services.common.in_flight import Readers
+from app.services.common.in_flight import InFlightLookups
 from app.services.limits.service import LimitService
 from app.services.placement.prefetch.prefetching import Prefetcher
 from app.services.prompts.chat import ChatPrompts
@@ -50,7 +50,7 @@ class Served:
     answer: Answer
     version: str | None
     load: LoadPhases | None = None
-    standing: Standing | None = None
+    standing: RateLimitStatus | None = None
     ignored: Iterable[str] = ()
 
 
@@ -79,13 +79,13 @@ class InferenceService:
         *,
         base_name: str,
         outcomes: Outcomes | None = None,
-        readers: Readers | None = None,
+        readers: InFlightLookups | None = None,
         traffic: Traffic | None = None,
         prefetcher: Prefetcher | None = None,
         limiting: LimitService | None = None,
         meter: Meter | None = None,
     ) -> None:
-        self._readers, self._traffic, self._prefetcher = readers or Readers(), traffic, prefetcher
+        self._readers, self._traffic, self._prefetcher = readers or InFlightLookups(), traffic, prefetcher
         self._limiting, self._meter = limiting, meter
         self._outcomes = outcomes or Outcomes(engine)
         self._engine, self._adapters, self._prompts, self._base_name = engine, adapters, prompts, base_name

@@ -24,7 +24,7 @@ from pathlib import Path
 from pydantic_core import to_json
 
 from app.domain.usage import UsageRecord
-from app.support.worker_thread import WorkThread
+from app.support.worker_thread import WorkerThread
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._thread = WorkThread("tenora-usage")
+        self._thread = WorkerThread("tenora-usage")
         self._file: _File | None = None
         self._lines: list[bytes] = []
         self._flushed: asyncio.Future[None] | None = None

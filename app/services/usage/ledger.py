@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database import usage as stored
+from app.database import usage
 from app.database.session import Database
 from app.domain.errors import RegistryUnavailable
 from app.domain.usage import UsageRecord
@@ -91,4 +91,4 @@ class Ledger:
 
 
 async def _add(connection: AsyncConnection, records: list[UsageRecord]) -> None:
-    await count_late(connection, await stored.add(connection, records))
+    await count_late(connection, await usage.add(connection, records))

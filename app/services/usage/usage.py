@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from app.database import usage as stored
+from app.database import usage
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import InvalidRequest
@@ -60,7 +60,7 @@ class UsageService:
         hours = _hours(start, end, self._clock())
         async with self._database.read() as connection:
             owner = None if tenant is None else (await tenant_or_404(connection, tenant)).id
-            groups = await stored.totals(connection, tenant_id=owner, hours=hours, by=by, limit=MAX_GROUPS + 1)
+            groups = await usage.totals(connection, tenant_id=owner, hours=hours, by=by, limit=MAX_GROUPS + 1)
         if len(groups) > MAX_GROUPS:
             raise InvalidRequest(
                 f"by: found more than {MAX_GROUPS} groups, allowed {MAX_GROUPS}: ask for fewer hours, or group by less",

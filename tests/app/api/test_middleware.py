@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 from adapters.cache import DiskCache
 from adapters.stores.local import LocalStore
 from app.api import errors
-from app.api.middleware import RequestFrame
+from app.api.middleware import RequestMiddleware
 from app.main import create_app
 from app.services.operations.readiness import Readiness
 from app.settings import LimitSettings, Settings
@@ -45,7 +45,7 @@ def _broken_app(root: Path) -> FastAPI:
         yield {"process": process}
 
     app = FastAPI(lifespan=lifespan)
-    app.add_middleware(RequestFrame, limits=LimitSettings(body_bytes=1024))
+    app.add_middleware(RequestMiddleware, limits=LimitSettings(body_bytes=1024))
     errors.install(app)
 
     @app.get("/fails")
@@ -189,4 +189,4 @@ def test_what_needs_no_key_and_is_refused_makes_no_series(base: Path, tmp_path: 
 
 def test_nothing_of_starlettes_stands_around_the_frame() -> None:
     """Every event of a stream would pass through it, and what nobody caught has an answer in the frame already."""
-    assert type(create_app(Settings(home=Path("unused"))).build_middleware_stack()) is RequestFrame
+    assert type(create_app(Settings(home=Path("unused"))).build_middleware_stack()) is RequestMiddleware

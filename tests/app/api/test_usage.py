@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from app.database import usage as stored
+from app.database import usage
 from app.database.session import Database
 from app.database.urls import database_url
 from app.domain.access import Scope
@@ -34,7 +34,7 @@ def use(site: Site, admin: httpx.Client, unit: Unit, **values: object) -> None:
         database = Database(database_url(site.settings))
         async with database.write() as connection:
             tenant_id = await stored_tenant(connection, unit.slug)
-            await stored.add(connection, [replace(plain, tenant_id=tenant_id, **values)])
+            await usage.add(connection, [replace(plain, tenant_id=tenant_id, **values)])
         await database.close()
 
     asyncio.run(write())

@@ -17,7 +17,7 @@ from app.engine.port import EngineEvent
 from app.engine.residency.adapter_loader import AdapterLoader
 from app.engine.residency.admission_queue import AdmissionQueue
 from app.engine.residency.transfer import Transfers
-from app.scheduling.admission_request import Bounds, Ticket
+from app.scheduling.admission_request import AdmissionRequest, Bounds
 
 SLOTS, PLACES = 2, 3
 #: Bytes of one version's weights, and what the workers say of its copy.
@@ -141,7 +141,9 @@ class Desk:
         self, request_id: str, key: VersionKey, tenant: str = "one", deadline_s: float | None = None
     ) -> Any:
         deadline = None if deadline_s is None else time.monotonic() + deadline_s
-        return await self.loader.lease(Ticket(request_id, tenant, 1.0, key.version_id, (1,), 1, deadline=deadline), key)
+        return await self.loader.lease(
+            AdmissionRequest(request_id, tenant, 1.0, key.version_id, (1,), 1, deadline=deadline), key
+        )
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from adapters.stores.local import LocalStore
 from app.api.errors import error_response
-from app.api.middleware import RequestFrame
+from app.api.middleware import RequestMiddleware
 from app.database.session import Database
 from app.domain.access import Caller
 from app.domain.errors import LimitExceeded, NotFound
@@ -39,7 +39,7 @@ class Everything:
         self.metrics = Metrics(self.engine, DiskCache(folder, LocalStore(folder / "blobs"), 2**20))
         database = Database(f"sqlite+aiosqlite:///{folder}/none.db")
         self.limits = LimitService(self.engine, MemoryAccounts(database), PriceService(database))
-        self._frame = RequestFrame(_refusing, LimitSettings())
+        self._frame = RequestMiddleware(_refusing, LimitSettings())
 
     async def see(self, name: str, number: int) -> None:
         """A method, path, header, tenant, key, adapter and version of this name or number, as far as each gets."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from app.scheduling.admission import Admission
-from app.scheduling.admission_request import Ticket
+from app.scheduling.admission_request import AdmissionRequest
 
 
 @dataclass
@@ -23,14 +23,14 @@ class Engine:
     """
 
     admission: Admission
-    seconds: Callable[[Ticket], float] = lambda ticket: 1.0
-    output_tokens: Callable[[Ticket], int] = lambda ticket: ticket.output_tokens
-    ended: Callable[[Ticket], object] = lambda ticket: None
+    seconds: Callable[[AdmissionRequest], float] = lambda ticket: 1.0
+    output_tokens: Callable[[AdmissionRequest], int] = lambda ticket: ticket.output_tokens
+    ended: Callable[[AdmissionRequest], object] = lambda ticket: None
     now: float = 0.0
     entered: dict[str, float] = field(default_factory=dict)
     started: dict[str, float] = field(default_factory=dict)
-    order: list[Ticket] = field(default_factory=list)
-    tickets: dict[str, Ticket] = field(default_factory=dict)
+    order: list[AdmissionRequest] = field(default_factory=list)
+    tickets: dict[str, AdmissionRequest] = field(default_factory=dict)
     served: Counter[str] = field(default_factory=Counter)
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
     _events: list[tuple[float, int, Callable[[], object]]] = field(default_factory=list)
@@ -47,9 +47,9 @@ class Engine:
         prompt: int = 10,
         output: int = 10,
         sequences: int = 1,
-    ) -> Ticket:
+    ) -> AdmissionRequest:
         name = f"request {next(self._numbers)}"
-        ticket = Ticket(name, tenant, weight, version_id, (prompt,), output, sequences)
+        ticket = AdmissionRequest(name, tenant, weight, version_id, (prompt,), output, sequences)
         self.tickets |= {ticket.name(sequence): ticket for sequence in range(sequences)}
         self.entered[name] = self.now
         self.start(self.admission.enter(ticket, self.now))
@@ -62,7 +62,7 @@ class Engine:
             self.order.append(ticket)
             self.at(self.now + self.seconds(ticket), partial(self.end, ticket, name))
 
-    def end(self, ticket: Ticket, name: str) -> None:
+    def end(self, ticket: AdmissionRequest, name: str) -> None:
         prompt, output = 0 if name != ticket.request_id else ticket.prompts[0], self.output_tokens(ticket)
         self.served[ticket.tenant] += prompt + 2 * output
         self.start(self.admission.leave(name, self.now, prompt_tokens=prompt, output_tokens=output))

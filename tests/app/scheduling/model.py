@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 
 from app.scheduling import prefill_backlog
-from app.scheduling.admission_request import Ticket
+from app.scheduling.admission_request import AdmissionRequest
 from tests.app.scheduling.places import Places
 from tests.app.scheduling.records import Request, Version
 
@@ -18,7 +18,7 @@ class Model(Places):
 
     # What is asked from outside.
 
-    def enter(self, ticket: Ticket, now: float) -> list[str]:
+    def enter(self, ticket: AdmissionRequest, now: float) -> list[str]:
         self.tick(now)
         self.pass_time(now)
         version_id = ticket.version_id
@@ -30,7 +30,7 @@ class Model(Places):
         self.note_waits()
         return self.advance(now)
 
-    def wait(self, ticket: Ticket, sequence: int, now: float) -> None:
+    def wait(self, ticket: AdmissionRequest, sequence: int, now: float) -> None:
         self.numbers += 1
         request = Request(ticket, sequence, self.numbers, now)
         self.requests[request.name] = request

@@ -7,7 +7,7 @@ import pytest
 
 from app.scheduling import prefill_backlog
 from app.scheduling.admission import Admission
-from app.scheduling.admission_request import Bounds, Refused, Ticket
+from app.scheduling.admission_request import AdmissionRequest, Bounds, Refused
 from tests.app.scheduling.model import Model
 
 VERSIONS = range(1, 7)
@@ -58,7 +58,7 @@ class Pair:
         self.count += 1
         owner = tenant if tenant == "" else OWNERS.get(version or 0, tenant)
         prompts = (prompt,) * (sequences // 2 if sequences % 2 == 0 else sequences)
-        ticket = Ticket(f"r{self.count}", owner, weight, version, prompts, output, sequences)
+        ticket = AdmissionRequest(f"r{self.count}", owner, weight, version, prompts, output, sequences)
         self.model.pass_time(self.now)
         after = copy.deepcopy(self.model)
         expected = after.enter(ticket, self.now)

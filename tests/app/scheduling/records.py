@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from math import inf
 
-from app.scheduling.admission_request import Ticket
+from app.scheduling.admission_request import AdmissionRequest
 
 
 @dataclass(eq=False)
 class Request:
-    ticket: Ticket
+    ticket: AdmissionRequest
     sequence: int
     number: int
     arrived: float

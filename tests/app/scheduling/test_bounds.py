@@ -6,17 +6,19 @@ from itertools import count
 import pytest
 
 from app.scheduling.admission import Admission
-from app.scheduling.admission_request import Bounds, Refused, Ticket
+from app.scheduling.admission_request import AdmissionRequest, Bounds, Refused
 from tests.app.scheduling.engine import Engine, staged
 
 NUMBERS = count()
 
 
-def ticket(tenant: str = "t", version: int | None = None, *, deadline: float | None = None, output: int = 50) -> Ticket:
-    return Ticket(f"asked {next(NUMBERS)}", tenant, 1.0, version, (100,), output, deadline=deadline)
+def ticket(
+    tenant: str = "t", version: int | None = None, *, deadline: float | None = None, output: int = 50
+) -> AdmissionRequest:
+    return AdmissionRequest(f"asked {next(NUMBERS)}", tenant, 1.0, version, (100,), output, deadline=deadline)
 
 
-def refusal(admission: Admission, asked: Ticket, now: float) -> Refused:
+def refusal(admission: Admission, asked: AdmissionRequest, now: float) -> Refused:
     with pytest.raises(Refused) as refused:
         admission.enter(asked, now)
     assert refused.value.retry_after_s >= 1

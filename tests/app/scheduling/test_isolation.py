@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from app.scheduling.admission import Admission
-from app.scheduling.admission_request import Bounds, Refused, Ticket
+from app.scheduling.admission_request import AdmissionRequest, Bounds, Refused
 from app.scheduling.token_counters import CREDIT_S
 from tests.app.scheduling.engine import Engine, staged
 
@@ -19,7 +19,7 @@ def always(engine: Engine, *tenants: str, each: int = 20, promised: int = 10) ->
     """Keep each of these tenants at so many requests for the base model, which promise so many tokens."""
     before = engine.ended
 
-    def again(ticket: Ticket) -> None:
+    def again(ticket: AdmissionRequest) -> None:
         before(ticket)
         if ticket.tenant in tenants:
             engine.enter(ticket.tenant, output=promised)
@@ -126,7 +126,7 @@ def test_a_storm_of_cancelled_requests_changes_nothing() -> None:
             engine.enter("ab"[number % 2], number % 6 or None, prompt=number)
             for cancelled in range(storm):
                 # It would go before others, were it not so long.
-                ticket = Ticket(f"cancelled {cancelled}", "storm", 1.0, cancelled % 6 or None, (5000,), 5)
+                ticket = AdmissionRequest(f"cancelled {cancelled}", "storm", 1.0, cancelled % 6 or None, (5000,), 5)
                 assert engine.admission.enter(ticket, engine.now) == ()
                 assert engine.admission.leave(ticket.request_id, engine.now) == ()
         engine.run()
@@ -142,7 +142,7 @@ def slot_turns(hostile: int, *, seconds: float) -> Counter[str]:
     engine = Engine(admission, seconds=lambda ticket: 0.5)
     turns: Counter[str] = Counter()
 
-    def ended(ticket: Ticket) -> None:
+    def ended(ticket: AdmissionRequest) -> None:
         turns[ticket.tenant] += 1
         engine.enter(ticket.tenant, ticket.version_id)
 
@@ -184,7 +184,7 @@ def test_crowds_that_fill_the_window_keep_nobody_elses_adapter_waiting_beyond_it
 def test_a_full_queue_of_one_tenant_refuses_only_that_tenant() -> None:
     admission = Admission(slots=1, window=1, bounds=Bounds(requests=100, tenant_requests=10))
     enter: Callable[[str, int], tuple[str, ...]] = lambda tenant, number: admission.enter(  # noqa: E731
-        Ticket(f"{tenant} {number}", tenant, 1.0, None, (1,), 1), 0.0
+        AdmissionRequest(f"{tenant} {number}", tenant, 1.0, None, (1,), 1), 0.0
     )
     for number in range(11):
         enter("greedy", number)

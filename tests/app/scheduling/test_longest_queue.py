@@ -7,7 +7,7 @@ from functools import partial
 from statistics import median
 
 from app.scheduling.admission import Admission
-from app.scheduling.admission_request import Bounds, Ticket
+from app.scheduling.admission_request import AdmissionRequest, Bounds
 from tests.app.scheduling.engine import Engine, staged
 
 BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)
@@ -21,7 +21,7 @@ def admission(*, slots: int = 1, window: int = 100, versions: int = 5, max_age_s
 def enter(gate: Admission, waiting: dict[str, int], now: float = 0.0, *, tenant: str = "t") -> None:
     """Requests by name, each for a version."""
     for name, version in waiting.items():
-        gate.enter(Ticket(name, tenant, 1.0, version, (1,), 1), now)
+        gate.enter(AdmissionRequest(name, tenant, 1.0, version, (1,), 1), now)
 
 
 def test_the_version_for_which_most_wait_goes_first() -> None:
@@ -54,7 +54,7 @@ def test_those_that_joined_while_the_version_had_its_slot_count_once_it_has_none
 def test_a_crowd_of_others_at_the_same_version_does_not_count() -> None:
     gate = admission()
     enter(gate, {"runs": 1, "big": 1}, tenant="u")
-    gate.enter(Ticket("huge", "u", 1.0, 1, (10**6,), 1), 0.0)  # tenant u has had far more than t
+    gate.enter(AdmissionRequest("huge", "u", 1.0, 1, (10**6,), 1), 0.0)  # tenant u has had far more than t
     enter(gate, {f"crowd {number}": 3 for number in range(8)}, tenant="u")
     enter(gate, {"alone": 2, "own": 3})
     for name in ("runs", "big"):

@@ -3,7 +3,7 @@
 import pytest
 
 from app.scheduling.admission import Admission
-from app.scheduling.admission_request import Bounds, Ticket
+from app.scheduling.admission_request import AdmissionRequest, Bounds
 from app.scheduling.prefill_backlog import PART, STEPS
 from tests.app.scheduling.engine import staged
 
@@ -22,7 +22,7 @@ class Queue:
 
     def enter(self, tenant: str, prompt: int, version_id: int | None = None) -> str:
         self.count += 1
-        ticket = Ticket(f"{tenant} {self.count}", tenant, 1.0, version_id, (prompt,), 10)
+        ticket = AdmissionRequest(f"{tenant} {self.count}", tenant, 1.0, version_id, (prompt,), 10)
         self.running += self.admission.enter(ticket, self.now)
         return ticket.request_id
 
@@ -86,7 +86,7 @@ def test_a_version_that_has_waited_too_long_for_a_slot_has_it_whatever_its_tenan
 
 def test_where_a_step_has_no_end_nothing_is_held_back() -> None:
     admission = Admission(slots=1, window=1000, bounds=BOUNDS)
-    admitted = [admission.enter(Ticket(str(n), "a", 1.0, None, (10**9,), 1), 0.0) for n in range(1000)]
+    admitted = [admission.enter(AdmissionRequest(str(n), "a", 1.0, None, (10**9,), 1), 0.0) for n in range(1000)]
     assert admitted == [(str(n),) for n in range(1000)]
 
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.scheduling.admission_request import Ticket
+from app.scheduling.admission_request import AdmissionRequest
 from app.scheduling.queues import OPEN, Queue, Request, Tenant, Version, Waiting
 
 
 def request(number: int) -> Request:
-    ticket = Ticket(str(number), "tenant", 1.0, 1, (1,), 1)
+    ticket = AdmissionRequest(str(number), "tenant", 1.0, 1, (1,), 1)
     return Request(ticket, 0, number, 0.0, Tenant("tenant", 1.0), Version(1, OPEN, OPEN))
 
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from app.scheduling.admission import Admission
-from app.scheduling.admission_request import Bounds, Ticket
+from app.scheduling.admission_request import AdmissionRequest, Bounds
 from tests.app.scheduling.engine import Engine, staged
 
 WINDOW = 16
@@ -135,7 +135,7 @@ def longest_in_flight(tenants: int, *, until: float) -> float:
         if step > 1000 and step % (100 // tenants) == 0:
             sent.append(f"tenant-{step // (100 // tenants) % tenants} {step}")
         for name in sent:
-            for admitted in admission.enter(Ticket(name, name.split()[0], 1.0, None, (10,), 10), now):
+            for admitted in admission.enter(AdmissionRequest(name, name.split()[0], 1.0, None, (10,), 10), now):
                 left[admitted], began[admitted] = 1.0, now
         for name in sorted(left, key=admission.tag)[:WINDOW]:
             left[name] -= 0.01

@@ -3,7 +3,7 @@
 import pytest
 
 from app.scheduling.admission import Admission
-from app.scheduling.admission_request import Ticket
+from app.scheduling.admission_request import AdmissionRequest
 from app.scheduling.slot_waits import DRAINS_SEEN
 from app.scheduling.snapshot import VersionState
 from tests.app.scheduling.engine import staged
@@ -16,7 +16,7 @@ class Gate:
         self.admission = staged(Admission(slots=slots, window=window, max_age_s=max_age_s), range(1, versions + 1))
 
     def enter(self, name: str, version: int | None, now: float = 0.0, *, tenant: str = "t", sequences: int = 1) -> bool:
-        return name in self.admission.enter(Ticket(name, tenant, 1.0, version, (1,), 1, sequences), now)
+        return name in self.admission.enter(AdmissionRequest(name, tenant, 1.0, version, (1,), 1, sequences), now)
 
     def leave(self, name: str, now: float) -> tuple[str, ...]:
         return self.admission.leave(name, now)
@@ -283,17 +283,17 @@ def test_entering_twice_is_refused() -> None:
 @pytest.mark.parametrize(
     "ticket",
     [
-        Ticket("r", "t", 0.0, None, (1,), 1),
-        Ticket("r", "t", float("nan"), None, (1,), 1),
-        Ticket("r", "t", 1.0, None, (-1,), 1),
-        Ticket("r", "t", 1.0, None, (1,), -1),
-        Ticket("r", "t", 1.0, None, (1,), 1, sequences=-1),
-        Ticket("r", "t", 1.0, None, (), 1),
-        Ticket("r", "t", 1.0, None, (1, 1), 1, sequences=3),
-        Ticket("r", "t", 1.0, -1, (1,), 1),
+        AdmissionRequest("r", "t", 0.0, None, (1,), 1),
+        AdmissionRequest("r", "t", float("nan"), None, (1,), 1),
+        AdmissionRequest("r", "t", 1.0, None, (-1,), 1),
+        AdmissionRequest("r", "t", 1.0, None, (1,), -1),
+        AdmissionRequest("r", "t", 1.0, None, (1,), 1, sequences=-1),
+        AdmissionRequest("r", "t", 1.0, None, (), 1),
+        AdmissionRequest("r", "t", 1.0, None, (1, 1), 1, sequences=3),
+        AdmissionRequest("r", "t", 1.0, -1, (1,), 1),
     ],
 )
-def test_nonsense_is_refused_and_leaves_nothing(ticket: Ticket) -> None:
+def test_nonsense_is_refused_and_leaves_nothing(ticket: AdmissionRequest) -> None:
     gate = Gate(1)
     with pytest.raises(ValueError, match="found"):
         gate.admission.enter(ticket, 0.0)

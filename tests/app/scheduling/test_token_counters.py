@@ -5,15 +5,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.scheduling.admission import Admission
-from app.scheduling.admission_request import Ticket
+from app.scheduling.admission_request import AdmissionRequest
 
 
 def counter(admission: Admission, tenant: str) -> float:
     return next(state.counter for state in admission.snapshot(0.0).tenants if state.tenant == tenant)
 
 
-def ticket(name: str, tenant: str, *, prompt: int = 10, output: int = 100, weight: float = 1.0) -> Ticket:
-    return Ticket(name, tenant, weight, None, (prompt,), output)
+def ticket(name: str, tenant: str, *, prompt: int = 10, output: int = 100, weight: float = 1.0) -> AdmissionRequest:
+    return AdmissionRequest(name, tenant, weight, None, (prompt,), output)
 
 
 def test_a_request_is_charged_when_it_is_admitted_and_settled_when_it_ends() -> None:
@@ -80,7 +80,7 @@ def test_who_comes_may_catch_up_what_was_served_a_moment_ago(credit_s: float, li
         admission.enter(ticket(str(number), "early", prompt=100, output=0), 0.0)
     for number in range(5):
         admission.leave(str(number), number + 1.0, prompt_tokens=100, output_tokens=0)
-    admission.enter(Ticket("late", "late", 1.0, None, (10,), 100), 5.5)
+    admission.enter(AdmissionRequest("late", "late", 1.0, None, (10,), 100), 5.5)
     assert counter(admission, "late") == lifted
 
 

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.scheduling.admission import Admission
-from app.scheduling.admission_request import Bounds, Ticket
+from app.scheduling.admission_request import AdmissionRequest, Bounds
 
 #: The engine's places and tokens of a step, and the widest request that the default settings allow.
 PLACES, STEP_TOKENS = 128, 2048
@@ -24,7 +24,7 @@ STEP_S = 0.02
 class Sequence:
     """One that is in the engine."""
 
-    ticket: Ticket
+    ticket: AdmissionRequest
     unread: int
     tokens: int = 0
 
@@ -44,7 +44,7 @@ class Steps:
         default_factory=lambda: Admission(slots=4, window=PLACES, step_tokens=STEP_TOKENS, bounds=Bounds())
     )
     lengths: dict[str, int] = field(default_factory=dict)
-    tickets: dict[str, Ticket] = field(default_factory=dict)
+    tickets: dict[str, AdmissionRequest] = field(default_factory=dict)
     inside: dict[str, Sequence] = field(default_factory=dict)
     first_tokens: dict[str, int] = field(default_factory=dict)
     ended: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Steps:
     def now(self) -> float:
         return self.count * STEP_S
 
-    def enter(self, ticket: Ticket, length: int) -> None:
+    def enter(self, ticket: AdmissionRequest, length: int) -> None:
         self.lengths[ticket.request_id] = length
         self.tickets |= {ticket.name(number): ticket for number in range(ticket.sequences)}
         self.let_in(self.admission.enter(ticket, self.now))
@@ -138,7 +138,9 @@ def attacked(sent: list[Sent], tenants: int, *, until: int, gone: int = -1) -> S
             if one.step == at:
                 name, tenant = f"wide {next(numbers)}", f"attacker {one.tenant % tenants}"
                 prompts = (one.prompt_tokens,) * one.prompts
-                ticket = Ticket(name, tenant, 1.0, None, prompts, max(one.promised, one.length), one.prompts * one.n)
+                ticket = AdmissionRequest(
+                    name, tenant, 1.0, None, prompts, max(one.promised, one.length), one.prompts * one.n
+                )
                 steps.enter(ticket, one.length)
         steps.step()
     return steps
@@ -146,7 +148,7 @@ def attacked(sent: list[Sent], tenants: int, *, until: int, gone: int = -1) -> S
 
 def steps_to_first_token(steps: Steps, name: str, prompt_tokens: int) -> int:
     began = steps.count
-    steps.enter(Ticket(name, "neighbour", 1.0, None, (prompt_tokens,), 3), 3)
+    steps.enter(AdmissionRequest(name, "neighbour", 1.0, None, (prompt_tokens,), 3), 3)
     while name not in steps.first_tokens:
         steps.step()
         assert steps.count - began < 10_000
@@ -219,7 +221,7 @@ def test_nor_does_it_wait_for_those_who_come_as_a_wide_request_is_given_up(tenan
     steps = attacked([Sent(0, 0, WIDEST_PROMPTS, WIDEST_N, 1, LONGEST, LONGEST)], 1, until=600)
     steps.give_up()
     for number in range(tenants):
-        ticket = Ticket(f"next {number}", f"next {number}", 1.0, None, (1,) * 128, LONGEST, 1024)
+        ticket = AdmissionRequest(f"next {number}", f"next {number}", 1.0, None, (1,) * 128, LONGEST, 1024)
         steps.enter(ticket, LONGEST)
     found = [steps_to_first_token(steps, f"neighbour {number}", 20) for number in range(300)]
     assert max(found) <= 3
@@ -232,7 +234,7 @@ def test_short_answers_before_buy_no_time_for_long_ones() -> None:
     """
     steps = attacked([Sent(step, 0, 1, 1, 1, 1, LONGEST) for step in range(200)], 1, until=201)
     for name in ("long", "longer"):
-        steps.enter(Ticket(name, "attacker 0", 1.0, None, (1,) * 16, LONGEST, 128), LONGEST)
+        steps.enter(AdmissionRequest(name, "attacker 0", 1.0, None, (1,) * 16, LONGEST, 128), LONGEST)
     found = [steps_to_first_token(steps, f"neighbour {number}", 20) for number in range(300)]
     assert max(found) <= 4
 
@@ -241,7 +243,7 @@ def test_a_neighbour_that_is_ahead_waits_until_the_others_are_and_no_longer() ->
     """No sequence begins or ends meanwhile: what the others generate is enough."""
     steps = attacked([Sent(0, 0, 1, 1, 1, 1, 1)], 1, until=5)
     steps_to_first_token(steps, "before", LONGEST)
-    steps.enter(Ticket("long", "attacker 0", 1.0, None, (1,) * 128, LONGEST, 1024), LONGEST)
+    steps.enter(AdmissionRequest("long", "attacker 0", 1.0, None, (1,) * 128, LONGEST, 1024), LONGEST)
     assert steps_to_first_token(steps, "neighbour", 20) <= LONGEST // PLACES
 
 

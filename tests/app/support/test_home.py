@@ -8,7 +8,7 @@ import pytest
 
 from app.settings import Settings
 from app.support.home import secure_home
-from app.wiring.container import Process
+from app.wiring.container import Container
 from tests.app.serving import NoEngine, save_base
 
 
@@ -22,7 +22,7 @@ def test_a_start_closes_home(tmp_path: Path, before: int | None) -> None:
     if before is not None:
         home.mkdir(parents=True)
         home.chmod(before)
-    Process(Settings(home=home, base_model=str(save_base(tmp_path / "base"))), engine=NoEngine())
+    Container(Settings(home=home, base_model=str(save_base(tmp_path / "base"))), engine=NoEngine())
     assert mode(home) == 0o700
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.support.single_flight import SharedCalls
+from app.support.single_flight import SingleFlight
 
 
 class Calls:
@@ -26,7 +26,7 @@ class Calls:
         return number
 
 
-async def waiting(shared: SharedCalls[int], calls: Calls, *keys: str) -> list[asyncio.Task[int]]:
+async def waiting(shared: SingleFlight[int], calls: Calls, *keys: str) -> list[asyncio.Task[int]]:
     """Tasks that ask for these keys, once all of them wait."""
     tasks = [asyncio.create_task(shared.run(key, calls)) for key in keys]
     for _ in range(3):
@@ -35,20 +35,20 @@ async def waiting(shared: SharedCalls[int], calls: Calls, *keys: str) -> list[as
 
 
 async def test_those_who_come_meanwhile_share_a_call() -> None:
-    shared, calls = SharedCalls[int](), Calls()
+    shared, calls = SingleFlight[int](), Calls()
     tasks = await waiting(shared, calls, "a", "a", "b", "a")
     calls.may_end.set()
     assert await asyncio.gather(*tasks) == [1, 1, 2, 1]
 
 
 async def test_who_comes_later_makes_a_new_one() -> None:
-    shared, calls = SharedCalls[int](), Calls()
+    shared, calls = SingleFlight[int](), Calls()
     calls.may_end.set()
     assert [await shared.run("a", calls), await shared.run("a", calls)] == [1, 2]
 
 
 async def test_all_hear_of_its_error_and_the_next_tries_again() -> None:
-    shared, failing = SharedCalls[int](), Calls(ValueError("x"))
+    shared, failing = SingleFlight[int](), Calls(ValueError("x"))
     tasks = await waiting(shared, failing, "a", "a")
     failing.may_end.set()
     assert [str(error) for error in await asyncio.gather(*tasks, return_exceptions=True)] == ["x", "x"]
@@ -58,7 +58,7 @@ async def test_all_hear_of_its_error_and_the_next_tries_again() -> None:
 
 
 async def test_it_ends_although_who_began_it_went_away() -> None:
-    shared, calls = SharedCalls[int](), Calls()
+    shared, calls = SingleFlight[int](), Calls()
     first, second = await waiting(shared, calls, "a", "a")
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -68,7 +68,7 @@ async def test_it_ends_although_who_began_it_went_away() -> None:
 
 
 async def test_an_error_that_nobody_waits_for_is_nobodys(caplog: pytest.LogCaptureFixture) -> None:
-    shared, failing = SharedCalls[int](), Calls(ValueError("x"))
+    shared, failing = SingleFlight[int](), Calls(ValueError("x"))
     (task,) = await waiting(shared, failing, "a")
     task.cancel()
     failing.may_end.set()

@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 
-from app.support.worker_thread import WorkThread
+from app.support.worker_thread import WorkerThread
 
 
 @pytest.fixture
 def thread():
-    made = WorkThread("test-work")
+    made = WorkerThread("test-work")
     yield made
     made.end()
 
@@ -57,7 +57,7 @@ async def test_what_nobody_waits_for_any_more_is_done_all_the_same(thread):
 
 
 async def test_it_begins_with_its_first_work_and_ends_with_its_last():
-    thread, done = WorkThread("test-begin"), list[int]()
+    thread, done = WorkerThread("test-begin"), list[int]()
     assert "test-begin" not in names()
     work = asyncio.create_task(thread.run(partial(_slowly, done)))
     await asyncio.sleep(0)
@@ -73,7 +73,7 @@ def _slowly(done: list[int]) -> None:
 
 
 def test_a_loop_that_is_gone_ends_nothing():
-    thread, may_go_on, done = WorkThread("test-gone"), threading.Event(), list[int]()
+    thread, may_go_on, done = WorkerThread("test-gone"), threading.Event(), list[int]()
 
     async def ask() -> None:
         task = asyncio.create_task(thread.run(may_go_on.wait))

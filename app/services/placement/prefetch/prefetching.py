@@ -14,12 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.errors import StorageError
 from adapters.identity import VersionKey
-from app.database import prefetching as stored
-from app.database.cached_query import Remembered
+from app.database import prefetching
+from app.database.cached_query import CachedQuery
 from app.database.session import Database
 from app.engine.port import Engine, EngineEvent
 from app.engine.status import EngineState
-from app.services.common.in_flight import Readers
+from app.services.common.in_flight import InFlightLookups
 from app.services.placement.prefetch.candidates import Candidates
 from app.services.placement.prefetch.working_set import WorkingSet, WorkingSetFile
 
@@ -46,7 +46,7 @@ class Prefetcher:
         self,
         database: Database,
         engine: Engine,
-        readers: Readers,
+        readers: InFlightLookups,
         path: Path,
         *,
         base_digest: str,
@@ -59,7 +59,7 @@ class Prefetcher:
         self._candidates, self._working_set = Candidates(), WorkingSet()
         self._changed, self._saving = False, asyncio.Lock()
         self._revision: int | None = None
-        self._moved = Remembered(database, self._moves, kept=lambda moves: not moves)
+        self._moved = CachedQuery(database, self._moves, kept=lambda moves: not moves)
         self._aliases_at, self._saved_at = -math.inf, monotonic()
         self._restarts = 0
         engine.subscribe(self._on_event)
@@ -79,7 +79,9 @@ class Prefetcher:
         """
         before = await asyncio.to_thread(self._file.read)
         async with self._database.read() as connection:
-            keys = await stored.ready_keys(connection, [used.id for used in before], self._base_digest, head=self._head)
+            keys = await prefetching.ready_keys(
+                connection, [used.id for used in before], self._base_digest, head=self._head
+            )
         for used in reversed(before):
             if used.id in keys and keys[used.id].digest == used.digest:
                 self._working_set.seen(keys[used.id], "")
@@ -162,11 +164,11 @@ class Prefetcher:
             if move.version_id is not None:
                 self._candidates.moved(move.version_id, move.tenant_id)
 
-    async def _moves(self, connection: AsyncConnection) -> list[stored.Move]:
+    async def _moves(self, connection: AsyncConnection) -> list[prefetching.Move]:
         if self._revision is None:
-            self._revision = await stored.newest_revision(connection)
+            self._revision = await prefetching.newest_revision(connection)
             return []
-        return await stored.moves_after(connection, self._revision, limit=_PAGE)
+        return await prefetching.moves_after(connection, self._revision, limit=_PAGE)
 
     async def _stage(self, now: float) -> None:
         overview = self._engine.overview()
@@ -181,7 +183,7 @@ class Prefetcher:
         # Whoever deletes one of them from here on waits until the engine knows of it, and takes it out.
         with self._readers.reading():
             async with self._database.read() as connection:
-                keys = await stored.ready_keys(connection, wanted, self._base_digest, head=self._head)
+                keys = await prefetching.ready_keys(connection, wanted, self._base_digest, head=self._head)
             for key in [keys[version_id] for version_id in wanted if version_id in keys]:
                 if key.size > room:
                     self._candidates.no_room()

@@ -16,8 +16,7 @@ from adapters.errors import BlobNotFound
 from adapters.identity import content_digest
 from adapters.stores.base import BlobStore
 from adapters.stores.staging import PartUrl, Staged
-from app.database import adapters as stored
-from app.database import audit, uploads, versions
+from app.database import adapters, audit, uploads, versions
 from app.database.session import Database
 from app.domain.clock import Clock, is_past, utc_now
 from app.domain.errors import Busy, Conflict, InvalidRequest, NotFound
@@ -201,7 +200,7 @@ class UploadService:
         async with self._database.read() as connection:
             owner = await tenant_or_404(connection, tenant)
             self._check_room(await uploads.count_live(connection, owner.id))
-            line = await stored.find_adapter(connection, owner, adapter)
+            line = await adapters.find_adapter(connection, owner, adapter)
             return owner.id, line is not None and await _is_known(connection, line.id, files)
 
     def _are_stored(self, files: Mapping[str, UploadFile]) -> bool:

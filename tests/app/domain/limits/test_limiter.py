@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.domain.limits.account import Account, Sums
-from app.domain.limits.limiter import Exceeded, Grant, Limiter, Subject
+from app.domain.limits.account import Account, PeriodTotals
+from app.domain.limits.limiter import LimitBreach, Limiter, Reservation, Subject
 from app.domain.limits.limits import Limits
-from app.domain.limits.minute_window import SPAN_S, Window
+from app.domain.limits.minute_window import SPAN_S, MinuteWindow
 
 START = datetime(2026, 11, 30, 23, 58, tzinfo=UTC)
 TENANT: Subject = ("tenant", "7")
@@ -35,7 +35,7 @@ class Admitted:
     subjects: tuple[Subject, ...]
     tokens: int
     cost: int
-    grant: Grant | None
+    grant: Reservation | None
 
 
 class Traffic(RuleBasedStateMachine):
@@ -65,7 +65,7 @@ class Traffic(RuleBasedStateMachine):
         in_any_case = self.is_refused(own)
         try:
             grant = self.limiter.take(own, tokens, self.now, at(self.now), cost=cost)
-        except Exceeded as error:
+        except LimitBreach as error:
             refusal = error
         else:
             assert not in_any_case
@@ -81,7 +81,7 @@ class Traffic(RuleBasedStateMachine):
         before = {name: one.stored for name, one in self.limiter.accounts.items()}
         try:
             self.limiter.check_requests(own, self.now, at(self.now))
-        except Exceeded:
+        except LimitBreach:
             return True
         finally:
             assert {name: one.stored for name, one in self.limiter.accounts.items()}.keys() <= before.keys()
@@ -147,7 +147,7 @@ TestTraffic.settings = settings(max_examples=60, stateful_step_count=60, deadlin
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.integers(0, 9)), max_size=60), st.integers(0, 9), st.integers(9, 40))
 def test_after_the_wait_that_a_window_tells_there_is_room_and_not_much_before(arrivals, amount, limit):
-    window, now = Window(), 0.0
+    window, now = MinuteWindow(), 0.0
     for pause, more in arrivals:
         now += pause
         window.add(now, more)
@@ -165,7 +165,7 @@ def test_after_the_wait_that_a_window_tells_there_is_room_and_not_much_before(ar
 
 
 def test_a_window_of_ten_thousand_requests_keeps_no_more_than_its_steps():
-    window = Window()
+    window = MinuteWindow()
     for number in range(100_000):
         window.add(number / 100, 1)
     assert len(window._steps) <= SPAN_S / STEP_S + 1
@@ -186,7 +186,7 @@ def test_who_is_refused_learns_when_to_come_again(name, wait):
     limiter, own = Limiter(), {TENANT: Limits(**{name: 1 if name.endswith(("minute", "requests")) else 10})}
     tokens = own[TENANT].tokens_per_minute or 10
     limiter.take(own, tokens, 0.0, START)
-    with pytest.raises(Exceeded) as refused:
+    with pytest.raises(LimitBreach) as refused:
         limiter.take(own, tokens, 0.0, START)
     assert (refused.value.name, refused.value.subject) == (name, TENANT)
     assert refused.value.retry_after_s == pytest.approx(wait)
@@ -195,14 +195,14 @@ def test_who_is_refused_learns_when_to_come_again(name, wait):
 def test_in_the_middle_of_a_month_its_end_is_days_away():
     limiter, own, noon = Limiter(), {TENANT: Limits(tokens_per_month=10)}, datetime(2026, 2, 10, 12, tzinfo=UTC)
     limiter.take(own, 10, 0.0, noon)
-    with pytest.raises(Exceeded) as refused:
+    with pytest.raises(LimitBreach) as refused:
         limiter.take(own, 1, 0.0, noon)
     assert refused.value.retry_after_s == 18.5 * 86400
 
 
 def test_what_is_larger_than_the_limit_never_fits():
     for limits in (Limits(tokens_per_minute=10), Limits(tokens_per_request=10), Limits(tokens_per_day=10)):
-        with pytest.raises(Exceeded) as refused:
+        with pytest.raises(LimitBreach) as refused:
             Limiter().take({TENANT: limits}, 11, 0.0, START)
         assert refused.value.retry_after_s is None
 
@@ -211,7 +211,7 @@ def test_all_limits_are_taken_together_or_none():
     limiter = Limiter()
     own = {TENANT: Limits(requests_per_minute=2), KEYS[0]: Limits(tokens_per_minute=5)}
     for _ in range(3):
-        with pytest.raises(Exceeded, match="key tokens_per_minute: found 6, allowed 5"):
+        with pytest.raises(LimitBreach, match="key tokens_per_minute: found 6, allowed 5"):
             limiter.take(own, 6, 0.0, START)
     assert not limiter.accounts
     for _ in range(2):
@@ -239,13 +239,13 @@ def test_the_nearest_limit_is_shown():
 
 def test_what_was_used_before_counts():
     limiter, own = Limiter(), {TENANT: Limits(2, 100, None, None, 1000, 2000)}
-    limiter.restore(TENANT, Sums(950, 1500, 7, 8), 0.0, START)
+    limiter.restore(TENANT, PeriodTotals(950, 1500, 7, 8), 0.0, START)
     limiter.restore_request(TENANT, 60, -20.0, at(-20.0))
     for tokens, name in ((60, "tokens_per_day"), (45, "tokens_per_minute")):
-        with pytest.raises(Exceeded, match=name):
+        with pytest.raises(LimitBreach, match=name):
             limiter.take(own, tokens, 0.0, START)
     limiter.take(own, 40, 0.0, START)
-    with pytest.raises(Exceeded, match="requests_per_minute") as refused:
+    with pytest.raises(LimitBreach, match="requests_per_minute") as refused:
         limiter.take(own, 0, 0.0, START)
     assert refused.value.retry_after_s == pytest.approx(40, abs=0.21)
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.limits.limiter import Exceeded, Grant, Limiter, Standing, Subject
+from app.domain.limits.limiter import LimitBreach, Limiter, RateLimitStatus, Reservation, Subject
 from app.domain.limits.limits import Limits
 from app.services.limits.accounts import Decision, decide
-from app.services.limits.refusal_cache import Refusals
+from app.services.limits.refusal_cache import RefusalCache
 
 START = datetime(2026, 11, 30, 23, 58, tzinfo=UTC)
 TENANT: Subject = ("tenant", "7")
@@ -26,8 +26,8 @@ steps = st.tuples(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(steps, max_size=80), st.floats(0, 0.05))
 def test_nobody_is_refused_from_memory_whom_the_accounts_would_let_in(taken, latency):
-    limiter, now, running = Limiter(), 0.0, list[Grant]()
-    refusals = Refusals(lambda: now)
+    limiter, now, running = Limiter(), 0.0, list[Reservation]()
+    refusals = RefusalCache(lambda: now)
     for pause, key, tokens, settled, most in taken:
         now += pause
         if settled and running:
@@ -41,25 +41,25 @@ def test_nobody_is_refused_from_memory_whom_the_accounts_would_let_in(taken, lat
         if known is None:
             refusals.note(decision, now - latency)
         else:
-            assert isinstance(decision.outcome, Exceeded)
-            assert isinstance(known.outcome, Exceeded)
+            assert isinstance(decision.outcome, LimitBreach)
+            assert isinstance(known.outcome, LimitBreach)
             assert 0 < (known.outcome.retry_after_s or 0.0) <= 60.2
-        if isinstance(decision.outcome, Grant):
+        if isinstance(decision.outcome, Reservation):
             running.append(decision.outcome)
 
 
 def test_what_may_be_given_back_is_not_remembered():
-    refusals = Refusals(lambda: 0.0)
+    refusals = RefusalCache(lambda: 0.0)
     for name in ("tokens_per_minute", "concurrent_requests", "tokens_per_day", "cost_per_month"):
-        refusals.note(Decision(Exceeded(TENANT, name, 2, 1, 30.0), Standing(None, None)), 0.0)
-    refusals.note(Decision(Exceeded(TENANT, "requests_per_minute", 1, 0, None), Standing(None, None)), 0.0)
+        refusals.note(Decision(LimitBreach(TENANT, name, 2, 1, 30.0), RateLimitStatus(None, None)), 0.0)
+    refusals.note(Decision(LimitBreach(TENANT, "requests_per_minute", 1, 0, None), RateLimitStatus(None, None)), 0.0)
     assert refusals.find({TENANT: Limits(1, 1, 1, 1, 1, 1, 1, 1)}) is None
 
 
 def test_what_holds_no_more_is_dropped():
     now = 0.0
-    refusals = Refusals(lambda: now)
-    refusals.note(Decision(Exceeded(TENANT, "requests_per_minute", 2, 1, 30.0), Standing(None, None)), 0.0)
+    refusals = RefusalCache(lambda: now)
+    refusals.note(Decision(LimitBreach(TENANT, "requests_per_minute", 2, 1, 30.0), RateLimitStatus(None, None)), 0.0)
     limits = {TENANT: Limits(requests_per_minute=1)}
     assert refusals.find(limits)
     now = 29.9

@@ -8,7 +8,7 @@ from adapters.cache import DiskCache
 from adapters.errors import BlobNotFound
 from app.domain.errors import AdapterLoadFailed, Conflict, EngineUnavailable
 from app.engine.residency.adapter_loader import AdapterLoader
-from app.engine.residency.pinning import Pins, Standing
+from app.engine.residency.pinning import DesiredAdapters, Pins
 from tests.app.engine.conftest import PLACES, SLOTS, Desk, Versions, Workers
 
 
@@ -151,7 +151,7 @@ async def test_the_next_life_gets_pins_and_preloads(
     next_life: tuple[Workers, AdapterLoader, Pins], version: Versions
 ) -> None:
     workers, loader, pins = next_life
-    standing = Standing()
+    standing = DesiredAdapters()
     standing.pins[1] = version(1)
     standing.preloads = {2: version(2), 3: version(3)}
     standing.forget(3)
@@ -165,7 +165,7 @@ async def test_what_cannot_be_loaded_is_said_and_given_up(
 ) -> None:
     workers, loader, pins = next_life
     workers.unreadable = {1}
-    standing = Standing()
+    standing = DesiredAdapters()
     standing.pins = {1: version(1), 2: version(2)}
     standing.preloads = {3: version(3, stored=False), 4: version(4)}
     await standing.establish(loader, pins)
@@ -180,7 +180,7 @@ async def test_a_life_that_ends_too_soon_leaves_all_to_the_next(
 ) -> None:
     workers, loader, pins = next_life
     workers.dead = True
-    standing = Standing()
+    standing = DesiredAdapters()
     standing.pins[1] = version(1)
     standing.preloads[2] = version(2)
     await standing.establish(loader, pins)

@@ -5,11 +5,11 @@ from contextlib import ExitStack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.services.common.in_flight import Readers
+from app.services.common.in_flight import InFlightLookups
 
 
 def test_a_barrier_waits_for_those_on_the_way_to_its_versions_and_for_nobody_else() -> None:
-    readers = Readers()
+    readers = InFlightLookups()
     with ExitStack() as undecided, ExitStack() as mine:
         unknown = undecided.enter_context(readers.reading())
         mine.enter_context(readers.reading()).found(7)
@@ -25,7 +25,7 @@ def test_a_barrier_waits_for_those_on_the_way_to_its_versions_and_for_nobody_els
 
 
 def test_a_reader_that_fails_is_not_waited_for() -> None:
-    readers = Readers()
+    readers = InFlightLookups()
     stack = ExitStack()
     stack.enter_context(readers.reading()).found(7)
     barrier = readers.barrier({7})
@@ -36,7 +36,7 @@ def test_a_reader_that_fails_is_not_waited_for() -> None:
 
 
 def test_nobody_there_is_passed_at_once() -> None:
-    assert Readers().barrier({1, 2}).passed
+    assert InFlightLookups().barrier({1, 2}).passed
 
 
 @given(
@@ -47,7 +47,7 @@ def test_nobody_there_is_passed_at_once() -> None:
 def test_it_is_passed_exactly_when_no_reader_may_arrive(
     found: list[int | None], decided: list[bool], wanted: frozenset[int]
 ) -> None:
-    readers = Readers()
+    readers = InFlightLookups()
     with ExitStack() as stack:
         waited_for = False
         for version_id, knows in zip(found, decided, strict=False):

@@ -27,7 +27,7 @@ from app.services.access.caller_cache import CallerCache
 from app.services.access.tenants import TenantService
 from app.services.catalog.adapters import AdapterService
 from app.services.catalog.options import PublishOptions
-from app.services.common.in_flight import Readers
+from app.services.common.in_flight import InFlightLookups
 from app.services.deletion.deletions import DeletionService
 from app.services.deletion.gc import GcService
 from app.services.deletion.worker import DeletionWorker
@@ -36,7 +36,7 @@ from app.services.operations.store_owner import StoreOwner
 from app.services.prompts.chat import ChatPrompts
 from app.services.publishing.blobs import BlobService
 from app.services.publishing.publishing import Published, PublishingService
-from app.services.publishing.smoke_tests import TrialService
+from app.services.publishing.smoke_tests import SmokeTestService
 from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings, Settings
 from app.support.spool import SpooledFile, Upload
@@ -121,14 +121,14 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     upgrade(database_url(settings))
     database, store, engine = Database(database_url(settings)), WatchedStore(tmp_path / "blobs"), NoEngine()
     cache = DiskCache(tmp_path / "cache", store, 2**30)
-    base, readers = open_base(settings), Readers()
+    base, readers = open_base(settings), InFlightLookups()
     adapters = AdapterService(database, base_name=base.name, base_digest=base.digest)
     blobs = BlobService(database, store, NODE)
     worker = DeletionWorker(database, engine, cache, blobs, readers, NODE)
     nodes = NodeService(database, NODE, "here")
     await nodes.register()
     await StoreOwner(database, store).ensure()
-    trials = TrialService(database, engine, readers, lambda: None)
+    trials = SmokeTestService(database, engine, readers, lambda: None)
     prompts = ChatPrompts(settings, {})
     publishing = PublishingService(database, store, base, settings, trials, prompts, blobs)
     for slug in ("pricing", "supply-chain"):

@@ -13,11 +13,11 @@ from app.domain.canary_policy import Figures
 from app.domain.errors import AdapterLoadFailed, EngineUnavailable, InvalidRequest
 from app.engine.port import Answer, EngineEvent, EventStream
 from app.engine.status import EngineState
-from app.services.rollout.outcomes import Asked, Outcomes, Window, has_output
+from app.services.rollout.outcomes import Asked, Outcomes, TrialWindow, has_output
 from tests.app.serving import NoEngine
 from tests.contract.registry import SettableClock
 
-WINDOW = Window(canary_id=3, revision=17, version_id=8)
+WINDOW = TrialWindow(canary_id=3, revision=17, version_id=8)
 OTHERS = WINDOW._replace(recipient_id=77)
 KEY = VersionKey(8, "c" * 64, "d" * 64, 10, 20)
 DONE = "data: [DONE]\n\n"

@@ -10,7 +10,7 @@ import pytest
 from adapters.identity import VersionKey
 from app.domain.access import Caller, Scope
 from app.domain.errors import EngineUnavailable, InvalidRequest, RegistryUnavailable
-from app.domain.limits.limiter import Grant, Standing
+from app.domain.limits.limiter import RateLimitStatus, Reservation
 from app.domain.money import FREE, Price
 from app.domain.usage import UsageRecord
 from app.engine.port import Answer, Endpoint, EngineRequest, TokenUsage
@@ -124,7 +124,9 @@ async def test_a_budget_counts_what_is_written_down_and_nothing_before_that(engi
     limits = Settled()
     meter = Meter(engine, ledger, limits)
     engine.usages |= {"r": USED, "gone": USED}
-    permit = Permit("r", Grant((), 0, 0, 0, 0), Standing(None, None), Price(prompt=100, cached=10, output=1000))
+    permit = Permit(
+        "r", Reservation((), 0, 0, 0, 0), RateLimitStatus(None, None), Price(prompt=100, cached=10, output=1000)
+    )
     ledger.may.clear()
     asking = asyncio.create_task(meter.metered(CALLER, request(), given({"choices": []}), permit=permit))
     gone = replace(permit, request_id="gone")
@@ -140,7 +142,7 @@ async def test_a_budget_counts_what_is_written_down_and_nothing_before_that(engi
 async def test_what_a_request_took_goes_back_also_if_it_used_nothing_or_nobody_can_write_it_down(engine, ledger):
     limits = Settled()
     meter = Meter(engine, ledger, limits)
-    permit = Permit("r", Grant((), 0, 0, 0, 0), Standing(None, None), FREE)
+    permit = Permit("r", Reservation((), 0, 0, 0, 0), RateLimitStatus(None, None), FREE)
     with pytest.raises(InvalidRequest):
         await meter.metered(CALLER, request(), given(InvalidRequest("no")), permit=permit)
     ledger.works = False
