@@ -1,4 +1,4 @@
-"""Which base an adapter was trained on: told by its tensors' sizes, and by the name in its config."""
+"""Identify the base that an adapter was trained on, by tensor shapes and by the name in its config."""
 
 import re
 from collections.abc import Iterable
@@ -7,17 +7,22 @@ from adapters.errors import Reason
 from adapters.geometry import BaseGeometry
 from adapters.modules import Pair
 
-# A model in the Hub's cache: .../models--meta-llama--Llama-3.1-8B/snapshots/<commit>.
+# Path of a model in the Hub's cache: .../models--meta-llama--Llama-3.1-8B/snapshots/<commit>.
 _CACHED = re.compile(r"models--(?:[^/]+?--)?([^/]+)/snapshots(?:/|$)")
 _NO_WORDS = re.compile(r"[\W_]+")
 
 
 def wrong_base(pairs: Iterable[Pair], geometry: BaseGeometry, *, trained_on: str, base_name: str) -> Reason | None:
-    """The one reason against an adapter that fits another base throughout, instead of one for each tensor.
+    """Return one ``wrong_base`` reason if the tensors consistently fit another base.
+
+    It replaces separate shape reasons for the tensors.
 
     Args:
-        trained_on: the base that the config names; empty if it names none.
-        base_name: what this server's base is called.
+        trained_on: base that the config names; empty if it names none.
+        base_name: name of this server's base.
+
+    Returns:
+        The reason. None if the shapes fit this base, or if modules of one kind differ in their sizes.
     """
     found = _dimensions(pairs)
     misfits = [kind for kind, dims in found.items() if _differ(dims, geometry.dims_of(kind))]
@@ -26,7 +31,7 @@ def wrong_base(pairs: Iterable[Pair], geometry: BaseGeometry, *, trained_on: str
     hidden = _hidden(found)
     theirs, ours = f"hidden {hidden or 'unknown'}", f"hidden {geometry.hidden}"
     if hidden in (None, geometry.hidden):
-        # The same width: the first module that tells the two apart is named too.
+        # The width does not distinguish the bases, so also show the first module whose dimensions differ.
         kind = misfits[0]
         theirs += f", {kind} {' to '.join(_shown(sizes) for sizes in found[kind])}"
         ours += f", {kind} {' to '.join(map(str, geometry.dims_of(kind)))}"
@@ -37,7 +42,7 @@ def wrong_base(pairs: Iterable[Pair], geometry: BaseGeometry, *, trained_on: str
     return Reason("wrong_base", "base_model_name_or_path", f"{trained_on or 'no name'} ({theirs})", ours, sentence)
 
 
-#: For each kind of module the sizes found of its inputs and of its outputs.
+#: Input sizes and output sizes found, by kind of module.
 _Found = dict[str, tuple[frozenset[int], frozenset[int]]]
 
 
@@ -57,10 +62,10 @@ def _differ(found: tuple[frozenset[int], frozenset[int]], ours: tuple[int, int])
 
 
 def _hidden(found: _Found) -> int | None:
-    """The width of the residual stream, if all modules that show it agree."""
+    """Return the width of the residual stream if all modules agree on it, else None."""
     sizes: set[int] = set()
     for kind, (inputs, outputs) in found.items():
-        # o_proj and down_proj write to the residual stream, the others read from it.
+        # o_proj and down_proj write to the residual stream. All other modules read from it.
         sizes |= outputs if kind in {"o_proj", "down_proj"} else inputs
     return sizes.pop() if len(sizes) == 1 else None
 
@@ -70,7 +75,10 @@ def _shown(sizes: frozenset[int]) -> str:
 
 
 def same_base(trained_on: str, names: Iterable[str]) -> bool:
-    """Whether a name or path of a base is one of these names: organisation, folder, case and separators aside."""
+    """Return whether a base's name or path matches one of the names.
+
+    Organisation, folder, case and separators are ignored.
+    """
     return _essence(trained_on) in {_essence(name) for name in names}
 
 

@@ -1,4 +1,4 @@
-"""The child process of :func:`adapters.sandbox.inspect_in_child`: finds what is wrong with a config by itself."""
+"""Child process of :func:`adapters.sandbox.inspect_in_child`: check ``adapter_config.json`` without the weights."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ from adapters.manifest import MAX_CONFIG_BYTES, inspect_manifest
 
 
 def main() -> None:
-    """Answer one request under the resource limits that it names."""
+    """Answer one request from standard input under the resource limits that it names."""
     request = json.load(sys.stdin)
     confine(cpu_seconds=request["cpu_seconds"], address_bytes=request["address_bytes"], file_bytes=0)
     with Path(request["config"]).open("rb") as file:

@@ -1,4 +1,4 @@
-"""What a child process that reads hostile bytes does to itself first: see :mod:`adapters.sandbox`."""
+"""Resource limits (rlimits) for child processes that read untrusted bytes: see :mod:`adapters.sandbox`."""
 
 import os
 import resource
@@ -8,10 +8,13 @@ _OPEN_FILES = 32
 
 
 def confine(*, cpu_seconds: int, address_bytes: int, file_bytes: int, open_files: int = _OPEN_FILES) -> None:
-    """Limit this process for good, and let others go first.
+    """Lower this process's priority and set its resource limits permanently.
 
     Args:
-        file_bytes: size of the largest file it may write; 0: none.
+        cpu_seconds: CPU time, in seconds.
+        address_bytes: address space, in bytes.
+        file_bytes: size of the largest file that it may write, in bytes; 0 if it may write none.
+        open_files: number of open file descriptors.
     """
     os.nice(_NICENESS)
     for limit, value in (
@@ -21,7 +24,8 @@ def confine(*, cpu_seconds: int, address_bytes: int, file_bytes: int, open_files
         (resource.RLIMIT_NOFILE, open_files),
         (resource.RLIMIT_CORE, 0),
     ):
-        # One above the soft limit: at the hard one, CPU time would end in a SIGKILL that looks like any other.
+        # The hard limit is one above the soft one. At the hard CPU limit the kernel sends SIGKILL, which would hide the
+        # cause. At the soft limit it sends SIGXCPU.
         ceiling, hard = value + 1, resource.getrlimit(limit)[1]
         if hard != resource.RLIM_INFINITY:
             ceiling = min(ceiling, hard)

@@ -3,13 +3,13 @@
 The tree::
 
     AdapterError
-    ├── InvalidName         a name that a person wrote does not fit the grammar
+    ├── InvalidName         a user-supplied name does not match the grammar
     ├── AdapterRejected     an upload that this base cannot serve; carries one reason for each kind
-    ├── UnsupportedBase     the base model's config.json is not one that adapters can be checked against
-    ├── ValidationFailed    the validator itself was stopped (time, memory); says nothing about the upload
+    ├── UnsupportedBase     the base model's config.json cannot be used to check adapters
+    ├── ValidationFailed    the validator was stopped (time, memory); says nothing about the upload
     └── StorageError
-        ├── BlobNotFound    no such digest in the store
-        ├── DigestMismatch  bytes that are not what their digest says
+        ├── BlobNotFound    the store has no such digest
+        ├── DigestMismatch  bytes whose SHA-256 differs from the digest
         ├── StoreUnavailable  the store did not answer, or refused
         ├── ForeignStore    the store belongs to another registry, or may do so
         └── DiskFull        this node's disk or cache budget has no room
@@ -27,13 +27,14 @@ class Reason:
     """One kind of reason why an upload cannot be served.
 
     Attributes:
-        code: stable machine word, e.g. ``rank_too_large``.
-        field: where it was found first: a config key, a tensor's name, or a file's name.
-        found: the value found there, shortened for display.
-        allowed: what would have been accepted there.
-        sentence: for people, where the code's own sentence does not say enough.
-        count: how many places it was found in.
-        examples: up to three of the places, this one first, if there are several; of one field's values up to three.
+        code: stable machine-readable word, e.g. ``rank_too_large``.
+        field: place where it was found first: a config key, a tensor's name, or a file's name.
+        found: value found there, shortened for display.
+        allowed: values that would have been accepted there.
+        sentence: text for people; overrides the code's default sentence.
+        count: number of places where it was found.
+        examples: up to three of the places if there are several, this one first; for one field, up to three of its
+            values.
     """
 
     code: str
@@ -46,7 +47,7 @@ class Reason:
 
     @property
     def message(self) -> str:
-        """What happened, then what to do."""
+        """Sentence for people: what happened, then what to do."""
         own = self.sentence or sentence_of(self.code, field=self.field, found=self.found, allowed=self.allowed)
         if self.count == 1:
             return own
@@ -54,7 +55,7 @@ class Reason:
         return f"{own} The same holds for {self.count - 1} more" + (f", such as {others}." if others else ".")
 
     def shown(self) -> dict[str, Any]:
-        """What callers see of it."""
+        """JSON representation for API callers."""
         return {
             "code": self.code,
             "field": self.field,
@@ -67,11 +68,11 @@ class Reason:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
-        """A reason out of JSON that ``dataclasses.asdict`` of one became; of an older release too."""
+        """Parse a reason from the JSON form of ``dataclasses.asdict``, also from an older release."""
         return cls(**{**stored, "examples": tuple(stored.get("examples", ()))})
 
 
-#: Reasons about one place each, of which a short list exists: these are grouped by their field.
+#: Reasons about a single place each, from a small fixed set of fields. They are grouped by field.
 _OF_ONE_FIELD = frozenset(
     {
         "digest_mismatch",
@@ -87,15 +88,15 @@ _OF_ONE_FIELD = frozenset(
 
 _MAX_EXAMPLES = 3
 
-#: They make most of the others: an adapter of another base misfits in many places.
+#: Root causes, listed before the rest: an adapter of another base misfits in many places.
 _FIRST = ("not_peft_config", "other_architecture", "wrong_base", "unsupported_init")
 
 
 def grouped(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
-    """One reason for each kind, with its count and three examples; what explains the others comes first."""
+    """Group reasons by kind, each with its count and up to three examples; root causes first."""
     kinds: dict[tuple[str, str, str], list[Reason]] = {}
     for reason in reasons:
-        # Of `rank_pattern['q_proj']` the key counts.
+        # For `rank_pattern['q_proj']`, group by the key `rank_pattern`.
         field = reason.field.partition("[")[0] if reason.code in _OF_ONE_FIELD else ""
         kinds.setdefault((reason.code, reason.sentence, field), []).append(reason)
     joined = [_joined(same) for same in kinds.values()]
@@ -105,7 +106,7 @@ def grouped(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
 def _joined(same: list[Reason]) -> Reason:
     if len(same) == 1:
         return same[0]
-    # Several values of one field, such as target_modules, are told apart by the values.
+    # If all reasons have one field (such as target_modules), use the values as examples.
     places = dict.fromkeys(reason.field for reason in same)
     examples = places if len(places) > 1 else dict.fromkeys(reason.found for reason in same)
     return replace(same[0], count=len(same), examples=tuple(examples)[:_MAX_EXAMPLES])
@@ -116,12 +117,12 @@ class AdapterError(Exception):
 
 
 class InvalidName(AdapterError):
-    """A name does not fit the grammar.
+    """A name does not match the grammar.
 
     Attributes:
-        field: which name, e.g. ``adapter``.
-        found: what was given, shortened.
-        allowed: the grammar, in words.
+        field: kind of name, e.g. ``adapter``.
+        found: value given, shortened.
+        allowed: description of the grammar.
     """
 
     def __init__(self, field: str, found: str, allowed: str) -> None:
@@ -133,8 +134,8 @@ class AdapterRejected(AdapterError):
     """The upload cannot be served on this base.
 
     Attributes:
-        reasons: one for each kind, at least one; the first says most.
-        unread: whether a part of the upload was not read any more.
+        reasons: at least one reason, one for each kind, the most informative first.
+        unread: whether part of the request body was left unread.
     """
 
     def __init__(self, reasons: tuple[Reason, ...], *, unread: bool = False) -> None:
@@ -143,12 +144,12 @@ class AdapterRejected(AdapterError):
 
 
 class UnsupportedBase(AdapterError, ValueError):
-    """The base model's ``config.json`` is not that of a Llama, or lacks what adapters are checked against.
+    """The base model's ``config.json`` is not a Llama's, or lacks fields that adapters are checked against.
 
     Attributes:
-        field: the key of ``config.json``.
+        field: key of ``config.json``.
         found: its value, shortened.
-        allowed: what would have been accepted.
+        allowed: values that would have been accepted.
     """
 
     def __init__(self, field: str, found: object, allowed: str) -> None:
@@ -161,11 +162,11 @@ class ValidationFailed(AdapterError):
 
 
 class StorageError(AdapterError):
-    """Base of everything that can go wrong with blobs and the disk cache.
+    """Base of all errors of blob stores and the disk cache.
 
     Attributes:
-        retry_after: whole seconds after which the same call may succeed, where that is known.
-        reason: why, in words for an operator; never for clients.
+        retry_after: whole seconds after which a retry may succeed; None if unknown.
+        reason: cause, in words for an operator; never shown to clients.
     """
 
     def __init__(self, message: str, *, retry_after: int | None = None, reason: str = "") -> None:
@@ -174,11 +175,11 @@ class StorageError(AdapterError):
 
 
 class BlobNotFound(StorageError):
-    """The store holds no blob under this digest."""
+    """The store has no blob with this digest."""
 
 
 class DigestMismatch(StorageError):
-    """The bytes read are not those that the digest names."""
+    """The SHA-256 of the bytes differs from the digest."""
 
 
 class StoreUnavailable(StorageError):
@@ -186,8 +187,8 @@ class StoreUnavailable(StorageError):
 
 
 class ForeignStore(StorageError):
-    """The store is not known to be this registry's: nothing in it may be served or removed."""
+    """The store may belong to another registry, so its blobs must be neither served nor removed."""
 
 
 class DiskFull(StorageError):
-    """No room on this node's disk, or in the cache's budget once leased versions are counted."""
+    """No room on this node's disk, or none in the cache budget after leased versions."""

@@ -1,4 +1,4 @@
-"""Whose fetch, or upload, is next: tenants take turns, and what nobody waits for comes last."""
+"""Fair semaphore: round-robin over tenants, background work last."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 
 
 class QueueFull(Exception):
-    """None came free in time."""
+    """No permit became available before the timeout."""
 
 
 class Permit:
-    """One piece of work's place in the queue, or among those that run.
+    """One entry in the semaphore's queue, or in its set of running work.
 
     Attributes:
-        share: whose part of the places it uses; None: it is only spare work, which nobody waits for.
-        begun: set once it may run.
+        share: share that the work is charged to; None for background work that has no waiter.
+        begun: event that is set once the work may run.
     """
 
     __slots__ = ("begun", "share")
@@ -26,24 +26,24 @@ class Permit:
 
 
 class FairSemaphore:
-    """The places for work of one kind, given out share by share in rotation, within a share in the order of arrival.
+    """Semaphore that grants its permits round-robin over shares, first in, first out within a share.
 
-    One share has at most half of the places, so that one tenant whose work takes long leaves the other half to
-    everyone else. Spare work counts as a share of its own that is served when no other can be. All of it belongs to
-    one event loop.
+    One share holds at most half of the permits, so a slow tenant leaves the other half to the rest. Background work
+    (``share`` None) forms one more share, served only when no other share can be. All methods must run on one event
+    loop.
 
     Args:
-        places: pieces of work at the same time.
+        places: number of permits, i.e. of concurrent pieces of work.
     """
 
     def __init__(self, places: int) -> None:
         self._places, self._most = places, max(1, places // 2)
-        #: Shares with somebody waiting, the next one to be served first.
+        #: Queues of waiting permits by share, in round-robin order.
         self._waiting: OrderedDict[str | None, dict[Permit, None]] = OrderedDict()
         self._running: set[Permit] = set()
 
     def enter(self, share: str | None) -> Permit:
-        """Queue up; whoever enters leaves."""
+        """Enqueue a request for a permit. The caller must call :meth:`leave` in the end."""
         turn = Permit(share)
         self._waiting.setdefault(share, {})[turn] = None
         self._advance()
@@ -51,10 +51,14 @@ class FairSemaphore:
 
     @asynccontextmanager
     async def place(self, share: str, *, patience_s: float) -> AsyncGenerator[None]:
-        """A place for as long as the block lasts.
+        """Hold a permit for the duration of the block.
+
+        Args:
+            share: share that the work is charged to.
+            patience_s: longest wait for the permit, in seconds.
 
         Raises:
-            NoPlace: none came free within so many seconds.
+            QueueFull: no permit was granted within ``patience_s``.
         """
         turn = self.enter(share)
         try:
@@ -68,7 +72,10 @@ class FairSemaphore:
             self.leave(turn)
 
     def hurry(self, turn: Permit, share: str) -> None:
-        """Somebody waits for what was spare work: it queues up anew with that share, if it has not begun."""
+        """Promote background work to a share because a caller now waits for it.
+
+        If it has not begun, it moves to the end of that share's queue.
+        """
         if turn.share is not None:
             return
         if not turn.begun.is_set():
@@ -78,7 +85,7 @@ class FairSemaphore:
         self._advance()
 
     def leave(self, turn: Permit) -> None:
-        """The work is over, or given up; a second call does nothing."""
+        """Release the permit, or withdraw it from the queue. Idempotent."""
         if turn in self._running:
             self._running.remove(turn)
         elif turn in self._waiting.get(turn.share, ()):
@@ -99,7 +106,7 @@ class FairSemaphore:
 
     def _next(self) -> Permit | None:
         busy = Counter(turn.share for turn in self._running)
-        # No more than two shares can have half of the places, so this ends early.
+        # At most two shares can hold half of the permits, so this loop ends early.
         for share, turns in self._waiting.items():
             if share is not None and busy[share] < self._most:
                 self._waiting.move_to_end(share)

@@ -1,4 +1,4 @@
-"""Files of other tools and other models under PEFT's names: recognised, so that one sentence says what to do."""
+"""Recognise files of other tools and models behind PEFT's file names, to explain the problem in one sentence."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _BASE_FAMILY, _BASE_CLASS = "llama", "LlamaForCausalLM"
 
 
 def foreign_config(config: Mapping[str, Any]) -> Reason | None:
-    """The one reason against a config that is not PEFT's at all."""
+    """Return the reason against a config that is not a PEFT config at all; None if it may be one."""
     if not _PEFT_KEYS.isdisjoint(config):
         return None
     like, todo = _likeness(config)
@@ -31,7 +31,7 @@ def foreign_config(config: Mapping[str, Any]) -> Reason | None:
 
 
 def _likeness(config: Mapping[str, Any]) -> tuple[str, str]:
-    """What else it looks like, and what to do then."""
+    """Return the likely origin of a config that is not PEFT's, and the advice for it."""
     if not {"lora_parameters", "fine_tune_type", "adapter_path"}.isdisjoint(config):
         return "MLX-LM's", "train the adapter with PEFT, as MLX-LM's names and shapes are its own"
     if isinstance(config.get("config"), Mapping) and not {"model_class", "hidden_size"}.isdisjoint(config):
@@ -49,7 +49,7 @@ def _likeness(config: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def other_architecture(config: Mapping[str, Any]) -> Reason | None:
-    """The reason against an adapter whose ``auto_mapping`` names a model class of another architecture."""
+    """Return the reason against an adapter whose ``auto_mapping`` names a model class of another architecture."""
     mapping = config.get("auto_mapping")
     found = mapping.get("base_model_class") if isinstance(mapping, Mapping) else None
     if not isinstance(mapping, Mapping) or not isinstance(found, str) or not _CLASS.fullmatch(found):
@@ -64,7 +64,10 @@ def other_architecture(config: Mapping[str, Any]) -> Reason | None:
 
 
 def _is_llama(name: str, library: object) -> bool:
-    """False for a class that is surely another architecture's: wrappers and classes of one's own say nothing."""
+    """Return False only if the class certainly belongs to another architecture.
+
+    Wrappers and user-defined classes prove nothing, so they pass.
+    """
     family = _FAMILY.fullmatch(library) if isinstance(library, str) else None
     if family:
         return family[1] == _BASE_FAMILY
@@ -77,7 +80,7 @@ def _is_llama(name: str, library: object) -> bool:
 _SAVE = "save the adapter again with `model.save_pretrained(FOLDER)`"
 _LORA = r"\.lora_[AB]\."
 
-#: A pattern of tensor names, and what to say of each name that it is found in. The first that fits counts.
+#: Patterns of tensor names, each with the code and the sentence of its reason. The first match wins.
 _NAMES: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
     (re.compile(pattern, re.ASCII), code, sentence)
     for pattern, code, sentence in (
@@ -147,7 +150,7 @@ _NAMES: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
 
 
 def known_name(name: str) -> Reason | None:
-    """The reason against a tensor whose name shows where it comes from; None: it shows nothing."""
+    """Return the reason against a tensor whose name shows its origin; None if the name shows nothing."""
     for pattern, code, sentence in _NAMES:
         if pattern.search(name):
             return Reason(code, name, name, "base_model.model.model.layers.N....lora_A|lora_B.weight", sentence)
@@ -161,11 +164,11 @@ _EMPTY = (
 
 
 def empty_tensor(name: str, shape: object) -> Reason:
-    """The reason against a tensor without values."""
+    """Return the reason against a tensor without values."""
     return Reason("empty_tensor", name, f"shape {show(shape)}", "a shape without 0", _EMPTY)
 
 
-#: How files begin that are put in the place of weights.
+#: Leading bytes of files that users upload by mistake in place of weights.
 _BEGINNINGS = (
     (b"version ", "a Git LFS pointer, not the weights: run `git lfs pull` in its repository and upload the file again"),
     (b"GGUF", "a GGUF file: upload the safetensors file that PEFT saved"),
@@ -177,7 +180,7 @@ _BEGINNINGS = (
 
 
 def known_beginning(prefix: bytes) -> Reason | None:
-    """The reason against a weights file that is another kind of file; None: its first 8 bytes show nothing."""
+    """Return the reason against a weights file of another type; None if its first 8 bytes match no known type."""
     for beginning, sentence in _BEGINNINGS:
         if prefix.lower().startswith(beginning.lower()):
             found = sentence.partition(":")[0].partition(",")[0]
@@ -189,7 +192,7 @@ _CONVERTIBLE = re.compile(r"(?:pissa|olora|corda|lora_ga)", re.ASCII | re.IGNORE
 
 
 def changed_base(init: object, allowed: str) -> Reason:
-    """The reason against an initialisation that changed the base's weights too."""
+    """Return the reason against an initialisation that also changed the base's weights."""
     found = show(init)
     if isinstance(init, str) and _CONVERTIBLE.match(init):
         todo = (

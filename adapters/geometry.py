@@ -1,4 +1,4 @@
-"""The shapes of a base model that a LoRA adapter has to fit."""
+"""Shapes of a base model that a LoRA adapter must fit."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from adapters.errors import UnsupportedBase
 
 ATTENTION_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP_MODULES = ("gate_proj", "up_proj", "down_proj")
-#: The linear layers of a Llama block that an adapter may change.
+#: Linear layers of a Llama block that an adapter may change.
 LINEAR_MODULES = ATTENTION_MODULES + MLP_MODULES
-#: The layer that turns hidden states into logits; adapted only where a setting says so.
+#: Layer that maps hidden states to logits. Adapters of it are served only if a setting allows it.
 HEAD_MODULE = "lm_head"
 
 _ARCHITECTURES = (["LlamaForCausalLM"], ["LLaMAForCausalLM"])
@@ -26,15 +26,15 @@ _MAX_DIMENSION = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class BaseGeometry:
-    """What a base model fixes for every adapter on it.
+    """Dimensions and dtype that a base model fixes for every adapter on it.
 
     Attributes:
         layers: number of transformer blocks.
         hidden: width of the residual stream.
         vocab: number of tokens.
-        dims: for each of :data:`LINEAR_MODULES` its (inputs, outputs).
-        dtype: what the engine computes in: ``float16``, ``bfloat16`` or ``float32``.
-        tied: whether the head uses the embedding's matrix.
+        dims: (inputs, outputs) by name, for each of :data:`LINEAR_MODULES`.
+        dtype: dtype that the engine computes in: ``float16``, ``bfloat16`` or ``float32``.
+        tied: whether the head shares the embedding's matrix.
     """
 
     layers: int
@@ -45,11 +45,11 @@ class BaseGeometry:
     tied: bool = False
 
     def dims_of(self, module: str) -> tuple[int, int]:
-        """(inputs, outputs) of one of :data:`LINEAR_MODULES` or of the head."""
+        """Return (inputs, outputs) of one of :data:`LINEAR_MODULES` or of the head."""
         return (self.hidden, self.vocab) if module == HEAD_MODULE else self.dims[module]
 
     def modules(self) -> Iterator[str]:
-        """The full name of every linear layer, the head last."""
+        """Yield the full name of every linear layer, the head last."""
         for layer in range(self.layers):
             for block, kinds in (("self_attn", ATTENTION_MODULES), ("mlp", MLP_MODULES)):
                 yield from (f"model.layers.{layer}.{block}.{kind}" for kind in kinds)
@@ -59,12 +59,16 @@ class BaseGeometry:
 def read_geometry(config: Mapping[str, Any], *, engine_dtype: str = "auto") -> BaseGeometry:
     """Read the geometry from the base's ``config.json``, as transformers' LlamaConfig defines its fields.
 
-    ``engine_dtype`` is vLLM's ``dtype`` argument. Under ``auto`` vLLM takes the config's dtype, except that it
-    replaces float32 (and a missing one) by a 16-bit dtype of the device's choice: adapters are then checked
-    against float16, whose range is the smallest, so that they fit whichever is chosen.
+    Under ``auto`` vLLM takes the config's dtype, with one exception. It replaces float32, or a missing dtype, by a
+    16-bit dtype that depends on the device. Adapters are then checked against float16. It has the smallest range, so
+    they fit either choice.
+
+    Args:
+        config: parsed ``config.json``.
+        engine_dtype: vLLM's ``dtype`` argument.
 
     Raises:
-        UnsupportedBase: not a Llama, or a field that is missing or is not what it should be.
+        UnsupportedBase: the model is not a Llama, or a field is missing or invalid.
     """
     architectures = config.get("architectures")
     if architectures not in _ARCHITECTURES:

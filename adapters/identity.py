@@ -1,11 +1,11 @@
-"""Names that people write, and the immutable identity of a version.
+"""Grammar of user-supplied names, and the immutable identity of a version.
 
 The grammar of a model name, as callers use it in ``adapter_id`` and ``model``::
 
     pricing              the adapter's ``default`` alias
     pricing:canary       another alias
     pricing@3            version number 3
-    retail/pricing@3     the same of an adapter that the tenant ``retail`` shares with the caller
+    retail/pricing@3     version 3 of an adapter that the tenant ``retail`` shares with the caller
 """
 
 import hashlib
@@ -16,8 +16,7 @@ from adapters.errors import InvalidName
 
 DEFAULT_ALIAS = "default"
 
-# vLLM gives these words a meaning of their own in chat content parts: an adapter called `text`
-# would hijack base-model chats.
+# vLLM treats these words specially in chat content parts: an adapter called `text` would hijack base-model chats.
 RESERVED_NAMES = frozenset({"text", "image", "audio", "video", "input"})
 
 MAX_VERSION_NUMBER = 2**31 - 1
@@ -29,10 +28,10 @@ SLUG_WORDS = "1 to 63 of a-z 0-9 . _ -, first and last a letter or digit"
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """A parsed model name: exactly one of ``alias`` and ``number`` is set.
+    """Parsed model name: exactly one of ``alias`` and ``number`` is set.
 
     Attributes:
-        owner: the slug of the tenant whose adapter it is; None: the caller's own.
+        owner: slug of the tenant that owns the adapter; None for the caller's tenant.
     """
 
     adapter: str
@@ -41,7 +40,7 @@ class ModelName:
     owner: str | None = None
 
     def __str__(self) -> str:
-        """As a caller writes it."""
+        """Format the name as a caller writes it."""
         prefix = f"{self.owner}/" if self.owner else ""
         if self.alias is None:
             return f"{prefix}{self.adapter}@{self.number}"
@@ -50,7 +49,7 @@ class ModelName:
 
 @dataclass(frozen=True, slots=True)
 class FilePair:
-    """``adapter_config.json`` and ``adapter_model.safetensors``: SHA-256 (hex) and size in bytes of each."""
+    """SHA-256 (hex) and size in bytes of ``adapter_config.json`` and ``adapter_model.safetensors``."""
 
     config_digest: str
     weights_digest: str
@@ -64,13 +63,13 @@ class FilePair:
 
 @dataclass(frozen=True, slots=True)
 class VersionKey:
-    """One immutable version and two files of it; plain and picklable.
+    """Identity of one immutable version and of two files of it; plain and picklable.
 
-    The files are those that the engine reads, unless it says that they are the uploaded ones: an upload that is not in
-    normal form (:mod:`adapters.normal`) has both.
+    By default these are the files that the engine reads. An upload that is not in normal form (:mod:`adapters.normal`)
+    also has a key for the uploaded files, and code that uses it says so.
 
     Attributes:
-        version_id: the version row's id, never reused; vLLM's ``lora_int_id``.
+        version_id: id of the version row, never reused; vLLM's ``lora_int_id``.
         config_digest, weights_digest: SHA-256 (hex) of the two files' bytes.
         config_bytes, weights_bytes: their sizes in bytes.
     """
@@ -87,9 +86,9 @@ class VersionKey:
 
     @property
     def lora_name(self) -> str:
-        """vLLM's name for the version, after the files that it reads.
+        """vLLM's name for the version, derived from the files that it reads.
 
-        Part of its prefix-cache keys, so never reused.
+        vLLM includes it in its prefix-cache keys, so it is never reused.
         """
         return f"{self.version_id}@{self.digest[:16]}"
 
@@ -99,15 +98,15 @@ class VersionKey:
 
 
 def content_digest(config_digest: str, weights_digest: str) -> str:
-    """The digest of a version: SHA-256 (hex) over its two files' digests, in that order."""
+    """Compute the digest of a version: SHA-256 (hex) over the digests of its two files, config first."""
     return hashlib.sha256(f"tenora-adapter\n{config_digest}\n{weights_digest}\n".encode()).hexdigest()
 
 
 def parse_slug(text: str, *, field: str) -> str:
-    """Check the name of a tenant, adapter or alias and return it unchanged.
+    """Validate the name of a tenant, adapter or alias and return it unchanged.
 
     Raises:
-        InvalidName
+        InvalidName: the text is not a slug.
     """
     if not _SLUG.fullmatch(text):
         raise InvalidName(field, text[:80], SLUG_WORDS)
@@ -115,10 +114,10 @@ def parse_slug(text: str, *, field: str) -> str:
 
 
 def parse_adapter_slug(text: str, *, base_model: str) -> str:
-    """Check the name of a new adapter: a slug, neither reserved nor the base model's name.
+    """Validate the name of a new adapter: a slug that is neither reserved nor the base model's name.
 
     Raises:
-        InvalidName
+        InvalidName: the text is not such a name.
     """
     parse_slug(text, field="adapter")
     if text in RESERVED_NAMES or text == base_model:
@@ -127,10 +126,10 @@ def parse_adapter_slug(text: str, *, base_model: str) -> str:
 
 
 def parse_model_name(text: str) -> ModelName:
-    """Parse what a caller wrote to name a model (the base model's own name is handled before).
+    """Parse a model name from a request. The caller handles the base model's name first.
 
     Raises:
-        InvalidName
+        InvalidName: the text does not match the grammar.
     """
     prefix, slash, rest = text.rpartition("/")
     owner = parse_slug(prefix, field="model") if slash else None

@@ -1,15 +1,16 @@
-"""``adapter_config.json``, as PEFT's LoraConfig writes it, to a typed manifest.
+"""Parse ``adapter_config.json``, as PEFT's LoraConfig writes it, into a typed manifest.
 
-Every key is served, informational or refused (:mod:`adapters.peft_keys`). A refused one is allowed when it is switched
-off (null, false, 0 or empty), as PEFT writes it for everyone; so is an unknown one, whose meaning cannot be known.
+Every key is served, informational or refused (:mod:`adapters.peft_keys`). A refused key is allowed if its value is
+null, false, 0 or empty, because PEFT writes it by default. The same rule holds for unknown keys, whose meaning cannot
+be known.
 
-The tensors say what is adapted. vLLM never looks at ``target_modules``, ``exclude_modules`` or ``layers_to_transform``:
-it applies the tensors it finds. PEFT applies those that the config lets it, so a tensor that the config leaves out is
-refused. An entry of ``target_modules`` without tensors is a warning: PEFT passes over names that the base lacks, and a
-module whose tensors are missing computes what the base does.
+The tensors decide which modules are adapted. vLLM ignores ``target_modules``, ``exclude_modules`` and
+``layers_to_transform`` and applies the tensors that it finds. PEFT applies only the tensors that the config allows. A
+tensor that the config leaves out is therefore refused. An entry of ``target_modules`` without tensors is a warning:
+PEFT skips names that the base lacks, and a module without tensors computes the same as the base.
 
-Regular expressions (a text in ``target_modules`` or ``exclude_modules``, and every key of ``rank_pattern`` and
-``alpha_pattern``) are kept as they are written. They run only where :mod:`adapters.validation` limits their time.
+Regular expressions are kept as text: strings in ``target_modules`` and ``exclude_modules``, and all keys of
+``rank_pattern`` and ``alpha_pattern``. They run only where :mod:`adapters.validation` limits their time.
 """
 
 import math
@@ -28,10 +29,10 @@ from adapters.strict_json import parse_object, show, show_name
 CONFIG_FILE = "adapter_config.json"
 MAX_CONFIG_BYTES = 2**20
 
-#: PEFT's word for every linear layer but the head, in any case of letters.
+#: PEFT's keyword for every linear layer except the head, case-insensitive.
 ALL_LINEAR = "all-linear"
 
-#: What is said of a key that is neither PEFT's nor known to be harmless.
+#: Text for a key that is neither PEFT's nor known to be harmless.
 UNKNOWN_KEY = "not a key of PEFT's LoraConfig 0.21; remove it if it is only about training"
 
 MAX_RANK = 2**15
@@ -45,11 +46,11 @@ _MAX_LAYERS_LISTED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a manifest says of one module.
+    """Settings that a manifest declares for one module.
 
     Attributes:
-        scaling: what the product of the two matrices is multiplied with.
-        targeted, excluded: whether ``target_modules`` names it, and whether ``exclude_modules`` does.
+        scaling: factor applied to the product of the two matrices.
+        targeted, excluded: whether ``target_modules`` and ``exclude_modules`` name it.
     """
 
     rank: int
@@ -61,21 +62,21 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an adapter declares about itself.
+    """Parsed ``adapter_config.json``.
 
     Module names are those of the base, for example ``model.layers.0.self_attn.q_proj``.
 
     Attributes:
-        rank, alpha: of every module that no pattern matches.
-        rslora: rank-stabilised scaling.
-        targets: full names or their ends (``q_proj``); None if a regular expression stands for them.
-        target_pattern: that expression.
-        excluded: full names or their ends that are not adapted.
-        excluded_pattern: a regular expression of full names that are not adapted.
-        layers: the only layers adapted, or None for all.
-        rank_patterns, alpha_patterns: in the order of the file; the first that matches a module's name counts.
-        trained_on: ``base_model_name_or_path``, shortened; empty if it is not told.
-        ties_weights: whether PEFT adapts the embedding too where it shares its matrix with an adapted head.
+        rank, alpha: defaults for modules that no pattern matches.
+        rslora: whether the scaling is rank-stabilised.
+        targets: full names or suffixes (``q_proj``) of adapted modules; None if ``target_pattern`` replaces them.
+        target_pattern: regular expression for full names of adapted modules.
+        excluded: full names or suffixes of modules that are not adapted.
+        excluded_pattern: regular expression for full names of modules that are not adapted.
+        layers: indices of the only adapted layers; None for all layers.
+        rank_patterns, alpha_patterns: (pattern, value) in file order; the first pattern that matches a module wins.
+        trained_on: ``base_model_name_or_path``, shortened; empty if absent.
+        ties_weights: whether PEFT also adapts the embedding if it shares its matrix with an adapted head.
     """
 
     rank: int
@@ -93,7 +94,7 @@ class Manifest:
 
     @property
     def largest_rank(self) -> int:
-        """The largest rank declared anywhere, whether a module has it or not: vLLM compares this with its limit."""
+        """Largest rank declared anywhere, even by a pattern that no module matches: vLLM compares it with its limit."""
         return max([self.rank, *(rank for _, rank in self.rank_patterns)])
 
     def rank_of(self, module: str) -> int:
@@ -103,19 +104,19 @@ class Manifest:
         return next((alpha for pattern, alpha in self.alpha_patterns if pattern.matches(module)), self.alpha)
 
     def scaling_of(self, module: str) -> float:
-        """What the product of the two matrices is multiplied with: alpha/r, or alpha/sqrt(r) under rsLoRA."""
+        """Return the factor for the product of the two matrices: alpha/r, or alpha/sqrt(r) under rsLoRA."""
         rank = self.rank_of(module)
         return self.alpha_of(module) / (math.sqrt(rank) if self.rslora else rank)
 
     def targets_of(self, module: str) -> frozenset[str]:
-        """The entries of ``targets`` that name the module."""
+        """Return the entries of ``targets`` that name the module."""
         return frozenset(ends(module)) & (self.targets or frozenset())
 
     def declare(self, module: str) -> Declared:
-        """All that is said of one module; runs the config's regular expressions.
+        """Evaluate the manifest for one module. This runs the config's regular expressions.
 
         Raises:
-            adapters.patterns.InvalidPattern
+            adapters.patterns.InvalidPattern: an expression does not compile.
         """
         targets, excluded = self.target_pattern, self.excluded_pattern
         return Declared(
@@ -128,7 +129,7 @@ class Manifest:
 
 
 def ends(module: str) -> list[str]:
-    """The module's name and each of its ends after a dot: what PEFT compares names in a config with."""
+    """Return the module's name and each of its dot-separated suffixes, which PEFT compares config names with."""
     parts = module.split(".")
     return [".".join(parts[start:]) for start in range(len(parts))]
 
@@ -137,7 +138,7 @@ def parse_manifest(raw: bytes) -> Manifest:
     """Parse the bytes of ``adapter_config.json``.
 
     Raises:
-        AdapterRejected: with every reason.
+        AdapterRejected: the config is refused; carries every reason.
     """
     manifest, reasons = read_manifest(raw)
     if manifest is None:
@@ -146,16 +147,22 @@ def parse_manifest(raw: bytes) -> Manifest:
 
 
 def read_manifest(raw: bytes) -> tuple[Manifest | None, list[Reason]]:
-    """As :func:`parse_manifest`, for whoever has more to check: the manifest, or None and at least one reason."""
+    """Parse like :func:`parse_manifest`, but return the reasons to callers that have more checks to run.
+
+    Returns:
+        The manifest, or None and at least one reason.
+    """
     manifest, reasons = inspect_manifest(raw)
     return (None if reasons else manifest), reasons
 
 
 def inspect_manifest(raw: bytes) -> tuple[Manifest | None, list[Reason]]:
-    """The manifest beside the reasons against it, so that tensors can be compared with what is left of it.
+    """Parse the config and collect all reasons against it, so that the tensors can be checked in the same run.
 
-    None: nothing is left, as it is not JSON or not PEFT's. Values with a reason have a stand-in: see
-    :func:`declares_ranks`.
+    Values that are refused are replaced by a placeholder: see :func:`declares_ranks`.
+
+    Returns:
+        The manifest and the reasons. The manifest is None if the bytes are too large, not JSON, or not a PEFT config.
     """
     if len(raw) > MAX_CONFIG_BYTES:
         return None, [Reason("config_too_large", CONFIG_FILE, f"{len(raw)} bytes", f"{MAX_CONFIG_BYTES} bytes")]
@@ -170,12 +177,12 @@ def inspect_manifest(raw: bytes) -> tuple[Manifest | None, list[Reason]]:
 
 
 def declares_ranks(reasons: Iterable[Reason]) -> bool:
-    """Whether a manifest with these reasons says which rank each module has: no stand-in is among its ranks."""
+    """Return whether a manifest with these reasons has every declared rank, i.e. no placeholder among them."""
     return not any(reason.field == "r" or reason.field.startswith("rank_pattern") for reason in reasons)
 
 
 class _Reader:
-    """Reads one config; a value that is refused becomes a reason and a harmless stand-in, so that all are found."""
+    """Reader of one config. A refused value becomes a reason and a harmless placeholder, so that all are reported."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config

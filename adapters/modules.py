@@ -1,8 +1,8 @@
-"""The tensors of an adapter against its manifest and the base: does each pair fit its place?
+"""Check an adapter's tensors against its manifest and the base.
 
-vLLM finds a tensor's place by its name, pads what is too small with zeros and skips what it cannot place; an adapter
-that changes q_proj but not k_proj or v_proj is served as PEFT serves it, although the engine computes the three at
-once (``PackedLoRALayerWeights.pack``). A pair that lacks its lora_A or lora_B is not: it would add nothing.
+vLLM finds a tensor's module by its name, pads small tensors with zeros and skips tensors that it cannot place. An
+adapter of q_proj without k_proj or v_proj is served as PEFT serves it, although the engine computes the three at once
+(``PackedLoRALayerWeights.pack``). A pair without its lora_A or lora_B is refused, because it would add nothing.
 """
 
 import re
@@ -15,7 +15,7 @@ from adapters.geometry import ATTENTION_MODULES, HEAD_MODULE, LINEAR_MODULES, ML
 from adapters.manifest import Declared, Manifest
 from adapters.weights import WEIGHTS_FILE, Header, Tensor
 
-#: What PEFT puts before a module's name. Some tools leave it out, and a model that was wrapped twice has it twice.
+#: Prefix that PEFT puts before a module's name. Some tools omit it. A model wrapped twice has it twice.
 PREFIX = "base_model.model."
 _MODULE = (
     r"model\.layers\.(?P<layer>0|[1-9][0-9]{0,5})\."
@@ -38,22 +38,22 @@ _EMBEDDING_WORDS = (
 
 
 def is_full_name(module: str) -> bool:
-    """Whether this is the whole name of a layer that adapters may change."""
+    """Return whether this is the full name of a layer that adapters may change."""
     return _FULL_NAME.fullmatch(module) is not None
 
 
 def is_saved_head(name: str) -> bool:
-    """Whether a tensor is the head itself, saved beside a LoRA of it: see :mod:`adapters.saved_head`."""
+    """Return whether a tensor is a full copy of the head, saved with a LoRA of it: see :mod:`adapters.saved_head`."""
     return _SAVED_HEAD.fullmatch(name) is not None
 
 
 @dataclass(slots=True)
 class Pair:
-    """The two tensors of one module; in a whole pair neither is None.
+    """The two tensors of one module. In a complete pair neither is None.
 
     Attributes:
         module: name in the base, e.g. ``model.layers.0.self_attn.q_proj``.
-        layer: index of its block; None: it is the head.
+        layer: index of its block; None for the head.
         a, b: lora_A [rank, inputs] and lora_B [outputs, rank].
     """
 
@@ -68,7 +68,10 @@ class Pair:
 
 
 def pair_tensors(header: Header, reasons: list[Reason]) -> list[Pair]:
-    """Group the tensors by module; a tensor that has no place in a Llama becomes a reason, and a saved head nothing."""
+    """Group the tensors by module and append a reason for each tensor that has no place in a Llama.
+
+    Saved heads are skipped.
+    """
     pairs: dict[str, Pair] = {}
     prefixes: set[str] = set()
     for tensor in header.tensors:
@@ -88,7 +91,7 @@ def pair_tensors(header: Header, reasons: list[Reason]) -> list[Pair]:
     if not header.tensors:
         reasons.append(Reason("no_tensors", WEIGHTS_FILE, "no tensor", "at least one pair of lora_A and lora_B"))
     if len(prefixes) > 1:
-        # One module could be there twice.
+        # With two prefixes, one module could occur twice.
         found = f"names with the prefixes {' and '.join(map(repr, sorted(prefixes)))}"
         sentence = f"{WEIGHTS_FILE} has {found}: save it again with `model.save_pretrained(FOLDER)`, which writes one."
         reasons.append(Reason("tensor_name", WEIGHTS_FILE, found, f"{PREFIX!r} in all names", sentence))
@@ -96,7 +99,7 @@ def pair_tensors(header: Header, reasons: list[Reason]) -> list[Pair]:
 
 
 def standard_names(pairs: Iterable[Pair]) -> dict[str, str]:
-    """The name that PEFT gives each tensor, by the name that it has."""
+    """Map each tensor's name to the name that PEFT gives it."""
     return {
         tensor.name: f"{PREFIX}{pair.module}.lora_{side}.weight"
         for pair in pairs
@@ -106,14 +109,14 @@ def standard_names(pairs: Iterable[Pair]) -> dict[str, str]:
 
 
 def _place(pair: Pair) -> tuple[bool, int, int]:
-    """By block, in the order of a block's modules; the head last."""
+    """Sort key: by block, then by the order of modules in a block; the head last."""
     if pair.layer is None:
         return True, 0, 0
     return False, pair.layer, LINEAR_MODULES.index(pair.kind)
 
 
 def misplaced(name: str) -> Reason:
-    """Why a tensor that is no LoRA of a linear layer is not served."""
+    """Return the reason against a tensor that is not a LoRA of a linear layer."""
     if known := known_name(name):
         return known
     if _EMBED_TOKENS.search(name):
@@ -125,10 +128,10 @@ def misplaced(name: str) -> Reason:
 
 
 def check_head(pairs: list[Pair], manifest: Manifest | None, geometry: BaseGeometry, *, served: bool) -> list[Reason]:
-    """Is the head left alone, or does the engine serve it as PEFT does?
+    """Check that the head is either not adapted or served as PEFT serves it.
 
     Args:
-        served: whether the engine has room for the head in its slots.
+        served: whether the engine's slots have room for the head.
     """
     has_tensors = any(pair.layer is None for pair in pairs)
     named = manifest is not None and HEAD_MODULE in (manifest.targets or ())
@@ -146,7 +149,7 @@ def check_head(pairs: list[Pair], manifest: Manifest | None, geometry: BaseGeome
 
 
 def check_pair(pair: Pair, geometry: BaseGeometry) -> list[Reason]:
-    """Is the pair whole, in a layer that the base has, of the right shapes, and of one rank?"""
+    """Check that the pair is complete and fits its layer: existing layer, right shapes, equal ranks."""
     reasons = []
     if pair.layer is not None and pair.layer >= geometry.layers:
         reasons.append(Reason("layer_out_of_range", pair.module, f"layer {pair.layer}", f"0 to {geometry.layers - 1}"))
@@ -167,7 +170,7 @@ def check_pair(pair: Pair, geometry: BaseGeometry) -> list[Reason]:
 
 
 def check_rank(pair: Pair, rank: int) -> list[Reason]:
-    """Has the pair the rank that the manifest declares?"""
+    """Check that the pair has the rank that the manifest declares."""
     if all(found == rank for found in _ranks(pair)):
         return []
     found = f"rank {' and '.join(map(str, _ranks(pair)))}"
@@ -175,10 +178,10 @@ def check_rank(pair: Pair, rank: int) -> list[Reason]:
 
 
 def check_declared(pair: Pair, declared: Declared, layers: frozenset[int] | None) -> list[Reason]:
-    """Does the manifest declare that the pair's module is adapted at all?
+    """Check that the manifest declares the pair's module as adapted.
 
     Args:
-        layers: the only ones adapted, or None for all.
+        layers: indices of the only adapted layers; None for all layers.
     """
     reasons = []
     if not declared.targeted:
@@ -192,7 +195,7 @@ def check_declared(pair: Pair, declared: Declared, layers: frozenset[int] | None
 
 
 def unused_targets(pairs: list[Pair], manifest: Manifest) -> list[Reason]:
-    """A warning for each entry of a list in ``target_modules`` that has no tensor."""
+    """Return a warning for each listed entry of ``target_modules`` that has no tensors."""
     used = {target for pair in pairs for target in manifest.targets_of(pair.module)}
     allowed = "modules that have tensors; it changes nothing"
     return [
@@ -202,7 +205,7 @@ def unused_targets(pairs: list[Pair], manifest: Manifest) -> list[Reason]:
 
 
 def check_largest_rank(pairs: list[Pair], manifest: Manifest | None, max_lora_rank: int) -> list[Reason]:
-    """Is every rank, declared or found, within the engine's limit?"""
+    """Check that every rank, declared or found, is within the engine's limit."""
     found = [rank for pair in pairs for rank in _ranks(pair)]
     largest = max([*found, manifest.largest_rank if manifest else 0], default=0)
     if largest <= max_lora_rank:
@@ -211,7 +214,7 @@ def check_largest_rank(pairs: list[Pair], manifest: Manifest | None, max_lora_ra
 
 
 def _ranks(pair: Pair) -> list[int]:
-    """The ranks of the pair's well-formed tensors, lora_A's first."""
+    """Return the ranks of the pair's two-dimensional tensors, lora_A first."""
     ranks = []
     if pair.a and len(pair.a.shape) == 2:
         ranks.append(pair.a.shape[0])

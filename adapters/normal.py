@@ -1,8 +1,8 @@
-"""The normal form of an adapter: what the engine reads instead of files that vLLM would read in another way than PEFT.
+"""Normal form of an adapter: rewrite files that vLLM would read differently from PEFT.
 
-vLLM looks for ``base_model.model.`` before each name, and its workers run the keys of ``rank_pattern`` and
-``alpha_pattern`` as regular expressions. A file that needs neither is normal as it is uploaded; each of the two files
-is rewritten only if it is not. The same upload always has the same normal form, to the byte.
+vLLM expects ``base_model.model.`` before each name. Its workers run the keys of ``rank_pattern`` and ``alpha_pattern``
+as regular expressions. A file that needs neither is normal as uploaded. Only files that are not normal are rewritten.
+The output is deterministic: the same upload gives the same bytes.
 """
 
 import json
@@ -17,23 +17,23 @@ from adapters.patterns import PLAIN
 from adapters.strict_json import parse_object
 from adapters.weights import WEIGHTS_FILE, Header, write_renamed
 
-#: vLLM compiles each plain pattern for each module and keeps 500 compiled; beyond that it compiles them over and over.
-#: This is one rank and one alpha pattern for each linear layer of a 32-layer model. Full names are looked up instead:
-#: see ``app/engine/vllm/worker/stager.py``.
+#: vLLM compiles each plain pattern for each module and caches 500 compiled patterns. Beyond that it would compile them
+#: again and again. This limit allows one rank and one alpha pattern for each linear layer of a 32-layer model. Full
+#: names are looked up instead: see ``app/engine/vllm/worker/stager.py``.
 MAX_PLAIN_PATTERNS = 448
 
-#: What a rewritten config keeps of the uploaded one; both have been checked.
+#: Keys that a rewritten config copies from the uploaded one. All have been checked.
 _KEPT = ("base_model_name_or_path", "init_lora_weights", "peft_version")
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An upload that can be served, as far as its normal form needs it.
+    """Validated upload, with the fields that its normal form needs.
 
     Attributes:
-        config: the bytes of ``adapter_config.json``.
-        weights: the file of the tensors.
-        declared: what the manifest says of each pair's module.
+        config: bytes of ``adapter_config.json``.
+        weights: path of the tensors' file.
+        declared: settings that the manifest declares, by module.
     """
 
     config: bytes
@@ -45,10 +45,13 @@ class Accepted:
 
 
 def write_normal(upload: Accepted, folder: Path) -> tuple[str, ...]:
-    """Write the normal form of each file that is not normal into an empty folder; returns the names of these files.
+    """Write the normal form of each file that is not normal into an empty folder.
+
+    Returns:
+        Names of the files written.
 
     Raises:
-        OSError
+        OSError: a file could not be read or written.
     """
     written = []
     config, names = parse_object(upload.config), standard_names(upload.pairs)
@@ -56,7 +59,7 @@ def write_normal(upload: Accepted, folder: Path) -> tuple[str, ...]:
         text = json.dumps(_normal_config(config, upload), indent=2, sort_keys=True)
         (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
         written.append(CONFIG_FILE)
-    # A saved head is left out: it is the base's.
+    # A saved head is dropped because it equals the base's.
     if any(old != new for old, new in names.items()) or len(names) < len(upload.header.tensors):
         with upload.weights.open("rb") as source, (folder / WEIGHTS_FILE).open("xb") as target:
             write_renamed(source, upload.header, names, target)
@@ -75,7 +78,7 @@ def _is_normal(config: Mapping[str, Any]) -> bool:
 
 
 def _normal_config(config: Mapping[str, Any], upload: Accepted) -> dict[str, Any]:
-    """A config that means the same for these pairs, with full names where there were expressions."""
+    """Return an equivalent config for these pairs, with full names in place of expressions."""
     manifest, said = upload.manifest, upload.declared
     modules = [pair.module for pair in upload.pairs]
     return {key: config[key] for key in _KEPT if key in config} | {

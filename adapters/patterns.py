@@ -1,8 +1,8 @@
-"""PEFT's regular expressions over module names, written by strangers: run within a limit of CPU time.
+"""PEFT's regular expressions over module names, run within a limit of CPU time because users write them.
 
-PEFT takes a text in ``target_modules`` or ``exclude_modules`` as an expression for a whole name, and each key of
-``rank_pattern`` and ``alpha_pattern`` as one for a name's end after a dot. One expression can run for hours. So they
-are compiled and run once, in the validator's child process, and the engine gets names.
+PEFT matches a string in ``target_modules`` or ``exclude_modules`` against the whole name. It matches each key of
+``rank_pattern`` and ``alpha_pattern`` against a suffix after a dot. One expression can run for hours. So they are
+compiled and run once, in the validator's child process, and the engine gets plain names.
 """
 
 import re
@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-#: What a name in a list is made of, and most patterns too.
+#: Characters of a listed name, and of most patterns.
 PLAIN = re.compile(r"[A-Za-z0-9_.]{1,128}", re.ASCII)
 
 
 class TooSlow(Exception):
-    """The expressions took more CPU time than they may."""
+    """The expressions exceeded their CPU time."""
 
 
 class InvalidPattern(Exception):
-    """A text that Python cannot compile; PEFT could not load it either."""
+    """A pattern that Python cannot compile. PEFT could not load it either."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -30,11 +30,11 @@ class InvalidPattern(Exception):
 
 
 class Pattern:
-    """One regular expression; compiled on its first use, so that reading a config runs nothing.
+    """One regular expression, compiled on first use, so that parsing a config runs nothing.
 
     Args:
-        text: as its author wrote it.
-        whole: whether it must match a whole name, as ``target_modules`` does, or its end after a dot is enough.
+        text: expression as its author wrote it.
+        whole: True to match a whole name, as ``target_modules`` does; False to match a suffix after a dot.
     """
 
     __slots__ = ("_compiled", "_plain", "_whole", "text")
@@ -45,10 +45,10 @@ class Pattern:
         self._compiled: re.Pattern[str] | None = None
 
     def matches(self, name: str) -> bool:
-        """Whether PEFT would take the pattern for this module.
+        """Return whether PEFT would apply the pattern to this module.
 
         Raises:
-            InvalidPattern
+            InvalidPattern: the expression does not compile.
         """
         if self._plain and not _ends_alike(name, self.text):
             return False
@@ -58,10 +58,10 @@ class Pattern:
 
     def _compile(self) -> re.Pattern[str]:
         with warnings.catch_warnings():
-            # About spellings that a later Python may read in another way.
+            # Ignore warnings about syntax that a later Python may read differently.
             warnings.simplefilter("ignore")
             try:
-                # The second is that of PEFT's get_pattern_key, and of vLLM's PEFTHelper.
+                # Suffix patterns use the expression of PEFT's get_pattern_key and of vLLM's PEFTHelper.
                 return re.compile(self.text if self._whole else rf"(.*\.)?({self.text})$")
             except (re.error, RecursionError, OverflowError):
                 raise InvalidPattern(self.text) from None
@@ -77,19 +77,27 @@ class Pattern:
 
 
 def _ends_alike(name: str, end: str) -> bool:
-    """Whether an end of so many characters could be cut off at a dot; most of many full names are told apart by it."""
+    """Return whether a suffix of this length is the whole name or follows a dot.
+
+    This cheap test rules out most names before the expression runs.
+    """
     before = len(name) - len(end) - 1
     return before == -1 or (before >= 0 and name[before] == ".")
 
 
 @contextmanager
 def cpu_limit(seconds: float) -> Iterator[None]:
-    """Interrupt the block once this process has used so many seconds of CPU time in it; for a main thread.
+    """Limit the CPU time of a block with an interval timer (SIGPROF). Main thread only.
 
-    Python's regular expressions look for signals as they backtrack. An interval timer that runs already is kept.
+    This works because Python's regular expressions check for signals while they backtrack. A running interval timer is
+    restored afterwards.
+
+    Args:
+        seconds: CPU time of this process in the block, in seconds.
 
     Raises:
-        TooSlow
+        TooSlow: the block exceeded its CPU time.
+        RuntimeError: the caller is not on the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("regular expressions of strangers run in a process of their own")

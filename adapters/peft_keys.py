@@ -1,6 +1,6 @@
-"""Each key of PEFT 0.21's LoraConfig and what becomes of it here. vLLM 0.32's side is ``vllm/lora/peft_helper.py``."""
+"""Classification of the keys of PEFT 0.21's LoraConfig. vLLM 0.32's counterpart is ``vllm/lora/peft_helper.py``."""
 
-#: Read, checked, and given to the engine with the meaning that PEFT gives them.
+#: Keys that are checked and passed to the engine with PEFT's meaning.
 SERVED = frozenset(
     {
         "alpha_pattern",
@@ -20,9 +20,9 @@ SERVED = frozenset(
     }
 )
 
-#: About training or loading only; the answers are the same whatever the value. The ``..._config`` of an
-#: initialisation is among them because ``init_lora_weights`` says whether it was used. ``fan_in_fan_out`` is about
-#: Conv1D layers: PEFT itself sets it false for the linear layers of a Llama.
+#: Keys about training or loading only: answers do not depend on their values.
+#: - The ``..._config`` of an initialisation is one of them, because ``init_lora_weights`` says whether it was used.
+#: - ``fan_in_fan_out`` is about Conv1D layers: PEFT itself sets it to false for the linear layers of a Llama.
 INFORMATIONAL = frozenset(
     {
         "auto_mapping",
@@ -42,7 +42,7 @@ INFORMATIONAL = frozenset(
     }
 )
 
-#: Change what the adapter computes, or what it is made of, and vLLM rejects them or drops them without a word.
+#: Keys that change the adapter's computation or its tensors. vLLM rejects them or ignores them silently.
 REFUSED = frozenset(
     {
         "alora_invocation_tokens",
@@ -62,13 +62,13 @@ REFUSED = frozenset(
     }
 )
 
-#: Keys that are not of PEFT's LoraConfig 0.21 and say nothing about the answers.
+#: Keys outside PEFT's LoraConfig 0.21 that do not affect answers.
 TRAINING_ONLY = frozenset(
     {
-        # PEFT before 0.4; the first chose parts of fused layers, which a Llama in transformers does not have.
+        # PEFT before 0.4. enable_lora chose parts of fused layers, which a Llama in transformers does not have.
         "enable_lora",
         "merge_weights",
-        # ms-swift: the learning rates of LoRA+, and the dtype that the weights were trained in.
+        # ms-swift: the dtype of the weights in training, and the learning rates of LoRA+.
         "lora_dtype",
         "lorap_emb_lr",
         "lorap_lr_ratio",
@@ -76,7 +76,7 @@ TRAINING_ONLY = frozenset(
         "loraplus_lr_embedding",
         "loraplus_lr_ratio",
         "neftune_noise_alpha",
-        # Fields of auto_mapping, of which some tools make keys.
+        # Fields of auto_mapping, which some tools write as keys.
         "base_model_class",
         "parent_library",
         "unsloth_fixed",
@@ -84,6 +84,6 @@ TRAINING_ONLY = frozenset(
     }
 )
 
-#: Initialisations that only choose the first values of the adapter's weights. The others (PiSSA, OLoRA, CorDA,
-#: LoftQ) also change the base's, so the adapter would be applied to weights that it was not trained on.
+#: Initialisations that only choose the first values of the adapter's weights. The others (PiSSA, OLoRA, CorDA, LoftQ)
+#: also change the base's weights. Their adapters would be applied to weights that they were not trained on.
 SERVED_INITS = ("gaussian", "eva", "orthogonal", "mica", "lora_ga")

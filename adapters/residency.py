@@ -1,8 +1,8 @@
-"""Who has a place in a tier of memory: planning only, no I/O, no clock, no asyncio.
+"""Eviction and admission plan of one memory tier: pure, without I/O, clock or asyncio.
 
-A tier is what adapters are copied into: host memory, counted in bytes, or the engine's slots, one each. Left to
-itself an engine evicts adapters that are in use and reads their files again in the middle of a step. So it is never
-left a choice: :class:`Residency` plans what a tier holds, who may be evicted from it and who goes first.
+A tier holds copies of adapters: host memory, counted in bytes, or the engine's slots, one for each adapter. By itself
+an engine evicts adapters that are in use and reads their files again in the middle of a step. So :class:`Residency`
+makes every choice for it: the contents of the tier, the candidates for eviction, and their order.
 """
 
 import heapq
@@ -10,29 +10,29 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-#: What a load costs at least, so that an unknown cost can be compared.
+#: Lower bound of a reload's cost in seconds, so that unknown costs can be compared.
 _LEAST_COST_S = 1e-3
 
-#: Outdated heap entries that are not worth a clean-up.
+#: Number of outdated heap entries below which the heap is not compacted.
 _LEAST_HEAP = 64
 
 
 class Admission(Enum):
-    """What :meth:`Residency.admit` decided."""
+    """Outcome of :meth:`Residency.admit`."""
 
     RESIDENT = "resident"  # loaded: run
-    LOADING = "loading"  # somebody else's load is under way: wait for it
+    LOADING = "loading"  # another caller's load is under way: wait for it
     LOAD = "load"  # evict what the decision names, then load; end with `loaded` or `failed`
-    WAIT = "wait"  # too much is leased or loading: ask again after a `release` or `failed`
+    WAIT = "wait"  # too much is leased or loading: retry after a `release` or `failed`
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer to one request.
+    """Answer to one admission request.
 
     Attributes:
-        admission: what to do.
-        evict: version ids to take out of the tier before the load; their room is given away already.
+        admission: outcome.
+        evict: version ids to remove from the tier before the load; their room is already reassigned.
     """
 
     admission: Admission
@@ -44,8 +44,8 @@ class _Place:
     """One version in the tier.
 
     Attributes:
-        uses: binary logarithm of its uses, each counted ``2 ** (seconds / half-life)`` times.
-        idle: number of its entry in the heap of who may be evicted; None while it is leased or loading.
+        uses: binary logarithm of its decayed use count, where each use weighs ``2 ** (seconds / half-life)``.
+        idle: number of its entry in the eviction heap; None while it is leased or loading.
     """
 
     size: int
@@ -57,31 +57,33 @@ class _Place:
 
 
 class Residency:
-    """The plan of one tier. The sizes of its residents, those being loaded included, never exceed the capacity.
+    """Plan of one tier. The total size of its residents, including loading ones, never exceeds the capacity.
 
-    Each admission that is not WAIT takes a lease, given back by one ``release``, also when the load fails.
-    A version that is leased or being loaded is never evicted; a pin is a lease that its holder keeps.
+    Each admission except WAIT takes a lease. The caller returns it with one ``release``, also when the load fails. A
+    version that is leased or loading is never evicted. A pin is a lease that its holder keeps.
 
-    Whoever is worth the least goes first: uses x seconds of a reload / size, as in GreedyDual-Size with frequency
-    (Cherkasova 1998, after Cao and Irani 1997). In place of its clock, a use counts half as much after each half-life
-    (as in LRFU, Lee et al. 2001), so that yesterday's favourite goes. All decay at the same pace, hence their order
-    does not change while nobody uses them (forward decay, Cormode et al. 2009), and a heap of the idle ones finds
-    the first in O(log n).
+    The version of the least value is evicted first, where value is uses x reload seconds / size. This is
+    GreedyDual-Size with frequency (Cherkasova 1998, after Cao and Irani 1997). Exponential decay replaces its clock:
+    the weight of a use halves after each half-life (as in LRFU, Lee et al. 2001), so that former favourites are
+    evicted. All values decay at the same rate, so the order of idle versions does not change (forward decay, Cormode et
+    al. 2009). A heap of the idle versions finds the victim in O(log n).
 
-    Two exceptions to the capacity. A version larger than all of it is loaded when it would be alone, so that it is
-    not stuck for ever; and one that turned out larger than planned counts with its true size: later loads make good.
+    The capacity has two exceptions:
 
-    Times are seconds of any one clock that does not go backwards, such as ``time.monotonic``.
+    - A version larger than the whole capacity is loaded if it would be alone, so that it does not wait forever.
+    - A version that is larger than planned counts with its true size. Later loads make up for it.
+
+    Times are seconds of any monotonic clock, such as ``time.monotonic``.
 
     Args:
-        capacity: in units of size: slots, each version of size 1, or bytes.
-        half_life_s: seconds after which a use counts half. With the default, and memory for 500 of 100,000 adapters of
-            power-law popularity, 46% of the uses are hits; with a second, which is all but LRU, 42%.
+        capacity: capacity in units of size: slots (each version has size 1) or bytes.
+        half_life_s: seconds after which the weight of a use halves. See
+            docs/decisions/0011-evict-by-decayed-use-and-reload-cost.md.
 
     Attributes:
-        hits: admissions of a version that was there.
-        misses: admissions that started a load, or had to wait for one.
-        evictions: versions that made room for others, or that the caller dropped.
+        hits: admissions of a loaded version.
+        misses: admissions that started a load or had to wait for one.
+        evictions: versions removed to make room, or evicted by the caller.
 
     Raises:
         ValueError: a capacity below 1, or a half-life of 0 or less.
@@ -97,15 +99,15 @@ class Residency:
         self._used = self._idle_used = self._count = 0
         self._places: dict[int, _Place] = {}
         self._leases: dict[int, int] = {}
-        #: (worth, number, version id); an entry whose number is not its place's is outdated.
+        #: Eviction heap of (value, number, version id). An entry is outdated if its number differs from its place's.
         self._idle: list[tuple[float, int, int]] = []
 
     def __contains__(self, version_id: int) -> bool:
-        """Whether the version has a place, were it only being loaded."""
+        """Return whether the version has a place, even if it is still loading."""
         return version_id in self._places
 
     def __len__(self) -> int:
-        """Versions that have a place."""
+        """Number of versions that have a place."""
         return len(self._places)
 
     @property
@@ -114,12 +116,12 @@ class Residency:
 
     @property
     def used(self) -> int:
-        """Sizes of all residents together; of those being loaded, as planned."""
+        """Total size of all residents; loading ones count with their planned size."""
         return self._used
 
     @property
     def residents(self) -> frozenset[int]:
-        """Version ids that have a place, those being loaded included."""
+        """Version ids that have a place, including loading ones."""
         return frozenset(self._places)
 
     @property
@@ -128,24 +130,25 @@ class Residency:
         return frozenset(version_id for version_id, place in self._places.items() if not place.loading)
 
     def leases(self, version_id: int) -> int:
-        """How many leases are out; those of a failed load count until they are given back."""
+        """Return the number of leases. Leases of a failed load count until they are released."""
         return self._leases.get(version_id, 0)
 
     def size(self, version_id: int) -> int:
-        """What the version takes of the capacity; 0 if it has no place."""
+        """Return the version's share of the capacity; 0 if it has no place."""
         place = self._places.get(version_id)
         return place.size if place else 0
 
     def would_fit(self, size: int) -> bool:
-        """Whether there is room for so much without evicting anybody."""
+        """Return whether there is room for this size without an eviction."""
         return self._used + size <= self._capacity
 
     def admit(self, version_id: int, size: int = 1, *, now: float, cost_s: float = 0.0) -> Decision:
-        """Lease a version for one request, and say what must happen before it can run.
+        """Lease a version for one request, and decide what must happen before it can run.
 
         Args:
-            size: what it is planned to take; a version that has a place keeps the size it has.
-            cost_s: seconds that it would take to load it again; 0: as known, or next to nothing.
+            size: planned size; ignored if the version has a place.
+            now: current time, in seconds.
+            cost_s: seconds that a reload would take; 0 keeps the known value, or means almost nothing.
 
         Raises:
             ValueError: a size below 1.
@@ -169,13 +172,16 @@ class Residency:
         return Decision(admission, evicted)
 
     def loaded(self, version_id: int, size: int | None = None) -> bool:
-        """The load is done. True: it was removed meanwhile and nobody waits, so take it out of the tier.
+        """Record that a load is complete.
 
         Args:
-            size: what it really takes; None: as planned.
+            size: actual size; None if it is as planned.
+
+        Returns:
+            True if the version was removed during the load and has no lease: take it out of the tier.
 
         Raises:
-            ValueError: no load of it is under way, or a size below 1.
+            ValueError: no load of the version is under way, or a size below 1.
         """
         place = self._loading(version_id)
         size = place.size if size is None else _checked(size)
@@ -185,19 +191,22 @@ class Residency:
         return self._take_out(version_id)
 
     def failed(self, version_id: int) -> None:
-        """The load failed, and the tier holds nothing of the version: its room is free again.
+        """Record that a load failed and left nothing in the tier. Its room is free again.
 
         Raises:
-            ValueError: no load of it is under way.
+            ValueError: no load of the version is under way.
         """
         self._used -= self._loading(version_id).size
         del self._places[version_id]
 
     def release(self, version_id: int, *, now: float) -> bool:
-        """Give one lease back. True: it was the last of a removed version, so take it out of the tier.
+        """Return one lease.
+
+        Returns:
+            True if it was the last lease of a removed version: take the version out of the tier.
 
         Raises:
-            ValueError: there is no lease.
+            ValueError: the version has no lease.
         """
         leases = self._leases.get(version_id, 0)
         if not leases:
@@ -207,19 +216,27 @@ class Residency:
         else:
             del self._leases[version_id]
         if place := self._places.get(version_id):
-            # A request that ran for long was a use up to its end.
+            # A long request counts as a use until its end.
             place.uses = max(place.uses, now / self._half_life_s)
             self._rest(version_id, place)
         return self._take_out(version_id)
 
     def remove(self, version_id: int) -> bool:
-        """A version was deleted. True: take it out of the tier now; else a later call says so, if it is resident."""
+        """Mark a version as deleted.
+
+        Returns:
+            True if it must be taken out of the tier now. If False and it is resident, a later call returns True.
+        """
         if place := self._places.get(version_id):
             place.doomed = True
         return self._take_out(version_id)
 
     def evict(self, version_id: int) -> bool:
-        """The caller drops a version by itself. True: it was idle and its room is free; False: nothing changed."""
+        """Evict one version at the caller's request.
+
+        Returns:
+            True if it was idle and its room is free; False if nothing changed.
+        """
         place = self._places.get(version_id)
         if place is None or place.idle is None:
             return False
@@ -238,13 +255,13 @@ class Residency:
         if place.idle is not None:
             place.idle = None
             self._idle_used -= place.size
-        # log2(2**uses + 2**this), where the powers themselves would overflow after days.
+        # log2(2**uses + 2**this). The powers themselves would overflow after days.
         this = now / self._half_life_s
         more, less = max(place.uses, this), min(place.uses, this)
         place.uses = more + math.log2(1 + 2 ** (less - more))
 
     def _rest(self, version_id: int, place: _Place) -> None:
-        """Let a version be evicted, if it is loaded and without a lease."""
+        """Make a version evictable if it is loaded and has no lease."""
         if place.loading or version_id in self._leases:
             return
         self._count += 1

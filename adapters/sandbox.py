@@ -1,4 +1,4 @@
-"""Hostile bytes read in a child process with little time, little memory and nothing of the server's environment."""
+"""Child processes for untrusted bytes, with limits on CPU time and memory and a minimal environment."""
 
 import dataclasses
 import json
@@ -21,14 +21,14 @@ _log = logging.getLogger(__name__)
 
 _ROOT = Path(__file__).resolve().parent.parent
 
-# The child yields to inference, so wall-clock time says little about the file; it is the last resort.
+# Wall-clock limit as the last resort. The child yields to inference, so wall time says little about the file.
 _WALL_PER_CPU_SECOND = 5
 _WALL_GRACE_S = 60
 
-# A config that is written anew, and the growth of a header whose names get longer.
+# Room for a rewritten config, and for the growth of a header whose names become longer.
 _NORMAL_BYTES = 8 * 2**20
 
-# Threads of BLAS reserve address space for each core, which the limit on it does not have room for.
+# BLAS threads reserve address space for each core, which would exceed the limit on it.
 _ENVIRONMENT = {"PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -45,14 +45,18 @@ def validate_in_child(
     base: Path | None = None,
     normal: Path | None = None,
 ) -> Verdict:
-    """As :func:`adapters.validation.validate`, in a process of its own. Blocks: call it in a thread.
+    """Run :func:`adapters.validation.validate` in a child process. Blocks: call it in a thread.
 
-    The child may use ``cpu_seconds`` (rounded up) of CPU time and ``address_bytes`` of address space, may write no file
-    (or, with ``normal``, files little larger than the upload's), and runs at a lower priority than this process.
+    The child runs at a lower priority than this process. It may write no file. With ``normal`` it may write files
+    slightly larger than the upload's.
+
+    Args:
+        cpu_seconds: CPU time for the child, in seconds, rounded up.
+        address_bytes: address space for the child, in bytes.
 
     Raises:
         ValidationFailed: the child ended without a verdict.
-        DiskFull, StoreUnavailable: this node's disk has no room for the normal form, or refused.
+        DiskFull, StoreUnavailable: this node's disk has no room for the normal form, or failed.
     """
     request = {
         "config": str(config.resolve()),
@@ -71,7 +75,10 @@ def validate_in_child(
 
 
 def inspect_in_child(config: Path, *, cpu_seconds: float, address_bytes: int) -> tuple[Reason, ...]:
-    """What is wrong with a config by itself, found in a process of its own, limited as the validator is. Blocks.
+    """Check a config without its weights in a child process, with the validator's kind of limits. Blocks.
+
+    Returns:
+        The reasons against it; empty if there are none.
 
     Raises:
         ValidationFailed: the child ended without an answer.
@@ -89,12 +96,12 @@ def unpack_in_child(
     cpu_seconds: float,
     address_bytes: int,
 ) -> Mapping[str, Unpacked]:
-    """As :func:`adapters.archive.unpack`, in a process of its own, limited as the validator is. Blocks.
+    """Run :func:`adapters.archive.unpack` in a child process, with the validator's kind of limits. Blocks.
 
     Raises:
-        AdapterRejected: with every reason that can be known.
+        AdapterRejected: the archive is refused; carries every reason that can be known.
         ValidationFailed: the child ended without an answer; it may have left files in ``folder``.
-        DiskFull, StoreUnavailable: this node's disk has no room, or refused.
+        DiskFull, StoreUnavailable: this node's disk has no room, or failed.
     """
     request = {
         "archive": str(archive.resolve()),
@@ -116,7 +123,7 @@ def _check_disk(answer: dict[str, Any], work: str) -> None:
 
 
 def _run(module: str, request: dict[str, Any], cpu_seconds: float, address_bytes: int) -> dict[str, Any]:
-    """Run ``python -m module``: the request goes to its standard input, the answer comes from its output."""
+    """Run ``python -m module`` with the request on its standard input, and parse its output."""
     limits = {"cpu_seconds": math.ceil(cpu_seconds), "address_bytes": address_bytes}
     try:
         child = subprocess.run(
@@ -128,7 +135,7 @@ def _run(module: str, request: dict[str, Any], cpu_seconds: float, address_bytes
             timeout=cpu_seconds * _WALL_PER_CPU_SECOND + _WALL_GRACE_S,
             cwd=_ROOT,
             env=_ENVIRONMENT,
-            # A signal to the server's whole group must not end what the server, which drains, has still to answer.
+            # A new session keeps group signals away from the child: a draining server still needs its answer.
             start_new_session=True,
             check=False,
         )

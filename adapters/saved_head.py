@@ -1,7 +1,7 @@
-"""The base's own head, which PEFT saves beside a LoRA of the head unless it is told not to.
+"""Full copies of the head in an upload: PEFT saves one with a LoRA of the head unless told otherwise.
 
-It changes nothing as long as it is the base's, which the engine has. Another one was trained as a whole, and is not
-served.
+A copy that equals the base's head changes nothing, and the engine has those weights. A different head was trained as a
+whole and is not served.
 """
 
 import json
@@ -24,13 +24,13 @@ _CHUNK_VALUES = 2**20
 def check_saved_heads(
     file: BufferedIOBase, header: Header, geometry: BaseGeometry, *, adapted: bool, served: bool, base: Path | None
 ) -> list[Reason]:
-    """Is each head that is saved as a whole the base's own?
+    """Check that each full copy of the head equals the base's head.
 
     Args:
         file: the upload's weights.
-        adapted: whether there are tensors of a LoRA of the head.
-        served: whether the engine serves these; if not, that is the reason to give.
-        base: the base's folder; None: it is not at hand, and no saved head is accepted.
+        adapted: whether the upload has LoRA tensors for the head.
+        served: whether the engine serves such tensors; if not, another check gives that reason.
+        base: folder of the base; None if it is not available, and then every saved head is refused.
 
     Raises:
         OSError, EOFError: a file could not be read.
@@ -45,7 +45,7 @@ def check_saved_heads(
 
 
 def _is_bases(file: BufferedIOBase, header: Header, saved: Tensor, base: Path, geometry: BaseGeometry) -> bool:
-    """Whether a tensor has the values of the base's head, as its own dtype has them."""
+    """Return whether a tensor equals the base's head after rounding to the tensor's dtype."""
     name = "model.embed_tokens.weight" if geometry.tied else f"{HEAD_MODULE}.weight"
     weights = _holding(base, name)
     if saved.shape != (geometry.vocab, geometry.hidden) or weights is None:
@@ -60,7 +60,7 @@ def _is_bases(file: BufferedIOBase, header: Header, saved: Tensor, base: Path, g
 
 
 def _holding(base: Path, name: str) -> Path | None:
-    """The base's file that holds a tensor; None: its files are named in another way than transformers names them."""
+    """Return the base's file that holds a tensor; None if it is not under transformers' file names."""
     index, whole = base / _INDEX, base / "model.safetensors"
     if index.is_file():
         files = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
@@ -69,7 +69,7 @@ def _holding(base: Path, name: str) -> Path | None:
 
 
 def _values(file: BufferedIOBase, header: Header, tensor: Tensor) -> Iterator[NDArray[np.float32]]:
-    """A tensor's values, some at a time."""
+    """Yield a tensor's values in chunks."""
     at, left = header.data_start + tensor.begin, tensor.elements
     while left:
         count = min(left, _CHUNK_VALUES)
@@ -88,7 +88,7 @@ def _values(file: BufferedIOBase, header: Header, tensor: Tensor) -> Iterator[ND
 
 
 def _rounded(values: NDArray[np.float32], dtype: str) -> NDArray[np.float32]:
-    """The values as that dtype has them, to the nearest, of two the even one."""
+    """Round the values to a dtype, to nearest, ties to even."""
     if dtype == "F16":
         with np.errstate(over="ignore"):
             return values.astype(np.float16).astype(np.float32)

@@ -1,7 +1,7 @@
-"""JSON from strangers: bounded in size and depth, and with one meaning only.
+"""Strict JSON parser for untrusted input: bounded in size and depth, and unambiguous.
 
-Python's own parser takes the last of duplicate keys, reads ``NaN`` and ``Infinity``, and turns ``1e999`` into
-infinity; another parser of the same bytes may see other values. Whatever is ambiguous is refused here.
+Python's parser takes the last of duplicate keys, accepts ``NaN`` and ``Infinity``, and turns ``1e999`` into infinity.
+Another parser may read other values from the same bytes. Ambiguous input is refused here.
 """
 
 import json
@@ -12,30 +12,34 @@ from typing import Any
 
 MAX_DEPTH = 8
 
-#: Lists and objects in one text: enough for 20,000 entries of a safetensors header, three for each.
+#: Lists and objects in one text. A safetensors header of 20,000 entries needs three for each.
 MAX_CONTAINERS = 2**16
 
-# Well above any size in a file, and far below where converting digits gets slow.
+# Well above any size in a file, and far below the length where digit conversion gets slow.
 _MAX_DIGITS = 20
 
 _SHOWN_CHARACTERS = 80
 
-# The closing quote is optional: were it not, text full of escaped quotes would be scanned to its end from each of them.
+# The closing quote is optional to keep the scan linear. Otherwise each escaped quote in an unterminated string would
+# start a scan to its end.
 _BRACKETS = re.compile(r'[\[{]|[\]}]|"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 
-# An escaped NUL, with the backslash itself not escaped.
+# Escaped NUL whose backslash is not escaped itself.
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
     """Parse UTF-8 bytes that must hold one JSON object.
 
-    The caller bounds the size of ``raw``.
+    The caller bounds the size of ``raw``. The parser refuses:
+
+    - Bytes that are not UTF-8, not JSON, or not an object.
+    - Nesting deeper than :data:`MAX_DEPTH`, or more lists and objects than :data:`MAX_CONTAINERS`.
+    - Duplicate keys, NaN, infinities, and numbers with too many digits.
+    - Text that UTF-8 cannot hold (half a surrogate pair) or PostgreSQL cannot (NUL).
 
     Raises:
-        ValueError: not UTF-8, not JSON, not an object, deeper than :data:`MAX_DEPTH`, more lists and objects than
-            :data:`MAX_CONTAINERS`, a key that occurs twice, NaN, an infinity, a number of too many digits, or text that
-            UTF-8 cannot hold (half a surrogate pair) or PostgreSQL cannot (NUL).
+        ValueError: the input is refused.
     """
     text = raw.decode("utf-8")
     _check_nesting(text)
@@ -49,20 +53,20 @@ def parse_object(raw: bytes) -> dict[str, Any]:
         parse_constant=_refuse_constant,
     )
     if not isinstance(found, dict):
-        raise ValueError("not a JSON object")  # noqa: TRY004 - one error type for every way of being malformed
+        raise ValueError("not a JSON object")  # noqa: TRY004 - one error type for all malformed input
     json.dumps(found, ensure_ascii=False).encode("utf-8")
     return found
 
 
 def show(value: object) -> str:
-    """A value from such JSON for display: short, on one line, without control characters."""
+    """Format a parsed value for display: short, on one line, without control characters."""
     shortened = reprlib.Repr()
     shortened.maxstring = shortened.maxother = _SHOWN_CHARACTERS
     return shortened.repr(value)[:_SHOWN_CHARACTERS]
 
 
 def show_name(text: str) -> str:
-    """A text from such JSON for display as it is, if it is short and printable."""
+    """Return a parsed string unchanged if it is short and printable, else formatted by :func:`show`."""
     return text if text.isprintable() and len(text) <= _SHOWN_CHARACTERS else show(text)
 
 
@@ -92,7 +96,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _integer(digits: str) -> int | float:
     if len(digits) > _MAX_DIGITS:
         raise ValueError(f"an integer of more than {_MAX_DIGITS} digits")
-    # Rust's serde, which safetensors parses with, takes -0 for a float; so must we, or the two would disagree.
+    # Rust's serde, which the safetensors library uses, parses -0 as a float. This parser must agree with it.
     return -0.0 if digits == "-0" else int(digits)
 
 

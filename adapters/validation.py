@@ -1,7 +1,7 @@
-"""Every reason why an upload cannot be served on this base, all at once.
+"""Validation of an upload against this base: collects all reasons in one pass.
 
-``python -m adapters.validation`` is the child process of :mod:`adapters.sandbox`: one JSON request on its standard
-input, one JSON verdict on its standard output.
+``python -m adapters.validation`` is the child process of :mod:`adapters.sandbox`. It reads one JSON request from
+standard input and writes one JSON verdict to standard output.
 """
 
 import dataclasses
@@ -36,20 +36,21 @@ from adapters.weights import find_nonfinite, read_header
 #: Reasons that depend on the server's settings.
 _SERVER_DECIDES = frozenset({"rank_too_large", "embedding_not_served", "head_not_served", "unsupported_target"})
 
-#: CPU time for all regular expressions of one config. Two for each linear layer of an 80-layer base take a tenth of it.
+#: CPU time for all regular expressions of one config, in seconds. See
+#: docs/decisions/0012-limit-the-cpu-time-of-peft-patterns.md.
 PATTERN_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Summary:
-    """What is worth knowing of a version that can be served.
+    """Summary of an accepted version.
 
     Attributes:
-        rank: the largest of its modules' ranks.
+        rank: largest rank of its modules.
         alpha: ``lora_alpha``.
-        target_modules: the linear layers it changes, in the order of a Llama block.
+        target_modules: kinds of linear layers that it changes, in the order of a Llama block.
         parameters: number of values in its tensors.
-        dtype: of its tensors, as safetensors names it; joined with ``+`` if there are several.
+        dtype: dtype of its tensors, as safetensors names it; several are joined with ``+``.
     """
 
     rank: int
@@ -61,13 +62,13 @@ class Summary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """Exactly one of the two says something: a summary, or at least one reason.
+    """Outcome of a validation: either a summary or at least one reason.
 
     Attributes:
-        summary: None if the upload is rejected.
-        reasons: one for each kind; the first says most.
-        warnings: what an accepted upload says that has no effect, one for each kind.
-        rewritten: which of the two files have a normal form of their own, see :mod:`adapters.normal`.
+        summary: summary of an accepted upload; None if it is rejected.
+        reasons: one for each kind, the most informative first.
+        warnings: settings of an accepted upload that have no effect, one for each kind.
+        rewritten: names of the files that have a normal form different from the upload, see :mod:`adapters.normal`.
     """
 
     summary: Summary | None
@@ -76,10 +77,10 @@ class Verdict:
     rewritten: tuple[str, ...] = ()
 
     def accepted(self) -> Summary:
-        """The summary.
+        """Return the summary.
 
         Raises:
-            AdapterRejected: with the reasons.
+            AdapterRejected: the upload is rejected; carries the reasons.
         """
         if self.summary is None:
             raise AdapterRejected(self.reasons)
@@ -98,17 +99,17 @@ def validate(
     normal: Path | None = None,
     pattern_seconds: float = PATTERN_SECONDS,
 ) -> Verdict:
-    """Check an upload's two files. Both are hostile until proven otherwise: see :mod:`adapters.sandbox`.
+    """Validate an upload's two files. Both are untrusted: see :mod:`adapters.sandbox`.
 
     Args:
-        base_name: what to call the base in reasons.
+        base_name: name of the base in reasons.
         head: whether the engine serves adapters of the head.
-        base: the base's folder, to compare a saved head with; None: none is accepted.
-        normal: an empty folder for the files' normal forms; None: none are written.
-        pattern_seconds: CPU time for the config's regular expressions.
+        base: folder of the base, to compare a saved head with; None refuses every saved head.
+        normal: empty folder for the files' normal forms; None writes none.
+        pattern_seconds: CPU time for the config's regular expressions, in seconds.
 
     Raises:
-        OSError, EOFError: a file could not be read, or not be written.
+        OSError, EOFError: a file could not be read or written.
     """
     raw = _read_config(config)
     manifest, reasons = inspect_manifest(raw)
@@ -124,7 +125,7 @@ def validate(
         adapted = any(pair.layer is None for pair in pairs)
         found += check_saved_heads(file, header, geometry, adapted=adapted, served=head, base=base)
         found += _check_places(pairs, geometry, manifest, base_name)
-        # A file can name thousands of layers; patterns are matched for those that the base has.
+        # A file can name thousands of layers. Patterns run only for layers that the base has.
         placed = [pair for pair in pairs if pair.layer is None or pair.layer < geometry.layers]
         declared = _declare(placed, manifest, pattern_seconds, found)
         if manifest:
@@ -138,7 +139,7 @@ def validate(
 
 
 def precheck(config: Path, weights: Path) -> tuple[Reason, ...]:
-    """What is wrong with the two files on whatever base: for their owner, before they are sent.
+    """Find the faults that two files have on any base, for their owner, before the upload.
 
     Raises:
         OSError, EOFError: a file could not be read.
@@ -155,18 +156,21 @@ def precheck(config: Path, weights: Path) -> tuple[Reason, ...]:
 
 
 def is_foreign(reasons: list[Reason]) -> bool:
-    """Whether the config is not PEFT's: then the tensors are another tool's too."""
+    """Return whether the config is not PEFT's. The tensors are then another tool's too."""
     return any(reason.code == "not_peft_config" for reason in reasons)
 
 
 def _read_config(config: Path) -> bytes:
     with config.open("rb") as file:
-        # One byte more than allowed is enough to be refused.
+        # One byte above the limit is enough to refuse the file.
         return file.read(MAX_CONFIG_BYTES + 1)
 
 
 def _check_places(pairs: list[Pair], geometry: BaseGeometry, manifest: Manifest | None, base_name: str) -> list[Reason]:
-    """Does each pair fit its place? An adapter that fits another base throughout gets that one reason."""
+    """Check each pair's layer and shapes.
+
+    An adapter that fits another base throughout gets one ``wrong_base`` reason in place of those.
+    """
     found = [reason for pair in pairs for reason in check_pair(pair, geometry)]
     trained_on = manifest.trained_on if manifest else ""
     other = wrong_base(pairs, geometry, trained_on=trained_on, base_name=base_name)
@@ -193,7 +197,10 @@ def _check_ranks(pairs: list[Pair], declared: Mapping[str, Declared], reasons: l
 def _declare(
     pairs: list[Pair], manifest: Manifest | None, seconds: float, reasons: list[Reason]
 ) -> dict[str, Declared]:
-    """What the manifest says of each pair's module; nothing, and a reason, if its regular expressions do not work."""
+    """Evaluate the manifest for each pair's module.
+
+    If its regular expressions are invalid or too slow, append a reason and return nothing.
+    """
     if manifest is None:
         return {}
     try:
@@ -208,7 +215,7 @@ def _declare(
 
 
 def _scalings(pairs: list[Pair], declared: Mapping[str, Declared]) -> dict[str, float]:
-    """By the name of each lora_B, what the engine multiplies it with."""
+    """Return the engine's scaling factor by the name of each lora_B."""
     return {pair.b.name: declared[pair.module].scaling for pair in pairs if pair.b and pair.module in declared}
 
 
@@ -224,7 +231,7 @@ def _summarise(upload: Accepted) -> Summary:
 
 
 def main() -> None:
-    """Answer one request under the resource limits that it names."""
+    """Answer one request from standard input under the resource limits that it names."""
     request = json.load(sys.stdin)
     limits = {name: request[name] for name in ("cpu_seconds", "address_bytes", "file_bytes")}
     confine(**limits)
@@ -243,7 +250,7 @@ def main() -> None:
 
 
 def read_verdict(answer: dict[str, Any]) -> Verdict:
-    """The verdict that :func:`main` wrote."""
+    """Parse the verdict that :func:`main` wrote."""
     summary = answer["summary"]
     if summary is not None:
         summary = Summary(**summary | {"target_modules": tuple(summary["target_modules"])})

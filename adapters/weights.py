@@ -1,12 +1,15 @@
-"""The safetensors file of an adapter: its header, read within bounds, and whether its values are finite.
+"""Safetensors file of an adapter: parse the header within bounds, and check that all values are finite.
 
-The format (https://huggingface.co/docs/safetensors): 8 bytes, the header's length as a little-endian integer; the
-header, a JSON object from tensor names to ``{"dtype", "shape", "data_offsets": [begin, end]}`` and an optional
-``__metadata__`` from strings to strings; then the tensors' bytes, little-endian, without holes.
+The format (https://huggingface.co/docs/safetensors) has three parts:
 
-Everything that is accepted here the safetensors library accepts too; it accepts more, of which one million empty
-tensors and duplicate names are examples. Pickle formats (``.bin``, ``.pt``) run code when read and are never opened.
-Of the dtypes, only the floats that LoRA adapters come in are allowed: vLLM would cast integers, F64 and F8 as well.
+1. The header's length: 8 bytes, little-endian.
+2. The header: a JSON object from tensor names to ``{"dtype", "shape", "data_offsets": [begin, end]}``. An optional
+   ``__metadata__`` maps strings to strings.
+3. The tensors' bytes, little-endian, without holes.
+
+The safetensors library accepts every file that is accepted here. It also accepts more, such as one million empty
+tensors, or duplicate names. Pickle formats (``.bin``, ``.pt``) run code when read and are never opened. Only the float
+dtypes of LoRA adapters are allowed, because vLLM would also cast integers, F64 and F8.
 """
 
 import json
@@ -29,28 +32,28 @@ MAX_HEADER_BYTES = 2**20
 MAX_TENSORS = 20_000
 MAX_NAME = 200
 
-#: Bytes per element of the dtypes allowed.
+#: Bytes per element, by allowed dtype.
 ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 _LENGTH_BYTES = 8
-#: The library that reads the file pads its header so that tensors begin at a multiple of this.
+#: The safetensors library pads its header so that tensors begin at a multiple of this many bytes.
 _ALIGNMENT = 8
 _MAX_DIMENSIONS = 8
 _MAX_DIMENSION = 2**31 - 1
 _NAME = re.compile(rf"[A-Za-z0-9_.]{{1,{MAX_NAME}}}", re.ASCII)
 CHUNK_BYTES = 4 * 2**20
 
-# A zip archive (torch.save since 1.6), and protocols 0x80 0x02..0x05 of a bare pickle.
+# Magic bytes of a zip archive (torch.save since 1.6), and protocols 0x80 0x02..0x05 of a bare pickle.
 _ZIP = b"PK\x03\x04"
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One entry of the header.
+    """One tensor entry of the header.
 
     Attributes:
-        begin, end: its bytes, counted from the end of the header.
+        begin, end: offsets of its bytes, relative to the end of the header.
     """
 
     name: str
@@ -66,10 +69,10 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A header whose tensors cover the rest of the file exactly.
+    """Header whose tensors cover the rest of the file exactly.
 
     Attributes:
-        tensors: in the order of their bytes.
+        tensors: tensors in the order of their bytes.
         data_start: offset of the first tensor's bytes in the file.
     """
 
@@ -78,9 +81,12 @@ class Header:
 
 
 def read_header(file: BufferedIOBase) -> tuple[Header | None, list[Reason]]:
-    """Read and check the header of a seekable file: the header, or None and at least one reason.
+    """Parse and validate the header of a seekable file.
 
-    Memory stays within some tens of MiB whatever the file holds.
+    Memory stays within some tens of MiB for any input.
+
+    Returns:
+        The header, or None and at least one reason.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -127,7 +133,7 @@ def _check_metadata(metadata: object) -> list[Reason]:
 
 
 def _read_entry(name: str, entry: object, reasons: list[Reason]) -> Tensor | None:
-    """One entry as a Tensor, or None after its reason is appended."""
+    """Parse one entry into a Tensor. On failure, append a reason and return None."""
     if not _NAME.fullmatch(name):
         reasons.append(Reason("tensor_name", show(name), show(name), f"1 to {MAX_NAME} letters, digits, _ and ."))
         return None
@@ -156,7 +162,7 @@ def _is_integers(value: object, low: int, high: int) -> bool:
 
 
 def _check_layout(tensors: list[Tensor], data_bytes: int) -> list[Reason]:
-    """Each tensor begins where the one before ends, and the last ends with the file."""
+    """Check that the tensors are contiguous and end with the file."""
     reasons = []
     end = 0
     for tensor in tensors:
@@ -171,10 +177,10 @@ def _check_layout(tensors: list[Tensor], data_bytes: int) -> list[Reason]:
 
 
 def write_renamed(file: BufferedIOBase, header: Header, names: Mapping[str, str], target: BufferedIOBase) -> None:
-    """Write tensors under other names; the same bytes for the same header.
+    """Write tensors under other names. Deterministic: the same header gives the same bytes.
 
     Args:
-        names: new name by old name; a tensor without one is left out.
+        names: new name by old name; a tensor without one is dropped.
     """
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     kept, begin = [tensor for tensor in header.tensors if tensor.name in names], 0
@@ -199,17 +205,20 @@ def write_renamed(file: BufferedIOBase, header: Header, names: Mapping[str, str]
 def find_nonfinite(
     file: BufferedIOBase, header: Header, serving_dtype: str, scalings: Mapping[str, float]
 ) -> list[Reason]:
-    """Name each tensor with a value that is not finite, or no longer is once the engine has loaded it.
+    """Find tensors with a value that is not finite, or that overflows when the engine loads it.
 
-    The engine casts every tensor to ``serving_dtype`` (``float16``, ``bfloat16`` or ``float32``) and multiplies
-    lora_B with the adapter's scaling in that dtype; ``scalings`` gives the factor by tensor name, 1 if absent.
-    Reads the file once, in chunks of :data:`CHUNK_BYTES`.
+    The engine casts every tensor to ``serving_dtype``. It then multiplies lora_B by the adapter's scaling in that
+    dtype. The file is read once, in chunks of :data:`CHUNK_BYTES`.
+
+    Args:
+        serving_dtype: dtype of the engine: ``float16``, ``bfloat16`` or ``float32``.
+        scalings: scaling factor by tensor name; 1 if absent.
 
     Raises:
-        EOFError: the file has become shorter than its header says.
+        EOFError: the file is shorter than its header says.
     """
     reasons = []
-    # Room for a chunk, or for the largest tensor: making two chunks takes longer than reading a small adapter.
+    # Size of a chunk, or of the largest tensor: for a small adapter, two full buffers cost more than reading it.
     room = min(CHUNK_BYTES, max((tensor.end - tensor.begin for tensor in header.tensors), default=0))
     buffer, scratch = bytearray(room), bytearray(room)
     file.seek(header.data_start)
@@ -224,10 +233,11 @@ def find_nonfinite(
 
 
 def _largest_magnitude(file: BufferedIOBase, tensor: Tensor, buffer: bytearray, scratch: bytearray) -> np.float32:
-    """The largest absolute value of the tensor; NaN or infinity if it holds one.
+    """Return the largest absolute value of the tensor; NaN or infinity if it holds one.
 
-    Without its sign bit, an IEEE float orders as the integer of the same bits, with infinity above the finite values
-    and NaN above infinity. That makes the search an integer maximum, and bfloat16, which numpy lacks, no exception.
+    Without its sign bit, an IEEE float orders like the integer of the same bits. Infinity is above the finite values,
+    and NaN is above infinity. So the search is an integer maximum, which also works for bfloat16, a dtype that numpy
+    lacks.
     """
     bits = np.dtype("<u4" if tensor.dtype == "F32" else "<u2")
     without_sign = bits.type(np.iinfo(bits).max >> 1)
@@ -248,7 +258,7 @@ def _largest_magnitude(file: BufferedIOBase, tensor: Tensor, buffer: bytearray, 
 
 
 def _fits(magnitude: np.float32, serving_dtype: str, scaling: float) -> bool:
-    """Whether the value is finite after the cast, and after the multiplication that follows in the same dtype."""
+    """Return whether the value stays finite after the cast and after the multiplication in the same dtype."""
     with np.errstate(over="ignore"):
         cast = _round(magnitude, serving_dtype)
         scaled = _round(cast * np.float32(scaling), serving_dtype)
@@ -256,7 +266,7 @@ def _fits(magnitude: np.float32, serving_dtype: str, scaling: float) -> bool:
 
 
 def _round(value: np.float32, dtype: str) -> np.float32:
-    """To the nearest value of the dtype, ties to even, as torch casts."""
+    """Round to the nearest value of the dtype, ties to even, as torch casts."""
     if dtype == "float16":
         return np.float32(np.float16(value))
     if dtype == "bfloat16" and np.isfinite(value):

@@ -1,11 +1,11 @@
-"""Sentences for people about each kind of reason: what happened, then what to do.
+"""Sentences for people, one for each reason code: what happened, then what to do.
 
-A reason keeps its field, the value found and what is allowed as data. Its sentence comes from this table, by its code.
+A reason keeps ``field``, ``found`` and ``allowed`` as data. Its sentence comes from this table, by its code.
 """
 
 from collections.abc import Mapping
 
-#: How to turn a pickle into safetensors by hand; it reads tensors only and runs no code of the file.
+#: Command that converts a pickle to safetensors. It loads tensors only and runs no code from the file.
 CONVERT = (
     'python -c "import torch; from safetensors.torch import save_file; '
     "save_file({k: v.clone().contiguous() for k, v in torch.load('adapter_model.bin', map_location='cpu', "
@@ -59,7 +59,7 @@ SENTENCES: Mapping[str, str] = {
     "not_in_target_modules": "{field} has {found}, but adapter_config.json allows {allowed}. Upload the config and "
     "the weights of one save.",
     "target_without_tensors": "target_modules names {found}, which has no tensors: name {allowed}.",
-    # what became of it on the engine
+    # results on the engine
     "bytes_missing": "The version's bytes are not in the store: upload it again.",
     "load_failed": "The engine could not load the weights: {found}",
     "non_finite_output": "The engine's answers with this adapter are no numbers: check its training and its scaling.",
@@ -98,5 +98,5 @@ _OTHERS = "{field}: found {found}, allowed {allowed}"
 
 
 def sentence_of(code: str, *, field: str, found: str, allowed: str) -> str:
-    """The sentence about a reason of this code; of an unknown code the plain data."""
+    """Return the sentence for a reason code; for an unknown code, the plain data."""
     return SENTENCES.get(code, _OTHERS).format(field=field, found=found, allowed=allowed)

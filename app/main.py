@@ -1,4 +1,4 @@
-"""The HTTP application: ``create_app(settings)``."""
+"""HTTP application factory: ``create_app(settings)``."""
 
 import asyncio
 import logging
@@ -59,12 +59,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Files, stores and validators block in threads. Python's default, cores + 4, would let a few slow uploads
-#: keep everyone's adapters from being fetched.
+#: Threads for blocking calls of files, stores and validators. With Python's default (cores + 4), a few slow uploads
+#: could block the fetching of adapters.
 _THREADS = 32
 
 _CORS_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-#: What a page's script may read of an answer's headers.
+#: Response headers that a page's script may read.
 _CORS_EXPOSED = (
     *("etag", "location", "retry-after", "server-timing", "x-request-id", "x-should-retry"),
     *("x-tenora-adapter", "x-tenora-ignored", "x-tenora-load-ms"),
@@ -75,7 +75,7 @@ _DESCRIPTION = "Many tenants' LoRA adapters on one base Llama: publish them, and
 
 
 class State(TypedDict):
-    """What every request finds in ``request.state``."""
+    """Content of ``request.state``."""
 
     process: Container
     tracing: "Tracing | None"
@@ -83,17 +83,17 @@ class State(TypedDict):
 
 class _Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
-        """Without Starlette's outermost part.
+        """Build the stack without Starlette's ServerErrorMiddleware.
 
-        It answers uncaught errors, which is the work of :class:`RequestMiddleware`, and every event of a stream would
-        pass through it.
+        :class:`RequestMiddleware` handles uncaught errors, and every event of a stream would pass through one more
+        layer. See docs/decisions/0055-request-path-overhead.md.
         """
         stack = super().build_middleware_stack()
         return stack.app if isinstance(stack, ServerErrorMiddleware) else stack
 
 
 def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
-    """The application; nothing is opened, started or connected to before its lifespan begins.
+    """Build the application. Nothing is opened, started or connected before its lifespan begins.
 
     Args:
         engine: another implementation of the port; default: vLLM in this process.
@@ -106,14 +106,14 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
                 tracing = await stack.enter_async_context(_tracing())
                 process = await stack.enter_async_context(_running(settings, engine))
             except Exception as error:
-                # For the command that runs the server: uvicorn only logs the traceback.
+                # `tenora serve` prints this error: uvicorn only logs its traceback.
                 app.state.start_error = error
                 raise
-            # For whoever runs the server, and ends it.
+            # `tenora serve` needs the container to drain and stop the server.
             app.state.process = process
             yield {"process": process, "tracing": tracing}
 
-    # FastAPI's own pages load their scripts from other servers: app.api.docs has one that does not.
+    # FastAPI's documentation pages load scripts from other servers; the one in app.api.docs does not.
     app = _Application(
         title="Tenora",
         description=_DESCRIPTION,
@@ -126,7 +126,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
     app.add_middleware(Idempotency, limits=settings.limits)
     app.add_middleware(RequestMiddleware, limits=settings.limits)
     if settings.cors_origins:
-        # Added last, it is the outermost: a browser shows no page an answer without its headers, errors included.
+        # Added last, so it is the outermost: browsers hide responses without CORS headers, errors included.
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
@@ -142,7 +142,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
 
 
 def _include_routers(app: FastAPI) -> None:
-    # Routes are tried in this order: inference comes first.
+    # Routes are matched in this order: inference comes first.
     app.include_router(openai.router, responses=answers(400, 404, 409, 410, 429))
     app.include_router(lorax.router, responses=answers(400, 404, 409, 410, 429, model=LoraxErrorOut))
     app.include_router(models.router, responses=answers(404, 409))
@@ -185,8 +185,10 @@ def _include_routers(app: FastAPI) -> None:
 
 @asynccontextmanager
 async def _tracing() -> AsyncGenerator["Tracing | None"]:
-    """Raises:
-    ValueError: OpenTelemetry's variables ask for what is not there.
+    """Open tracing for the duration of the block, if it is configured.
+
+    Raises:
+        ValueError: OpenTelemetry's variables select an unsupported protocol.
     """
     tracing = open_tracing(os.environ, node_name())
     try:
@@ -198,14 +200,15 @@ async def _tracing() -> AsyncGenerator["Tracing | None"]:
 
 @asynccontextmanager
 async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[Container]:
-    """Start a server's parts and end them in the opposite order.
+    """Start a server's parts, and stop them in reverse order.
 
     Raises:
         RegistryUnavailable: the database does not answer, or needs ``tenora migrate``.
-        app.services.access.peppers.MissingPepper
-        app.services.access.peppers.WrongPepper: the registry was made with another pepper.
+        app.services.access.peppers.MissingPepper: no pepper was found for an existing registry.
+        app.services.access.peppers.WrongPepper: the registry was created with another pepper.
+        app.services.access.peppers.InvalidPepper: a pepper is too short.
         ForeignStore: the store belongs to another registry.
-        EngineUnavailable, or whatever the engine raises when it cannot start
+        EngineUnavailable: the engine cannot start; other errors of the engine pass unchanged.
     """
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="tenora"))
     process = Container(settings, engine=engine)
@@ -224,7 +227,7 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
         started.push_async_callback(process.deleting.close)
         started.push_async_callback(process.ledger.close)
         await process.ledger.open()
-        # What a server that died has left counts too.
+        # Ship records that a crashed server left in its journal before limits are restored from the database.
         await process.ledger.ship()
         started.push_async_callback(process.limits.accounts.close)
         await process.limits.accounts.restore()
@@ -248,8 +251,13 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
 
 
 async def _check_store(process: Container) -> None:
-    """Raises:
-    ForeignStore: what does not answer now is asked again before anything is removed, and for readiness.
+    """Check that the store belongs to this registry.
+
+    If the store does not answer, only a warning is logged. The check is repeated for readiness, and before anything is
+    removed from the store.
+
+    Raises:
+        ForeignStore: the store belongs to another registry.
     """
     try:
         await process.store_owner.ensure()

@@ -1,4 +1,4 @@
-"""Where the base model's files are, and what callers call it."""
+"""Served base model: its files, public name and digest."""
 
 import hashlib
 import json
@@ -14,26 +14,26 @@ from adapters.geometry import BaseGeometry, read_geometry
 from app.settings import Settings
 from app.support.chat_template import template_digest
 
-#: What vLLM reads of a model; never its pickles.
+#: Patterns of the files that vLLM reads of a model; never pickles.
 _FILES = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
 
 _CONFIG, _INDEX = "config.json", "model.safetensors.index.json"
-# A safetensors file begins with its header's length, 8 bytes; the library refuses headers beyond 100 MB too.
+# A safetensors file begins with its header's length in 8 bytes. The library refuses headers beyond 100 MB too.
 _LENGTH_BYTES, _MAX_HEADER_BYTES = 8, 100_000_000
 
 
 class BaseNotFound(ValueError):
-    """TENORA_BASE_MODEL names no folder and no model that can be had."""
+    """TENORA_BASE_MODEL names neither a folder nor a model that can be fetched."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedBase:
-    """The base model on this disk: its folder, its public name and what adapters must fit.
+    """Base model on this disk: its folder, public name and the properties that adapters must match.
 
     Attributes:
-        digest: its identity, see :func:`base_digest`.
-        known_as: every name and path that it is known by: the public one, the setting's, its own config's.
-        template_digest: of its chat template, see :func:`template_digest`; None: it has none.
+        digest: identity of the base, see :func:`base_digest`.
+        known_as: accepted names and paths: the public name, the setting's value and the name in its config.
+        template_digest: digest of the chat template, see :func:`template_digest`; None without one.
     """
 
     path: Path
@@ -45,11 +45,11 @@ class ServedBase:
 
 
 def open_base(settings: Settings) -> ServedBase:
-    """Find the base model, fetching a hub id that is not on this disk yet, and read its geometry. Blocks.
+    """Find the base model, fetch it from the hub if it is not on this disk, and read its geometry. Blocks.
 
     Raises:
-        BaseNotFound: no such folder, no such model in the hub, or weights that are no safetensors file.
-        adapters.errors.UnsupportedBase: not a Llama.
+        BaseNotFound: the folder or hub model does not exist, or the weights are not safetensors files.
+        adapters.errors.UnsupportedBase: the model is not a Llama.
     """
     path = base_folder(settings)
     try:
@@ -72,19 +72,19 @@ def open_base(settings: Settings) -> ServedBase:
 
 
 def _own_name(config: dict[str, Any]) -> list[str]:
-    """What the model's own config calls it, if it does."""
+    """Return the name in the model's config, as a list of at most one."""
     found = config.get("_name_or_path")
     return [found] if isinstance(found, str) and found else []
 
 
 def base_digest(folder: Path) -> str:
-    """What tells one base model from another: SHA-256 (hex) over its config and the index of its weights. Blocks.
+    """Return a SHA-256 (hex) that identifies a base model: over its config and the index of its weights. Blocks.
 
-    Without an index file each safetensors file's size and header stand in for it. The weights themselves are not
-    read: two trainings of the same shapes under the same config are told apart by nothing here.
+    Without an index file, the size and header of each safetensors file are hashed instead. The weights are not read,
+    so two trainings with the same config and shapes have the same digest.
 
     Raises:
-        BaseNotFound: what stands in the weights' place is no safetensors file.
+        BaseNotFound: a weight file is not a safetensors file.
     """
     digest = hashlib.sha256(b"tenora-base\n")
     index = folder / _INDEX
@@ -99,7 +99,7 @@ def base_digest(folder: Path) -> str:
 
 
 def _outline(weights: Path) -> bytes:
-    """A safetensors file's size and header."""
+    """Return a safetensors file's size and header."""
     size = weights.stat().st_size
     with weights.open("rb") as file:
         prefix = file.read(_LENGTH_BYTES)
@@ -110,20 +110,20 @@ def _outline(weights: Path) -> bytes:
 
 
 def base_name(settings: Settings) -> str:
-    """The name by which callers ask for the base model itself."""
+    """Return the name by which callers request the base model."""
     return settings.base_model_name or Path(settings.base_model or demo_base(settings)).name
 
 
 def demo_base(settings: Settings) -> Path:
-    """Where the demo's base model is kept."""
+    """Return the folder of the demo's base model."""
     return settings.home / "demo" / "base"
 
 
 def base_folder(settings: Settings) -> Path:
-    """The base's folder on this machine; one of the hub is fetched if it is not there.
+    """Return the base's folder on this machine; fetch a hub model that is missing.
 
     Raises:
-        BaseNotFound
+        BaseNotFound: there is no such folder or hub model.
     """
     folder = Path(settings.base_model) if settings.base_model else demo_base(settings)
     if folder.is_dir():

@@ -1,4 +1,4 @@
-"""Every setting, read from the environment (prefix ``TENORA_``) once, at start."""
+"""Settings, read once at start from environment variables with the prefix ``TENORA_``."""
 
 import difflib
 import re
@@ -56,7 +56,7 @@ class EngineSettings(BaseModel):
 
 
 class QueueSettings(BaseModel):
-    """Who enters the engine when, and how long the queue may grow (``TENORA_QUEUE__*``)."""
+    """Admission to the engine and limits of the queue (``TENORA_QUEUE__*``)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -72,7 +72,7 @@ class QueueSettings(BaseModel):
 
 
 class LimitSettings(BaseModel):
-    """Caps on what one request may ask for (``TENORA_LIMITS__*``)."""
+    """Limits of connections, requests, uploads and merges (``TENORA_LIMITS__*``)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -125,7 +125,7 @@ class LimitSettings(BaseModel):
 
 
 class LogSettings(BaseModel):
-    """What the server writes to stderr (``TENORA_LOG__*``)."""
+    """Log output on stderr (``TENORA_LOG__*``)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -138,12 +138,12 @@ class LogSettings(BaseModel):
     access: bool = Field(True, description="whether each answered request leaves a line, at INFO")
 
 
-# Of a path's segments none is empty, "." or "..".
+# No segment of the path is empty, "." or "..".
 _S3_PREFIX = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/([^/.]|[^/.][^/]|\.[^/.]|[^/]{3,})[^/]*)*/?$"
 
 
 class ImportSettings(BaseModel):
-    """Where adapters may be imported from (``TENORA_IMPORTS__*``): from nowhere, unless it is said here."""
+    """Allowed sources of adapter imports (``TENORA_IMPORTS__*``); by default there are none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -251,7 +251,7 @@ class Settings(BaseSettings):
 
 PREFIX = "TENORA_"
 
-#: Names that the command line reads when it talks to a server; the server itself has no use for them.
+#: Variables that the command line reads as a client; the server ignores them.
 CLIENT_NAMES = frozenset({"TENORA_URL", "TENORA_KEY"})
 
 _MAPPINGS = ("TENORA_ENGINE__EXTRA_ARGS__",)
@@ -268,16 +268,16 @@ _SERVICE_LINKS = (
 
 
 class UnknownSetting(ValueError):
-    """The environment holds ``TENORA_`` names that are no settings."""
+    """The environment holds ``TENORA_`` variables that are not settings."""
 
 
 def setting_names() -> tuple[str, ...]:
-    """Every environment variable that is a setting, sorted."""
+    """Return the environment variables of all settings, sorted."""
     return tuple(sorted(_names(Settings, PREFIX)))
 
 
 def check_environment(environ: Mapping[str, str]) -> None:
-    """Refuse names that start with ``TENORA_`` and mean nothing: pydantic ignores them in silence.
+    """Reject unknown variables with the prefix ``TENORA_``, which pydantic ignores silently.
 
     Raises:
         UnknownSetting: names each of them and the nearest settings.
@@ -296,7 +296,7 @@ def check_environment(environ: Mapping[str, str]) -> None:
 
 
 def _is_service_link(name: str, value: str, known: tuple[str, ...]) -> bool:
-    """Whether Kubernetes set this variable, as it does in every pod for a Service ``tenora`` or ``tenora-...``.
+    """Return whether Kubernetes set this variable, as it does in every pod for a Service ``tenora`` or ``tenora-...``.
 
     https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
     """
@@ -304,7 +304,7 @@ def _is_service_link(name: str, value: str, known: tuple[str, ...]) -> bool:
 
 
 def _is_setting(name: str, known: tuple[str, ...]) -> bool:
-    # A group may come whole, as JSON (TENORA_ENGINE), and a mapping entry by entry (..._ARGS__KEY).
+    # A group may be one JSON value (TENORA_ENGINE), and a mapping may be set entry by entry (..._ARGS__KEY).
     return name in known or any(other.startswith(f"{name}__") for other in known) or name.startswith(_MAPPINGS)
 
 

@@ -1,7 +1,7 @@
-"""A PEFT folder out of a ``.tar.gz`` or a ``.zip`` from a stranger: the two files of an adapter, and nothing else.
+"""Unpack the two files of a PEFT folder from an untrusted ``.tar.gz`` or ``.zip``.
 
-The archive is never unpacked by names of its own: two files with fixed names come out, or every reason why not.
-Memory stays within some MiB, time within that of reading the archive twice.
+Names from the archive never become paths. The result is two files with fixed names, or every reason against the
+archive. Memory stays within some MiB. Time stays within that of reading the archive twice.
 """
 
 from collections.abc import Mapping
@@ -19,18 +19,18 @@ __all__ = ["CONFIG_NAME", "WEIGHTS_NAME", "Unpacked", "unpack"]
 def unpack(archive: Path, folder: Path, *, config_bytes: int, weights_bytes: int) -> Mapping[str, Unpacked]:
     """Write ``adapter_config.json`` and ``adapter_model.safetensors`` into an existing folder. Blocks.
 
-    Which kind of archive it is its first bytes say. After an error neither file is there. Hostile bytes belong into
-    a process of their own: see :func:`adapters.sandbox.unpack_in_child`.
+    The first bytes of the archive decide its format. After an error neither file exists. Untrusted archives need a
+    separate process: see :func:`adapters.sandbox.unpack_in_child`.
 
     Args:
-        config_bytes, weights_bytes: most bytes of the two files.
+        config_bytes, weights_bytes: size limits of the two files, in bytes.
 
     Returns:
         The two files by name.
 
     Raises:
-        AdapterRejected: with every kind of reason that can be known.
-        OSError: the archive cannot be read, or a file not be written; one is there already.
+        AdapterRejected: the archive is refused; carries every kind of reason that can be known.
+        OSError: the archive cannot be read, or a file cannot be written or exists already.
     """
     members = Members({CONFIG_NAME: config_bytes, WEIGHTS_NAME: weights_bytes})
     sinks = Sinks(folder)

@@ -1,4 +1,4 @@
-"""The child process of :func:`adapters.sandbox.unpack_in_child`: a JSON request comes in, a JSON answer goes out."""
+"""Child process of :func:`adapters.sandbox.unpack_in_child`: one JSON request in, one JSON answer out."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from adapters.errors import AdapterRejected
 
 
 def main() -> None:
-    """Answer one request under the resource limits that it names."""
+    """Answer one request from standard input under the resource limits that it names."""
     request = json.load(sys.stdin)
     caps = {name: request[name] for name in ("config_bytes", "weights_bytes")}
     confine(cpu_seconds=request["cpu_seconds"], address_bytes=request["address_bytes"], file_bytes=max(caps.values()))

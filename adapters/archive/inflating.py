@@ -1,4 +1,4 @@
-"""Decompression that tells damaged bytes from a lack of memory."""
+"""Decompression that distinguishes corrupt input from a lack of memory."""
 
 import zlib
 from typing import TYPE_CHECKING
@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from zlib import _Decompress
 
-# Python hands zlib's codes on as words only; this one is Z_MEM_ERROR.
+# Z_MEM_ERROR. Python exposes zlib's codes only in the message.
 _NO_MEMORY = "Error -4"
 
 
 class Damaged(Exception):
-    """The bytes are not what a compressor wrote."""
+    """The input is not valid compressed data."""
 
 
 def inflate(inflater: "_Decompress", source: bytes, count: int) -> bytes:
-    """At most ``count`` bytes, which must be more than 0.
+    """Decompress at most ``count`` bytes; ``count`` must be above 0.
 
     Raises:
-        Damaged, MemoryError
+        Damaged: the input is corrupt.
+        MemoryError: zlib could not allocate memory.
     """
     try:
         return inflater.decompress(source, count)

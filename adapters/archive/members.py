@@ -1,7 +1,7 @@
-"""Which members of an archive are taken: the two files of an adapter, at the shallowest level that has both.
+"""Select the two adapter files among an archive's members, at the shallowest level that has both.
 
-Everything else is passed over unread, but counts against the limits. A path that leads elsewhere, a link, a duplicate
-or an encrypted member is refused wherever it is: an archive with one is not what PEFT's users pack.
+All other members are skipped unread, but count against the limits. Path traversal, links, duplicates and encrypted
+members are refused anywhere: PEFT's users do not pack such archives.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,14 @@ WEIGHTS_NAME = "adapter_model.safetensors"
 #: Files and folders together.
 MAX_MEMBERS = 64
 
-#: What a member's path may have, in bytes.
+#: Longest path of a member, in bytes.
 MAX_PATH = 255
 
-#: Bytes that the files which are passed over may have beyond the room of the two that are kept.
+#: Bytes allowed for skipped files, in addition to the limits of the two kept files.
 SPARE_BYTES = 64 * 2**20
 
-#: Times as many bytes as there were compressed: floats shrink to a half at best, all zeros to a thousandth.
+#: Limit on unpacked bytes per compressed byte, after a grace of RATIO_GRACE bytes. See
+#: docs/decisions/0013-limit-the-compression-ratio-of-archives.md.
 MAX_RATIO = 100
 RATIO_GRACE = 2**20
 
@@ -30,15 +31,15 @@ _PICKLED = frozenset({"adapter_model.bin", "adapter_model.pt", "adapter_model.pt
 
 _TOP = "the top"
 
-#: Where macOS keeps what its zip files cannot.
+#: Folder in which macOS stores metadata that a zip file cannot hold.
 _MAC_FOLDER = "__MACOSX"
 
 
 class Broken(Exception):
-    """The archive cannot be read any further.
+    """The rest of the archive cannot be read.
 
     Attributes:
-        reason: why; the reasons found before it stand.
+        reason: cause; reasons found earlier remain valid.
     """
 
     def __init__(self, code: str, found: str, allowed: str, *, field: str = "archive") -> None:
@@ -48,10 +49,10 @@ class Broken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A file with the name of one of an adapter's two.
+    """Member whose name is that of an adapter file.
 
     Attributes:
-        folder: the folders above it, outermost first.
+        folder: folders above it, outermost first.
     """
 
     folder: tuple[str, ...]
@@ -60,14 +61,14 @@ class Member:
 
 
 class Members:
-    """Takes note of one member after the other.
+    """Member list of one archive, checked against the limits as it grows.
 
     Args:
-        caps: the size in bytes that each of the kept files may have.
+        caps: size limit of each kept file, in bytes, by name.
 
     Attributes:
         reasons: every reason found against the archive.
-        caps: as given.
+        caps: size limits, as given.
     """
 
     def __init__(self, caps: Mapping[str, int]) -> None:
@@ -80,13 +81,13 @@ class Members:
         self._pickles: list[tuple[str, ...]] = []
 
     def add(self, path: bytes, size: int, *, is_folder: bool) -> Member | None:
-        """Take note of a file of ``size`` bytes, or of a folder.
+        """Register a file of ``size`` bytes, or a folder.
 
         Returns:
-            The file, if it may be one of the adapter's two; None if it is passed over or refused.
+            The file, if it may be one of the adapter's two; None if it is skipped or refused.
 
         Raises:
-            Broken: one member too many, or no room for its bytes.
+            Broken: one member too many, or the total size limit is exceeded.
         """
         self.count()
         parts = self._parts(path)
@@ -102,28 +103,28 @@ class Members:
         return None if is_folder or _MAC_FOLDER in parts else self._note(parts, size)
 
     def count(self) -> None:
-        """There is one member more.
+        """Count one more member.
 
         Raises:
-            Broken: one too many.
+            Broken: one member too many.
         """
         self._count += 1
         if self._count > MAX_MEMBERS:
             raise Broken("too_many_members", f"more than {MAX_MEMBERS} members", f"{MAX_MEMBERS} members")
 
     def refuse(self, code: str, path: bytes, found: str, allowed: str) -> None:
-        """Take note of a reason against one member."""
+        """Append a reason against one member."""
         self.reasons.append(Reason(code, shown(path), found, allowed))
 
     def fits(self, member: Member) -> bool:
-        """Whether the file is within its cap."""
+        """Return whether the file is within its size limit."""
         return member.size <= self.caps[member.name]
 
     def finish(self) -> tuple[str, ...] | None:
-        """All members are known: choose the folder whose two files are kept.
+        """Choose the folder whose two files are kept, once all members are registered.
 
         Returns:
-            The folder; None after a reason is noted.
+            The folder; None after a reason is appended.
         """
         whole = sorted(
             (folder for folder, files in self._found.items() if len(files) == len(self.caps)),
@@ -172,7 +173,10 @@ class Members:
         self.reasons.append(Reason("several_folders", "archive", found, "one adapter"))
 
     def _parts(self, path: bytes) -> tuple[str, ...] | None:
-        """The path's parts, none for the top itself; or None after its reason is noted."""
+        """Split a path into its parts; empty for the top folder.
+
+        For an unsafe path, append a reason and return None.
+        """
         fault, text = "", ""
         try:
             text = path.decode("utf-8")
@@ -196,12 +200,12 @@ class Members:
 
 
 def _joined(folders: list[tuple[str, ...]]) -> str:
-    """Two folders for display, and how many others there are."""
+    """Format two folders for display, with a count of the rest."""
     names = [shown("/".join(folder).encode()) if folder else _TOP for folder in folders]
     return " and ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
 
 def shown(path: bytes) -> str:
-    """A member's path for display: short, on one line."""
+    """Format a member's path for display: short, on one line."""
     text = path[:MAX_PATH].decode("utf-8", "replace")
     return text if text.isprintable() and 0 < len(text) <= 80 else show(text)

@@ -1,4 +1,4 @@
-"""The files that come out of an archive: new, of this user only, hashed as they are written."""
+"""Output files of an archive: created exclusively with mode 0600, and hashed while they are written."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """A file out of an archive: its SHA-256 (hex) and its size in bytes."""
+    """File unpacked from an archive, with its SHA-256 (hex) and its size in bytes."""
 
     path: Path
     digest: str
@@ -17,10 +17,10 @@ class Unpacked:
 
 
 class Sinks:
-    """Writes files into one folder, under names that the caller fixes.
+    """Writer of files into one folder, under names that the caller fixes.
 
     Attributes:
-        files: what is written, by name.
+        files: files written, by name.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -28,10 +28,10 @@ class Sinks:
         self._folder = folder
 
     def write(self, name: str, pieces: Iterable[bytes]) -> None:
-        """Write a file that must not exist yet, mode 0600; it is removed again if ``pieces`` raises.
+        """Write a new file with mode 0600; remove it if ``pieces`` raises.
 
         Raises:
-            OSError: the file exists, or cannot be written.
+            OSError: the file exists or cannot be written.
         """
         path = self._folder / name
         digest, size = hashlib.sha256(), 0
@@ -47,7 +47,7 @@ class Sinks:
         self.files[name] = Unpacked(path, digest.hexdigest(), size)
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove all files written."""
         for file in self.files.values():
             file.path.unlink()
         self.files.clear()

@@ -1,7 +1,9 @@
-"""``.tar.gz``: one gzip member (RFC 1952) around a tar archive (POSIX ustar and pax, and GNU's plain headers).
+"""Parser of ``.tar.gz``: one gzip member (RFC 1952) around a tar archive.
 
-Read from front to back, in small pieces. Of pax headers only ``path`` and ``size`` mean anything here, and those
-that would change how the bytes are to be read are refused, as are GNU's long names and sparse files.
+It reads POSIX ustar and pax headers, and GNU's plain headers.
+
+The archive is streamed from front to back, in small pieces. Only ``path`` and ``size`` of pax headers are used. Pax
+headers that would change the interpretation of the bytes are refused, and so are GNU's long names and sparse files.
 
 https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html
 """
@@ -22,13 +24,13 @@ _BLOCK = 512
 _READ_BYTES = 64 * 2**10
 _PIECE_BYTES = 2**20
 _MAX_PAX_BYTES = 64 * 2**10
-# What follows the end of an archive: tar fills up to 20 blocks, other blocking factors up to some hundred.
+# Padding after the end of an archive: tar pads to 20 blocks, other blocking factors to some hundred blocks.
 _MAX_PADDING = 2**20
-# What tar adds to the files: headers of their own, and the padding.
+# Bytes that tar adds to the files: headers and padding.
 _MAX_TAR_BYTES = MAX_MEMBERS * (_MAX_PAX_BYTES + 4 * _BLOCK) + _MAX_PADDING
 
 _ZEROS = bytes(_BLOCK)
-_WINDOW_BITS = 16 + zlib.MAX_WBITS  # a gzip header, and nothing else
+_WINDOW_BITS = 16 + zlib.MAX_WBITS  # require a gzip header
 
 _FILE, _FOLDER, _PAX, _PAX_GLOBAL = b"0", b"5", b"x", b"g"
 _REFUSED = {
@@ -45,13 +47,13 @@ _PLAIN_CHARSET = "ISO-IR 10646 2000 UTF-8"
 
 
 class GzipStream:
-    """The bytes of one gzip member. Memory stays below 4 MiB.
+    """Decompressed bytes of one gzip member. Memory stays below 4 MiB.
+
+    Every method raises Broken if the input is not gzip, corrupt or truncated, or if it exceeds ``most`` or the
+    compression ratio.
 
     Args:
-        most: bytes that may come out of it.
-
-    Raises (every method):
-        Broken: not gzip, damaged, cut off, too many bytes, or too many for what was compressed.
+        most: limit of decompressed bytes.
     """
 
     def __init__(self, file: BinaryIO, most: int) -> None:
@@ -60,7 +62,7 @@ class GzipStream:
         self._compressed = self._unpacked = 0
 
     def read(self, count: int) -> bytes:
-        """At most ``count`` bytes; none at the end."""
+        """Return at most ``count`` bytes; empty at the end."""
         while not self._inflater.eof:
             source = self._inflater.unconsumed_tail or self._more()
             try:
@@ -73,7 +75,7 @@ class GzipStream:
         return b""
 
     def exactly(self, count: int) -> bytes:
-        """Just so many bytes."""
+        """Return exactly ``count`` bytes."""
         pieces = bytearray()
         while len(pieces) < count:
             piece = self.read(count - len(pieces))
@@ -83,7 +85,7 @@ class GzipStream:
         return bytes(pieces)
 
     def pieces(self, count: int) -> Iterator[bytes]:
-        """Just so many bytes, in pieces."""
+        """Yield exactly ``count`` bytes, in pieces."""
         while count:
             piece = self.read(min(count, _PIECE_BYTES))
             if not piece:
@@ -92,12 +94,12 @@ class GzipStream:
             yield piece
 
     def skip(self, count: int) -> None:
-        """Pass over just so many bytes."""
+        """Skip exactly ``count`` bytes."""
         for _ in self.pieces(count):
             pass
 
     def end(self) -> None:
-        """Nothing but zeros may follow, and nothing at all after the gzip member."""
+        """Check that only zeros follow, and nothing after the gzip member."""
         padding = 0
         while piece := self.read(_PIECE_BYTES):
             padding += len(piece)
@@ -130,14 +132,14 @@ class _Header:
 
 
 def unpack_tarball(file: BinaryIO, members: Members, sinks: Sinks) -> None:
-    """Write the members that are kept, as long as there is no reason against the archive.
+    """Write the selected members, unless there is a reason against the archive.
 
-    The first adapter that is found is written at once. Only if another one lies at a shallower level is the archive
-    read again.
+    The first adapter found is written in the same pass. The archive is read again only if another adapter lies at a
+    shallower level.
 
     Raises:
-        Broken: the archive cannot be read any further.
-        OSError: it could not be read, or a file not be written.
+        Broken: the rest of the archive cannot be read.
+        OSError: the archive could not be read, or a file not be written.
     """
     first: tuple[str, ...] | None = None
     for header, stream in _walk(file, members.most):
@@ -163,10 +165,10 @@ def unpack_tarball(file: BinaryIO, members: Members, sinks: Sinks) -> None:
 
 
 def _walk(file: BinaryIO, most: int) -> Iterator[tuple[_Header, GzipStream]]:
-    """Each member's header, and the stream at its bytes: whoever takes it reads just these.
+    """Yield each member's header with the stream at its bytes; the caller reads exactly these.
 
     Raises:
-        Broken
+        Broken: the rest of the archive cannot be read.
     """
     stream = GzipStream(file, most + _MAX_TAR_BYTES)
     extended: dict[str, str] = {}
@@ -190,7 +192,7 @@ def _walk(file: BinaryIO, most: int) -> Iterator[tuple[_Header, GzipStream]]:
 
 
 def _note(header: _Header, members: Members) -> Member | None:
-    """Take note of a member; the file, if it may be one of the adapter's two."""
+    """Register a member; return it if it may be one of the adapter's two files."""
     is_folder = header.kind == _FOLDER or (header.kind == _FILE and header.path.endswith(b"/"))
     if header.kind not in {_FILE, _FOLDER}:
         found = _REFUSED.get(header.kind, f"a member of the type {header.kind!r}")
@@ -210,7 +212,7 @@ def _read_header(block: bytes) -> _Header:
         raise Broken("corrupt_archive", "a block that is no tar header", "a tar archive inside of the gzip file")
     if _octal(block[148:156]) != sum(block[:148]) + 8 * ord(" ") + sum(block[156:]):
         raise Broken("corrupt_archive", "a tar header with a wrong checksum", "an undamaged archive")
-    # GNU's older format keeps times where POSIX keeps the path's first half.
+    # GNU's older format stores times in the bytes of POSIX's path prefix.
     path = _text(block[:100])
     if magic == b"ustar\x0000" and (prefix := _text(block[345:500])):
         path = prefix + b"/" + path
@@ -223,10 +225,10 @@ def _read_header(block: bytes) -> _Header:
 
 
 def _read_pax(stream: GzipStream, header: _Header) -> dict[str, str]:
-    """The records of an extended header.
+    """Parse the records of an extended (pax) header.
 
     Raises:
-        Broken: too long, malformed, a key that occurs twice, or one that changes how the archive is to be read.
+        Broken: the header is too long or malformed, repeats a key, or changes the interpretation of the archive.
     """
     if header.size > _MAX_PAX_BYTES:
         raise _unsupported(f"an extended header of {header.size} bytes")
@@ -244,10 +246,10 @@ def _read_pax(stream: GzipStream, header: _Header) -> dict[str, str]:
             name = key.decode("utf-8")
         except UnicodeDecodeError:
             raise _malformed_pax() from None
-        # Readers disagree on what an empty key means for the records behind it.
+        # Readers disagree about the records after an empty key.
         if not name or not equals or name in records:
             raise _malformed_pax()
-        # Any bytes are allowed in the values of keys that mean nothing here.
+        # Values of unused keys may hold any bytes.
         records[name] = value.decode("utf-8", "surrogateescape")
         position = end
     if any(key.startswith("GNU.sparse.") for key in records):
@@ -269,7 +271,7 @@ def _extend(header: _Header, extended: dict[str, str]) -> _Header:
 
 
 def _text(raw: bytes) -> bytes:
-    """A field's text, which a NUL ends if it is shorter than its field."""
+    """Return a field's text, which is terminated by NUL if it is shorter than the field."""
     text, _, rest = raw.partition(b"\0")
     if rest.strip(b"\0"):
         raise Broken("corrupt_archive", "bytes behind the end of a name", "names that end with NUL")
@@ -284,7 +286,7 @@ def _octal(raw: bytes) -> int:
 
 
 def _number(raw: bytes) -> int:
-    """A size: octal digits, or big-endian after the byte 0x80, as GNU writes 8 GiB and more."""
+    """Parse a size: octal digits, or big-endian after the byte 0x80, which GNU uses from 8 GiB up."""
     return int.from_bytes(raw[1:]) if raw[0] == 0x80 else _octal(raw)
 
 

@@ -1,8 +1,8 @@
-"""``.zip``, within the part of the format that leaves no two readings (APPNOTE 6.3.10, sections 4.3 to 4.5).
+"""Parser of the unambiguous subset of ``.zip`` (APPNOTE 6.3.10, sections 4.3 to 4.5).
 
-The file must be its local entries, one right after the other, then the central directory, then its end record, with
-nothing before, between or behind them: so no bytes belong to two members and none are hidden. What the entries' own
-headers say must be what the directory says. Stored and deflated members only; no encryption, zip64, comment or split.
+The file must consist of its local entries without gaps, then the central directory, then its end record. No other bytes
+may come before, between or after them. So no byte belongs to two members and none is hidden. Local headers must agree
+with the directory. Members are stored or deflated. Encryption, zip64, comments and split archives are refused.
 
 https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 """
@@ -35,17 +35,17 @@ _PIECE_BYTES = 2**20
 _ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
 _DESCRIBED = 1 << 3
 _UTF8 = 1 << 11
-# Bits 1 and 2 tell how hard the compressor tried.
+# Bits 1 and 2 hold the compression level.
 _KNOWN_FLAGS = 1 << 1 | 1 << 2 | _DESCRIBED | _UTF8
 _STORED, _DEFLATED = 0, 8
 
-# zip64, AES encryption, and another path than the one of the header.
+# Refused: zip64, AES encryption, and a path that overrides the header's.
 _REFUSED_EXTRAS = {0x0001: "zip64", 0x9901: "AES encryption", 0x7075: "a second name"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What the central directory says of one member; ``begin`` is where its own header starts."""
+    """Central directory entry of one member; ``begin`` is the offset of its local header."""
 
     path: bytes
     flags: int
@@ -58,11 +58,11 @@ class _Entry:
 
 
 def unpack_zip(file: BinaryIO, members: Members, sinks: Sinks) -> None:
-    """Write the members that are kept, if there is no reason against the archive.
+    """Write the selected members, if there is no reason against the archive.
 
     Raises:
-        Broken: the archive cannot be read any further.
-        OSError: it could not be read, or a file not be written.
+        Broken: the rest of the archive cannot be read.
+        OSError: the archive could not be read, or a file not be written.
     """
     entries, directory_begin = _read_directory(file)
     found = [(member, entry) for entry in entries if (member := _take(entry, members))]
@@ -77,7 +77,7 @@ def unpack_zip(file: BinaryIO, members: Members, sinks: Sinks) -> None:
 
 
 def _read_directory(file: BinaryIO) -> tuple[list[_Entry], int]:
-    """The central directory's entries and its offset."""
+    """Return the central directory's entries and its offset."""
     size = file.seek(0, os.SEEK_END)
     if size < _END.size:
         raise _truncated()
@@ -105,7 +105,7 @@ def _read_directory(file: BinaryIO) -> tuple[list[_Entry], int]:
 
 
 def _read_entry(raw: bytes, position: int) -> tuple[_Entry, int]:
-    """The entry at this position, and the position behind it."""
+    """Return the entry at this position, and the position after it."""
     if position + _CENTRAL.size > len(raw):
         raise Broken("corrupt_archive", "a directory shorter than its entries", "a whole zip")
     fields = _CENTRAL.unpack_from(raw, position)
@@ -136,7 +136,7 @@ def _check_extra(raw: bytes, path: bytes) -> None:
 
 
 def _take(entry: _Entry, members: Members) -> Member | None:
-    """The member, if it may be one of the adapter's two files and nothing speaks against it."""
+    """Return the member if it may be one of the adapter's two files and is not refused."""
     is_folder = entry.path.endswith(b"/")
     member = members.add(entry.path, entry.size, is_folder=is_folder)
     kind = stat.S_IFMT(entry.mode)
@@ -162,7 +162,7 @@ def _take(entry: _Entry, members: Members) -> Member | None:
 
 
 def _locate(file: BinaryIO, entries: list[_Entry], directory_begin: int, members: Members) -> dict[bytes, int]:
-    """Where each member's bytes start, after all local headers are checked and found to lie side by side."""
+    """Return the offset of each member's bytes, after checking that the local entries are valid and contiguous."""
     starts, expected = {}, 0
     for entry in sorted(entries, key=lambda entry: entry.begin):
         if entry.begin != expected:
@@ -180,7 +180,7 @@ def _locate(file: BinaryIO, entries: list[_Entry], directory_begin: int, members
 
 
 def _check_local(file: BinaryIO, entry: _Entry, directory_begin: int, members: Members) -> int:
-    """Compare the member's own header with the directory; where its bytes start."""
+    """Compare the member's local header with the directory, and return the offset of its bytes."""
     if entry.begin + _LOCAL.size > directory_begin:
         raise _overrun(entry)
     file.seek(entry.begin)
@@ -199,7 +199,7 @@ def _check_local(file: BinaryIO, entry: _Entry, directory_begin: int, members: M
 
 
 def _check_descriptor(file: BinaryIO, entry: _Entry, position: int) -> int:
-    """The length of the descriptor behind the member's bytes, whose signature is optional."""
+    """Check the data descriptor after the member's bytes and return its length. Its signature is optional."""
     file.seek(position)
     raw = file.read(len(_DESCRIPTOR_MAGIC) + _DESCRIPTOR.size)
     fields = _DESCRIPTOR.pack(entry.crc, entry.packed, entry.size)
@@ -211,7 +211,7 @@ def _check_descriptor(file: BinaryIO, entry: _Entry, position: int) -> int:
 
 
 def _inflated(file: BinaryIO, entry: _Entry) -> Iterator[bytes]:
-    """The member's bytes in pieces; their number and their CRC are checked."""
+    """Yield the member's bytes in pieces, and check their size and CRC."""
     crc = size = 0
     for piece in _deflated_pieces(file, entry) if entry.method == _DEFLATED else _stored_pieces(file, entry):
         size += len(piece)

@@ -1,7 +1,7 @@
-"""This node's disk copy of the versions that its engine uses, between the blob store and host memory.
+"""Disk cache of one node: versions that its engine uses, between the blob store and host memory.
 
-Before the store stand the negative cache (:mod:`adapters.cache.failures`) and the queue of fetches
-(:mod:`adapters.fair_semaphore`); what is on the disk is planned by :class:`adapters.residency.Residency`.
+A negative cache (:mod:`adapters.cache.failures`) and a fair queue of fetches (:mod:`adapters.fair_semaphore`) protect
+the store. :class:`adapters.residency.Residency` plans admission and eviction.
 """
 
 from adapters.cache.disk import DiskCache

@@ -1,14 +1,16 @@
-"""Versions on this node's disk, within a budget: fetched once, verified once, leased, evicted by what they are worth.
+"""Disk cache with a byte budget: single-flight fetches, verification, leases, and eviction by value.
+
+Each process verifies a version once.
 
 A version lives in ``<root>/<digest>/`` as ``adapter_config.json`` and ``adapter_model.safetensors``. The directory
-appears by one rename after both files' digests were verified, so it is whole or absent. One process owns the root.
+appears by one rename after both digests are verified, so it is complete or absent. One process owns the root.
 
-What a lease goes through::
+Life of a lease::
 
-    lease -> here and verified -----------------------------------------------> Lease.path, which stays until release
-          -> here since an earlier process: hashed -- right ------------------^
-          -> not here, or wrong: turn among the fetches -> room made -> fetched to tmp/, verified, renamed -^
-          -> failed a moment ago, or its fetch is late: refused at once, with the time to come back
+    lease -> present and verified ------------------------------------------> Lease.path, valid until release
+          -> present since an earlier process: hash it -- intact -----------^
+          -> absent or corrupt: queue for a fetch -> make room -> fetch to tmp/, verify, rename -^
+          -> fetch failed recently or is late: refused at once, with a time to retry
 """
 
 import asyncio
@@ -29,19 +31,19 @@ from adapters.stores.base import BlobStore
 
 @dataclass(slots=True)
 class _Entry:
-    """One version's bytes, here or on their way.
+    """One version's bytes, present or being fetched.
 
     Attributes:
         digest: SHA-256 (hex) of the version.
-        size: in bytes.
-        leases: those given out, those who wait for ``preparing``, and that task itself.
-        has_room: whether the budget counts it; each of its leases is then one of the plan's too.
-        ready: whether this process has seen that the bytes are right.
-        preparing: the verification or fetch under way; its result says whether the store was asked.
-        share: whose part of the fetches a fetch uses.
-        turn: the fetch's.
-        late: set when the fetch has passed its deadline.
-        dropped: to be removed with the last lease.
+        size: size in bytes.
+        leases: number of leases: those given out, callers that wait for ``preparing``, and that task itself.
+        has_room: whether the budget counts it; each of its leases is then also a lease in the plan.
+        ready: whether this process has verified the bytes.
+        preparing: verification or fetch under way; its result is True if the store was asked.
+        share: share that a fetch is charged to; None for background work.
+        turn: permit of the fetch.
+        late: event that is set when the fetch passes its deadline.
+        dropped: whether it is removed with its last lease.
     """
 
     digest: str
@@ -57,22 +59,23 @@ class _Entry:
 
 
 class DiskCache:
-    """Versions on this node's disk. Who goes when room is needed is :class:`adapters.residency.Residency`'s rule.
+    """Cache of versions on this node's disk, with eviction by :class:`adapters.residency.Residency`.
 
-    Opening it blocks for one listing of the root: what is there is adopted as far as the budget goes, and verified on
-    its first lease. All other methods belong to one event loop.
+    Opening it lists the root once, which blocks. Versions found there are adopted within the budget and verified on
+    their first lease. All other methods must run on one event loop.
 
     Args:
-        root: made if it is missing, mode 0700.
-        budget: most bytes kept, those of fetches under way among them.
-        fetch_s: seconds after which whoever waits for bytes is refused; what comes later is kept all the same.
-        fetches: how many at the same time.
+        root: directory of the cache; created with mode 0700 if missing.
+        budget: limit of bytes kept, including fetches under way.
+        fetch_s: seconds after which callers that wait for bytes are refused; the fetch goes on and its bytes are kept.
+        fetches: number of concurrent fetches.
+        monotonic: monotonic clock, in seconds.
 
     Attributes:
         hits: leases that found the bytes on this disk.
 
     Raises:
-        StoreUnavailable, DiskFull: the root cannot be made or listed.
+        StoreUnavailable, DiskFull: the root cannot be created or listed.
     """
 
     def __init__(
@@ -95,22 +98,22 @@ class DiskCache:
 
     @property
     def misses(self) -> int:
-        """Fetches from the store."""
+        """Number of fetches from the store."""
         return self._fetches.begun
 
     @property
     def failures(self) -> int:
-        """Fetches that failed or passed their deadline."""
+        """Number of fetches that failed or passed their deadline."""
         return self._fetches.failed
 
     @property
     def lost(self) -> tuple[Lost, ...]:
-        """Versions whose bytes were missing or wrong when the store was last asked for them."""
+        """Versions whose bytes were missing or wrong at the last fetch."""
         return tuple(self._fetches.lost.values())
 
     @property
     def evictions(self) -> int:
-        """Versions removed to make room."""
+        """Number of versions removed to make room."""
         return self._room.evictions
 
     @property
@@ -119,28 +122,31 @@ class DiskCache:
 
     @property
     def budget(self) -> int:
-        """Most bytes."""
+        """Limit of bytes kept."""
         return self._room.budget
 
     def has(self, key: VersionKey) -> bool:
-        """Whether a lease would find the bytes here and verified."""
+        """Return whether a lease would find verified bytes here."""
         entry = self._entries.get(key.digest)
         return entry is not None and entry.ready
 
     async def lease(self, key: VersionKey, *, share: str | None = "") -> Lease:
-        """Return the version's directory, fetched if need be. ``async with await cache.lease(key) as lease: ...``
+        """Lease the version's directory and fetch it if needed.
 
-        Any number of callers share one fetch; one that is cancelled does not stop it.
+        Use it as ``async with await cache.lease(key) as lease: ...``
+
+        Concurrent callers share one fetch (single-flight). Cancelling a caller does not stop the fetch.
 
         Args:
-            share: whose part of the fetches it uses, a tenant's slug; one share has at most half of them, and shares
-                take turns. None: nobody waits for it, so it comes last and takes free room only.
+            share: share that the fetch is charged to, a tenant's slug. A share has at most half of the concurrent
+                fetches, and shares are served round-robin. None marks background work, which comes last and uses only
+                free room.
 
         Raises:
             DiskFull: leased versions leave no room in the budget, or the disk has none.
-            DigestMismatch: the store's bytes are not those of the key; nothing is kept.
-            StoreUnavailable: also if the bytes are not here in time.
-            BlobNotFound
+            DigestMismatch: the store's bytes do not match the key; nothing is kept.
+            StoreUnavailable: the store failed, or the bytes did not arrive in time.
+            BlobNotFound: the store has no such bytes.
         """
         entry, started = self._entry(key, spare=share is None), self._monotonic()
         entry.dropped = False
@@ -159,7 +165,7 @@ class DiskCache:
         return self._leased(entry, self._monotonic() - started)
 
     def hurry(self, key: VersionKey, share: str) -> None:
-        """Somebody of this share waits for a version now: if it is on its way as spare work, it is so no longer."""
+        """Promote a background fetch of the version, if there is one, because a caller of this share waits for it."""
         entry = self._entries.get(key.digest)
         if entry is not None and entry.share is None:
             entry.share = share
@@ -167,15 +173,18 @@ class DiskCache:
                 self._fetches.turns.hurry(entry.turn, share)
 
     def forget_failure(self, key: VersionKey) -> None:
-        """The store has the version's bytes again: the next lease asks it at once."""
+        """Clear the recorded failure, because the store has the version's bytes again.
+
+        The next lease fetches without backoff.
+        """
         self._fetches.forget(key)
 
     async def drop(self, key: VersionKey) -> None:
-        """Remove the version from the disk, now or with its last lease; a lease taken before then keeps it."""
+        """Remove the version from the disk, now or with its last lease. A new lease before that cancels the removal."""
         self._fetches.forget(key)
         entry = self._entries.get(key.digest)
         if entry is None:
-            # Nothing, unless an earlier removal failed half-way.
+            # Nothing is there, unless an earlier removal failed part-way.
             await asyncio.shield(self._discard(key.digest))
             return
         entry.dropped = True
@@ -183,13 +192,16 @@ class DiskCache:
             await asyncio.shield(self._remove(key.digest))
 
     async def holds(self, key: VersionKey) -> bool:
-        """Whether this disk has any byte of the version, by the disk's own word: also of one half removed."""
+        """Return whether the disk holds any byte of the version, including a partial removal. Reads the disk."""
         return await asyncio.to_thread(lambda: bool(self._files.leftovers(key.digest)))
 
     async def sweep(self, live: Collection[str]) -> tuple[str, ...]:
-        """Remove what nobody uses and is not among these digests; returns the digests removed.
+        """Remove unleased versions whose digests are not in ``live``.
 
-        For the start of a process: versions may have been deleted while it was down.
+        Run it at the start of a process: versions may have been deleted while it was down.
+
+        Returns:
+            The digests removed.
         """
         gone = [digest for digest, entry in self._entries.items() if digest not in live and not entry.leases]
         await asyncio.gather(*(asyncio.shield(self._remove(digest)) for digest in gone))
@@ -211,7 +223,7 @@ class DiskCache:
         if entry and entry.late.is_set() and not entry.ready:
             raise _late()
         if entry and not entry.leases and entry.size != key.size:
-            # Torn by an earlier process: there is no use in hashing it, and the budget needs the right size.
+            # Incomplete since an earlier process. Hashing it is useless, and the budget needs the right size.
             self._remove(digest)
             entry = None
         if entry is None:
@@ -250,19 +262,19 @@ class DiskCache:
         task.add_done_callback(self._removals.discard)
         return task
 
-    # How bytes come.
+    # Fetching.
 
     def _begin(self, key: VersionKey, entry: _Entry) -> asyncio.Task[bool]:
         self._take(entry)
         entry.preparing = asyncio.create_task(self._prepare(key, entry))
-        # Its error is for whoever waits; if all have gone away, it is nobody's.
+        # Retrieve the error, so that asyncio does not log it if all waiters are gone.
         entry.preparing.add_done_callback(lambda done: done.cancelled() or done.exception())
         return entry.preparing
 
     async def _in_time(self, entry: _Entry, preparing: asyncio.Task[bool]) -> bool:
-        """The task's result; it goes on although the caller is cancelled or the deadline passes.
+        """Wait for the task's result. Neither cancellation nor the deadline stops the task.
 
-        Callers that join a fetch give up when it is late, however recently they came.
+        Callers that join a late fetch are refused when it becomes late, even if they joined a moment ago.
         """
         late = asyncio.create_task(entry.late.wait())
         try:
@@ -303,7 +315,7 @@ class DiskCache:
             for digest in evicted:
                 del self._entries[digest]
                 self._discard(digest)
-            # What was evicted must be gone before its room is used, and an older copy of this digest before a newer.
+            # Finish removals first: evicted bytes free the room, and an older copy of this digest must be gone.
             await asyncio.gather(*self._removals)
             await self._fetches.run(key, turn, entry.late)
             self._room.filled(entry.digest)

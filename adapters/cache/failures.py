@@ -1,4 +1,4 @@
-"""The negative cache: what could not be fetched is not tried again at once. Pure; the caller brings the time."""
+"""Negative cache: exponential backoff for versions whose fetch failed. Pure; the caller passes the time."""
 
 import math
 from collections import OrderedDict
@@ -8,13 +8,13 @@ from adapters.errors import StorageError
 
 _FIRST_S = 2.0
 _LONGEST_S = 30.0
-#: Versions remembered.
+#: Limit of versions remembered.
 MOST_FAILURES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """The error, its pause in seconds, and when that ends."""
+    """Last error of a version, its backoff in seconds, and the time when that ends."""
 
     error: StorageError
     pause_s: float
@@ -22,14 +22,14 @@ class _Failure:
 
 
 class Failures:
-    """Versions whose last fetch failed, each with a pause of 2 s that doubles to 30 s while failure follows failure.
+    """Backoff by version: 2 s after the first failure, doubling up to 30 s while failures continue.
 
-    A failure that comes later than the longest pause after the last one's end is a first one again. Of many the
-    oldest are forgotten: then the store is asked once more. Versions are known by id and digest together, as a restored
-    database may give an id to other bytes. Times are seconds of one clock that does not go backwards.
+    The backoff starts again at 2 s if a failure comes more than 30 s after the last backoff ended. When the table is
+    full, the oldest entry is dropped, which allows one more fetch. The key holds id and digest, because a restored
+    database may reuse an id for other bytes. Times are seconds of one monotonic clock.
 
     Args:
-        most: versions remembered.
+        most: limit of versions remembered.
     """
 
     def __init__(self, *, most: int = MOST_FAILURES) -> None:
@@ -37,29 +37,30 @@ class Failures:
         self._failures: OrderedDict[str, _Failure] = OrderedDict()
 
     def note(self, version: str, error: StorageError, now: float) -> None:
-        """A fetch has failed; the error's ``retry_after`` is set to the pause."""
+        """Record a failed fetch and set the error's ``retry_after`` to the backoff."""
         before = self._failures.pop(version, None)
         repeated = before is not None and now < before.until + _LONGEST_S
         pause_s = min(2 * before.pause_s, _LONGEST_S) if before and repeated else _FIRST_S
         error.retry_after = math.ceil(pause_s)
-        # Without its traceback, which would keep every frame's variables alive.
+        # Store a copy without traceback, which would keep every frame's variables alive.
         self._failures[version] = _Failure(_copy(error, error.retry_after), pause_s, now + pause_s)
         if len(self._failures) > self._most:
             self._failures.popitem(last=False)
 
     def check(self, version: str, now: float) -> None:
-        """Refuse a version that is in its pause.
+        """Refuse a version during its backoff.
 
         Raises:
-            BlobNotFound, DigestMismatch, StoreUnavailable: as it was, with the whole seconds that are left.
+            BlobNotFound, DigestMismatch, StoreUnavailable: the recorded error, with the whole seconds left as
+                ``retry_after``.
         """
         failure = self._failures.get(version)
         if failure is not None and now < failure.until:
-            # Of large times the difference may be rounded up.
+            # The difference of large floats may round up.
             raise _copy(failure.error, math.ceil(min(failure.until - now, failure.pause_s)))
 
     def forget(self, version: str) -> None:
-        """The version was fetched, or is gone."""
+        """Forget a version that was fetched or deleted."""
         self._failures.pop(version, None)
 
 

@@ -1,4 +1,4 @@
-"""Fetches from the store: in turn, within a deadline, and not again at once after a failure."""
+"""Fetches from the store with a fair queue, a deadline, and backoff after a failure."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,18 +11,18 @@ from adapters.errors import BlobNotFound, DigestMismatch, StorageError, StoreUna
 from adapters.fair_semaphore import FairSemaphore, Permit
 from adapters.identity import VersionKey
 
-#: Seconds after which a fetch that is late may have come to an end.
+#: Retry-After of a late fetch, in seconds.
 RETRY_S = 5
-#: Late fetches that no longer take up a place.
+#: Limit of late fetches that release their permit.
 _LATE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A version whose bytes the store does not have, or has others in their place.
+    """Version whose bytes are missing or wrong in the store.
 
     Attributes:
-        missing: no bytes; False: wrong ones.
+        missing: True if the store has no bytes, False if it has wrong ones.
     """
 
     key: VersionKey
@@ -30,21 +30,22 @@ class Lost:
 
 
 class Fetches:
-    """Fetches in threads of their own: a store that stalls holds up nothing else.
+    """Fetches in a dedicated thread pool, so that a stalled store blocks nothing else.
 
-    A fetch that passes its deadline goes on, as a large version may need it, but its place is given to others. That
-    is done for 16 of them: then a store that answers nothing is asked no more until threads come back.
+    A fetch that passes its deadline goes on, because a large version may need the time, but its permit is released. At
+    most 16 late fetches release theirs. After that, a store that never answers gets no more requests until threads
+    return.
 
     Args:
-        now: a clock that does not go backwards, in seconds.
+        now: monotonic clock, in seconds.
         deadline_s: seconds after which a fetch is late.
-        places: fetches at the same time.
+        places: number of concurrent fetches.
 
     Attributes:
-        turns: who may fetch.
-        begun: how many have begun since the process did.
-        failed: how many of them failed or passed the deadline.
-        lost: versions whose last fetch found no bytes in the store (BlobNotFound) or others (DigestMismatch).
+        turns: semaphore of the fetches.
+        begun: number of fetches since the process started.
+        failed: number of fetches that failed or passed the deadline.
+        lost: versions whose last fetch found no bytes in the store (BlobNotFound) or wrong ones (DigestMismatch).
     """
 
     def __init__(self, files: VersionFiles, now: Callable[[], float], *, deadline_s: float, places: int) -> None:
@@ -57,10 +58,10 @@ class Fetches:
         self._late = 0
 
     def check(self, key: VersionKey) -> None:
-        """Refuse a version whose fetch failed a moment ago.
+        """Refuse a version whose fetch failed recently.
 
         Raises:
-            BlobNotFound, DigestMismatch, StoreUnavailable: as it was then, with the time that is left.
+            BlobNotFound, DigestMismatch, StoreUnavailable: the recorded error, with the time left as ``retry_after``.
         """
         self._failures.check(key.lora_name, self._now())
 
@@ -70,14 +71,14 @@ class Fetches:
         self.lost.pop(key.lora_name, None)
 
     async def run(self, key: VersionKey, turn: Permit, late: asyncio.Event) -> None:
-        """Fetch a version whose turn has begun, however long it takes.
+        """Fetch a version whose permit is granted, without a time limit.
 
         Args:
-            late: set when the deadline has passed and the fetch goes on.
+            late: event to set when the deadline has passed and the fetch goes on.
 
         Raises:
-            BlobNotFound, DigestMismatch, StoreUnavailable: remembered for a while.
-            DiskFull
+            BlobNotFound, DigestMismatch, StoreUnavailable: the fetch failed; the error is recorded for the backoff.
+            DiskFull: this node's disk has no room.
         """
         self.begun += 1
         fetch = asyncio.get_running_loop().run_in_executor(self._threads, self._files.fetch, key)

@@ -1,4 +1,4 @@
-"""The directories of the disk copy: made whole, verified, renamed away before they are removed. Everything blocks."""
+"""Directories of the disk cache: complete on creation, verified, and renamed before removal. All functions block."""
 
 import contextlib
 import logging
@@ -22,7 +22,7 @@ WEIGHTS_NAME = "adapter_model.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A directory that an earlier process left: its bytes, and seconds since it was last verified."""
+    """Directory left by an earlier process: its size in bytes, and the seconds since its last verification."""
 
     digest: str
     size: int
@@ -30,13 +30,13 @@ class Found:
 
 
 class VersionFiles:
-    """``<root>/<digest>/`` with the two files that PEFT writes and vLLM reads; ``<root>/tmp`` holds what is half made.
+    """``<root>/<digest>/`` with the two files that PEFT writes and vLLM reads; ``<root>/tmp`` holds unfinished ones.
 
     Args:
-        root: made if it is missing, mode 0700; what a dead process left in its ``tmp`` a day ago is removed.
+        root: directory of the cache; created with mode 0700 if missing. Day-old leftovers in its ``tmp`` are removed.
 
     Raises:
-        StoreUnavailable, DiskFull: the root cannot be made.
+        StoreUnavailable, DiskFull: the root cannot be created.
     """
 
     def __init__(self, root: Path, store: BlobStore) -> None:
@@ -49,7 +49,7 @@ class VersionFiles:
         return self._root / digest
 
     def found(self) -> list[Found]:
-        """What an earlier process left, unverified, the least recently verified first.
+        """List the directories of an earlier process, unverified, the least recently verified first.
 
         Raises:
             StoreUnavailable: the root cannot be listed.
@@ -58,10 +58,10 @@ class VersionFiles:
             return sorted(self._scan(), key=lambda found: -found.age_s)
 
     def is_intact(self, key: VersionKey) -> bool:
-        """Read and hash the copy; one that is not what its digest says is removed."""
+        """Hash the copy and return whether it matches its digest. A corrupt copy is removed."""
         path, files = self.path(key.digest), _files(key)
         try:
-            # A third file could be one that the engine reads: added tokens, new embeddings.
+            # The engine could read a third file, such as added tokens or new embeddings.
             if {entry.name for entry in path.iterdir()} == set(files) and all(
                 file_digest(path / name) == digest for name, digest in files.items()
             ):
@@ -76,10 +76,10 @@ class VersionFiles:
         return False
 
     def fetch(self, key: VersionKey) -> None:
-        """Bring the version from the store; its directory appears by one rename after both digests were verified.
+        """Fetch the version from the store. Its directory appears by one rename after both digests are verified.
 
         Raises:
-            BlobNotFound, DigestMismatch, StoreUnavailable, DiskFull: and nothing is left.
+            BlobNotFound, DigestMismatch, StoreUnavailable, DiskFull: the fetch failed and left nothing.
         """
         if self.is_intact(key):
             return  # left by a removal that failed
@@ -95,9 +95,9 @@ class VersionFiles:
                 raise
 
     def discard(self, digest: str) -> None:
-        """Remove a version's directory and all that is half made of it; what cannot be removed is logged."""
+        """Remove a version's directory and its unfinished copies. Failures are logged."""
         try:
-            # Renamed first, so that half a version is never seen under its digest.
+            # Rename first, so that a partial version is never visible under its digest.
             with contextlib.suppress(FileNotFoundError):
                 self.path(digest).rename(self._new_temporary(digest))
             for doomed in self.leftovers(digest):
@@ -108,9 +108,9 @@ class VersionFiles:
             logger.exception("the cached copy of %s could not be removed", digest)
 
     def leftovers(self, digest: str) -> list[Path]:
-        """Everything of a version on this disk, whole or half made."""
+        """Return all paths of a version on this disk, complete or unfinished."""
         own = self.path(digest)
-        # Not by `glob`, which keeps a compiled pattern of each digest that it was ever asked for.
+        # `glob` would cache a compiled pattern for each digest.
         half_made = (path for path in self._temporary.iterdir() if path.name.startswith(f"{digest}."))
         return [*([own] if os.path.lexists(own) else []), *half_made]
 

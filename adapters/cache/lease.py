@@ -1,4 +1,4 @@
-"""What a caller of the disk copy holds."""
+"""Lease on a directory of the disk cache."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,12 +6,11 @@ from types import TracebackType
 
 
 class Lease:
-    """The right to read a version's directory; it stays until ``release``.
+    """Right to read a version's directory. The directory stays until ``release``.
 
     Attributes:
         path: the directory.
-        fetch_s: seconds that its bytes were waited for: the store, or their first verification; 0.0 if there was no
-            need to.
+        fetch_s: seconds waited for the store or the first verification; 0.0 without a wait.
     """
 
     def __init__(self, path: Path, on_release: Callable[[], None], fetch_s: float = 0.0) -> None:
@@ -19,7 +18,7 @@ class Lease:
         self._on_release: Callable[[], None] | None = on_release
 
     def release(self) -> None:
-        """Give the right back; a second call does nothing. Call it on the event loop."""
+        """Return the lease. Idempotent. Call it on the event loop."""
         on_release, self._on_release = self._on_release, None
         if on_release:
             on_release()

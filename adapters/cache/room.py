@@ -1,4 +1,4 @@
-"""The budget of the disk copy: who has room in it, and who makes room."""
+"""Byte budget of the disk cache: admission and eviction by digest."""
 
 from collections.abc import Callable
 
@@ -6,16 +6,16 @@ from adapters.cache.files import Found
 from adapters.errors import DiskFull
 from adapters.residency import Admission, Residency
 
-#: A disk holds many times what host memory does, so it remembers uses for longer.
+#: A disk holds far more versions than host memory, so uses decay more slowly, over this many seconds.
 _HALF_LIFE_S = 3600.0
 
 
 class Room:
-    """A :class:`adapters.residency.Residency` of bytes, which knows versions by their digests.
+    """:class:`adapters.residency.Residency` in bytes, keyed by digest.
 
     Args:
-        budget: most bytes.
-        now: a clock that does not go backwards, in seconds.
+        budget: limit of bytes.
+        now: monotonic clock, in seconds.
     """
 
     def __init__(self, budget: int, now: Callable[[], float]) -> None:
@@ -35,7 +35,11 @@ class Room:
         return self._plan.evictions
 
     def adopt(self, found: Found) -> list[str]:
-        """Give room to what is on the disk already; returns the digests that make room. The oldest comes first."""
+        """Admit a directory that is already on the disk. Call it in order of age, the oldest first.
+
+        Returns:
+            The digests to evict.
+        """
         place, at = _place(found.digest), self._now() - max(found.age_s, 0.0)
         decision = self._plan.admit(place, found.size, now=at, cost_s=_cost_s(found.size))
         self._plan.loaded(place)
@@ -43,19 +47,22 @@ class Room:
         return [_digest(evicted) for evicted in decision.evict]
 
     def check(self, size: int, *, spare: bool) -> None:
-        """Refuse what can have no room however long it waits, or if it is ``spare`` what has none free now.
+        """Refuse a size that can never fit, or, if ``spare``, one that does not fit without an eviction.
 
         Raises:
-            DiskFull
+            DiskFull: there is no such room.
         """
         if size > self.budget or (spare and not self._plan.would_fit(size)):
             raise self._full(size)
 
     def reserve(self, digest: str, size: int, leases: int) -> list[str]:
-        """Give room to a version that is on its way, with so many leases; returns the digests that make room.
+        """Admit a version that is about to be fetched, with its number of leases.
+
+        Returns:
+            The digests to evict.
 
         Raises:
-            DiskFull: what is leased or on its way leaves none.
+            DiskFull: leased versions and fetches under way leave no room.
         """
         place, now = _place(digest), self._now()
         decision = self._plan.admit(place, size, now=now, cost_s=_cost_s(size))
@@ -66,18 +73,18 @@ class Room:
         return [_digest(evicted) for evicted in decision.evict]
 
     def filled(self, digest: str) -> None:
-        """A version with a reservation has come."""
+        """Record that the fetch of an admitted version is complete."""
         self._plan.loaded(_place(digest))
 
     def lease(self, digest: str) -> None:
-        """One lease more of a version that has room."""
+        """Add a lease to an admitted version."""
         self._plan.admit(_place(digest), now=self._now())
 
     def release(self, digest: str) -> None:
         self._plan.release(_place(digest), now=self._now())
 
     def free(self, digest: str, leases: int) -> None:
-        """A version is not here, or goes: take back its room and all its leases."""
+        """Take back a version's room and all its leases, because it is absent or being removed."""
         place = _place(digest)
         self._plan.remove(place)
         for _ in range(leases):
@@ -90,7 +97,7 @@ class Room:
 
 
 def _place(digest: str) -> int:
-    """The plan knows versions by numbers, and a digest is one."""
+    """Convert a digest to the integer id that the plan needs."""
     return int(digest, 16)
 
 
@@ -99,8 +106,8 @@ def _digest(place: int) -> str:
 
 
 def _cost_s(size: int) -> float:
-    """What a version costs to fetch again, in seconds: two calls and 100 MB/s, as of a store over a network.
+    """Estimate the seconds to fetch a version again: two calls and 100 MB/s, as of a store over a network.
 
-    All versions come from the same store, so that measured times would add its noise and no knowledge.
+    All versions come from one store, so measured times would add noise but no information.
     """
     return 0.05 + size / 100e6

@@ -17,20 +17,20 @@ def open_store(
     """Open the store that a URL names: ``file:///absolute/path`` or ``s3://bucket/prefix``.
 
     Args:
-        endpoint_url: an S3 server other than AWS; used by ``s3://`` only.
+        endpoint_url: URL of an S3 server other than AWS; used by ``s3://`` only.
         region: the bucket's region; used by ``s3://`` only.
-        public_endpoint_url: the same server as clients reach it, if not as this one does; used by ``s3://`` only.
+        public_endpoint_url: URL of the same server for clients, if it differs; used by ``s3://`` only.
 
     Raises:
-        InvalidName: the URL, or the endpoint's, is not of that shape.
-        StoreUnavailable, DiskFull: a local folder cannot be made, or boto3 finds no usable configuration.
+        InvalidName: the store URL, or the endpoint's, has another form.
+        StoreUnavailable, DiskFull: a local folder cannot be created, or boto3 finds no usable configuration.
     """
     try:
         parts = urlsplit(url)
     except ValueError:
         raise InvalidName("store_url", url[:80], _URLS) from None
     if "@" in parts.netloc:
-        # Not shown back: somebody wrote a secret here.
+        # The URL holds a secret, so the error does not repeat it.
         raise InvalidName("store_url", f"{parts.scheme}:// with credentials", _URLS)
     path = unquote(parts.path)
     if not parts.query and not parts.fragment and "\0" not in path:

@@ -1,4 +1,4 @@
-"""The port of the blob stores: immutable bytes under their own SHA-256."""
+"""Port of the blob stores: immutable bytes, addressed by their SHA-256."""
 
 import re
 from collections.abc import Iterator
@@ -18,28 +18,28 @@ def is_digest(text: str) -> bool:
 
 
 def check_digest(digest: str) -> str:
-    """Return the digest unchanged. Every path and object key is built from one that went through here.
+    """Validate a digest and return it unchanged. Every path and object key is built from a checked digest.
 
     Raises:
-        DigestMismatch: not 64 lower-case hex digits, so no bytes have it.
+        DigestMismatch: not 64 lower-case hex digits, so no bytes can have it.
     """
     if not is_digest(digest):
         raise DigestMismatch(f"digest: found {digest[:80]!r}, allowed 64 lower-case hex digits")
     return digest
 
 
-#: Where a store, under its root or prefix, names the registry that it belongs to.
+#: Name, under a store's root or prefix, of the object that holds the id of its registry.
 OWNER_NAME = "registry"
 
 
 def read_owner(content: bytes) -> str:
-    """The registry's id in what a store has under ``OWNER_NAME``; of other content what can be shown."""
+    """Decode the content of ``OWNER_NAME`` into a registry's id; for other content, keep the printable part."""
     return "".join(c for c in content.decode("ascii", errors="replace") if c.isprintable())[:80]
 
 
 @dataclass(frozen=True, slots=True)
 class BlobInfo:
-    """What a listing says of a blob: its size in bytes, and when it was last written (UTC)."""
+    """Listing entry of a blob: its size in bytes, and the time of its last write (UTC)."""
 
     digest: str
     size: int
@@ -49,75 +49,72 @@ class BlobInfo:
 class BlobStore(Protocol):
     """Content-addressed blobs. Every method blocks: call it through ``asyncio.to_thread``.
 
-    A digest is 64 lower-case hex digits of the SHA-256 of the blob's bytes. All implementations
-    raise only :class:`adapters.errors.StorageError` leaves.
+    A digest is the SHA-256 of the blob's bytes as 64 lower-case hex digits. All implementations raise only
+    :class:`adapters.errors.StorageError` leaves. Every method can raise StoreUnavailable. A method that takes a
+    malformed digest raises DigestMismatch.
 
     Attributes:
-        staging: where the parts of resumable uploads gather before they are a blob here.
+        staging: area that collects the parts of resumable uploads before they become a blob.
     """
 
     @property
     def staging(self) -> StagingArea: ...
 
     def put(self, digest: str, source: Path) -> bool:
-        """Store the file's bytes under its digest; readers see all of it or nothing.
+        """Store the file's bytes under its digest, atomically.
 
-        The bytes are verified on the way. Returns False if the blob was already there; the file is not
-        read then. The file must not be written to afterwards, as a store may keep it instead of a copy;
-        the caller may unlink it.
+        The bytes are verified while they are stored. If the blob exists, the file is not read. The file must not be
+        written to afterwards, because a store may keep the file itself. The caller may unlink it.
+
+        Returns:
+            False if the blob already existed.
 
         Raises:
-            DigestMismatch: the file's bytes are not those that the digest names.
-            StoreUnavailable, DiskFull
+            DigestMismatch: the file's bytes do not match the digest.
+            DiskFull: this node's disk has no room.
         """
 
     def fetch(self, digest: str, destination: Path) -> None:
-        """Write the blob's bytes to a new file, mode 0600; after an error there is none.
+        """Write the blob's bytes to a new file with mode 0600. After an error no file remains.
 
-        The caller verifies the digest and renames.
+        The caller verifies the digest and renames the file.
 
         Raises:
-            BlobNotFound, StoreUnavailable, DiskFull
+            BlobNotFound: there is no such blob.
+            DiskFull: this node's disk has no room.
         """
 
     def size(self, digest: str) -> int | None:
-        """Size in bytes, or None if there is no such blob."""
+        """Return the size in bytes, or None if there is no such blob."""
 
     def delete(self, digest: str) -> None:
-        """Remove the blob; removing what is not there is no error."""
+        """Remove the blob. Idempotent."""
 
     def list_blobs(self) -> Iterator[BlobInfo]:
-        """Every blob, in no order, read page by page as the caller asks for more; those that come or go meanwhile
-        may be missed.
+        """Iterate over all blobs, in no order, fetched page by page.
 
-        Raises:
-            StoreUnavailable: also in the middle.
+        Blobs created or deleted during the iteration may be missed. The iteration can raise StoreUnavailable midway.
         """
 
     def owner(self) -> str | None:
-        """The id of the registry whose bytes these are; None: no registry has claimed the store.
-
-        Raises:
-            StoreUnavailable
-        """
+        """Return the id of the registry that owns the store; None if no registry has claimed it."""
 
     def claim(self, owner: str) -> str:
-        """Note whose store it is, unless somebody has; returns the id that stands, the same for all who claim at once.
+        """Claim the store for a registry, unless it is claimed already.
+
+        Returns:
+            The id of the owner, the same for all concurrent claims.
 
         Raises:
-            StoreUnavailable, DiskFull
+            DiskFull: this node's disk has no room.
         """
 
     def take_over(self, owner: str) -> None:
-        """Note whose store it is from now on, whoever claimed it before.
+        """Set the store's owner, even if another registry has claimed it.
 
         Raises:
-            StoreUnavailable, DiskFull
+            DiskFull: this node's disk has no room.
         """
 
     def check(self) -> None:
-        """Prove that the store answers.
-
-        Raises:
-            StoreUnavailable
-        """
+        """Check that the store answers; raise StoreUnavailable otherwise."""

@@ -1,4 +1,4 @@
-"""Small file work shared by the stores and the disk cache. Everything here blocks."""
+"""File helpers shared by the stores and the disk cache. All functions block."""
 
 import hashlib
 import logging
@@ -15,7 +15,7 @@ from adapters.errors import DiskFull, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
-# EFBIG is what a process sees whose file size is limited (`ulimit -f`).
+# EFBIG: the process has reached its file size limit (`ulimit -f`).
 NO_ROOM = frozenset({ENOSPC, EDQUOT, EFBIG})
 _STALE_S = 24 * 3600
 _COPY_BYTES = 2**20
@@ -23,10 +23,10 @@ _COPY_BYTES = 2**20
 
 @contextmanager
 def disk_errors(doing: str) -> Iterator[None]:
-    """Translate what the operating system says about this node's disk.
+    """Translate the operating system's errors about this node's disk.
 
     Args:
-        doing: completes "no room to ..."; shown to clients, so without a path.
+        doing: phrase that completes "no room to ..."; shown to clients, so it must hold no path.
 
     Raises:
         DiskFull: no room, quota used up, or the process's file size limit reached.
@@ -42,7 +42,7 @@ def disk_errors(doing: str) -> Iterator[None]:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that must not exist yet, mode 0600; it is removed again if the block fails."""
+    """Write a new file with mode 0600; remove it if the block fails."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         try:
             yield file
@@ -53,18 +53,18 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def new_directory(path: Path) -> None:
-    """Make a directory, and those above it that are missing, mode 0700; an existing one is left as it is."""
+    """Create a directory and its missing parents with mode 0700; leave an existing one unchanged."""
     missing = []
     while not path.is_dir():
         missing.append(path)
         path = path.parent
     for directory in reversed(missing):
-        # Path.mkdir(parents=True) would give the ones above the process's default mode.
+        # Path.mkdir(parents=True) would give the parents the process's default mode.
         directory.mkdir(mode=0o700, exist_ok=True)
 
 
 def link_or_copy(source: Path, target: Path, *, link: bool = True) -> None:
-    """Give a file a second name, mode 0600, or make a copy where that is not possible or not wanted."""
+    """Hard-link a file, with mode 0600. Copy it if linking is impossible or ``link`` is False."""
     if link:
         try:
             target.hardlink_to(source)
@@ -80,13 +80,13 @@ def link_or_copy(source: Path, target: Path, *, link: bool = True) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 (hex) of a file's bytes, read in chunks."""
+    """Return the SHA-256 (hex) of a file's bytes, read in chunks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:
-    """Flush a file or a directory to the disk."""
+    """Fsync a file or a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -95,7 +95,7 @@ def sync(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a symbolic link, or a directory with all in it."""
+    """Remove a file, a symbolic link, or a directory tree."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -103,11 +103,11 @@ def remove(path: Path) -> None:
 
 
 def sweep_stale(directory: Path) -> None:
-    """Remove entries that were last written to more than a day ago; younger ones may be at work in another process."""
+    """Remove entries last written more than a day ago; another process may still use younger ones."""
     limit = time.time() - _STALE_S
     for entry in directory.iterdir():
         try:
             if entry.lstat().st_mtime < limit:
                 remove(entry)
         except FileNotFoundError:
-            continue  # another process swept it, or finished with it
+            continue  # another process removed or renamed it

@@ -1,10 +1,8 @@
-"""Blobs in a folder of this machine: ``<root>/sha256/<first 2 digits>/<digest>``; uploads gather in ``<root>/uploads``.
+"""Blob store in a local folder: ``<root>/sha256/<first 2 digits>/<digest>``; uploads collect in ``<root>/uploads``.
 
-``put`` keeps the uploaded file itself, through a hard link, and then reads the link once to verify it.
-For 1 GB that took 0.6 to 1.0 s where copying and hashing took 3 to 4 s and ``sha256sum`` 2.4 s, and
-publishing must not be slower than half of ``sha256sum``. The price is that bytes written to the source
-later would change the blob: the port forbids them, and a file that is another user's or has other names is
-never linked. That one, and one on another filesystem, is copied, and the copy verified.
+``put`` keeps the uploaded file itself through a hard link, and reads the link once to verify it. Later writes to the
+source would change the blob, so the port forbids them. A file of another user, with several names, or on another
+filesystem is copied instead, and the copy is verified. See docs/decisions/0010-store-uploads-by-hard-link.md.
 """
 
 import contextlib
@@ -25,12 +23,12 @@ _COPY_BYTES = 2**20
 
 
 class LocalStore:
-    """A :class:`adapters.stores.base.BlobStore` in a folder, which is made if it is missing.
+    """:class:`adapters.stores.base.BlobStore` in a folder, which is created if missing.
 
-    Directories have mode 0700, blobs 0600. What a dead process left behind is removed on opening, once it is a day old.
+    Directories have mode 0700, blobs 0600. Opening the store removes day-old leftovers of dead processes.
 
     Raises:
-        StoreUnavailable, DiskFull: the folder cannot be made.
+        StoreUnavailable, DiskFull: the folder cannot be created.
     """
 
     def __init__(self, root: Path) -> None:
@@ -51,7 +49,7 @@ class LocalStore:
         return self._keep(digest, source, ours=False)
 
     def _keep(self, digest: str, source: Path, *, ours: bool) -> bool:
-        """``put``; ``ours`` says that nobody can write to the file whatever names it has, so that it may be linked."""
+        """Implement ``put``. ``ours`` asserts that no one else can write to the file, so that it may be linked."""
         path = self._path(digest)
         with disk_errors("store the bytes"):
             if path.exists():
@@ -95,7 +93,7 @@ class LocalStore:
         with disk_errors("list the blobs"):
             folders = list(self._blobs.iterdir())
         for folder in folders:
-            # The disk's errors are translated here, and the caller's own are none of them.
+            # Translate errors of this listing only, not errors that the caller raises at the yield.
             with disk_errors("list the blobs"):
                 found = [info for path in folder.iterdir() if (info := _info(path)) is not None]
             yield from found
@@ -109,7 +107,7 @@ class LocalStore:
 
     def claim(self, owner: str) -> str:
         with disk_errors("note whose store it is"), self._noted(owner) as temporary:
-            # A link appears whole and never replaces: of several at once the first one stays.
+            # A link appears atomically and never replaces a file: among concurrent claims, the first one wins.
             with contextlib.suppress(FileExistsError):
                 self._owner.hardlink_to(temporary)
                 sync(self._owner.parent)
@@ -122,7 +120,7 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _noted(self, owner: str) -> Iterator[Path]:
-        """A temporary file with a registry's id."""
+        """Create a temporary file with a registry's id."""
         temporary = self._temporary / uuid.uuid4().hex
         try:
             with new_file(temporary) as file:
@@ -149,7 +147,7 @@ class LocalStore:
 
 
 def _is_ours(source: Path) -> bool:
-    """Whether nobody but this user has a name for the file through which it could be written to later."""
+    """Return whether only this user can write to the file: a regular file with one name, owned by this user."""
     status = source.lstat()
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_uid == os.geteuid()
 

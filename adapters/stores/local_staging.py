@@ -1,7 +1,7 @@
-"""Uploads that gather in a folder: ``<root>/<upload>/<file>/parts/<number>``, then ``<root>/<upload>/<file>/whole``.
+"""Staging area in a folder: ``<root>/<upload>/<file>/parts/<number>``, then ``<root>/<upload>/<file>/whole``.
 
-A part appears by one rename, and so does the whole file; a killed process leaves neither half of one. Nothing
-that has its name is ever written to again, so the whole file may become a blob by a second name.
+Parts and the whole file each appear by one rename, so a killed process leaves no partial file under either name. A file
+that has its final name is never written to again. So the whole file may become a blob by a hard link.
 """
 
 import os
@@ -17,25 +17,26 @@ from adapters.errors import BlobNotFound, StoreUnavailable
 from adapters.stores.files import disk_errors, file_digest, link_or_copy, new_directory, new_file, remove, sync
 from adapters.stores.staging import PartUrl, Staged, is_upload_id
 
-#: Small enough that what a killed client had under way is little, large enough that a request each is cheap.
+#: Smallest part in bytes: a killed client loses little, and one request for each part stays cheap.
 LEAST_PART_BYTES = 2**18
 _COPY_BYTES = 2**20
-# Filesystems that cannot copy inside the kernel.
+# Errors of filesystems that cannot copy inside the kernel.
 _NO_KERNEL_COPY = frozenset({EXDEV, ENOSYS, EINVAL, EOPNOTSUPP})
 
 
 class Keep(Protocol):
-    """Make a file a blob, verified; see :class:`adapters.stores.local.LocalStore`."""
+    """Callback that makes a verified file a blob; see :class:`adapters.stores.local.LocalStore`."""
 
     def __call__(self, digest: str, source: Path, *, ours: bool) -> bool: ...
 
 
 class LocalStaging:
-    """A :class:`adapters.stores.staging.StagingArea` in a folder, which is made when it is first needed.
+    """:class:`adapters.stores.staging.StagingArea` in a folder, which is created on first use.
 
     Args:
-        temporary: a folder on the same filesystem for what is not whole yet.
-        keep: makes a file a blob of the store.
+        root: folder of the staging area.
+        temporary: folder on the same filesystem for unfinished files.
+        keep: callback that makes a file a blob of the store.
     """
 
     direct = False
@@ -66,7 +67,7 @@ class LocalStaging:
                 found = {int(path.name): path.stat().st_size for path in self._parts(staged).iterdir()}
             except FileNotFoundError:
                 found = None
-            # Asked last: once it is there the parts go, and whoever lists them meanwhile misses some.
+            # Check this last. Parts are removed once the whole file exists, so a concurrent listing may miss some.
             if self._whole(staged).exists():
                 return None
         if found is None:
@@ -92,7 +93,7 @@ class LocalStaging:
             try:
                 self._make(self._whole(staged), join)
             except FileNotFoundError:
-                # Another process has just done the same, and removed the parts; unless they are gone altogether.
+                # Another process may have joined the same parts and removed them. Otherwise the upload is gone.
                 if not self._whole(staged).exists():
                     raise _gone() from None
             with suppress(FileNotFoundError):
@@ -119,7 +120,7 @@ class LocalStaging:
         with disk_errors("remove an upload"):
             with suppress(FileNotFoundError):
                 remove(folder)
-            # The upload's other files go one by one; the last takes the folder with it.
+            # The upload's files are removed one by one; the last removal also removes the folder.
             with suppress(OSError):
                 folder.parent.rmdir()
 
@@ -146,7 +147,7 @@ class LocalStaging:
         return self._folder(staged) / "whole"
 
     def _make(self, path: Path, fill: Callable[[Path], None]) -> None:
-        """Let a file appear at once, on the disk for good.
+        """Create a file atomically and durably: fill a temporary file, fsync, rename.
 
         Raises:
             BlobNotFound: the upload is gone.
@@ -166,7 +167,7 @@ class LocalStaging:
 
 
 def _append(part: BinaryIO, whole: BinaryIO) -> None:
-    """Copy inside the kernel where the filesystem can, perhaps without copying at all; else through memory."""
+    """Append a part with copy_file_range, which may share blocks; fall back to a copy through memory."""
     left = os.fstat(part.fileno()).st_size
     whole.flush()
     try:
@@ -175,7 +176,7 @@ def _append(part: BinaryIO, whole: BinaryIO) -> None:
     except OSError as error:
         if error.errno not in _NO_KERNEL_COPY:
             raise
-    # copy_file_range has moved both positions; whatever it left over follows here.
+    # copy_file_range has advanced both positions. Copy the rest from here.
     while block := os.read(part.fileno(), _COPY_BYTES):
         whole.write(block)
     whole.flush()

@@ -1,9 +1,9 @@
-"""Blobs in an S3 bucket, or any server that speaks its protocol: ``<prefix>/sha256/<digest>``.
+"""Blob store in an S3 bucket, or on any S3-compatible server: ``<prefix>/sha256/<digest>``.
 
-Writes are conditional (``If-None-Match: *``): S3 answers 412 when the object is there, and 409 when another
-write of the same key is under way. boto3's own transfer manager knows no such condition for uploads, so the
-multipart upload is written out here. S3 verifies a SHA-256 checksum of each body; the digest of the whole
-is verified here before the object becomes visible.
+Writes are conditional (``If-None-Match: *``). S3 answers 412 if the object exists, and 409 if another write of the same
+key is under way. boto3's transfer manager does not support this condition for uploads, so the multipart upload is
+implemented here. S3 verifies a SHA-256 checksum of each body. This module verifies the digest of the whole before the
+object becomes visible.
 
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
 """
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Larger objects go in parts of this many bytes, one in memory at a time.
+#: Multipart threshold and part size, in bytes. One part is in memory at a time.
 PART_BYTES = 16 * 2**20
 _CONNECT_TIMEOUT_S = 5.0
 _CONNECTIONS = 64
-#: More than a registry's id has.
+#: Read limit in bytes, above the length of a registry's id.
 _OWNER_BYTES = 1024
 
 Style = Literal["auto", "virtual", "path"]
@@ -55,17 +55,17 @@ _CONFLICT_PAUSES_S = (0.1, 0.4, 1.6)
 
 
 class S3Store:
-    """A :class:`adapters.stores.base.BlobStore` in a bucket, which must exist. Credentials come by boto3's own chain.
+    """:class:`adapters.stores.base.BlobStore` in an existing bucket, with credentials from boto3's default chain.
 
     Args:
-        prefix: put before every key; may be empty.
-        endpoint_url: an S3 server other than AWS; its buckets are addressed by path.
-        public_endpoint_url: the same server as clients reach it, where that is another address.
-        timeout_s: seconds of silence after which an answer is given up; each call is tried 3 times.
+        prefix: prefix of every key; may be empty.
+        endpoint_url: URL of an S3 server other than AWS; its buckets are addressed by path.
+        public_endpoint_url: URL of the same server for clients, if it differs.
+        timeout_s: seconds of silence after which a call times out; each call is attempted 3 times.
 
     Raises:
         InvalidName: the endpoint is not a URL.
-        StoreUnavailable: boto3's configuration or credentials are broken.
+        StoreUnavailable: boto3's configuration or credentials are invalid.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class S3Store:
     ) -> None:
         self._bucket, self._prefix = bucket, prefix
         self._client = _client(endpoint_url, region, timeout_s, style="path" if endpoint_url else "auto")
-        # boto3's automatic style would sign for AWS's global name, which redirects to the bucket's region.
+        # boto3's automatic style would sign for AWS's global host name, which redirects to the bucket's region.
         style: Style = "path" if public_endpoint_url or endpoint_url or "." in bucket else "virtual"
         signer = _client(public_endpoint_url or endpoint_url, region, timeout_s, style=style)
         self._staging = S3Staging(self._client, bucket, prefix, adopt_as=self._key, signer=signer)
@@ -129,7 +129,7 @@ class S3Store:
         start = self._key("0" * 64).removesuffix("0" * 64)
         pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=start))
         while True:
-            # The store's errors are translated here, and the caller's own are none of them.
+            # Translate errors of this request only, not errors that the caller raises at the yield.
             with vendor_errors("list the blobs"):
                 page = next(pages, None)
                 found = [] if page is None else [_info(entry, start) for entry in page.get("Contents", [])]
@@ -149,7 +149,7 @@ class S3Store:
                 return read_owner(body.read(_OWNER_BYTES))
 
     def claim(self, owner: str) -> str:
-        # 409: another server is writing its id just now.
+        # 409: another server is writing its id at this moment.
         with suppress(AlreadyThere, WriteConflict), vendor_errors("note whose store it is"), condition():
             self._client.put_object(
                 Bucket=self._bucket, Key=self._owner_key, Body=owner.encode() + b"\n", IfNoneMatch="*"
@@ -222,7 +222,7 @@ class S3Store:
         try:
             self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id)
         except (BotoCoreError, ClientError) as error:
-            # The failure that led here is the one to report; a lifecycle rule of the bucket sweeps the parts.
+            # Report the original failure. A lifecycle rule of the bucket removes the parts.
             logger.warning("a multipart upload of %s could not be aborted: %s", key, type(error).__name__)
 
 
@@ -230,11 +230,11 @@ def _client(endpoint_url: str | None, region: str | None, timeout_s: float, *, s
     config = Config(
         connect_timeout=min(timeout_s, _CONNECT_TIMEOUT_S),
         read_timeout=timeout_s,
-        # Uploads and fetches have more threads than botocore keeps connections by default (10).
+        # There are more upload and fetch threads than botocore's default of 10 connections.
         max_pool_connections=_CONNECTIONS,
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
         s3={"addressing_style": style},
-        # Whoever fetches verifies the digest: hashing twice would gain nothing.
+        # Callers of ``fetch`` verify the digest, so a second hash would add nothing.
         response_checksum_validation="when_required",
         # boto3's older way to sign URLs covers no headers.
         signature_version="s3v4",

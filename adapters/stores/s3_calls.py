@@ -1,4 +1,4 @@
-"""Calls of S3's protocol that the store and its staging area share, and what becomes of their errors."""
+"""S3 calls and error translation shared by the store and its staging area."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How often botocore makes a request, and how often a body is read.
+#: Attempts of botocore for a request, and of ``download`` for a body.
 ATTEMPTS = 3
 _CHUNK_BYTES = 2**20
 _ABSENT = frozenset({"NoSuchKey", "NoSuchUpload"})
 
 
-#: What a refusal means where there is no body to say it, as in the answer to a HEAD.
+#: Reasons by HTTP status, for answers without a body, as to a HEAD.
 _REASONS = {
     301: "the bucket is in another region: set TENORA_S3_REGION",
     403: "the credentials may not use the bucket",
@@ -41,7 +41,7 @@ _REASONS = {
 
 
 class AlreadyThere(Exception):
-    """412: the condition failed."""
+    """412: the write condition failed."""
 
 
 class WriteConflict(Exception):
@@ -50,10 +50,11 @@ class WriteConflict(Exception):
 
 @contextmanager
 def vendor_errors(doing: str) -> Iterator[None]:
-    """Let no error of boto3 out. Its text may hold an endpoint or an account, so only its code is logged.
+    """Translate errors of boto3. Only their code is logged, because their text may hold an endpoint or an account.
 
     Raises:
-        BlobNotFound, StoreUnavailable
+        BlobNotFound: the object or upload does not exist.
+        StoreUnavailable: the store refused or did not answer.
     """
     try:
         yield
@@ -65,7 +66,7 @@ def vendor_errors(doing: str) -> Iterator[None]:
         reason = _REASONS.get(status_of(error), f"{code:.80} (HTTP {status_of(error)})")
         raise StoreUnavailable(f"the S3 store refused to {doing}", reason=reason) from None
     except (BotoCoreError, ResponseParserError, HTTPError, KeyError, RecursionError) as error:
-        # KeyError: a 200 without the fields that the protocol promises, from something that is no S3 server.
+        # KeyError: a 200 without the fields that the protocol requires, from a server that does not speak S3.
         # RecursionError: botocore asks for the bucket's region on a redirect, and follows that call's redirect too.
         logger.warning("the S3 store did not %s: %s", doing, type(error).__name__)
         raise StoreUnavailable("the S3 store did not answer", reason=_no_answer(error)) from None
@@ -73,10 +74,11 @@ def vendor_errors(doing: str) -> Iterator[None]:
 
 @contextmanager
 def condition() -> Iterator[None]:
-    """Tell the two answers to a conditional write from errors.
+    """Translate the two refusals of a conditional write.
 
     Raises:
-        AlreadyThere, WriteConflict
+        AlreadyThere: the object exists (412).
+        WriteConflict: another write is under way (409).
     """
     try:
         yield
@@ -91,10 +93,12 @@ def condition() -> Iterator[None]:
 def download(
     client: "S3Client", bucket: str, key: str, file: BinaryIO, seen: Callable[[bytes], None] | None = None
 ) -> None:
-    """Write an object to an empty file; botocore retries the request, but not a body that breaks off.
+    """Download an object to an empty file, resuming if the body breaks off.
+
+    botocore retries the request, but not an interrupted body.
 
     Args:
-        seen: gets every byte of the object once, in order.
+        seen: callback that receives every byte of the object once, in order.
     """
     done = 0
     for left in reversed(range(ATTEMPTS)):

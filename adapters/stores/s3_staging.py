@@ -1,8 +1,8 @@
-"""Uploads that gather in a bucket as multipart uploads of ``<prefix>/uploads/<upload>/<file>``.
+"""Staging area in a bucket: multipart uploads of ``<prefix>/uploads/<upload>/<file>``.
 
-Clients send parts straight to the bucket by presigned URLs. A URL's signature covers the upload, the part's
-number, its length and its SHA-256, so the bucket itself refuses any other bytes. The whole object is copied to
-its digest's key inside the bucket, and no byte of it goes through this process on its way there.
+Clients send parts directly to the bucket by presigned URLs. A URL's signature covers the upload, the part's number, its
+length and its SHA-256, so the bucket refuses any other bytes. The whole object is copied to its digest's key inside the
+bucket. That copy does not pass through this process.
 
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html
 """
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef, PartTypeDef
 
-#: S3's own least size of every part but the last.
+#: S3's minimum size of every part but the last, in bytes.
 LEAST_PART_BYTES = 5 * 2**20
 
-#: Larger objects are copied in ranges of this size, several at once; S3 copies at most 5 GiB in one request, and
-#: computes a SHA-256 of the copy only if it is one.
+#: Range size in bytes for copies of larger objects, several ranges at once. S3 copies at most 5 GiB in one request, and
+#: computes a SHA-256 of the whole copy only for a single request.
 COPY_BYTES = 5 * 2**30
 _COPIERS = 4
 
-#: Waited between looks for an object whose upload somebody else has just completed.
+#: Seconds between checks for an object whose upload another caller has just completed.
 _APPEARING_S = (0.05, 0.1, 0.2, 0.4)
 
 
 class S3Staging:
-    """A :class:`adapters.stores.staging.StagingArea` in a store's bucket.
+    """:class:`adapters.stores.staging.StagingArea` in a store's bucket.
 
     Args:
-        prefix: put before every key; may be empty.
-        adopt_as: the key of a digest's blob.
-        signer: makes the URLs, for the address by which clients reach the bucket.
+        prefix: prefix of every key; may be empty.
+        adopt_as: function from a digest to its blob's key.
+        signer: client that signs URLs, for the address at which clients reach the bucket.
     """
 
     direct = True
@@ -117,7 +117,7 @@ class S3Staging:
                     MultipartUpload={"Parts": parts},
                 )
             except ClientError as error:
-                # Somebody else may have done the same since the parts were listed.
+                # Another caller may have completed the upload after the parts were listed.
                 if code_of(error) != "NoSuchUpload" or not self._appears(staged):
                     raise
         return ()
@@ -131,7 +131,7 @@ class S3Staging:
     def adopt(self, staged: Staged, digest: str) -> None:
         key = self._adopt_as(digest)
         with vendor_errors("copy an upload"):
-            # Without a condition: whoever writes this key writes the same bytes.
+            # No condition is needed: every writer of this key writes the same bytes.
             if self._object_size(key) is not None:
                 return
             size = self._size(staged)
@@ -163,7 +163,7 @@ class S3Staging:
         return f"{self._start}{staged.upload_id}/{staged.file}"
 
     def _list(self, staged: Staged) -> "list[PartTypeDef] | None":
-        """The parts, all pages; None if the object is whole."""
+        """List all parts; None if the object is complete."""
         pages = self._client.get_paginator("list_parts")
         with vendor_errors("list the parts"):
             try:
@@ -178,7 +178,10 @@ class S3Staging:
                 return None
 
     def _appears(self, staged: Staged) -> bool:
-        """Whether the whole object is there, soon; some servers end the upload before they show what it made."""
+        """Return whether the complete object exists, with a few retries.
+
+        Some servers end the upload before the object becomes visible.
+        """
         for wait_s in _APPEARING_S:
             if self._size(staged) is not None:
                 return True
@@ -197,7 +200,7 @@ class S3Staging:
             raise
 
     def _copy(self, staged: Staged, key: str, digest: str) -> None:
-        """One request; S3 hashes the copy as one body, which proves once more what ``fetch`` has found."""
+        """Copy in one request. S3 then hashes the copy as one body, which confirms the digest of ``fetch``."""
         copied = self._client.copy_object(
             Bucket=self._bucket,
             Key=key,
@@ -205,7 +208,7 @@ class S3Staging:
             ChecksumAlgorithm="SHA256",
         )
         checksum = copied.get("CopyObjectResult", {}).get("ChecksumSHA256")
-        # A server that computes none gives none, or that of the parts, which ends with their number.
+        # Some servers return no checksum, or a composite one of the parts, which ends with a hyphen and their number.
         if checksum and "-" not in checksum and checksum != _base64(digest):
             self._client.delete_object(Bucket=self._bucket, Key=key)
             raise DigestMismatch(f"the copy's bytes are not those of {digest}")
@@ -245,7 +248,7 @@ class S3Staging:
                 raise
 
     def _old_multiparts(self, before: datetime, keep: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Multipart uploads below the prefix; those of blobs too, which a killed process has left."""
+        """Yield old multipart uploads below the prefix, including those of blobs that a killed process left."""
         pages = self._client.get_paginator("list_multipart_uploads")
         for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
             for found in page.get("Uploads", []):

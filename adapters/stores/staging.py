@@ -1,12 +1,12 @@
-"""The port of the staging areas: where the parts of an upload gather until the file is whole and checked.
+"""Port of the staging areas, which collect the parts of an upload until the file is complete and verified.
 
-Every store has one, as adopting a file must not move its bytes again. What an upload's file goes through::
+Every store has an area, because adopting a file must not move its bytes again. Life of an upload's file::
 
-    begin -> put_part, or a part_url that the client sends to, any order, again and again
-          -> complete (whole, or which parts are missing) -> fetch (to check it) -> adopt (now a blob) -> abort
+    begin -> put_part, or a part_url that the client sends to; in any order, repeatable
+          -> complete (whole, or the missing parts) -> fetch (to verify it) -> adopt (now a blob) -> abort
 
-``abort`` is the end of every upload; what a crash leaves in the area is found by ``sweep``. What was received is
-asked of the area itself, so that no second list of it can be wrong.
+Every upload ends with ``abort``. ``sweep`` finds files left by a crash. The area itself is the only record of received
+parts, so no second list can disagree.
 """
 
 import re
@@ -27,15 +27,15 @@ _FILE = re.compile(r"[a-z][a-z0-9_.]{0,62}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A file that is being received.
+    """File that is being received.
 
     Attributes:
         upload_id: 32 lower-case hex digits; an upload may have several files.
-        file: its name, lower case.
-        token: what the area needs to find it again (S3's own id of the upload); empty for a folder.
+        file: name of the file, lower case.
+        token: handle by which the area finds it again (S3's upload id); empty for a folder.
 
     Raises:
-        InvalidName: an id or a name of another shape. Every path and key is built from those that came through here.
+        InvalidName: an invalid id or name. Every path and key is built from checked values.
     """
 
     upload_id: str
@@ -51,11 +51,11 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class PartUrl:
-    """Leave to send one part straight to the store, once or again, until it expires.
+    """Permission to send one part directly to the store, repeatable until it expires.
 
     Attributes:
-        url: for PUT; it holds a signature, so whoever has it may send.
-        headers: to be sent exactly so; they are signed too.
+        url: URL for PUT; its signature authorises any holder.
+        headers: headers to send exactly; they are signed too.
     """
 
     url: str
@@ -63,14 +63,14 @@ class PartUrl:
 
 
 class StagingArea(Protocol):
-    """Where parts gather. Every method blocks: call it through ``asyncio.to_thread``.
+    """Area that collects parts. Every method blocks: call it through ``asyncio.to_thread``.
 
-    Parts have the numbers 1 to ``MAX_PARTS``. All implementations raise only
-    :class:`adapters.errors.StorageError` leaves, BlobNotFound for a file that was never begun or is gone.
+    Parts have the numbers 1 to ``MAX_PARTS``. All implementations raise only :class:`adapters.errors.StorageError`
+    leaves. BlobNotFound means that a file was never begun or is gone.
 
     Attributes:
-        direct: whether clients send parts straight to the store, with ``part_url``.
-        least_part_bytes: smallest size of a part that is not its file's last, in bytes.
+        direct: whether clients send parts directly to the store, with ``part_url``.
+        least_part_bytes: minimum size in bytes of every part but a file's last.
     """
 
     @property
@@ -80,41 +80,49 @@ class StagingArea(Protocol):
     def least_part_bytes(self) -> int: ...
 
     def begin(self, upload_id: str, file: str) -> Staged:
-        """Make room for a file."""
+        """Start a file."""
 
     def put_part(self, staged: Staged, number: int, source: Path, sha256: str, /) -> None:
-        """Take a part from a file that has this SHA-256 (hex), as the caller has verified; it replaces an earlier one.
+        """Store a part from a file, replacing an earlier one of this number.
 
-        The source must not be written to afterwards; the caller may unlink it.
+        The caller has verified the file's SHA-256 (hex). The source must not be written to afterwards. The caller may
+        unlink it.
         """
 
     def part_url(self, staged: Staged, number: int, *, size: int, sha256: str, lifetime_s: int) -> PartUrl:
-        """A URL that takes exactly this part, of this size and SHA-256 (hex), and nothing else."""
+        """Return a URL that accepts only this part, with this size in bytes and SHA-256 (hex)."""
 
     def parts(self, staged: Staged) -> dict[int, int] | None:
-        """The parts that are there: number -> size in bytes. None: they have become the whole file."""
+        """Return the received parts: number -> size in bytes; None if they have become the whole file."""
 
     def complete(self, staged: Staged, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Make the file out of its parts, whose sizes in order are given. May be repeated.
+        """Join the parts into the whole file. Idempotent.
+
+        Args:
+            sizes: size of each part in bytes, in order.
 
         Returns:
-            The numbers of parts that are missing or of another size, and then nothing has changed; () if it is whole.
+            The numbers of parts that are missing or of another size, with nothing changed; () if the file is whole.
         """
 
     def fetch(self, staged: Staged, destination: Path) -> str:
-        """Write the whole file to a new file, mode 0600, which must only be read; returns its SHA-256 (hex)."""
+        """Write the whole file to a new file with mode 0600, which must only be read; return its SHA-256 (hex)."""
 
     def adopt(self, staged: Staged, digest: str) -> None:
-        """Make the whole file the blob of this digest, which ``fetch`` has told; does nothing if the blob exists.
+        """Make the whole file the blob of this digest, which ``fetch`` returned. Does nothing if the blob exists.
 
         The file stays in the area until ``abort``.
         """
 
     def abort(self, staged: Staged) -> None:
-        """Forget the file and its parts; what is not there is no error."""
+        """Remove the file and its parts. Idempotent."""
 
     def sweep(self, *, before: datetime, keep: Collection[str]) -> int:
-        """Remove what was begun before a moment and belongs to none of these uploads; returns how many files it was."""
+        """Remove files begun before a time, except files of the uploads in ``keep``.
+
+        Returns:
+            The number of files removed.
+        """
 
 
 def is_upload_id(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Adapters and versions, at ``/admin/tenants/{tenant}/adapters``, and at ``/v1/adapters`` for a tenant's own."""
+"""Routes of adapters and versions: ``/admin/tenants/{tenant}/adapters``, and ``/v1/adapters`` for a tenant's keys."""
 
 from typing import Annotated
 

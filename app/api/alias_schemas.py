@@ -1,4 +1,4 @@
-"""The JSON of aliases and canaries."""
+"""JSON schemas of aliases and canaries."""
 
 from datetime import datetime
 from typing import Any, Self
@@ -14,7 +14,7 @@ _DEFAULT = Policy()
 
 
 class _Body(BaseModel):
-    """A request body: its types are strict, and a field that is not listed is refused. The services check values."""
+    """Request body with strict types: unknown fields are rejected. The services validate values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

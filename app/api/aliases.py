@@ -1,7 +1,7 @@
-"""Aliases and their canaries, mounted like the routes on adapters.
+"""Routes of aliases and their canaries, mounted with the adapter routes.
 
-Every answer that shows an alias carries its ETag. ``If-Match`` with it makes a change fail with 412 if somebody else
-was quicker.
+Every response that shows an alias carries its ETag. With ``If-Match``, a request fails with 412 if the alias has
+changed since the caller read it.
 """
 
 from typing import Annotated

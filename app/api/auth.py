@@ -1,4 +1,4 @@
-"""Who calls, and what their key allows. Nothing here holds a database connection while a route runs."""
+"""Authentication and scopes as dependencies. None of them holds a database connection while a route runs."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from app.wiring.container import Container
 
 
 async def process_of(request: Request) -> Container:
-    """What lives as long as this process."""
+    """Return the container, which lives as long as the process."""
     process: Container = request.state.process
     return process
 
@@ -23,12 +23,12 @@ ProcessDep = Annotated[Container, Depends(process_of)]
 
 
 async def authenticate(request: Request) -> Caller:
-    """The owner of the request's key.
+    """Authenticate the request's API key and return its caller.
 
     Raises:
-        Unauthenticated: none, or one that does not work.
-        Forbidden: it does not work from where the call comes from.
-        RegistryUnavailable
+        Unauthenticated: the key is missing or invalid.
+        Forbidden: the key is not allowed from the client's address.
+        RegistryUnavailable: the key cannot be looked up.
     """
     process = await process_of(request)
     caller = await process.keys.authenticate(_key(request))
@@ -42,9 +42,10 @@ async def authenticate(request: Request) -> Caller:
 
 @cache
 def require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
-    """A dependency: the caller, whose key must hold the scope. The same one each time: FastAPI asks it once a request.
+    """Build a dependency that returns the caller and requires a scope.
 
-    A key with ``admin`` reads metrics too.
+    The result is cached, so FastAPI resolves the same dependency once a request. The scope ``admin`` includes
+    ``metrics``.
 
     Raises:
         Unauthenticated, Forbidden, RegistryUnavailable
@@ -63,28 +64,29 @@ def require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
     return dependency
 
 
-#: The caller of a route for platform keys.
+#: Caller of a route for platform keys.
 Admin = Annotated[Caller, Depends(require(Scope.ADMIN))]
 
 inference_caller = require(Scope.INFERENCE)
 
-#: The caller of a route for a tenant's applications.
+#: Caller of a route for a tenant's applications.
 InferenceCaller = Annotated[Caller, Depends(inference_caller)]
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose adapters a request is about, and who asks."""
+    """The tenant whose adapters a request concerns, and the caller."""
 
     caller: Caller
     tenant: str
 
 
 def require_owner(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
-    """A dependency of routes on adapters, wherever they are mounted.
+    """Build a dependency for adapter routes that authorizes access to a tenant's adapters.
 
-    Under ``/admin/tenants/{tenant}``: a platform key, or that tenant's own key with the scope; another tenant's
-    gets the 404 of a tenant that does not exist. Elsewhere: a tenant's key with the scope, about itself.
+    - Under ``/admin/tenants/{tenant}``: a platform key, or a key of that tenant with the scope. A key of another
+      tenant gets a 404, as for a tenant that does not exist.
+    - Elsewhere: a tenant's key with the scope, for its own tenant.
 
     Raises:
         Unauthenticated, Forbidden, NotFound, RegistryUnavailable
@@ -106,7 +108,7 @@ def require_owner(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
 
 
 async def tenant_in_path(tenant: Annotated[str, Path(description="the tenant's slug")]) -> str:
-    """Documents the path parameter that ``require_owner`` reads."""
+    """Declare the path parameter that ``require_owner`` reads, for the OpenAPI document."""
     return tenant
 
 

@@ -1,4 +1,4 @@
-"""The least rate of a request's body: who sends a byte a minute must not hold a place of those who upload."""
+"""Minimum transfer rate of request bodies: a client that trickles bytes must not occupy an upload permit."""
 
 import asyncio
 
@@ -9,9 +9,9 @@ from app.settings import LimitSettings
 
 
 class BodyPace:
-    """One body's credit in seconds: waiting for bytes uses it up, and bytes earn it back, up to the grace.
+    """Credit of one body in seconds: waiting spends it, received bytes earn it back, up to the grace period.
 
-    Only the time that the server waits for the client counts, so that a slow disk is nobody's fault.
+    Only the time that the server waits for the client counts, so a slow disk does not spend credit.
     """
 
     __slots__ = ("_credit_s", "_grace_s", "_rate")
@@ -21,10 +21,10 @@ class BodyPace:
         self._grace_s = self._credit_s = limits.body_grace_seconds
 
     async def next(self, receive: Receive) -> Message:
-        """The next message of the body.
+        """Receive the next message of the body.
 
         Raises:
-            BodyTooSlow: the credit is used up.
+            BodyTooSlow: the credit is spent.
         """
         clock = asyncio.get_running_loop().time
         began = clock()

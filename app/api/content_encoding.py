@@ -1,4 +1,4 @@
-"""Compressed request bodies: gzip and deflate, decompressed as they come and never beyond the body's cap."""
+"""Compressed request bodies: gzip and deflate, decompressed as a stream and capped."""
 
 import zlib
 
@@ -6,20 +6,20 @@ from app.domain.errors import InvalidRequest, TooLarge, UnsupportedEncoding
 
 NAME = "content-encoding"
 
-#: The value of the header -> zlib's window: its own header, or gzip's.
+#: Content-Encoding -> zlib's ``wbits``, for a zlib or a gzip header.
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 ALLOWED = (*_WINDOWS, "identity")
 
 
 class Decompressor:
-    """Decompresses one body.
+    """Streaming decompressor of one body.
 
     Args:
-        encoding: the header's value, without those that change nothing.
-        cap: bytes that the body may have.
+        encoding: value of Content-Encoding without ``identity``.
+        cap: maximum size of the decompressed body in bytes.
 
     Raises:
-        UnsupportedEncoding: none of the encodings above, or more than one.
+        UnsupportedEncoding: the encoding is unknown, or several are combined.
     """
 
     def __init__(self, encoding: str, cap: int) -> None:
@@ -32,14 +32,14 @@ class Decompressor:
         self._zlib = zlib.decompressobj(_WINDOWS[encoding])
 
     def feed(self, data: bytes, *, last: bool) -> bytes:
-        """The next bytes of the body.
+        """Decompress the next bytes of the body.
 
         Raises:
-            TooLarge: the body goes beyond its cap.
-            InvalidRequest: the bytes are not of that encoding, end too early, or go on behind their end.
+            TooLarge: the decompressed body exceeds its cap.
+            InvalidRequest: the bytes are not of that encoding, end too early, or continue after the stream's end.
         """
         try:
-            # One byte more than there is room for tells that there are too many.
+            # Ask for one byte more than the cap leaves room for, to detect that the body exceeds it.
             found = self._zlib.decompress(data, self._cap - self._size + 1)
         except zlib.error:
             raise InvalidRequest(f"body: found bytes that are not {self._encoding}", param=NAME) from None
@@ -54,6 +54,6 @@ class Decompressor:
 
 
 def encoding_of(header: bytes) -> str | None:
-    """The encoding that a header names; None: none that changes a byte."""
+    """Return the encodings in a header without ``identity``; None if none is left."""
     named = [one.strip().lower() for one in header.decode("latin-1").split(",")]
     return ", ".join(one for one in named if one not in ("", "identity")) or None

@@ -1,7 +1,8 @@
-"""Deleting versions, taking them out of service, and the reports of deletions.
+"""Routes that delete, retire and restore versions, and the reports of deletions.
 
-``changes`` is mounted like the routes on adapters, ``own`` at ``/admin/tenants/{tenant}/deletions`` and
-``/v1/deletions``, ``everyones`` is for platform keys.
+- ``changes`` is mounted with the adapter routes.
+- ``own`` is mounted at ``/admin/tenants/{tenant}/deletions`` and ``/v1/deletions``.
+- ``everyones`` is for platform keys.
 """
 
 from datetime import datetime
@@ -61,7 +62,7 @@ class BlobOut(BaseModel):
 
 
 class DeletionOut(BaseModel):
-    """What was verified gone, and when."""
+    """Report of a deletion: the copies that were verified as gone, and when."""
 
     id: str
     tenant: str | None = Field(description="null: removed by `tenora gc`")

@@ -1,7 +1,6 @@
-"""The OpenAPI document: what FastAPI reads off the routes, and what holds for many of them, said once.
+"""OpenAPI document: FastAPI's description of the routes, completed with rules that many routes share.
 
-Keys, bodies beyond their cap and ``Idempotency-Key`` are the business of what stands around the routes, so no
-route says anything of them.
+Authentication, body caps and ``Idempotency-Key`` are handled outside the routes, so the routes do not declare them.
 """
 
 from collections.abc import Iterator
@@ -31,13 +30,13 @@ _IDEMPOTENCY = {
 
 
 def install(app: FastAPI) -> None:
-    """Complete the document that the application gives of itself."""
+    """Complete the application's OpenAPI document."""
     from_routes = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             _complete(from_routes())
-        # FastAPI keeps the document, and gives it to everyone who asks.
+        # FastAPI caches the document and returns the same object to every caller.
         return from_routes()
 
     app.openapi = openapi  # type: ignore[method-assign]

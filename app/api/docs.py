@@ -1,4 +1,4 @@
-"""``/docs`` and ``/``: pages for people, complete without the internet."""
+"""``/docs`` and ``/``: pages for people, usable without internet access."""
 
 from functools import cache
 from importlib import resources
@@ -14,7 +14,7 @@ router = APIRouter(include_in_schema=False)
 _TITLE = "Tenora"
 _OPENAPI = "/openapi.json"
 
-#: Swagger UI's files -> their media types.
+#: Swagger UI file -> media type.
 _FILES = {
     "swagger-ui-bundle.js": "text/javascript",
     "swagger-ui.css": "text/css",
@@ -42,7 +42,7 @@ async def docs() -> HTMLResponse:
         swagger_js_url=script,
         swagger_css_url=style,
         swagger_favicon_url=icon,
-        # Otherwise the page sends the document to a service of Swagger's.
+        # Without this, the page sends the document to Swagger's online validator.
         swagger_ui_parameters={"validatorUrl": None},
     )
 

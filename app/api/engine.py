@@ -1,4 +1,4 @@
-"""``GET /admin/engine``: this server's engine, its tiers and queues; ``GET /v1/engine``: a tenant's part of it."""
+"""``GET /admin/engine``: status of this server's engine; ``GET /v1/engine``: a tenant's part of it."""
 
 from typing import Annotated
 

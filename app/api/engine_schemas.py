@@ -1,4 +1,4 @@
-"""The JSON of the routes that show the engine."""
+"""JSON schemas of the engine's status."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

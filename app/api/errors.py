@@ -1,4 +1,4 @@
-"""What a client sees of an error: one envelope per family of routes, built from the rows of app/domain/errors.py."""
+"""Error responses: one envelope per family of routes, with status and code from app/domain/errors.py."""
 
 import json
 import logging
@@ -33,21 +33,21 @@ from app.services.bodies.parsing import Unusable
 
 logger = logging.getLogger(__name__)
 
-#: Routes of LoRAX's API, whose clients know another envelope.
+#: LoRAX routes, whose clients expect LoRAX's error envelope.
 LORAX_PATHS = frozenset({"/", "/generate", "/generate_stream"})
 
-#: What nobody foresaw.
+#: Row of an unexpected error.
 INTERNAL = Row(500, "server_error", "internal_error")
 
-#: Unparsable bodies and parameters of the wrong shape.
+#: Row of unparsable bodies and malformed parameters.
 _UNPROCESSABLE = Row(422, ROWS[InvalidRequest].type, ROWS[InvalidRequest].code)
 
 _DEFAULT_RETRY_AFTER_S = 5
-#: What a person takes at least to put lost bytes back.
+#: Retry-After in seconds when bytes are missing: their owner has to push them again.
 _REPAIR_S = 60
 _SHOWN = 80
 
-# Errors of stores and disks carry paths and vendors' words; clients get these instead.
+# Messages of storage errors hold paths and vendor texts. Clients get these neutral messages instead.
 _NEUTRAL: dict[type[Exception], str] = {
     adapter_errors.ValidationFailed: "the upload could not be checked within the limits for time and memory",
     adapter_errors.BlobNotFound: (
@@ -64,7 +64,7 @@ _NEUTRAL: dict[type[Exception], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error as it is shown, before it takes the shape of one family of routes."""
+    """An error's public content, independent of the envelope."""
 
     row: Row
     message: str
@@ -75,7 +75,7 @@ class Problem:
 
 
 def install(app: FastAPI) -> None:
-    """Give every family of expected errors its answer; what is left is the request frame's."""
+    """Register a handler for each family of expected errors; RequestMiddleware answers all others."""
     for family in (TenoraError, AdapterError, HTTPException, RequestValidationError):
         app.add_exception_handler(family, _handle)
 
@@ -91,10 +91,10 @@ async def _handle(request: Request, error: Exception) -> Response:
 
 
 def error_response(path: str, error: Exception) -> Response:
-    """The answer to a request for ``path`` that ended in ``error``."""
+    """Build the response to a request for ``path`` that failed with ``error``."""
     problem = problem_of(error)
     note_error(problem.row.code)
-    # The unforeseen is logged by whoever caught it, with its traceback.
+    # The middleware that catches an unexpected error logs it with its traceback.
     if problem.row.status >= HTTPStatus.INTERNAL_SERVER_ERROR and problem.row is not INTERNAL:
         logger.warning("%s: %s: %s", problem.row.code, type(error).__name__, error)
     body = lorax_body(problem) if path in LORAX_PATHS else openai_body(problem)
@@ -102,9 +102,9 @@ def error_response(path: str, error: Exception) -> Response:
 
 
 def problem_of(error: Exception) -> Problem:
-    """Look an error up; one without a row is an internal error that says nothing of itself."""
+    """Map an error to its public content; an error without a row becomes an internal error without details."""
     if isinstance(error, HTTPException):
-        # FastAPI wraps whatever ended the reading of a body.
+        # FastAPI wraps any error that interrupts the reading of a body.
         return problem_of(error.__cause__) if isinstance(error.__cause__, TenoraError) else _from_framework(error)
     if isinstance(error, RequestValidationError):
         return _from_validation(error)
@@ -119,20 +119,20 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, TenoraError):
         return Problem(row, error.message, param=error.param, retry_after=error.retry_after)
     if isinstance(error, AdapterRejected):
-        # The rest of the body is not worth reading.
+        # Close the connection instead of reading the rest of the body.
         headers = {"connection": "close"} if error.unread else {}
         return Problem(row, _first(error.reasons), reasons=error.reasons, headers=headers)
     if isinstance(error, InvalidName):
         return Problem(row, str(error), param=error.field)
     if isinstance(error, BlobNotFound):
-        # Waiting does not bring the bytes back: clients must not retry by themselves.
+        # Waiting does not restore the bytes, so clients must not retry automatically.
         return Problem(row, _NEUTRAL[BlobNotFound], retry_after=_REPAIR_S, headers={"x-should-retry": "false"})
     retry_after = error.retry_after if isinstance(error, StorageError) else None
     return Problem(row, _NEUTRAL[type(error)], retry_after=retry_after)
 
 
 def openai_body(problem: Problem) -> dict[str, Any]:
-    """OpenAI's envelope, with every reason where there are several."""
+    """Build OpenAI's error envelope, with the list of reasons if there are any."""
     error: dict[str, Any] = {
         "message": problem.message,
         "type": problem.row.type,
@@ -145,7 +145,7 @@ def openai_body(problem: Problem) -> dict[str, Any]:
 
 
 def lorax_body(problem: Problem) -> dict[str, Any]:
-    """LoRAX's envelope. Its clients know four types; for any other they go by the HTTP status."""
+    """Build LoRAX's error envelope. Its clients know four error types and use the HTTP status for any other."""
     match problem.row.status:
         case 400 | 408 | 413 | 422:
             error_type = "validation"
@@ -164,10 +164,10 @@ def _headers(problem: Problem) -> dict[str, str]:
         case HTTPStatus.UNAUTHORIZED:
             headers["www-authenticate"] = "Bearer"
         case HTTPStatus.CONFLICT:
-            # OpenAI's clients try a conflict again unless they are told not to.
+            # OpenAI's clients retry a conflict unless this header forbids it.
             headers["x-should-retry"] = "false"
         case HTTPStatus.REQUEST_TIMEOUT | HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-            # The rest of the body is not worth reading.
+            # Close the connection instead of reading the rest of the body.
             headers["connection"] = "close"
         case HTTPStatus.TOO_MANY_REQUESTS | HTTPStatus.SERVICE_UNAVAILABLE:
             headers["retry-after"] = str(problem.retry_after or _DEFAULT_RETRY_AFTER_S)
@@ -199,7 +199,7 @@ def _from_validation(error: RequestValidationError) -> Problem:
 
 
 def _reason(item: Mapping[str, Any]) -> Reason:
-    """One of pydantic's complaints; ``loc`` starts with where the value was: body, query, path."""
+    """Convert one pydantic error; its ``loc`` starts with the place of the value: body, query or path."""
     where, *names = (str(part) for part in item["loc"])
     if item["type"] == "json_invalid":
         return Reason("json_invalid", "body", f"not JSON at character {item['loc'][-1]}", "a JSON object")
@@ -210,7 +210,7 @@ def _reason(item: Mapping[str, Any]) -> Reason:
 
 
 def _shown(value: object) -> str:
-    """A value for display; of containers only the kind, as they may be whole bodies."""
+    """Format a value for display; containers show only their kind, because they may be whole bodies."""
     if isinstance(value, dict | list | bytes):
         return {dict: "an object", list: "a list"}.get(type(value), "a body that is not JSON")
     text = json.dumps(value, default=str)
@@ -218,7 +218,7 @@ def _shown(value: object) -> str:
 
 
 def _first(reasons: Sequence[Reason]) -> str:
-    """The sentence that says most, and how many others there are."""
+    """Return the first reason's message and the number of further reasons."""
     others = len(reasons) - 1
     if not others:
         return reasons[0].message

@@ -1,7 +1,7 @@
-"""``GET /admin/events`` and ``GET /v1/events``: what happens, as server-sent events.
+"""``GET /admin/events`` and ``GET /v1/events``: server-sent events about adapters and the engine.
 
-A reader that was cut off goes on with ``Last-Event-ID``. Events of an engine have no id: they are told once, by the
-node that they happened on. The last event of a feed that the server ends has the type ``end`` and says why.
+A client resumes with ``Last-Event-ID``. Engine events have no id: they are sent once, by the node on which they
+happened, and cannot be replayed. The last event of a feed that the server ends has type ``end`` and gives the reason.
 """
 
 import json
@@ -23,7 +23,7 @@ from app.services.operations.events import Subscription
 
 router = APIRouter(tags=["events"])
 
-#: A key whose restrictions no longer allow the reader's address ends its feed within about this many seconds.
+#: Interval in seconds of re-checking the key's restrictions. A feed that they forbid ends after about this time.
 _CHECK_S = 1.0
 _HEARTBEAT_S = 15.0
 _RETRY_MS = 2000
@@ -74,7 +74,7 @@ async def own(
 
 
 class _Feed:
-    """A subscription as the text of server-sent events, for as long as its key works."""
+    """Format a subscription as server-sent events, until its key stops working."""
 
     def __init__(self, subscription: Subscription, allowed: Callable[[], Awaitable[bool]]) -> None:
         self._subscription, self._allowed = subscription, allowed
@@ -139,7 +139,7 @@ def _from(last_event_id: str | None, after: int | None) -> int | None:
 
 
 def _still(request: Request, key_id: str, scope: Scope) -> Callable[[], Awaitable[bool]]:
-    """Whether the request's key still works and holds the scope; a registry that does not answer changes nothing."""
+    """Build a check that the request's key still works and holds the scope. It passes if the registry is down."""
 
     async def allowed() -> bool:
         try:

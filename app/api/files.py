@@ -1,4 +1,4 @@
-"""Export: ``GET .../adapters/{adapter}/versions/{number}/files/{name}``, mounted like the routes on adapters."""
+"""Export route: ``GET .../adapters/{adapter}/versions/{number}/files/{name}``, mounted with the adapter routes."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ _BINARY = "application/octet-stream"
 
 
 class FileAnswer(Response):
-    """Sends a version's file in chunks; its lease is released however the answer ends."""
+    """Response that sends a version's file in chunks, and releases its lease however the response ends."""
 
     def __init__(self, file: ExportedFile) -> None:
         self._file = file
@@ -35,7 +35,7 @@ class FileAnswer(Response):
             {
                 "content-length": str(file.size),
                 "content-disposition": f'attachment; filename="{file.name}"',
-                # The bytes of a version never change.
+                # A version's bytes are immutable, so their digest is a strong ETag.
                 "etag": f'"{file.digest}"',
                 "repr-digest": f"sha-256=:{digest}:",  # RFC 9530
                 "cache-control": "private, no-transform",
@@ -45,7 +45,7 @@ class FileAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            # A key that ends leaves an answer that is not whole: the connection is closed before its last byte.
+            # If the key stops working, the answer stays incomplete: the connection closes before the last byte.
             with contextlib.suppress(ClientDisconnect, Unauthenticated):
                 async with while_key_works(scope):
                     await until_disconnect(receive, self._send_file(send))
@@ -58,7 +58,7 @@ class FileAnswer(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await _send_chunks(file, send)
         finally:
-            # Should a read still be under way in its thread, closing waits for it.
+            # close() waits for a read that still runs in its thread.
             await asyncio.shield(asyncio.to_thread(file.close))
 
 

@@ -1,4 +1,4 @@
-"""What listings of adapters and versions may be narrowed to, as query parameters."""
+"""Query parameters that filter lists of adapters and versions."""
 
 from typing import Annotated
 
@@ -18,5 +18,5 @@ async def _filter(
     return version_filter(label, state=state, base=base)
 
 
-#: What a version must be like; of a list of adapters, one of each adapter's.
+#: Filter on versions. A list of adapters keeps each adapter that has a matching version.
 Filter = Annotated[VersionFilter, Depends(_filter)]

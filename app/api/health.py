@@ -1,4 +1,4 @@
-"""Probes for whoever runs the server: no key, no secrets."""
+"""Health probes for operators and load balancers: no key required, no secrets in the answer."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ class Live(BaseModel):
 
 
 class Ready(BaseModel):
-    """``degraded``: inference goes on, and ``checks`` says what does not."""
+    """``degraded``: inference works, and ``checks`` names the parts that are limited."""
 
     status: Literal["ready", "degraded", "not_ready"]
     checks: dict[str, str]

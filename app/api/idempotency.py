@@ -1,8 +1,9 @@
-"""``Idempotency-Key`` on administrative POSTs, whatever their bodies are: plain ASGI, as uploads must stream.
+"""``Idempotency-Key`` on administrative POSTs, as plain ASGI middleware because uploads must stream.
 
-Of a first request the body is hashed as the route reads it, and the answer is held back until it is kept. Of a
-repetition the body is read and hashed, and nothing else is done with it. Nothing is stored for a caller without a
-key that works.
+- First request: its body is hashed while the route reads it, and its answer is held back until it is stored.
+- Repeated request: its body is read and hashed only, and the stored answer is replayed.
+
+Nothing is stored for a caller without a valid key.
 """
 
 import asyncio
@@ -23,20 +24,20 @@ from app.wiring.container import Container
 
 REPLAYED = (b"idempotent-replayed", b"true")
 
-#: Of the routes whose POSTs take the header.
+#: Routes whose POSTs accept the header.
 PATHS = re.compile(r"/admin/.+|/v1/adapters(?:/.*)?")
 _NAME = HEADER.lower().encode()
 
-#: Hashed at once, in a thread.
+#: Batch size for hashing in a thread.
 _BATCH_BYTES = 2**20
-#: An answer beyond this is not one of ours to keep; it is passed on as it comes.
+#: Largest answer that is stored; a larger one is passed through unstored.
 _MAX_ANSWER_BYTES = 8 * 2**20
-#: Of the connection, not of the answer.
+#: Headers that belong to the connection, not to the answer.
 _NOT_KEPT_HEADERS = frozenset({b"connection", b"transfer-encoding"})
 
 
 class Idempotency:
-    """ASGI middleware, inside the request frame: that caps the body and names the request."""
+    """ASGI middleware. It must run inside RequestMiddleware, which caps the body and assigns the request id."""
 
     def __init__(self, app: ASGIApp, limits: LimitSettings) -> None:
         self._app, self._limits = app, limits
@@ -72,7 +73,7 @@ class Idempotency:
                 if not held.passes:
                     request = await self._rest(body)
         except BaseException:
-            # Also when the server stops: whoever asks again then finds no reservation.
+            # Release on cancellation too, e.g. at shutdown, so that a retry finds no stale reservation.
             await asyncio.shield(service.release(reservation))
             raise
         if held.passes:
@@ -82,7 +83,7 @@ class Idempotency:
         await held.let_go()
 
     async def _rest(self, body: "_Body") -> str | None:
-        """The whole request's digest; None if the route refused an upload and most of it is still to come."""
+        """Return the whole request's digest; None if the route refused an upload before reading most of it."""
         try:
             await body.drain(at_most=self._limits.body_bytes)
         except (BodyTooSlow, InvalidRequest, TooLarge, ClientDisconnect):
@@ -91,10 +92,10 @@ class Idempotency:
 
 
 class _Body:
-    """A request's body, hashed as it passes.
+    """Request body that is hashed as it passes.
 
     Args:
-        idle_s: longest wait for more of it, in seconds, where nobody else waits.
+        idle_s: longest wait for more bytes in seconds, while draining.
     """
 
     def __init__(self, receive: Receive, digest: "_Digest", idle_s: float) -> None:
@@ -102,7 +103,7 @@ class _Body:
         self._whole = False
 
     async def receive(self) -> Message:
-        """As ASGI's ``receive``."""
+        """ASGI ``receive`` that hashes the body."""
         message = await self._receive()
         if message["type"] == "http.request":
             await self._digest.add(message.get("body", b""))
@@ -110,12 +111,12 @@ class _Body:
         return message
 
     async def drain(self, *, at_most: int | None = None) -> None:
-        """Read what is left.
+        """Read and hash the rest of the body.
 
         Raises:
-            TooLarge: more than ``at_most`` bytes, or than the request's cap.
-            BodyTooSlow, InvalidRequest: the client sent too little, or nothing, for too long.
-            ClientDisconnect
+            TooLarge: the rest exceeds ``at_most`` bytes, or the body exceeds the request's cap.
+            BodyTooSlow, InvalidRequest: the client sent too slowly, or nothing for ``idle_s``.
+            ClientDisconnect: the client disconnected.
         """
         read = 0
         while not self._whole:
@@ -135,7 +136,7 @@ class _Body:
 
 
 class _Held:
-    """An answer that waits until it is kept."""
+    """Response buffer: holds an answer back until it is stored."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -144,7 +145,7 @@ class _Held:
         self.passes = False
 
     async def send(self, message: Message) -> None:
-        """As ASGI's ``send``."""
+        """ASGI ``send`` that buffers, and passes on an answer that is too large to store."""
         self._messages.append(message)
         self._size += len(message.get("body", b""))
         if self._size > _MAX_ANSWER_BYTES:
@@ -169,9 +170,9 @@ class _Held:
 
 
 class _Digest:
-    """SHA-256 of a request, in batches off the event loop.
+    """SHA-256 of a request, computed in batches in a thread.
 
-    Clients draw a new multipart boundary for each sending of the same form, so it does not count.
+    The multipart boundary is left out: clients generate a new one each time they send the same form.
     """
 
     def __init__(self, head: bytes, boundary: bytes) -> None:
@@ -205,14 +206,14 @@ class _Digest:
             self._hash.update(memoryview(window)[done:found])
             self._hash.update(b"--")
             done = found + len(self._delimiter)
-        # A delimiter may begin at the end of this batch.
+        # Keep the tail: a delimiter may span two batches.
         kept = max(done, len(window) - len(self._delimiter) + 1)
         self._hash.update(memoryview(window)[done:kept])
         self._tail = window[kept:]
 
 
 def _keys(scope: Scope) -> list[bytes]:
-    """The values of the header, where it has a meaning."""
+    """Return the values of the Idempotency-Key header, or an empty list on routes that ignore it."""
     if scope["type"] != "http" or scope["method"] != "POST" or not PATHS.fullmatch(scope["path"]):
         return []
     return [value for name, value in scope["headers"] if name == _NAME]

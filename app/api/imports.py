@@ -1,4 +1,4 @@
-"""Importing a version: ``POST .../adapters/{adapter}/imports``, mounted like the routes on adapters."""
+"""Import route: ``POST .../adapters/{adapter}/imports``, mounted with the adapter routes."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""What inference routes read from a request's headers, and say in their answers' headers beside the body."""
+"""Request and response headers of the inference routes."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from app.domain.load_phases import LoadPhases
 TIMEOUT = "x-request-timeout"
 MAX_TIMEOUT_S = 3600.0
 
-#: For the description of the API.
+#: OpenAPI parameter of the deadline header.
 DEADLINE: dict[str, Any] = {
     "name": TIMEOUT,
     "in": "header",
@@ -26,21 +26,21 @@ DEADLINE: dict[str, Any] = {
 IGNORED = "x-tenora-ignored"
 _IGNORED_NAMES = 32
 _IGNORED_CHARS = 1024
-# Names inside of messages are the client's own words.
+# Field names come from the client: a response header repeats only names of these characters.
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_$\-\[\].]{1,100}", re.ASCII)
 
-# Any number of decimals: a client that subtracts moments sends seventeen digits.
+# Any number of decimals: a client that subtracts timestamps sends seventeen digits.
 _SECONDS = re.compile(r"[0-9]{1,4}(\.[0-9]*)?|\.[0-9]+", re.ASCII)
 
 
 def deadline_of(request: Request) -> float | None:
-    """Seconds that the caller waits for the first token; None: for as long as it takes.
+    """Parse the request's deadline: seconds until the first token, or None for no deadline.
 
-    What a client library does by itself (``x-stainless-read-timeout`` of OpenAI's) is no wish of the caller's: it
-    says when the library gives up on a silent connection, and a request refused for it could have been answered.
+    The read timeout that OpenAI's client sends (``x-stainless-read-timeout``) is ignored. It says when the library
+    gives up on a silent connection. A request refused because of it could still have been answered.
 
     Raises:
-        InvalidRequest: the header is there, and is no number above 0 and up to an hour.
+        InvalidRequest: the header is not a number above 0 and up to an hour.
     """
     found = request.headers.get(TIMEOUT)
     if found is None:
@@ -54,7 +54,7 @@ def deadline_of(request: Request) -> float | None:
 
 
 def limit_headers(standing: RateLimitStatus | None) -> dict[str, str]:
-    """Where a caller stands with its limits per minute, in the names that OpenAI's clients know."""
+    """Format the caller's rate limits per minute as the headers that OpenAI's clients read."""
     rates = {"requests": standing.requests, "tokens": standing.tokens} if standing else {}
     headers: dict[str, str] = {}
     for what, rate in rates.items():
@@ -68,7 +68,7 @@ def limit_headers(standing: RateLimitStatus | None) -> dict[str, str]:
 
 
 def ignored_headers(names: Iterable[str]) -> dict[str, str]:
-    """The fields of a request that were ignored, each named once: at most 32 of them, ``...`` for the others."""
+    """List ignored request fields in a header: each name once, at most 32 names, ``...`` for the rest."""
     shown: dict[str, None] = {}
     size = 0
     for name in names:
@@ -84,7 +84,7 @@ def ignored_headers(names: Iterable[str]) -> dict[str, str]:
 
 
 def load_headers(load: LoadPhases | None) -> dict[str, str]:
-    """How long a cold request's adapter took, whole and by phase; milliseconds, as in W3C's Server-Timing."""
+    """Format a cold request's load time, total and by phase, in milliseconds as in W3C Server-Timing."""
     if load is None:
         return {}
     phases = {"fetch": load.fetch_s, "stage": load.stage_s, "wait": load.wait_s, "copy": load.copy_s}

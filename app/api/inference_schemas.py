@@ -1,4 +1,4 @@
-"""What the description of the API says of inference routes: their names are those of the allow-lists."""
+"""OpenAPI fragments of the inference routes, generated from the parsers' allow-lists."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,7 +16,7 @@ _NUMBER: dict[str, Any] = {"type": ["number", "null"]}
 _IGNORED: dict[str, Any] = {"description": "ignored"}
 _MESSAGE = {"type": "object", "properties": {"role": {"type": "string"}, "content": {}}, "required": ["role"]}
 
-#: Of the fields that most callers send; the others are OpenAI's, vLLM's and LoRAX's own.
+#: JSON types of the most common fields. OpenAI, vLLM and LoRAX document the others.
 _TYPES: dict[str, dict[str, Any]] = {
     "prompt": {"type": ["string", "array"]},
     "messages": {"type": "array", "items": _MESSAGE, "minItems": 1},
@@ -94,15 +94,15 @@ _OPENAI_DATA = {"type": "string", "description": "a chunk, or an error, as JSON;
 def _documented(
     body: dict[str, Any], answer: dict[str, Any] | None, data: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """For ``openapi_extra``.
+    """Build an ``openapi_extra`` fragment.
 
     Args:
-        answer: schema of a whole answer; None where there is none.
-        data: schema of what an event's ``data`` holds; None where the answer is never a stream.
+        answer: schema of a whole answer; None if the route only streams.
+        data: schema of an event's ``data``; None if the route never streams.
     """
     content: dict[str, Any] = {} if answer is None else {"application/json": {"schema": answer}}
     if data is not None:
-        # OpenAPI 3.1 has no word for the events of a stream: by convention the schema is that of each of them.
+        # OpenAPI 3.1 cannot describe an event stream: by convention the schema describes one event.
         event = {"type": "object", "properties": {"data": data}, "required": ["data"]}
         content["text/event-stream"] = {"schema": event}
     return {

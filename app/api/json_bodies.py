@@ -1,4 +1,4 @@
-"""JSON bodies of all routes: nothing is parsed for a caller without a key, and a large body is parsed in a thread."""
+"""JSON bodies: authenticate before parsing, and parse large bodies in a thread."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ from app.wiring.container import Container
 
 
 async def read_object(request: Request, caller: Caller) -> dict[str, Any]:
-    """Parse an inference request's body, a JSON object, if its caller may have another request.
+    """Parse an inference request's body as a JSON object, after checking the caller's limits.
 
     Raises:
         LimitExceeded, InvalidRequest, TooLarge, Busy
@@ -25,9 +25,9 @@ async def read_object(request: Request, caller: Caller) -> dict[str, Any]:
 
 
 def install(app: FastAPI) -> None:
-    """Replace the reading of JSON in FastAPI's routes.
+    """Replace JSON parsing in FastAPI's routes.
 
-    FastAPI parses a body before it looks at a key, and in the event loop.
+    FastAPI parses a body before it authenticates the caller, and on the event loop.
     """
     for route in app.routes:
         if isinstance(route, APIRoute) and route.body_field is not None:
@@ -55,6 +55,6 @@ class _JsonRequest(Request):
 
 
 def _parse_large(raw: bytes) -> Any:
-    # FastAPI has an answer to every error here.
+    # FastAPI handles every error that is raised here.
     check_amount(raw)
     return json.loads(raw)

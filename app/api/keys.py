@@ -1,4 +1,4 @@
-"""API keys: mounted at ``/admin/tenants/{tenant}/keys`` for a tenant's, at ``/admin/keys`` for the platform's."""
+"""API key routes: ``/admin/tenants/{tenant}/keys`` for a tenant's keys, ``/admin/keys`` for platform keys."""
 
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ async def _tenant_of(request: Request) -> str | None:
     return request.path_params.get("tenant")
 
 
-#: The slug in the path, or None for the platform's keys.
+#: Slug from the path, or None for platform keys.
 Tenant = Annotated[str | None, Depends(_tenant_of)]
 
 
@@ -77,5 +77,5 @@ async def rotate(
 
 
 def _restrictions(body: KeyPatch) -> dict[str, Any]:
-    """Those that were sent: null lifts one."""
+    """Return the restrictions that were sent; null lifts one."""
     return body.model_dump(include=set(KeyPatch.model_fields), exclude_unset=True)

@@ -1,4 +1,4 @@
-"""The JSON of limits."""
+"""JSON schemas of limits."""
 
 from typing import Self
 
@@ -8,7 +8,7 @@ from app.domain.limits.limits import Limits
 
 
 class LimitsPatch(BaseModel):
-    """A JSON merge patch: a number sets a limit, null lifts it, what is not named stays."""
+    """JSON merge patch: a number sets a limit, null lifts it, omitted fields stay unchanged."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -23,7 +23,7 @@ class LimitsPatch(BaseModel):
 
 
 class LimitsOut(BaseModel):
-    """Null: no limit."""
+    """Null means no limit."""
 
     requests_per_minute: int | None
     tokens_per_minute: int | None

@@ -1,4 +1,4 @@
-"""``GET /v1/limits``: what the key that asks may use, and what is left of that."""
+"""``GET /v1/limits``: the limits of the calling key and its tenant, with usage and remainder."""
 
 from typing import Annotated, Self
 

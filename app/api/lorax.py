@@ -1,4 +1,4 @@
-"""LoRAX's inference routes; the published lorax-client posts to ``/`` only."""
+"""LoRAX's inference routes. The published lorax-client posts to ``/`` only."""
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -35,7 +35,7 @@ async def generate_stream(request: Request) -> Response:
     "/", response_model=None, summary="Generate a text; the body's stream says how", openapi_extra=COMPAT_GENERATE
 )
 async def compat_generate(request: Request) -> Response:
-    # LoRAX wraps a whole answer in a list here, and its client unwraps it.
+    # LoRAX wraps a non-streamed answer in a list on this route, and its client unwraps it.
     return answer_response(await _served(request, stream=None), in_list=True)
 
 

@@ -1,4 +1,4 @@
-"""Merging versions into a new one: ``POST .../adapters/{adapter}/merges``, mounted like the routes on adapters."""
+"""Merge routes: ``POST .../adapters/{adapter}/merges`` combines versions into a new one."""
 
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ class SourceBody(BaseModel):
 
 
 class MergeBody(BaseModel):
-    """The arguments of PEFT's `add_weighted_adapter`; the service checks the values."""
+    """Arguments of PEFT's `add_weighted_adapter`. The service validates the values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -54,7 +54,7 @@ class MergeBody(BaseModel):
 async def merge(
     adapter: str, body: MergeBody, owner: Writer, process: ProcessDep, request: Request, response: Response
 ) -> VersionOut:
-    # A mixture that nobody has tried goes live only where its publisher says so.
+    # A merge is untested: move no alias unless the publisher names one.
     options = publish_options(
         body.options, request, owner, process.settings.limits, source={"kind": "merge"}, default_alias=None
     )

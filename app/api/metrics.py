@@ -1,4 +1,4 @@
-"""``GET /metrics``: for platform keys and keys with the scope ``metrics``, or for anyone by setting."""
+"""``GET /metrics``: for platform keys and keys with the scope ``metrics``; without a key if so configured."""
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST

@@ -1,6 +1,6 @@
-"""The frame around every request: its id, the cap on its body, its metrics, its line in the log, unforeseen errors.
+"""Outermost middleware: request id, body cap, metrics, access log and unexpected errors.
 
-It sits on the path of every inference request, so it is plain ASGI and does little.
+Every inference request passes it, so it is plain ASGI. See docs/decisions/0055-request-path-overhead.md.
 """
 
 import asyncio
@@ -29,36 +29,36 @@ from app.wiring.container import Container
 logger = logging.getLogger(__name__)
 access = logging.getLogger(ACCESS)
 
-#: As nginx counts a client that went away before it had its answer.
+#: Status of a request whose client disconnected before its answer, as nginx counts it.
 CLIENT_CLOSED_REQUEST = 499
 
-#: Routes that take a version's files, whose own caps apply.
+#: Routes that receive a version's files, which have their own caps.
 _UPLOAD_PATH = re.compile(r"/(?:v1|admin/tenants/[^/]+)/adapters/[^/]+/versions")
 
-#: Routes that take a part of a resumable upload.
+#: Routes that receive a part of a resumable upload.
 _PART_PATH = re.compile(r"/(?:v1|admin/tenants/[^/]+)/adapters/[^/]+/uploads/[^/]+/files/[^/]+/parts/[^/]+")
 
-#: Of an upload's body, beside its two files: boundaries and headers, and the options.
+#: Allowance in bytes for an upload's body besides its two files: boundaries, headers and options.
 _MULTIPART_BYTES = 64 * 1024 + OPTIONS_BYTES
 
-#: Where a request's state keeps the way out for a body: the layers from here to the route only look at headers, and
-#: a stream of events would pass each of them for every token.
+#: Key in the request's state of the server's ``send`` for body messages. Layers between here and the route only look
+#: at headers, so a stream of events bypasses them. See docs/decisions/0055-request-path-overhead.md.
 SEND_BODY = "send_body"
 
-#: Where a request's state keeps the error that it is answered with unseen: its connection had no place.
+#: Key in the request's state of an error to answer without running a route: the connection limit was reached.
 REFUSED = "refused"
 
-#: A server on its way out asks for no further request on the connection, so that none arrives as it closes it.
+#: Header that a draining server adds, so that no request arrives on the connection while the server closes it.
 _CLOSE = (b"connection", b"close")
 
-#: Routes whose bodies hold prompts.
+#: Routes whose bodies contain prompts.
 _PROMPT_PATHS = LORAX_PATHS | {"/v1/completions", "/v1/chat/completions"}
 
-#: Routes that load balancers and Prometheus ask.
+#: Routes polled by load balancers and Prometheus.
 _POLLED = frozenset({"/health", "/health/live", "/health/ready", "/metrics"})
 
-#: What is read of a request's body before a route's answer that did not need it. Else the connection would have to
-#: be closed after a refusal, but only where the body came a moment later than the head.
+#: Bytes and seconds: limits for draining a body that the route did not read. Without draining, the connection has to
+#: be closed after a refusal if the body arrives later than the head.
 _UNREAD_BYTES, _UNREAD_S = 64 * 1024, 1
 
 _ID_BYTES = 16
@@ -69,7 +69,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class RequestMiddleware:
-    """ASGI middleware; must be the outermost one of ours."""
+    """ASGI middleware; must be Tenora's outermost one."""
 
     def __init__(self, app: ASGIApp, limits: LimitSettings) -> None:
         self._app = app
@@ -87,21 +87,21 @@ class RequestMiddleware:
             else:
                 await self._app(scope, exchange.receive, exchange.send)
         except ClientDisconnect:
-            pass  # its status says so
+            pass  # logged with status 499
         except Exception as error:
             logger.exception("the request failed")
             if exchange.status:
-                # Part of an answer is out: only a broken connection can say that it is not whole.
+                # Part of the answer is sent: only a broken connection shows the client that it is incomplete.
                 raise
             await exchange.answer(error)
         finally:
             exchange.ended(perf_counter() - started)
-            # Uvicorn keeps the scope for this very function: a ring that only the garbage collector would take apart.
+            # Break a reference cycle that only the garbage collector would free: uvicorn's send holds the scope.
             del scope["state"][SEND_BODY]
 
 
 class _Exchange:
-    """One request and its answer, seen from the frame."""
+    """One request and its response, as RequestMiddleware sees them."""
 
     __slots__ = (
         "_cap",
@@ -127,7 +127,7 @@ class _Exchange:
         self._read = 0
         self._pace: BodyPace | None = BodyPace(limits)
         self._decompressor: Decompressor | None = None
-        #: Whether a small body may still be on its way to a route.
+        #: True while a small body has not been read to its end.
         self._unread = False
         self.status = 0
         request_id = secrets.token_hex(_ID_BYTES)
@@ -140,9 +140,13 @@ class _Exchange:
         self._headers = [(b"x-request-id", request_id.encode())]
 
     def read_head(self) -> Exception | None:
-        """Note the id that the client gave; what there is to say if no route may see this request."""
+        """Read the request's headers and record the client's request id.
+
+        Returns:
+            The error to answer with if no route may run, else None.
+        """
         if self._scope["path"].endswith("\n"):
-            # Starlette would take it for the path without, which all that looks at paths does not.
+            # Starlette would match the path without the newline, but path checks elsewhere would not.
             return HTTPException(HTTPStatus.NOT_FOUND)
         refusal: Exception | None = self._scope["state"].get(REFUSED)
         encodings, has_body, is_small = list[bytes](), False, True
@@ -154,7 +158,7 @@ class _Exchange:
             elif name == b"transfer-encoding":
                 has_body = True
             elif name == b"expect":
-                # Its client sends no body before it is asked for one.
+                # The client sends its body only after the server asks for it.
                 is_small = False
             elif name == b"content-encoding":
                 encodings.append(value)
@@ -167,7 +171,7 @@ class _Exchange:
         return refusal
 
     def _announced(self, length: bytes) -> Exception | None:
-        # Python reads no number of thousands of digits, and no body has one.
+        # Python refuses to parse integers of thousands of digits.
         if len(length) > _LENGTH_DIGITS:
             return InvalidRequest(
                 f"content-length: found {len(length)} digits, allowed {_LENGTH_DIGITS}", param="content-length"
@@ -187,7 +191,7 @@ class _Exchange:
         return None
 
     async def receive(self) -> Message:
-        """Pass the body on, counted, as a chunked one announces no length, and at its least rate until it is whole."""
+        """Pass the body on, enforcing its cap and its minimum rate; a chunked body announces no length."""
         message = await (self._receive() if self._pace is None else self._pace.next(self._receive))
         if message["type"] == "http.request":
             if not message.get("more_body", False):
@@ -201,7 +205,7 @@ class _Exchange:
         return message
 
     async def _read_rest(self) -> None:
-        """Read a small body to its end and drop it."""
+        """Drain a small body."""
         self._unread = False
         rest = _UNREAD_BYTES
         with contextlib.suppress(TimeoutError):
@@ -227,11 +231,11 @@ class _Exchange:
         await error_response(self._scope["path"], error)(self._scope, self._receive, self.send)
 
     def ended(self, duration_s: float) -> None:
-        """Count the request and leave its line in the log. Of what the client wrote nothing is in it."""
+        """Record metrics, trace and access log of the request. The log holds no text from the client."""
         method, route, status = _method(self._scope), _route(self._scope), self.status or CLIENT_CLOSED_REQUEST
         self._process.metrics.observe(method, route, status, duration_s, self._context.code)
         self._trace(method, route, status)
-        # What is asked every few seconds and goes well is no news.
+        # Successful polls are logged at debug level only.
         level = logging.DEBUG if route in _POLLED and status < HTTPStatus.BAD_REQUEST else logging.INFO
         if access.isEnabledFor(level):
             fields = {"method": method, "route": route, "status": status, "duration_s": round(duration_s, 6)}
@@ -250,7 +254,7 @@ class _Exchange:
             }
             if known.key_id:
                 attributes |= {"tenora.tenant": known.tenant or "", "tenora.key_id": known.key_id}
-            # As for any HTTP server, what the client did wrong is no error of the server's.
+            # Following HTTP semantic conventions, a client error is not an error of the server's span.
             failed = status >= HTTPStatus.INTERNAL_SERVER_ERROR or (status < HTTPStatus.BAD_REQUEST and known.code)
             known.trace.end(f"{method} {route}", attributes, error=(known.code or str(status)) if failed else None)
 
@@ -261,7 +265,7 @@ class _Exchange:
 
 
 def _file_cap(scope: Scope, limits: LimitSettings) -> int | None:
-    """Bytes of a body that is a file, or holds files; None: it is none."""
+    """Return the cap in bytes of a body that holds files, or None for any other body."""
     path: str = scope["path"]
     if scope["method"] == "POST" and path.endswith("/versions") and _UPLOAD_PATH.fullmatch(path):
         return limits.config_bytes + limits.weights_bytes + _MULTIPART_BYTES

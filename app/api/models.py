@@ -1,4 +1,4 @@
-"""OpenAI's list of models: the base, the caller's own adapters, and those shared with it as ``owner/adapter``."""
+"""OpenAI's model list: the base, the caller's adapters, and shared adapters as ``owner/adapter``."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ async def list_models(process: ProcessDep, caller: InferenceCaller) -> dict[str,
     return {"object": "list", "data": [card(model) for model in await process.models.list_models(caller)]}
 
 
-# A base model's name may have a slash.
+# `:path`, because a base model's name may contain a slash.
 @router.get("/{model_id:path}", summary="One model, by any name that `model` takes")
 async def get_model(process: ProcessDep, caller: InferenceCaller, model_id: str) -> dict[str, Any]:
     return card(await process.models.get_model(caller, model_id))
 
 
 def card(model: Model) -> dict[str, Any]:
-    """OpenAI's model object, with vLLM's ``root`` and ``parent``; never a path."""
+    """Build OpenAI's model object with vLLM's ``root`` and ``parent``. It never exposes a path on disk."""
     return {
         "id": model.id,
         "object": "model",

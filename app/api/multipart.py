@@ -1,7 +1,7 @@
-"""A version's two files, or an archive of them, out of a multipart body (RFC 7578), spooled to disk as they arrive.
+"""Multipart parser (RFC 7578) that spools a version's two files, or an archive of them, to disk as they arrive.
 
-Starlette's own form parser would write every file twice and count nothing; this one holds two batches of a
-file in memory at most, and stops at each file's cap. The cap on the whole body is the request frame's.
+Starlette's form parser would write every file twice and enforce no caps. This parser keeps at most two batches of a
+file in memory and stops at each file's cap. RequestMiddleware caps the whole body.
 """
 
 import asyncio
@@ -25,14 +25,15 @@ from app.support.spool import SpooledFile, SpoolWriter, Upload
 ARCHIVE_NAME = "archive"
 OPTIONS_NAME = "options"
 
-#: Of the options: a card and a chat template are what takes room in them, escaped as JSON.
+#: Cap of the options in bytes. Most of it is for a card and a chat template, escaped as JSON.
 OPTIONS_BYTES = 512 * 1024
 
 _ALLOWED_PARTS = f"the parts {CONFIG_NAME} and {WEIGHTS_NAME}, or {ARCHIVE_NAME}; and {OPTIONS_NAME}, if need be"
 
 _PICKLED = frozenset({"adapter_model.bin", "adapter_model.pt", "adapter_model.pth"})
 
-#: A body with more than this to come is refused for its config at once; of a smaller one all reasons are found.
+#: If more bytes than this are still to come, an invalid config is refused at once. Smaller bodies are read whole, so
+#: that all reasons are reported.
 EARLY_BYTES = 4 * 2**20
 
 _MAX_PARTS = 16
@@ -41,11 +42,11 @@ _SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What came in.
+    """Received upload.
 
     Attributes:
-        kind: of the provenance: ``upload`` or ``archive``.
-        options: the part of that name, as JSON; not checked any further.
+        kind: kind of the provenance's source: ``upload`` or ``archive``.
+        options: JSON object of the options part; not validated further.
     """
 
     upload: Upload
@@ -56,17 +57,17 @@ class Received:
 async def receive_upload(
     stream: AsyncIterator[bytes], content_type: str, folder: Path, limits: LimitSettings, *, length: int | None = None
 ) -> Received:
-    """Write the two files of an upload into ``folder``, whatever names the client gave them.
+    """Write the two files of an upload into ``folder``, ignoring the client's file names.
 
     Args:
-        length: bytes of the whole body, if its sender announced them.
+        length: announced length of the whole body in bytes, if any.
 
     Raises:
-        AdapterRejected: not multipart, parts that are missing, unknown or there twice, or an archive that is not
-            one of a PEFT folder; every kind of reason at once. Of a large body also a config that comes first and is
-            refused; then the rest was not read.
-        TooLarge: a file beyond its cap.
-        InvalidRequest: the client sent nothing for too long, or options that are no JSON object.
+        AdapterRejected: the body is not multipart, parts are missing, unknown or duplicate, or the archive is not
+            one of a PEFT folder; reports every kind of reason at once. Also: a large body starts with an invalid
+            config; the rest of it is not read then.
+        TooLarge: a file exceeds its cap.
+        InvalidRequest: the client was silent for too long, or the options are not a JSON object.
         ValidationFailed: the archive took too long to unpack.
         DiskFull, StoreUnavailable: the files could not be written.
     """
@@ -105,7 +106,7 @@ async def _receive_files(
 
 
 def _much_to_come(received: int, length: int | None) -> bool:
-    """Whether the body is large: by its announced length, else by what has come of it."""
+    """Return whether much of the body is still to come, judged by its announced length or the bytes received."""
     return (received if length is None else length - received) > EARLY_BYTES
 
 
@@ -130,7 +131,7 @@ def _read_options(raw: bytes) -> dict[str, Any]:
 
 
 class _UploadForm:
-    """The parser's callbacks, and one writer for each of the files."""
+    """Parser callbacks, with one writer for each file."""
 
     def __init__(self, boundary: bytes, folder: Path, limits: LimitSettings) -> None:
         self._folder = folder
@@ -183,7 +184,7 @@ class _UploadForm:
                 await writer.flush()
 
     async def finish(self) -> dict[str, SpooledFile]:
-        """Close the files, or say everything that is wrong with the form."""
+        """Close and return the files, or raise AdapterRejected with everything that is wrong with the form."""
         if not self._ended:
             self._reasons.append(_malformed("no closing boundary"))
         for name in (CONFIG_NAME, WEIGHTS_NAME):
@@ -200,12 +201,12 @@ class _UploadForm:
         return files | {name: await writer.finish() for name, writer in self._writers.items() if name not in files}
 
     async def config(self) -> SpooledFile:
-        """Close the config's file, which is whole."""
+        """Close and return the config's file, whose part is complete."""
         self._config = await self._writers[CONFIG_NAME].finish()
         return self._config
 
     async def close(self) -> None:
-        """Give up whatever is not finished."""
+        """Abandon all unfinished files."""
         for writer in self._writers.values():
             await writer.abandon()
 

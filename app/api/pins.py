@@ -1,4 +1,4 @@
-"""Pins: ``.../adapters/{adapter}/versions/{number}/pin``, and ``/admin/pins`` for the platform."""
+"""Pin routes: ``.../adapters/{adapter}/versions/{number}/pin``, and ``/admin/pins`` for the platform."""
 
 from datetime import datetime
 from typing import Annotated, Self
@@ -12,7 +12,7 @@ from app.api.schemas import answers
 from app.domain.access import Scope
 from app.domain.pins import Pin, Placement, Preload
 
-#: Mounted like the routes on adapters.
+#: Mounted at the same prefixes as the adapter routes.
 owned = APIRouter(tags=["pins"])
 router = APIRouter(prefix="/admin/pins", tags=["pins"], dependencies=[Depends(require(Scope.ADMIN))])
 

@@ -1,4 +1,4 @@
-"""Routes that every inference request takes."""
+"""Route class of the inference routes."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from starlette.routing import request_response
 
 
 class PlainRoute(APIRoute):
-    """FastAPI describes it, and Starlette runs it: the endpoint takes the request and returns the response.
+    """Route that FastAPI documents and Starlette runs: the endpoint takes the request and returns the response.
 
-    To solve dependencies costs FastAPI more than all of its routing.
+    It skips FastAPI's dependency resolution. See docs/decisions/0055-request-path-overhead.md.
     """
 
     def __init__(self, path: str, endpoint: Any, **options: Any) -> None:

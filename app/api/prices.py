@@ -1,4 +1,4 @@
-"""``/admin/prices``: what tokens cost, for platform keys only."""
+"""``/admin/prices``: token prices, for platform keys only."""
 
 from typing import Self
 
@@ -14,7 +14,7 @@ router = APIRouter(prefix="/admin/prices", tags=["prices"], dependencies=[Depend
 
 
 class PriceIn(BaseModel):
-    """Decimals as texts, per million tokens, with up to six decimals."""
+    """Prices per million tokens, as decimal strings with up to six decimals."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

@@ -1,4 +1,4 @@
-"""The JSON of where a version comes from, and of what may be said about it."""
+"""JSON schemas of a version's provenance and description."""
 
 from datetime import datetime
 from typing import Any, Self
@@ -14,7 +14,7 @@ class BaseOut(BaseModel):
 
 
 class ProvenanceOut(BaseModel):
-    """Null where it was not kept: on versions published before Tenora kept it."""
+    """Fields are null on versions that were published before Tenora recorded them."""
 
     uploaded_by: str = Field(description="id of the key that published it")
     uploaded_at: datetime
@@ -47,7 +47,7 @@ class ProvenanceOut(BaseModel):
 
 
 class VersionPatch(BaseModel):
-    """What is given is replaced as a whole; the service checks the values."""
+    """Each given field is replaced as a whole. The service validates the values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -58,6 +58,6 @@ class VersionPatch(BaseModel):
 
 
 def base_of(version: Version) -> BaseOut | None:
-    """The base that a version was checked against, if that was kept."""
+    """Return the base that a version was validated against, or None if it was not recorded."""
     name, digest = version.provenance.base_name, version.provenance.base_digest
     return None if name is None or digest is None else BaseOut(name=name, digest=f"sha256:{digest}")

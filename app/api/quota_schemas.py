@@ -1,4 +1,4 @@
-"""The JSON of a tenant's quota."""
+"""JSON schemas of a tenant's quota."""
 
 from dataclasses import asdict
 from typing import Self
@@ -9,7 +9,7 @@ from app.domain.quotas import Quota, Usage
 
 
 class QuotaPatch(BaseModel):
-    """A JSON merge patch: a number sets a limit, null lifts it, what is not named stays."""
+    """JSON merge patch: a number sets a limit, null lifts it, omitted fields stay unchanged."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -21,7 +21,7 @@ class QuotaPatch(BaseModel):
 
 
 class QuotaOut(BaseModel):
-    """Null: no limit."""
+    """Null means no limit."""
 
     adapters: int | None
     versions: int | None

@@ -1,4 +1,4 @@
-"""The JSON of the administrative routes."""
+"""JSON schemas of the administrative routes."""
 
 from datetime import datetime
 from typing import Annotated, Any, Generic, Self, TypeVar
@@ -26,7 +26,7 @@ Shown = TypeVar("Shown")
 
 
 class _Body(BaseModel):
-    """A request body: its types are strict, and a field that is not listed is refused. The services check values."""
+    """Request body with strict types: unknown fields are rejected. The services validate values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -143,7 +143,7 @@ class AdapterOut(BaseModel):
 
 
 class ReasonOut(BaseModel):
-    """One kind of reason."""
+    """One reason for a rejection, with all its occurrences."""
 
     code: str
     field: str = Field(description="where it was found first")
@@ -197,7 +197,7 @@ class VersionOut(BaseModel):
 
 
 class ListOut(BaseModel, Generic[Shown]):
-    """One page."""
+    """One page of a list."""
 
     data: list[Shown]
     next_cursor: str | None = Field(description="null on the last page")
@@ -212,24 +212,24 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorOut(BaseModel):
-    """OpenAI's envelope."""
+    """OpenAI's error envelope."""
 
     error: ErrorDetail
 
 
 class LoraxErrorOut(BaseModel):
-    """LoRAX's envelope."""
+    """LoRAX's error envelope."""
 
     error: str
     error_type: str
 
 
 def answers(*statuses: int, model: type[BaseModel] = ErrorOut) -> dict[int | str, dict[str, Any]]:
-    """What a route's documentation says of its errors."""
+    """Document a route's error statuses for OpenAPI; 401, 403, 422 and 503 are always included."""
     return {status: {"model": model, "description": ERRORS[status]} for status in (401, 403, 422, 503, *statuses)}
 
 
-#: What the description of the API says of each status.
+#: HTTP status -> its description in the OpenAPI document.
 ERRORS = {
     400: "a value that is not allowed; the message names it",
     401: "no key, or one that does not work",

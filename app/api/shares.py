@@ -1,4 +1,4 @@
-"""Sharing: ``.../adapters/{adapter}/shares`` for the owner; ``/v1/shared`` for those with whom it is shared."""
+"""Share routes: ``.../adapters/{adapter}/shares`` for the owner, ``/v1/shared`` for recipients."""
 
 from datetime import datetime
 from typing import Annotated, Self
@@ -15,9 +15,9 @@ from app.domain.adapters import Version
 from app.domain.shares import Share, SharedAdapter
 from app.services.common.validation import DEFAULT_LIMIT
 
-#: Mounted like the routes on adapters.
+#: Mounted at the same prefixes as the adapter routes.
 owned = APIRouter(tags=["sharing"])
-#: Mounted at ``/v1/shared``, and at ``/admin/tenants/{tenant}/shared`` to see it as that tenant does.
+#: Mounted at ``/v1/shared``, and at ``/admin/tenants/{tenant}/shared`` to show a tenant's view.
 shared = APIRouter(tags=["sharing"])
 
 Reader = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))]
@@ -64,7 +64,7 @@ class SharedAdapterOut(BaseModel):
 
 
 class SharedVersionOut(BaseModel):
-    """What others may know of a version: nothing of the owner's keys, addresses, sources, links or prompts."""
+    """Public view of a version: without the owner's keys, addresses, sources, links and prompts."""
 
     name: str = Field(description="what to write to ask for exactly this version")
     owner: str

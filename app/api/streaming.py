@@ -1,4 +1,4 @@
-"""Work that ends when the client goes away, and answers sent as server-sent events."""
+"""Cancellation on client disconnect, and answers as server-sent events."""
 
 import asyncio
 import contextlib
@@ -24,14 +24,14 @@ Result = TypeVar("Result")
 
 
 async def until_disconnect(receive: Receive, work: Awaitable[Result]) -> Result:
-    """Run ``work``, but cancel it as soon as the client is gone. The request's body must have been read.
+    """Run ``work`` and cancel it when the client disconnects. The request's body must have been read.
 
-    It runs in the caller's own task, which is cancelled the way :func:`asyncio.timeout` does it: a task of its own
-    would cost a request as much as its authentication.
+    ``work`` runs in the caller's task, which is cancelled as :func:`asyncio.timeout` does it. A separate task would
+    be expensive for each request: see docs/decisions/0055-request-path-overhead.md.
 
     Raises:
-        ClientDisconnect: after ``work`` has ended.
-        Exception: whatever ``work`` raises.
+        ClientDisconnect: the client disconnected; ``work`` has ended.
+        Exception: any error of ``work``.
     """
     watch = _Watch(receive)
     try:
@@ -41,7 +41,7 @@ async def until_disconnect(receive: Receive, work: Awaitable[Result]) -> Result:
             raise ClientDisconnect from None
         raise
     if watch.close():
-        # It went away in the very moment of the answer, and nobody else will ever close that.
+        # The client left at the moment of the answer: close a stream here, because no response will.
         if isinstance(result, Served) and not isinstance(result.answer, dict):
             await result.answer.aclose()
         raise ClientDisconnect
@@ -49,7 +49,7 @@ async def until_disconnect(receive: Receive, work: Awaitable[Result]) -> Result:
 
 
 class _Watch:
-    """Cancels the task that made it if the client goes away before :meth:`close`."""
+    """Watch for a disconnect: cancels the task that created it if the client leaves before :meth:`close`."""
 
     def __init__(self, receive: Receive) -> None:
         task = asyncio.current_task()
@@ -61,7 +61,7 @@ class _Watch:
         self._watching.add_done_callback(self._end)
 
     def close(self) -> bool:
-        """Stop waiting; true if the client went away, and nobody else wants the task to end."""
+        """Stop watching. Return True if the client left and no other cancellation of the task is pending."""
         self._open = False
         self._watching.cancel()
         return self._gone and self._task.uncancel() <= self._cancelled_before
@@ -69,29 +69,29 @@ class _Watch:
     def _end(self, watching: "asyncio.Future[None]") -> None:
         if watching.cancelled():
             return
-        watching.exception()  # a connection that fails is gone too
-        # Called a moment after that: the work may have ended in between.
+        watching.exception()  # a failed connection counts as a disconnect
+        # Callbacks run in a later iteration of the loop: the work may have ended in between.
         if self._open:
             self._gone = True
             self._task.cancel()
 
 
 def answer_response(served: Served, *, in_list: bool = False) -> Response:
-    """The answer as it goes out; ``in_list`` wraps a whole one in an array."""
+    """Build the response to an inference request; ``in_list`` wraps a whole answer in an array."""
     headers = ({"x-tenora-adapter": served.version} if served.version else {}) | load_headers(served.load)
     headers |= limit_headers(served.standing) | ignored_headers(served.ignored)
     if isinstance(served.answer, dict):
-        # In a sixth of the time of json.dumps; what is no number is null, as JSON has no word for it.
+        # Faster than json.dumps (see docs/decisions/0055-request-path-overhead.md). JSON has no NaN: write null.
         content = to_json([served.answer] if in_list else served.answer, inf_nan_mode="null")
         return Response(content, headers=headers, media_type="application/json")
     return EventResponse(served.answer, headers)
 
 
 def while_key_works(scope: Scope) -> contextlib.AbstractAsyncContextManager[None]:
-    """A block that is cancelled once the key of the request's caller does not work any more.
+    """Return a context manager that cancels its block once the caller's key stops working.
 
     Raises:
-        Unauthenticated: it does not.
+        Unauthenticated: the key stopped working.
     """
     state = scope.get("state", {})
     if (caller := state.get("caller")) is None:
@@ -101,10 +101,10 @@ def while_key_works(scope: Scope) -> contextlib.AbstractAsyncContextManager[None
 
 
 class EventResponse(Response):
-    """Sends an answer's events as they come; the stream is closed however the response ends.
+    """Response that sends events as they arrive, and closes the stream however the response ends.
 
     Args:
-        last_words: the event for an error that ends the stream; default: the error in its route's envelope.
+        last_words: formats the final event of a stream that an error ends; default: the error in the route's envelope.
     """
 
     media_type = "text/event-stream"
@@ -116,7 +116,7 @@ class EventResponse(Response):
         *,
         last_words: Callable[[TenoraError], str] | None = None,
     ) -> None:
-        # x-accel-buffering: nginx would hold events back.
+        # Without x-accel-buffering, nginx would buffer the events.
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no", **headers})
         del self.headers["content-length"]
         self._events, self._last_words = events, last_words
@@ -125,7 +125,8 @@ class EventResponse(Response):
         try:
             with contextlib.suppress(ClientDisconnect):
                 send_body = scope.get("state", {}).get(SEND_BODY, send)
-                # A task of its own: in the request's, every event would wake two dozen coroutines around this one.
+                # Send in a separate task: in the request's task, every event would resume the whole coroutine stack
+                # of the middlewares. See docs/decisions/0055-request-path-overhead.md.
                 sending = asyncio.create_task(self._send_events(scope, send, send_body))
                 await until_disconnect(receive, sending)
         finally:
@@ -138,7 +139,7 @@ class EventResponse(Response):
                 async for event in self._events:
                     await send_body({"type": "http.response.body", "body": event.encode(), "more_body": True})
         except TenoraError as error:
-            # The engine is free before a reader who may not read is told why.
+            # Free the engine before sending the reason: the client may not read it.
             await self._events.aclose()
             note_error(problem_of(error).row.code)
             words = self._last_words(error) if self._last_words else _error_event(scope, error)

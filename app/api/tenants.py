@@ -1,4 +1,4 @@
-"""``/admin/tenants``: business units, for platform keys only; and what a tenant's own key may know of its tenant."""
+"""``/admin/tenants`` for platform keys, and ``/v1/quota`` for a tenant's own keys."""
 
 from typing import Annotated
 
@@ -38,7 +38,7 @@ async def show(tenant: str, process: ProcessDep) -> TenantUsageOut:
     "/{tenant}", summary="Rename, disable or enable a tenant; set quota, weight, limits", responses=answers(400, 404)
 )
 async def change(tenant: str, body: TenantPatch, caller: Admin, process: ProcessDep) -> TenantOut:
-    # A field that is null is not one that was not sent: it lifts limits.
+    # Distinguish null, which lifts limits, from a field that was not sent.
     given = body.model_dump(exclude_unset=True)
     changed = await process.tenants.update(
         tenant,

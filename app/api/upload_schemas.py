@@ -1,4 +1,4 @@
-"""The JSON of the routes of resumable uploads."""
+"""JSON schemas of resumable uploads."""
 
 from datetime import datetime
 from typing import Any, Self
@@ -40,7 +40,7 @@ class UploadFileOut(BaseModel):
 
 
 class UploadBaseOut(BaseModel):
-    """The base that a version will be checked against."""
+    """The base model that a version will be validated against."""
 
     name: str
     chat_template_sha256: str | None = Field(
@@ -79,7 +79,7 @@ class ListedFileOut(BaseModel):
 
 
 class ListedUploadOut(BaseModel):
-    """An upload in a list, which does not say what has arrived."""
+    """An upload in a list, without its received parts."""
 
     id: str
     adapter: str

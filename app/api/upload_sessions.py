@@ -1,6 +1,6 @@
-"""Resumable uploads: ``.../adapters/{adapter}/uploads``, mounted like the routes on adapters.
+"""Resumable uploads: ``.../adapters/{adapter}/uploads``, mounted with the adapter routes.
 
-Begin one, send its parts in any order, here or straight to the store, finish it.
+Begin an upload, send its parts in any order (to this server or directly to the store), then finish it.
 """
 
 import base64
@@ -29,7 +29,7 @@ Digest = Annotated[
     str | None, Header(alias="content-digest", description="RFC 9530, of this body: `sha-256=:<base64>:`")
 ]
 
-# RFC 9530 allows several algorithms beside each other; 32 bytes in base64 end with one `=`.
+# RFC 9530 allows several algorithms in one header; 32 bytes in base64 end with one `=`.
 _SHA256 = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/]{43}=):\s*(?:,|$)", re.ASCII)
 _BYTES: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
@@ -132,7 +132,7 @@ async def abort(adapter: str, upload: UploadId, owner: Writer, process: ProcessD
 
 
 def _sha256(header: str | None) -> str:
-    """The SHA-256 (hex) that a Content-Digest header names."""
+    """Return the SHA-256 (hex) from a Content-Digest header."""
     found = _SHA256.search(header or "")
     if found is None:
         raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""Publishing a version: ``POST .../adapters/{adapter}/versions``, multipart, mounted like the routes on adapters."""
+"""Publish route: ``POST .../adapters/{adapter}/versions``, multipart, mounted with the adapter routes."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -68,7 +68,7 @@ async def publish(adapter: str, owner: Writer, process: ProcessDep, request: Req
 
 
 def _announced(request: Request) -> int | None:
-    """The body's length, if its sender says it."""
+    """Return the body's length from Content-Length, or None if the header is missing or no number."""
     length = request.headers.get("content-length", "")
     return int(length) if length.isascii() and length.isdecimal() and len(length) < _MAX_DIGITS else None
 
@@ -82,7 +82,7 @@ def publish_options(
     source: Mapping[str, Any],
     default_alias: str | None = DEFAULT_ALIAS,
 ) -> PublishOptions:
-    """The checked ``options`` of a request that publishes, whatever way the bytes take.
+    """Validate the ``options`` of a request that publishes: upload, archive, import or merge.
 
     Raises:
         InvalidRequest, Forbidden, InvalidName
@@ -93,10 +93,10 @@ def publish_options(
 
 
 def version_answer(published: Published, response: Response, base: ServedBase, *, versions_path: str) -> VersionOut:
-    """201 for a new version, 200 for one that was there, 202 for one that is not tried yet; ``Location`` names it.
+    """Set status and ``Location``: 201 for a new version, 200 for an existing one, 202 while it is validating.
 
     Args:
-        versions_path: the path of the adapter's versions on the caller's mount.
+        versions_path: path of the adapter's versions under the caller's prefix.
     """
     response.status_code = 201 if published.created else 200
     if published.version.state is VersionState.VALIDATING:

@@ -1,4 +1,4 @@
-"""``GET /v1/usage`` and ``GET /admin/usage``: what was used, as JSON or CSV."""
+"""``GET /v1/usage`` and ``GET /admin/usage``: usage reports as JSON or CSV."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -38,7 +38,7 @@ async def own(
     start: Start = None,
     end: End = None,
     by: By = "adapter",
-    format: Format = "json",  # noqa: A002 - the name that callers write
+    format: Format = "json",  # noqa: A002 - the name of the query parameter
 ) -> Any:
     groupings = _groupings(by, allowed=[one for one in Grouping if one is not Grouping.TENANT])
     return _shown(await process.usage.report(owner.tenant, start=start, end=end, by=groupings), groupings, format)

@@ -1,4 +1,4 @@
-"""The JSON and the CSV of what was used."""
+"""JSON schemas and CSV of usage reports."""
 
 import csv
 import io
@@ -48,7 +48,7 @@ class UsageGroupOut(UsedOut):
 
 
 class UsageReportOut(BaseModel):
-    """Sums over whole hours; what has ended less than a second ago may be missing."""
+    """Totals over whole hours. Requests that ended less than a second ago may be missing."""
 
     start: datetime = Field(description="beginning of the first hour")
     end: datetime = Field(description="end of the last hour")
@@ -68,9 +68,9 @@ class UsageReportOut(BaseModel):
 
 
 def csv_of(report: Report, by: Sequence[Grouping]) -> str:
-    """The groups as comma-separated values with a line of names.
+    """Format the groups as CSV with a header row.
 
-    A name that begins with what a spreadsheet takes for a formula cannot occur: slugs begin with a letter or digit.
+    Names need no escaping against formula injection: slugs begin with a letter or a digit.
     """
     named = {Grouping.VERSION: "adapter", Grouping.HOUR: "start", Grouping.DAY: "start"}
     columns = [named.get(one, one.value) for one in by]

@@ -1,4 +1,4 @@
-"""``python -m app.cli``: the command without an installed script."""
+"""``python -m app.cli``: run the command without an installed script."""
 
 from app.cli.root import main
 

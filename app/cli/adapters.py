@@ -1,4 +1,4 @@
-"""``tenora adapters``: publish, look at and delete LoRA adapters."""
+"""``tenora adapters``: publish, inspect and delete LoRA adapters."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def list_(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """List a tenant's adapters: all, or those that have a version like that."""
+    """List a tenant's adapters, optionally those with a version that matches the filters."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         rows = api.list(_path(tenant), wanted(label, state, base))
     if as_json:

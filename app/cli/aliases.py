@@ -1,4 +1,4 @@
-"""Aliases and canaries; the commands belong to ``tenora adapters``."""
+"""Commands of ``tenora adapters`` for aliases and canaries."""
 
 import re
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def _step(text: str) -> dict[str, int]:
 
 
 def _number(text: str) -> float:
-    # Neither "nan" nor "inf" is JSON.
+    # "nan" and "inf" are not JSON.
     if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text, re.ASCII):
         raise typer.BadParameter(f"found {text!r}, allowed a number such as 0.02")
     return float(text)
@@ -92,7 +92,7 @@ def promote(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Give a version all the traffic of an alias, which is made if it is new."""
+    """Send all traffic of an alias to a version. A new alias is created."""
     adapter, _, number = version.partition("@")
     with connect_as_admin(url, key, as_json=as_json) as api:
         path, body = adapters_path(tenant, adapter, "aliases", alias), {"version": int(number)}
@@ -129,7 +129,7 @@ def rollback(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Return an alias to what it pointed at before; a second time brings it back."""
+    """Return an alias to its previous target. A second rollback undoes the first."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         path = adapters_path(tenant, adapter, "aliases", alias, "rollback")
         moved = api.call("POST", path, headers=_condition(if_revision))
@@ -157,7 +157,7 @@ def unalias(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Delete an alias; its history stays."""
+    """Delete an alias. Its history stays."""
     if not yes:
         confirm(f"Delete the alias {adapter}:{alias}?")
     with connect_as_admin(url, key, as_json=as_json) as api:
@@ -202,7 +202,7 @@ def canary(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Move an alias to a version step by step; if that does worse than the one before, traffic goes back by itself."""
+    """Move an alias to a version step by step, with automatic rollback if the new version performs worse."""
     adapter, _, number = version.partition("@")
     chosen = {
         "steps": step or None,
@@ -226,7 +226,7 @@ def canary_status(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Show the canary that runs on an alias, or the last one, and its figures."""
+    """Show the running canary of an alias, or the last one, with its figures."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         found = api.call("GET", adapters_path(tenant, adapter, "aliases", alias, "canary"))
     _show_canary(found, as_json=as_json)
@@ -240,13 +240,13 @@ def canary_cancel(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Cancel a canary; all traffic goes back to the version before."""
+    """Cancel a canary and return all traffic to the version before it."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         ended = api.call("DELETE", adapters_path(tenant, adapter, "aliases", alias, "canary"))
     _show_canary(ended, as_json=as_json)
 
 
-#: In the order of the help.
+#: Commands in the order of the help.
 COMMANDS = (promote, split, rollback, aliases, unalias, history, canary, canary_status, canary_cancel)
 
 

@@ -1,4 +1,4 @@
-"""Arguments that several commands share, checked before anything is sent."""
+"""Shared arguments of commands, validated before any request is sent."""
 
 import re
 from typing import Annotated
@@ -17,10 +17,10 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def slug(field: str, text: str) -> str:
-    """A tenant's or an adapter's name.
+    """Parse the name of a tenant or an adapter.
 
     Raises:
-        typer.BadParameter
+        typer.BadParameter: the name breaks the grammar.
     """
     try:
         return parse_slug(text, field=field)
@@ -42,19 +42,19 @@ def adapter_name(text: str) -> str:
 
 
 def _proposed(text: str) -> str:
-    """The nearest name that fits the grammar; empty if nothing of the text is left."""
+    """Return the nearest valid name, or an empty string if no character of the text is usable."""
     return re.sub(r"[^a-z0-9._-]+", "-", text.lower())[:63].strip("._-")
 
 
 def named(adapter: str | None, command: str) -> str:
-    """The adapter's name; ends the command if it was not given."""
+    """Return the adapter's name. End the command if it is missing."""
     if adapter is None:
         fail(f"the adapter has no name yet: give one, `tenora adapters {command} --adapter NAME`.", USAGE)
     return adapter
 
 
 def version_name(text: str) -> str:
-    """An adapter, or one of its versions: ``pricing`` or ``pricing@3``."""
+    """Parse the name of an adapter or of one of its versions: ``pricing`` or ``pricing@3``."""
     adapter, at, number = text.partition("@")
     if at and not re.fullmatch(r"[1-9][0-9]{0,9}", number, re.ASCII):
         raise typer.BadParameter(f"found {text!r}, allowed ADAPTER or ADAPTER@NUMBER")
@@ -63,17 +63,17 @@ def version_name(text: str) -> str:
 
 
 def no_version(text: str) -> typer.BadParameter:
-    """The error of an adapter's name where one of its versions must be named."""
+    """Error for an adapter's name in a place that needs a version."""
     return typer.BadParameter(f"{text!r} names no version: write {text}@N, `tenora adapters show {text}` lists them.")
 
 
 def seconds(text: str) -> int:
-    """A duration such as 90s, 15m, 12h or 30d, in seconds.
+    """Parse a duration such as 90s, 15m, 12h or 30d into seconds.
 
-    A bare number is refused: whoever writes 90 for a key's lifetime seldom means seconds.
+    A bare number is refused: 90 as the lifetime of a key seldom means seconds.
 
     Raises:
-        typer.BadParameter
+        typer.BadParameter: the text is not a duration with a unit.
     """
     match = _DURATION.fullmatch(text)
     if match is None:
@@ -85,7 +85,7 @@ def seconds(text: str) -> int:
 
 
 def number_or_none(field: str, text: str) -> int | None:
-    """A limit: a number, or ``none`` to lift it. Ends the command for anything else."""
+    """Parse a limit: a number, or ``none`` for no limit. End the command on anything else."""
     if text == _NO_LIMIT:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
@@ -95,15 +95,15 @@ def number_or_none(field: str, text: str) -> int | None:
 
 
 def amount_or_none(text: str) -> str | None:
-    """An amount of money, which the server reads, or ``none`` to lift the limit."""
+    """Amount of money, which the server parses, or None for the word ``none``, which lifts the limit."""
     return None if text == _NO_LIMIT else text
 
 
 def keys_path(tenant: str | None, *, platform: bool = False) -> str:
-    """Where the keys of a tenant, or of the platform team, are.
+    """Path of a tenant's keys, or of the platform's.
 
     Raises:
-        typer.BadParameter: not exactly one of the two.
+        typer.BadParameter: neither or both of the two are given.
     """
     if (tenant is None) is not platform:
         raise typer.BadParameter("give either --tenant TENANT or --platform")
@@ -111,8 +111,10 @@ def keys_path(tenant: str | None, *, platform: bool = False) -> str:
 
 
 def checked_key_id(key_id: str) -> str:
-    """Raises:
-    typer.BadParameter: it can be no key's id.
+    """Check the form of a key's id.
+
+    Raises:
+        typer.BadParameter: the text cannot be the id of a key.
     """
     if not (key_id.isascii() and key_id.isalnum()):
         raise typer.BadParameter(f"KEY-ID: found {key_id!r}, allowed letters and digits")
@@ -130,7 +132,7 @@ VersionArgument = Annotated[
 AdapterOption = Annotated[
     str, typer.Option("--adapter", metavar="ADAPTER", parser=adapter_name, help="the adapter's name")
 ]
-#: As :data:`AdapterOption`, of a command that says itself what is missing.
+#: As :data:`AdapterOption`, for a command that reports a missing name by itself.
 AdapterName = Annotated[
     str | None, typer.Option("--adapter", metavar="ADAPTER", parser=adapter_name, help="the adapter's name (required)")
 ]
@@ -138,7 +140,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
 
 
 def confirm(question: str) -> None:
-    """Ask before something is destroyed; without a terminal, or after a no, the command ends."""
+    """Ask before a destructive step. End the command on a no, or without a terminal."""
     try:
         typer.confirm(question, abort=True, err=True)
     except typer.Abort:

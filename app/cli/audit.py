@@ -1,4 +1,4 @@
-"""``tenora audit``: it works on the database and HOME, no server is needed."""
+"""``tenora audit``: works on the database and HOME, without a server."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ app = typer.Typer(no_args_is_help=True, help="Who changed what, and the proof th
 
 @app.command()
 def verify(as_json: Json = False) -> None:
-    """Check every row of the audit trail against its seal; the exit code is 1 if anything was tampered with."""
+    """Verify every row of the audit trail against its seal. The exit code is 1 after tampering."""
     from app.cli.registry import check_schema
 
     settings = load_settings()
@@ -45,7 +45,7 @@ def verify(as_json: Json = False) -> None:
 
 @app.command()
 def export() -> None:
-    """Print the whole audit trail, one row of JSON a line, the oldest first."""
+    """Print the whole audit trail as JSON lines, oldest row first."""
     from app.cli.registry import check_schema
 
     settings = load_settings()
@@ -59,7 +59,7 @@ async def _verify(settings: Settings) -> "Verdict":
     from app.services.access.pepper_check import check_peppers
     from app.services.access.peppers import load_peppers
 
-    # With another pepper every sound row would look forged.
+    # With a different pepper every sound row would look forged.
     peppers = load_peppers(settings, make=False)
     async with _database(settings) as database:
         await check_peppers(database, peppers, settings)

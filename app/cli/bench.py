@@ -1,4 +1,4 @@
-"""``tenora bench``: measurements on this machine, each in one command."""
+"""``tenora bench``: benchmarks of this machine, one command each."""
 
 import signal
 import subprocess
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Measure Tenora on this machine.")
 
-#: The modules read their own options, --help too.
+#: The benchmark modules parse their options, ``--help`` included.
 _PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 Quick = Annotated[bool, typer.Option("--quick", help="one short round: a smoke test, not a result")]
@@ -49,8 +49,8 @@ def overhead(
     out: Out = None,
     base: Base = None,
 ) -> None:
-    """Tenora against vLLM's own server: same weights, same engine arguments, one warm adapter."""
-    # torch and vLLM come with it.
+    """Compare Tenora with vLLM's own server: same weights, same engine arguments, one warm adapter."""
+    # This module imports torch and vLLM.
     from app.lab.bench.overhead import run
 
     with _measuring():
@@ -64,7 +64,7 @@ def guardrails(
     out: Out = None,
     base: Base = None,
 ) -> None:
-    """What limits and metering cost: Tenora with them and without, one warm adapter."""
+    """Measure the cost of limits and metering: Tenora with and without them, one warm adapter."""
     from app.lab.bench.limits_overhead import run
 
     with _measuring():
@@ -90,7 +90,7 @@ def adapters(
     out: Out = None,
     base: Base = None,
 ) -> None:
-    """Many adapters on few slots: throughput, attainment and the longest wait over a grid of loads."""
+    """Benchmark many adapters on few slots: throughput, attainment and the longest wait over a grid of loads."""
     from app.lab.bench.adapters import run
     from app.lab.bench.grid import Options
 
@@ -125,7 +125,7 @@ def coldload(
     adapter_rank: Rank = None,
     side: Side = None,
 ) -> None:
-    """What a running stream notices of adapters that are loaded meanwhile, and how long a cold one takes."""
+    """Measure the gaps of a running stream during adapter loads, and the load time of a cold adapter."""
     from app.lab.bench import coldload as workload
 
     size = _resized(workload.QUICK if quick else workload.FULL, rounds)
@@ -142,7 +142,7 @@ def starvation(
     side: Side = None,
     seconds: Seconds = None,
 ) -> None:
-    """How long a cold adapter waits for the only slot, which a saturated one holds."""
+    """Measure how long a cold adapter waits while a saturated one holds the only slot."""
     from app.lab.bench import starvation as workload
 
     size = _resized(workload.QUICK if quick else workload.FULL, rounds, seconds=seconds)
@@ -160,7 +160,7 @@ def fairness(
     seconds: Seconds = None,
     slots: Annotated[int | None, typer.Option(min=1, help="LoRA slots (default: one for each tenant)")] = None,
 ) -> None:
-    """What seven tenants feel of one that sends ten times its share; how evenly all are served, and by weight."""
+    """Measure isolation and fairness: seven tenants next to one that sends ten times its share, and shares by weight."""
     from app.lab.bench import fairness as workload
 
     size = _resized(workload.QUICK if quick else workload.FULL, rounds, seconds=seconds, slots=slots)
@@ -169,42 +169,42 @@ def fairness(
 
 @app.command(context_settings=_PASS_THROUGH, add_help_option=False)
 def registry(context: typer.Context) -> None:
-    """What resolving a key and an adapter name costs in a large registry."""
+    """Measure the cost of resolving a key and an adapter name in a large registry."""
     _run("app.lab.bench.registry", context.args)
 
 
 @app.command(context_settings=_PASS_THROUGH, add_help_option=False)
 def upload(context: typer.Context) -> None:
-    """What publishing a large adapter costs in memory and time."""
+    """Measure the memory and time of publishing a large adapter."""
     _run("app.lab.bench.upload", context.args)
 
 
 @app.command(context_settings=_PASS_THROUGH, add_help_option=False)
 def resume(context: typer.Context) -> None:
-    """What an upload sends twice that is killed again and again."""
+    """Measure the bytes that an upload sends twice when it is killed repeatedly."""
     _run("app.lab.bench.resume", context.args)
 
 
 @app.command(context_settings=_PASS_THROUGH, add_help_option=False)
 def simulate(context: typer.Context) -> None:
-    """The scheduler over a simulated engine: millions of requests, and whether any adapter waited too long."""
+    """Simulate the scheduler over millions of requests, and report whether any adapter waited too long."""
     _run("app.lab.simulator", context.args)
 
 
 @app.command()
 def decisions() -> None:
-    """What a decision of the scheduler costs while ten thousand requests wait."""
+    """Measure the cost of a scheduling decision while ten thousand requests wait."""
     _run("app.lab.bench.decisions", [])
 
 
 @contextmanager
 def _measuring() -> Iterator[None]:
-    """End the command with the reason of a measurement that failed; however it ends, its servers end with it."""
+    """End the command with the reason of a failed measurement. Its servers end with it in every case."""
     from app.lab.bench.servers import ServerFailed
     from app.lab.bench.wire import LoadError
 
-    # The servers have process groups of their own, which no signal to this one reaches, and a shell lets what it runs
-    # in the background ignore Ctrl-C.
+    # Signals to this process do not reach the servers, which run in separate process groups. A shell also makes
+    # background commands ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _end)
     try:
@@ -248,6 +248,6 @@ def _run_pair(run: Callable[..., Path], size: object, *, side: list[str] | None,
 
 
 def _run(module: str, arguments: list[str]) -> None:
-    # A process of its own: these measure memory and time of what they import.
+    # Use a separate process: these benchmarks measure the memory and time of their imports.
     done = subprocess.run([sys.executable, "-m", module, *arguments], check=False)
     raise typer.Exit(done.returncode)

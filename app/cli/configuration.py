@@ -1,4 +1,4 @@
-"""The server's settings, with errors for the person who typed them."""
+"""The server's settings, with validation errors in terms of environment variables."""
 
 import os
 from typing import Any
@@ -9,12 +9,16 @@ from pydantic_settings import SettingsError
 from app.cli.output import USAGE, fail
 from app.settings import PREFIX, Settings, UnknownSetting, check_environment
 
-# Values that may hold a secret: never repeated.
+# Values that may hold a secret. Messages never repeat them.
 _SECRET = frozenset({"pepper", "accepted_peppers", "database_url"})
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Settings from the environment; ``overrides`` that are None do not override. Ends the command on errors."""
+    """Load the settings from the environment. End the command on errors.
+
+    Args:
+        overrides: values that replace the environment's, None for no override.
+    """
     try:
         check_environment(os.environ)
         return Settings(**{name: value for name, value in overrides.items() if value is not None})

@@ -1,7 +1,7 @@
-"""Which server the command talks to, and with which key.
+"""Resolve the server and the key of a command.
 
-Both come from the options, else from the environment, else from the ``demo.json`` that ``tenora serve --demo``
-leaves in HOME. A key of the demo is sent to the demo's own address only.
+Each comes from the first of these that has it: the options, the environment, the ``demo.json`` that
+``tenora serve --demo`` leaves in HOME (the server's data folder). A demo key is sent to the demo's address only.
 """
 
 import os
@@ -34,7 +34,7 @@ Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
 @contextmanager
 def connect_as_admin(url: str | None, key: str | None, *, as_json: bool) -> Iterator[Api]:
-    """An API client with the given key, else the demo's platform key. Ends the command when a call fails."""
+    """Open an API client with the given key, or the demo's platform key. End the command when a call fails."""
     demo = read_demo(home())
     address = _address(url, demo)
     with (
@@ -48,7 +48,7 @@ def connect_as_admin(url: str | None, key: str | None, *, as_json: bool) -> Iter
 def connect_as_tenant(
     url: str | None, key: str | None, *, tenant: str | None, model: str | None, as_json: bool
 ) -> Iterator[Api]:
-    """An API client with the given key, else one of the demo's tenants'. Ends the command when a call fails."""
+    """Open an API client with the given key, or the key of a demo tenant. End the command when a call fails."""
     demo = read_demo(home())
     address = _address(url, demo)
     demo_key = tenant_key(demo, tenant, model) if demo else None
@@ -57,7 +57,7 @@ def connect_as_tenant(
 
 
 def tenant_key(demo: DemoAccess, tenant: str | None, model: str | None) -> str | None:
-    """The demo's key of this tenant, or of the tenant whose adapter ``model`` names, or of the first one."""
+    """Return the demo key of this tenant, of the owner of adapter ``model``, or of the first tenant."""
     if tenant is not None:
         return demo.tenants[tenant].key if tenant in demo.tenants else None
     adapter = (model or "").partition("@")[0].partition(":")[0]
@@ -81,7 +81,7 @@ def _key(key: str | None, address: str, demo: DemoAccess | None, demo_key: str |
 
 @contextmanager
 def _told(address: str, *, as_json: bool) -> Iterator[None]:
-    """End the command with the server's words, or with why there are none."""
+    """End the command with the server's error message, or with the cause of a failed connection."""
     try:
         yield
     except Refused as refused:
@@ -108,12 +108,12 @@ def _told(address: str, *, as_json: bool) -> Iterator[None]:
 
 
 def home() -> Path:
-    """Where ``demo.json`` would be; the rest of the server's settings is none of a client's business."""
+    """Folder of ``demo.json``. A client reads no other setting of the server."""
     return Path(os.environ.get("TENORA_HOME") or ".tenora")
 
 
 def read_demo(folder: Path) -> DemoAccess | None:
-    """The demo that was published from this HOME, if one was."""
+    """Load the demo published from this HOME, if any."""
     path = folder / DEMO_FILE
     try:
         return DemoAccess.model_validate_json(path.read_bytes())

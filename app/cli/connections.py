@@ -1,8 +1,12 @@
-"""Uvicorn's HTTP protocol with bounds on what a client may take and keep waiting.
+"""HTTP protocol for uvicorn with bounds on what a client may send and on idle time.
 
-Uvicorn bounds no head, no trailer and no pipeline, waits for ever for a body and for a reader, and takes a body that
-comes with ``Upgrade`` for a request. Each of these is corrected here. When connections run low, those that wait for
-their clients are closed.
+It closes these gaps of uvicorn:
+
+- The head, the trailers and the pipeline have no size limit.
+- Waiting for a body, or for a client to read its answer, has no timeout.
+- A body that comes with ``Upgrade`` is parsed as the next request.
+
+When connections run low, connections that wait for their clients are closed.
 """
 
 import asyncio
@@ -27,45 +31,45 @@ from app.settings import LimitSettings
 
 logger = logging.getLogger(__name__)
 
-#: The application's own patience with an upload ends first, and has words for it.
+#: Seconds added to the upload idle timeout. The application's timeout ends first and gives a better error message.
 _SLACK_S = 5
 _RETRY_AFTER_S = 5
-#: Of a connection's life, until its first request is there.
+#: Grace period at shutdown for a new connection to send its first request, in seconds.
 _FIRST_S = 3
-#: Headers of one request; browsers and clients send about 20.
+#: Maximum headers of one request. Browsers and clients send about 20.
 _HEADERS = 256
-#: Requests that may wait behind one on the same connection.
+#: Maximum requests that wait behind another one on the same connection.
 _PIPELINED = 8
-#: Bytes of chunk framing that each byte of a body pays for: a chunk of one byte has five.
+#: Bytes of chunk framing allowed for each byte of a body. A chunk of one byte has five.
 _FRAMING_PER_BYTE = 16
-#: After an answer to an unfinished request: how long, and how much of it, is read and dropped before the connection
-#: is closed. A client that still writes would otherwise lose the answer.
+#: Lingering close after an answer to an unfinished request: seconds and bytes of input to read and drop before the
+#: connection closes. A client that still writes would otherwise lose the answer.
 _LINGER_S, _LINGER_BYTES = 1, 512 * 1024
-#: Connections that only requests for health, metrics and administration may use.
+#: Connections reserved for health, metrics and administration.
 _KEPT = 64
 _KEPT_PATHS = ("/health", "/metrics", "/admin/")
-#: Files that the process needs besides its connections.
+#: Open files that the process needs in addition to its connections.
 _OTHER_FILES = 1024
 
 
 class _Overlong(Exception):
-    """Raised in a parser's callback: the head is beyond its bounds."""
+    """The head exceeds its bounds. Raised in a parser callback."""
 
 
 class _Unreadable(Exception):
-    """Raised in a parser's callback: the request is one that this server does not read."""
+    """The server does not support this request. Raised in a parser callback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a connection may take.
+    """Bounds on connections.
 
     Attributes:
-        connections: open at the same time.
-        kept: of these, the last ones are for health, metrics and administration.
-        head_bytes, head_s: of a request's line and headers, and until they are there.
-        body_s: for a body's next bytes.
-        unread_s: that an answer may wait for its reader.
+        connections: maximum number of open connections.
+        kept: number of these that are reserved for health, metrics and administration.
+        head_bytes, head_s: maximum size of a request's line and headers, and the timeout for them in seconds.
+        body_s: timeout for the next bytes of a body, in seconds.
+        unread_s: time that an answer may wait for its reader, in seconds.
     """
 
     connections: int
@@ -88,30 +92,30 @@ class Bounds:
 
     @property
     def shared(self) -> int:
-        """Connections for requests of every kind."""
+        """Number of connections for requests of every kind."""
         return self.connections - self.kept
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection; the server calls :meth:`sweep` every few seconds.
+    """One connection. The server calls :meth:`sweep` every few seconds.
 
     Attributes:
-        heard: when the client last did what is waited for, or got its answer.
+        heard: loop time of the client's last progress, or of the end of its last answer.
     """
 
     def __init__(self, *arguments: Any, bounds: Bounds, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._bounds = bounds
         self._in_head = True
-        #: Bytes of heads, chunk framing and trailers that no body has paid for.
+        #: Bytes of heads, chunk framing and trailers that no body bytes have offset.
         self._framing = 0
-        #: Nothing that still comes is read.
+        #: True once further input is dropped, with the count of dropped bytes.
         self._deaf, self._dropped = False, 0
-        #: What the request in the parser said of the connection.
+        #: Keep-alive, as the request in the parser asked for it.
         self._stays_open = True
         #: The request that is being answered.
         self._answered: RequestResponseCycle | None = None
-        #: Beyond the connections for requests of every kind.
+        #: True for a connection beyond those for requests of every kind.
         self._extra = False
         self.heard = self.loop.time()
         self._unread_since: float | None = None
@@ -123,7 +127,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def waiting_since(self) -> float | None:
-        """Since when only the client is waited for; None while it is being answered."""
+        """Loop time since which the connection waits for the client alone. None while a request is being answered."""
         if self._unread_since is not None:
             return self._unread_since
         cycle = self._answered
@@ -154,7 +158,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         if not self._in_head or not self._framing:
-            # The bytes of a head do not lengthen its time.
+            # The bytes of a head do not extend its timeout.
             self.heard = self.loop.time()
         self._framing += len(data)
         self._read(data)
@@ -176,7 +180,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._give_up(self._refuse_head)
 
     def _plain_head(self) -> bytes:
-        """Write the head again without its Upgrade: the parser reads no body behind one."""
+        """Rebuild the head without its Upgrade header: the parser reads no body after one."""
         version = self.parser.get_http_version().encode()
         kept = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
         return b"".join((b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version), *kept, b"\r\n"))
@@ -188,7 +192,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Trailers are dropped. Uvicorn would add them to the headers of the request that is being answered.
+        # Drop trailers. Uvicorn would add them to the headers of the request that is being answered.
         if self._in_head:
             super().on_header(name, value)
             if len(self.headers) > _HEADERS:
@@ -203,7 +207,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._in_head, self._framing = False, 0
         super().on_headers_complete()
-        # An answer that comes before the rest of its request closes the connection, and says so.
+        # An answer sent before the end of its request closes the connection, and says so in its headers.
         cycle = self.cycle
         self._stays_open, cycle.keep_alive = cycle.keep_alive, False
         cycle.transport = _Lingering(self.transport, self._linger)  # type: ignore[assignment]
@@ -245,7 +249,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread_since = None
 
     def shutdown(self) -> None:
-        """Uvicorn's, but a connection that has just come may bring its request yet: we still took some when it came."""
+        """Shut down like uvicorn, but give a new connection time to send its first request.
+
+        The server was still accepting connections when this one arrived.
+        """
         self._stays_open = False
         if self.cycle is None and not self.transport.is_closing():
             self.loop.call_later(_FIRST_S, super().shutdown)
@@ -253,7 +260,11 @@ class BoundedProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def sweep(self, now: float) -> None:
-        """End the connection if its client lets it wait for too long; ``now`` is the loop's time."""
+        """Close the connection if its client exceeded a timeout.
+
+        Args:
+            now: current time of the loop, in seconds.
+        """
         if self._unread_since is not None:
             if now - self._unread_since > self._bounds.unread_s:
                 self.transport.abort()
@@ -267,8 +278,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def drop(self) -> None:
-        """Close the connection in favour of another one."""
-        # Uvicorn only learns of it a moment later, when more may have come.
+        """Close this connection to make room for another one."""
+        # Uvicorn removes it from the set a moment later. More connections may arrive before that.
         self.connections.discard(self)
         self.transport.abort()
 
@@ -276,9 +287,10 @@ class BoundedProtocol(HttpToolsProtocol):
         return [one for one in self.connections if isinstance(one, BoundedProtocol) and one is not self]
 
     def _give_up(self, refuse: Callable[[], None]) -> None:
-        """Read no further. Answers that are due go out; ``refuse`` is called if there is none, as one request has one.
+        """Stop reading, send the answers that are due, and close the connection.
 
-        The connection is closed in any case.
+        Args:
+            refuse: sends an error. Called only if no other answer is due: a request has one answer.
         """
         self._deaf = True
         cycle = self.cycle
@@ -329,7 +341,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class _Lingering:
-    """A transport as one answer sees it, whose end is only that of what is written."""
+    """Transport of one answer. Its ``close`` ends the writing side and lingers."""
 
     __slots__ = ("close", "is_closing", "write")
 
@@ -338,16 +350,18 @@ class _Lingering:
 
 
 def _hang_up(cycle: RequestResponseCycle) -> None:
-    """Tell the application that the client is gone."""
+    """Signal to the application that the client has disconnected."""
     if not cycle.response_complete:
         cycle.disconnected = True
     cycle.message_event.set()
 
 
 def _close_idle(connections: Iterable[BoundedProtocol], most: int) -> None:
-    """Close up to so many connections that wait for their clients.
+    """Close idle connections: the longest wait of the address with the most connections first.
 
-    The longest wait of the address with the most connections ends first.
+    Args:
+        connections: candidates. Only those that wait for their clients are closed.
+        most: maximum number of connections to close.
     """
     held: Counter[str] = Counter()
     waiting: dict[str, list[tuple[float, int, BoundedProtocol]]] = defaultdict(list)
@@ -371,12 +385,12 @@ def _close_idle(connections: Iterable[BoundedProtocol], most: int) -> None:
 
 
 def bounded(limits: LimitSettings) -> Callable[..., asyncio.Protocol]:
-    """What uvicorn makes a connection's protocol with."""
+    """Factory of connection protocols for uvicorn."""
     return partial(BoundedProtocol, bounds=Bounds.of(limits))
 
 
 def allow_files(limits: LimitSettings) -> None:
-    """Raise the soft limit of open files to what the connections need, as far as the hard limit goes."""
+    """Raise the soft limit of open files to the need of the connections, up to the hard limit."""
     needed = limits.connections + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:

@@ -1,4 +1,4 @@
-"""Weights in a pickle, turned into safetensors on the machine of their owner. Only tensors are read, no code is run."""
+"""Convert pickled weights to safetensors on the owner's machine. It reads tensors only and runs no code."""
 
 import pickle
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from app.cli.folders import NoAdapter
 
 
 def convert_weights(source: Path, target: Path) -> None:
-    """Write the tensors of a file that ``torch.save`` wrote as safetensors. Needs torch.
+    """Write the tensors of a ``torch.save`` file as safetensors. Needs torch.
 
     Raises:
-        NoAdapter: torch is not there, or the file holds something else than named tensors.
-        OSError
+        NoAdapter: torch is not installed, or the file holds anything but named tensors.
+        OSError: a file cannot be read or written.
     """
     try:
         import torch

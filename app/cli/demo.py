@@ -1,4 +1,4 @@
-"""What ``tenora serve --demo`` does before and beside the server: models, database, keys, publishing."""
+"""Client side of ``tenora serve --demo``: prepare models, database and keys, then publish the adapters."""
 
 import asyncio
 import contextlib
@@ -23,15 +23,16 @@ _READY_S = 600
 _POLL_S = 0.5
 _POLL_TIMEOUT_S = 30
 _TOLD_EVERY_S = 30
-# An upload is answered once it has been validated.
+# Timeout in seconds. An upload is answered after its validation.
 _TIMEOUT_S = 600
 
 
 def demo_settings(settings: Settings) -> Settings:
-    """The settings with what suits the demo, unless something else was asked for.
+    """Return the settings with defaults for the demo. Explicit settings win.
 
-    Its small models decode greedily: sampled, they garble many answers. On a CPU they have the dtype that they were
-    trained in. A GPU does not serve adapters in float32. The metrics are open.
+    - On a CPU the dtype is float32, in which the small models were trained. A GPU serves no adapters in float32.
+    - Decoding is greedy: with sampling, small models garble many answers.
+    - Metrics need no key.
     """
     engine = settings.engine
     dtype = "float32" if engine.dtype == "auto" and is_cpu_build() else engine.dtype
@@ -43,11 +44,11 @@ def demo_settings(settings: Settings) -> Settings:
 
 
 def prepare_demo(settings: Settings, url: str) -> Callable[[], str | None]:
-    """Make the demo's models, HOME, the database and a platform key; blocks. What is there already is kept.
+    """Create the demo's models, HOME, the database and a platform key. Keep those that exist. This blocks.
 
     Returns:
-        What to run beside the server: it waits until the server is ready, publishes the adapters over HTTP and
-        prints calls to paste. It returns why it failed, or None.
+        Function to run while the server starts. It waits until the server is ready, publishes the adapters over HTTP
+        and prints calls to paste. It returns the reason of a failure, or None.
     """
     if settings.base_model:
         fail("--demo serves a base model of its own: unset TENORA_BASE_MODEL", USAGE)
@@ -62,7 +63,7 @@ def prepare_demo(settings: Settings, url: str) -> Callable[[], str | None]:
 
 
 async def _admin_key(settings: Settings) -> str:
-    """The key of an earlier start if it still works, else a new one."""
+    """Return the key of an earlier start if it is still valid, else a new one."""
     kept = read_demo(settings.home)
     if kept is not None and await works_for_platform(settings, kept.admin_key):
         return kept.admin_key

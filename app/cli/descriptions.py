@@ -1,4 +1,4 @@
-"""What is said of a version: showing it, changing it, and narrowing lists by it."""
+"""Show, change and filter by the description of a version."""
 
 import json
 import sys
@@ -37,18 +37,18 @@ _Text = Annotated[
 
 
 def wanted(labels: list[str] | None, state: str | None, base: str | None) -> dict[str, str | list[str]]:
-    """The query of a list that is narrowed so."""
+    """Query parameters of a filtered list."""
     given: dict[str, str | list[str] | None] = {"label": labels, "state": state, "base": base}
     return {name: value for name, value in given.items() if value}
 
 
 def with_alias_words(adapter: dict[str, Any]) -> dict[str, Any]:
-    """An adapter whose aliases are written as people say them: ``2``, or ``2 (5), 1 (95)`` for a split by weight."""
+    """Return an adapter with its aliases as text: ``2``, or ``2 (5), 1 (95)`` for a split by weight."""
     return adapter | {"aliases": {alias: _targets(targets) for alias, targets in adapter["aliases"].items()}}
 
 
 def show_version(version: dict[str, Any]) -> None:
-    """A version for people: what is known of it, then its card as the text that it is."""
+    """Print a version for people: its fields, its warnings, then its card as plain text."""
     provenance = version.get("provenance") or {}
     base = provenance.get("base") or {}
     record = {
@@ -65,7 +65,7 @@ def show_version(version: dict[str, Any]) -> None:
 
 
 def show_published(version: dict[str, Any]) -> None:
-    """A version that was just published, and what callers get from now on."""
+    """Print a version that was just published, and the names that resolve to it."""
     show_version(version)
     adapter, name, aliases = version["adapter"], version["name"], version["aliases"]
     promote = f"`tenora adapters promote {name}`"
@@ -124,7 +124,7 @@ def _targets(targets: dict[str, int]) -> str:
 
 
 def read_labels(written: list[str]) -> dict[str, str]:
-    """What ``--label NAME=VALUE`` says; ends the command if it says something else."""
+    """Parse ``--label NAME=VALUE`` options. End the command on anything else."""
     labels = {}
     for text in written:
         name, equals, value = text.partition("=")
@@ -135,7 +135,7 @@ def read_labels(written: list[str]) -> dict[str, str]:
 
 
 def read_text(path: Path) -> str:
-    """A file's text, or that of stdin for ``-``; ends the command if there is none."""
+    """Read the text of a file, or of stdin for ``-``. End the command if it cannot be read."""
     try:
         return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -143,7 +143,7 @@ def read_text(path: Path) -> str:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A file's JSON object; ends the command if it is something else."""
+    """Read the JSON object in a file. End the command on anything else."""
     try:
         found = json.loads(read_text(path))
     except ValueError as error:

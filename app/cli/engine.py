@@ -1,4 +1,4 @@
-"""``tenora engine``: what a server's engine holds and who waits for it."""
+"""``tenora engine``: slots, tiers and queues of a server's engine."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -92,7 +92,7 @@ def top(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Watch slots, tiers, load times and queues until interrupted; with --json one line for each look."""
+    """Watch slots, tiers, load times and queues until interrupted. With --json, print one line per refresh."""
     console = stdout()
     with connect_as_admin(url, key, as_json=as_json) as api:
         looks = _looks(api, limit, interval or _PAUSE_S, once=once)
@@ -147,7 +147,7 @@ def _headline(view: Mapping[str, Any]) -> str:
 
 
 def _parts(view: Mapping[str, Any]) -> list[_Part]:
-    """The tables, without those that have nothing to show."""
+    """Tables that have rows."""
     parts = [
         _Part(_NODES, [_node(node) for node in view["nodes"]] if len(view["nodes"]) > 1 else []),
         _Part(_TIERS, [_tier(tier) for tier in view["tiers"]]),

@@ -1,4 +1,4 @@
-"""``tenora adapters export``: the two files of a version, as they were uploaded."""
+"""``tenora adapters export``: download the two files of a version as they were uploaded."""
 
 import base64
 import binascii
@@ -40,7 +40,7 @@ def export(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Download a version's files into a new folder; it appears once both are there and their digests are right."""
+    """Download a version's files into a new folder, which appears once both files match their digests."""
     adapter, _, number = version.partition("@")
     path = adapters_path(tenant, adapter, "versions", number)
     folder = folder.resolve()
@@ -59,7 +59,11 @@ def export(
 
 
 def download(api: Api, path: str, folder: Path) -> dict[str, str]:
-    """Download a version's two files into a folder that is new, or empty; returns their digests, by name."""
+    """Download a version's two files into a new or empty folder.
+
+    Returns:
+        Digest of each file by name, as ``sha256:HEX``.
+    """
     expected = api.call("GET", path)["digest"]
     part = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
     part.mkdir()
@@ -67,7 +71,7 @@ def download(api: Api, path: str, folder: Path) -> dict[str, str]:
         found = {name: _download_file(api, f"{path}/files/{name}", part / name) for name in (CONFIG_FILE, WEIGHTS_FILE)}
         if f"sha256:{content_digest(found[CONFIG_FILE], found[WEIGHTS_FILE])}" != expected:
             fail(f"the files are not those of {expected}", FAILED)
-        # A folder may be renamed onto an empty one.
+        # A rename onto an empty folder is allowed.
         part.rename(folder)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)

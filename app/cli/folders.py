@@ -1,4 +1,7 @@
-"""Where an adapter's files are on this machine: the folder or archive to push, or one sentence that says what to do."""
+"""Find an adapter's files on this machine: the folder or archive to push.
+
+Each error is one sentence with the next step.
+"""
 
 import os
 import re
@@ -17,20 +20,20 @@ _NEEDED = f"{CONFIG_FILE} and {WEIGHTS_FILE}, as `model.save_pretrained(FOLDER)`
 
 
 class NoAdapter(Exception):
-    """There is nothing to push here; the text is a sentence for people."""
+    """No adapter to push. The message is a sentence for people."""
 
 
 def find_adapter(path: Path, *, convert: bool = False) -> Path:
-    """The folder that holds an adapter's two files, or the archive itself.
+    """Find the folder that holds an adapter's two files, or return the archive itself.
 
-    Of a folder without an adapter at its top, the one at the shallowest level below is taken.
+    A folder without an adapter at its top is searched. The adapter at the shallowest level wins.
 
     Args:
-        convert: weights in a pickle will do.
+        convert: accept weights in a pickle.
 
     Raises:
-        NoAdapter
-        OSError
+        NoAdapter: no adapter, or several of them, are there.
+        OSError: a folder or file cannot be read.
     """
     if not path.exists():
         raise NoAdapter(f"{path} does not exist: give the folder that holds {_NEEDED}, or a .tar.gz or .zip of it.")
@@ -49,10 +52,10 @@ def find_adapter(path: Path, *, convert: bool = False) -> Path:
 
 
 def weights_of(folder: Path) -> Path:
-    """The file with the weights: safetensors, else a pickle.
+    """Return the file with the weights: safetensors, else a pickle.
 
     Raises:
-        NoAdapter: neither is there.
+        NoAdapter: the folder has neither.
     """
     names = (name for name in (WEIGHTS_FILE, *PICKLES) if (folder / name).is_file())
     name = next(names, None)
@@ -67,7 +70,7 @@ def _has_adapter(folder: Path, *, convert: bool) -> bool:
 
 
 def _below(path: Path, *, convert: bool) -> list[Path]:
-    """The folders with an adapter at the shallowest level below that has one."""
+    """Return the folders with an adapter at the shallowest level that has one."""
     level, seen = [path], 0
     for _ in range(_MAX_DEPTH):
         level = [child for folder in level for child in _folders(folder)]
@@ -85,7 +88,7 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 
 def _refuse_checkpoints(path: Path, found: list[Path]) -> None:
-    """Of a trainer's output people choose the checkpoint; the newest is proposed."""
+    """Refuse a folder of training checkpoints. The user chooses one. The message proposes the newest."""
     steps = {folder: int(match[1]) for folder in found if (match := _CHECKPOINT.fullmatch(folder.name))}
     if steps and len(steps) == len(found):
         newest = max(steps, key=lambda folder: steps[folder])
@@ -96,8 +99,10 @@ def _refuse_checkpoints(path: Path, found: list[Path]) -> None:
 
 
 def _check_archive(path: Path) -> None:
-    """Raises:
-    NoAdapter: the file is none of the archives that can be pushed.
+    """Check that the file is an archive that can be pushed.
+
+    Raises:
+        NoAdapter: the file is not such an archive.
     """
     if path.name in (CONFIG_FILE, WEIGHTS_FILE):
         raise NoAdapter(f"{path} is one of an adapter's two files: push its folder, {path.parent}.")

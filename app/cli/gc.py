@@ -1,4 +1,4 @@
-"""``tenora gc``: it works on the store and the database, no server is needed, and any number may run beside it."""
+"""``tenora gc``: works on the store and the database, while any number of servers run or none."""
 
 import asyncio
 import uuid
@@ -27,9 +27,9 @@ def gc(
     min_age_hours: Annotated[float, typer.Option(min=0, help="leave alone what is younger than this")] = 24.0,
     as_json: Json = False,
 ) -> None:
-    """Remove bytes that no version and no upload needs, and rows that say nothing any more.
+    """Remove blobs and uploads that no version needs, and expired rows.
 
-    Versions without bytes are listed, never removed; while there are any the exit code is 1.
+    Versions without bytes are listed, never removed. While any exist, the exit code is 1.
     """
     from app.cli.registry import check_schema
 

@@ -1,4 +1,4 @@
-"""``tenora generate``: one prompt, answered by the base or an adapter."""
+"""``tenora generate``: send one prompt to the base or an adapter."""
 
 import sys
 from typing import Annotated, Any
@@ -26,7 +26,7 @@ def generate(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Generate text. With --json the whole answer is printed as the server sent it."""
+    """Generate text. With --json, print the whole answer as the server sent it."""
     text = sys.stdin.read() if prompt == "-" else prompt
     body: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
     body |= {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
@@ -49,12 +49,12 @@ def _print_stream(api: Api, path: str, body: dict[str, Any]) -> None:
             sys.stdout.write(clean_prose(_text(event)))
             sys.stdout.flush()
     finally:
-        # Whatever ends the stream, what follows starts on a line of its own.
+        # After any end of the stream, the next output starts on a new line.
         sys.stdout.write("\n" if started else "")
 
 
 def _text(answer: Any) -> str:
-    """The text of the first choice: a completion's, a chat message's or a chunk's; a chunk may have none."""
+    """Return the text of the first choice of a completion, chat message or chunk. A chunk may have none."""
     try:
         if not answer["choices"]:
             return ""

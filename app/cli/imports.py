@@ -1,4 +1,4 @@
-"""``tenora adapters import``: a version from the Hugging Face Hub, from S3, or from a folder of this machine."""
+"""``tenora adapters import``: publish a version from the Hugging Face Hub, from S3 or from a local folder."""
 
 import re
 from pathlib import Path
@@ -70,7 +70,7 @@ def import_(
 
 
 def _check_there(source: str) -> None:
-    """End the command for what is neither here nor an address that the server fetches."""
+    """End the command if the source is neither a local path nor an address that the server fetches."""
     if Path(source).exists():
         return
     if match := _WEB.match(source):
@@ -80,7 +80,7 @@ def _check_there(source: str) -> None:
 
 
 def _check_address(source: str) -> None:
-    """End the command for a repository of the Hub without a commit, which the server would refuse."""
+    """End the command for a Hub repository without a commit, which the server would refuse."""
     match = _HUB.fullmatch(source)
     if match and not _COMMIT.fullmatch(match[2] or ""):
         repository = match[1]
@@ -101,7 +101,7 @@ def _import_there(
     key: str | None,
     as_json: bool,
 ) -> None:
-    """Let the server fetch it."""
+    """Import from a remote source, which the server fetches."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         version = api.call("POST", adapters_path(tenant, adapter, "imports"), {"source": source, "options": options})
     if as_json:

@@ -1,4 +1,4 @@
-"""``tenora keys``: the keys of a tenant, or of the platform team."""
+"""``tenora keys``: manage the keys of a tenant or of the platform team."""
 
 from typing import Annotated, Any
 
@@ -51,7 +51,7 @@ def create(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Create a key and print it; it is never shown again."""
+    """Create a key and print it once. It cannot be shown again."""
     path = keys_path(tenant, platform=platform)
     body: dict[str, Any] = {"name": name}
     body |= {"scopes": scope} if scope else {}
@@ -66,7 +66,7 @@ def create(
 def list_(
     tenant: TenantOption = None, platform: Platform = False, url: Url = None, key: Key = None, as_json: Json = False
 ) -> None:
-    """List keys; their secrets are not kept."""
+    """List keys. Their secrets are not stored."""
     path = keys_path(tenant, platform=platform)
     with connect_as_admin(url, key, as_json=as_json) as api:
         rows = api.list(path)
@@ -85,7 +85,7 @@ def revoke(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Revoke a key: it stops working within a second."""
+    """Revoke a key. It stops working within a second."""
     path = f"{keys_path(tenant, platform=platform)}{path_of(checked_key_id(key_id))}"
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", path)
@@ -105,7 +105,7 @@ def rotate(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Make a new key in the place of an old one and print it; it is never shown again."""
+    """Rotate a key: print a new one once and let the old one expire after a grace period."""
     path = f"{keys_path(tenant, platform=platform)}{path_of(checked_key_id(key_id), 'rotate')}"
     with connect_as_admin(url, key, as_json=as_json) as api:
         _show_once(api.call("POST", path, {} if grace is None else {"grace_s": grace}), as_json=as_json)

@@ -1,4 +1,4 @@
-"""``tenora adapters delete``, ``deletions``, ``retire`` and ``restore``: what ends a version's service."""
+"""``tenora adapters delete``, ``deletions``, ``retire`` and ``restore``: end and resume the service of versions."""
 
 import time
 from typing import Annotated, Any
@@ -47,7 +47,7 @@ def delete(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Delete an adapter with all its versions, or one version, and print the report of what is verified gone."""
+    """Delete an adapter with all its versions, or one version, and print the report of verified removals."""
     name, _, number = adapter.partition("@")
     what = f"version {adapter}" if number else f"adapter {name} with all its versions"
     if not yes:
@@ -91,7 +91,7 @@ def retire(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Take no new requests for a version; its bytes stay."""
+    """Stop new requests for a version. Its bytes stay."""
     name, number = _one(version)
     path = adapters_path(tenant, name, "versions", number, "retire")
     with connect_as_admin(url, key, as_json=as_json) as api:
@@ -102,7 +102,7 @@ def retire(
 def restore(
     version: VersionArgument, tenant: TenantOption = None, url: Url = None, key: Key = None, as_json: Json = False
 ) -> None:
-    """Serve a retired version again; with a platform key also a quarantined one that passes a smoke check."""
+    """Serve a retired version again. A platform key also restores a quarantined one that passes a smoke check."""
     name, number = _one(version)
     with connect_as_admin(url, key, as_json=as_json) as api:
         shown = api.call("POST", adapters_path(tenant, name, "versions", number, "restore"))
@@ -117,7 +117,7 @@ def _waited(api: Api, tenant: str | None, report: dict[str, Any], wait_s: float)
             report = api.call("GET", _path(tenant, report["id"]))
         except Refused as refused:
             if refused.status == httpx.codes.FORBIDDEN:
-                break  # a key that may write but not read: it has deleted all the same
+                break  # a key with write scope only: the deletion succeeded, its report cannot be read
             raise
     return report
 

@@ -1,4 +1,4 @@
-"""What may be used: ``limits`` of tenants, keys and adapters; and what is left of that: ``tenora limits``."""
+"""``limits`` of tenants, keys and adapters, and ``tenora limits``, which shows the remainder of each."""
 
 from typing import Annotated, Any
 
@@ -37,7 +37,7 @@ CostPerMonth = Annotated[str | None, typer.Option("--cost-per-month", metavar=_A
 
 
 def limits(url: Url = None, key: Key = None, as_json: Json = False) -> None:
-    """Show what a tenant's key may use, and what is left of that."""
+    """Show the limits of a tenant's key and what remains of each."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         found = api.call("GET", path_of("v1", "limits"))
     if as_json:
@@ -61,7 +61,7 @@ def tenant_limits(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Show what the tenant's keys may use together; set the limits that are given."""
+    """Set the given limits of a tenant, shared by all its keys, and show all of them."""
     given = _given(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
@@ -93,7 +93,7 @@ def key_limits(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Set the limits of a tenant's key that are given, beside those of its tenant; show all of them."""
+    """Set the given limits of a tenant's key, which apply together with the tenant's, and show all of them."""
     given = _given(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
@@ -125,7 +125,7 @@ def adapter_limits(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Show what all callers of an adapter may use of it together, also those it is shared with; set what is given."""
+    """Set the given limits of an adapter, shared by all callers including recipients of shares, and show all of them."""
     given = _given(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,

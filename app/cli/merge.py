@@ -1,4 +1,4 @@
-"""``tenora adapters merge``: a new version from several, by PEFT's own merge."""
+"""``tenora adapters merge``: merge several versions into a new one with PEFT."""
 
 import re
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ _WEIGHT = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)", re.ASCII)
 
 
 def _source(text: str) -> dict[str, Any]:
-    """``pricing@3=0.5`` as the API writes it."""
+    """Parse ``pricing@3=0.5`` into the API's form."""
     version, equals, weight = text.partition("=")
     if not equals or "@" not in version or not _WEIGHT.fullmatch(weight):
         raise typer.BadParameter(f"found {text!r}, allowed ADAPTER@NUMBER=WEIGHT, for example pricing@3=0.5")
@@ -57,7 +57,7 @@ def merge(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Merge versions of one tenant into a new one, by PEFT."""
+    """Merge versions of one tenant into a new version with PEFT."""
     body = {
         "sources": sources,
         "method": method,

@@ -1,4 +1,4 @@
-"""What to say of an adapter or a version that is not there: the nearest name, or where the names are listed."""
+"""Suggestions for an unknown adapter or version: the nearest name, or the command that lists the names."""
 
 import difflib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from app.client.api import Api, Refused, adapters_path
 
 @contextmanager
 def told_nearest(api: Api, tenant: str | None, version: str, *, as_json: bool) -> Iterator[None]:
-    """End the command with the next step, should the server not know ``ADAPTER[@N]``."""
+    """End the command with a next step if the server does not know ``ADAPTER[@N]``."""
     try:
         yield
     except Refused as refused:
@@ -26,7 +26,7 @@ def _advice(api: Api, tenant: str | None, version: str) -> str:
     try:
         known = {row["name"]: row["versions"] for row in api.list(adapters_path(tenant))}
     except Refused:
-        # Without the tenant, or the right to see its adapters, the server's own words are all there is.
+        # The key may not list this tenant's adapters, or the tenant is unknown: keep the server's message.
         return ""
     if adapter in known:
         newest = next(iter(known[adapter]), None)

@@ -1,4 +1,4 @@
-"""Next steps for people whose command was refused, by the error's status and the thing that it names."""
+"""Next steps after a refused command, by the error's status and parameter."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _SCOPE = re.compile(r"lacks the scope ([a-z:]+)", re.ASCII)
 
 
 def next_step(refused: Refused) -> str:
-    """One sentence that says what to do now; empty where the error says all that there is to say."""
+    """Return one sentence with the next step, or an empty string if the error says it all."""
     message = str(refused)
     if refused.status == 404:
         return _MISSING.get(refused.param, "")

@@ -1,7 +1,7 @@
-"""What the command prints: results to stdout, everything else to stderr.
+"""Output of the command: results on stdout, everything else on stderr.
 
-Names, messages and generated text come from other people. Control characters are taken out of them, and
-they never pass through rich's markup, so that they can neither move the cursor nor restyle the terminal.
+Names, messages and generated text are untrusted. Control characters are removed from them, and they bypass rich's
+markup, so that they can neither move the cursor nor restyle the terminal.
 """
 
 import json
@@ -19,22 +19,22 @@ FAILED, USAGE, UNREACHABLE = 1, 2, 3
 
 _UNFOLDED = 10_000
 
-# Control, format (bidirectional overrides among them), surrogate, line and paragraph separators.
+# Control, format (bidirectional overrides among them), surrogate, and line and paragraph separator characters.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def stderr() -> Console:
-    """Where messages and progress go; made anew, as the stream may have been replaced."""
+    """Console for messages and progress. Created per call, since the stream may have been replaced."""
     return Console(stderr=True, highlight=False)
 
 
 def stdout() -> Console:
-    """Where results go; made anew, as the stream may have been replaced."""
+    """Console for results. Created per call, since the stream may have been replaced."""
     return Console(highlight=False)
 
 
 def clean(value: object) -> str:
-    """One line of text that is safe to show in a terminal."""
+    """Return the value as one line of text that is safe for a terminal."""
     return "".join(
         " " if character in "\n\r\t" else character
         for character in str(value)
@@ -43,54 +43,54 @@ def clean(value: object) -> str:
 
 
 def clean_prose(text: str) -> str:
-    """Generated text for a terminal: line breaks and tabs stay, other control characters go."""
+    """Return generated text without control characters. Line breaks and tabs stay."""
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in {"Cc", "Cs"})
 
 
 def note(message: str) -> None:
-    """A message for people, on stderr."""
+    """Print a message for people to stderr."""
     stderr().print(Text(clean_lines(message)), soft_wrap=True)
 
 
 def fail(message: str, code: int = FAILED) -> NoReturn:
-    """Say why on stderr and end with this exit code."""
+    """Print an error to stderr and exit with this code."""
     stderr().print(Text.assemble(("error: ", "bold red"), clean_lines(message)), soft_wrap=True)
     raise typer.Exit(code)
 
 
 def clean_lines(message: str) -> str:
-    """Several lines, each of them clean."""
+    """Clean each line of a message."""
     return "\n".join(clean(line) for line in message.split("\n"))
 
 
 def emit_json(value: Any) -> None:
-    """The result as JSON; ASCII only, so control characters arrive escaped."""
+    """Print the result as JSON. It is ASCII only, so control characters are escaped."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def emit_json_line(value: Any) -> None:
-    """One result of many as one line of JSON, written out at once."""
+    """Print one of several results as a line of JSON and flush it."""
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 
 def emit_json_error(body: Any) -> None:
-    """A server's error as JSON, on stderr: stdout holds results only."""
+    """Print the server's error as JSON to stderr, since stdout holds results only."""
     sys.stderr.write(json.dumps(body, indent=2) + "\n")
 
 
 def emit_line(text: str) -> None:
-    """The result as one line, written out at once."""
+    """Print the result as one line and flush it."""
     sys.stdout.write(clean(text) + "\n")
     sys.stdout.flush()
 
 
 def emit_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
-    """The result as a table.
+    """Print the result as a table.
 
     Args:
-        columns: heading -> the key of a row.
-        empty: said on stderr instead of a table without rows.
+        columns: key of a row by heading.
+        empty: message for stderr in place of a table without rows.
     """
     if not rows:
         note(empty)
@@ -99,12 +99,12 @@ def emit_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], *,
 
 
 def table_of(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The table that ``emit_table`` prints, for a screen that is drawn again and again."""
+    """Build the table of ``emit_table``, for a screen that refreshes."""
     return _table(list(columns), [[_cell(row.get(key)) for key in columns.values()] for row in rows])
 
 
 def emit_record(record: Mapping[str, Any], keys: Sequence[str]) -> None:
-    """The result as a table of two columns."""
+    """Print the result as a table of two columns."""
     table = Table(show_header=False, box=None, pad_edge=False)
     for key in keys:
         table.add_row(Text(key, style="bold"), Text(_cell(record.get(key))))
@@ -112,7 +112,7 @@ def emit_record(record: Mapping[str, Any], keys: Sequence[str]) -> None:
 
 
 def show_reasons(reasons: Sequence[Mapping[str, Any]]) -> None:
-    """Why an upload was refused: one sentence for each kind of reason, on stderr."""
+    """Print the reasons of a refused upload to stderr, one line each."""
     for reason in reasons:
         note(f"- {clean(reason.get('message') or _cell(reason.get('field')))}")
 

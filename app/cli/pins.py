@@ -1,4 +1,4 @@
-"""Pinning versions into the engine; the commands belong to ``tenora adapters``."""
+"""Commands of ``tenora adapters`` for pins (versions that always keep an engine slot)."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ _PRELOAD_COLUMNS = {"preload": "name", "versions": "versions", "problem": "probl
 
 
 def one_version(text: str) -> str:
-    """A version: ``pricing@3``."""
+    """Parse the name of a version: ``pricing@3``."""
     if "@" not in version_name(text):
         raise no_version(text)
     return text
@@ -27,7 +27,7 @@ _Version = Annotated[str, typer.Argument(metavar="ADAPTER@N", parser=one_version
 def pin(
     version: _Version, tenant: TenantOption = None, url: Url = None, key: Key = None, as_json: Json = False
 ) -> None:
-    """Give a version an engine slot of its own: its requests never wait for one, all others share one less."""
+    """Reserve an engine slot for a version. Its requests never wait for a slot, and all others share one less."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         made = api.call("PUT", _path(tenant, version))
     if as_json:
@@ -39,14 +39,14 @@ def pin(
 def unpin(
     version: _Version, tenant: TenantOption = None, url: Url = None, key: Key = None, as_json: Json = False
 ) -> None:
-    """Let a version share the slots again."""
+    """Release the reserved slot of a version."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", _path(tenant, version))
     note(f"{version} is no longer pinned")
 
 
 def pins(url: Url = None, key: Key = None, as_json: Json = False) -> None:
-    """List what is pinned and preloaded, of all tenants. Needs a platform key."""
+    """List pinned and preloaded versions of all tenants. Needs a platform key."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         placement = api.call("GET", path_of("admin", "pins"))
     if as_json:

@@ -1,4 +1,4 @@
-"""``tenora plan``: what an engine's memory goes to. Needs no server, no GPU and no weights."""
+"""``tenora plan``: memory budget of an engine. Needs no server, no GPU and no weights."""
 
 import re
 from dataclasses import asdict
@@ -31,7 +31,7 @@ class Dtype(StrEnum):
 
 
 def byte_size(text: str) -> int:
-    """A size such as 80GiB, 24G, 512MB or 1000000, in bytes; a unit without B is binary."""
+    """Parse a size such as 80GiB, 24G, 512MB or 1000000 into bytes. A unit without B is binary."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise typer.BadParameter(f"found {text!r}, allowed a number with GiB, GB, MiB, MB, ..., for example 80GiB")
@@ -44,20 +44,20 @@ def byte_size(text: str) -> int:
 
 
 def slot_count(text: str) -> str:
-    """``auto``, or a number that the setting takes too."""
+    """Check that the text is ``auto`` or a number of slots that the setting accepts."""
     if text == _AUTO or (re.fullmatch(r"[1-9][0-9]{0,3}", text, re.ASCII) and int(text) <= _MOST_SLOTS):
         return text
     raise typer.BadParameter(f"found {text!r}, allowed auto, or 1 to {_MOST_SLOTS}")
 
 
 def lora_rank(text: str | int) -> int:
-    """A rank that the engine can be told; typer parses the default too."""
+    """Parse a rank that the engine supports. Typer parses the default too."""
     if str(text) not in map(str, RANKS):
         raise typer.BadParameter(f"found {text!r}, allowed {', '.join(map(str, RANKS))}")
     return int(text)
 
 
-def _size_option(*names: str, help: str) -> Any:  # noqa: A002 - typer's own word
+def _size_option(*names: str, help: str) -> Any:  # noqa: A002 - the name that typer uses
     return typer.Option(*names, metavar="SIZE", parser=byte_size, help=help)
 
 
@@ -88,7 +88,7 @@ def plan(
     lora_head: Annotated[bool, typer.Option("--lora-head", help="slots with room for lm_head")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what weights, LoRA slots and KV cache take of a memory, how many sequences remain, and what to change."""
+    """Show the memory of weights, LoRA slots and KV cache, the sequences that fit in the rest, and advice."""
     if gpu_memory and memory:
         fail("--memory: found it beside --gpu-memory, allowed one of them", USAGE)
     machine = Machine(gpu_memory, cpu=False) if gpu_memory else Machine(memory or host_memory(), cpu=True)

@@ -1,4 +1,4 @@
-"""``tenora prices``: what tokens cost."""
+"""``tenora prices``: prices of tokens."""
 
 from typing import Annotated
 
@@ -39,7 +39,7 @@ def set_(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Set what a million tokens of a model cost, from the next request on."""
+    """Set the price of a million tokens of a model, effective from the next request."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         made = api.call("PUT", _path(model), {"prompt": prompt, "cached": cached, "output": output})
     if as_json:
@@ -50,7 +50,7 @@ def set_(
 
 @app.command()
 def unset(model: Model, url: Url = None, key: Key = None, as_json: Json = False) -> None:
-    """Take a price away: the model then costs what `default` does, or nothing."""
+    """Remove a model's price. The model then costs what `default` does, or nothing."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", _path(model))
     if not as_json:

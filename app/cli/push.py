@@ -65,7 +65,7 @@ def push(
 ) -> None:
     """Upload a folder or an archive as the adapter's next version.
 
-    Its files are checked before they are sent. Run again after it was killed, it goes on where it was.
+    The files are checked before any of them is sent. An interrupted upload resumes when the command runs again.
     """
     adapter = named(adapter, f"push {path}")
     options = _options(alias, label, card, training_run, defaults, allow_no_effect=allow_no_effect, no_wait=no_wait)
@@ -94,7 +94,11 @@ def push(
 
 
 def _send(sender: Sender, options: dict[str, Any], part_bytes: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The version, and the upload that became it."""
+    """Send the files, resuming an earlier upload if one matches.
+
+    Returns:
+        The version, and the upload that became it.
+    """
     upload = sender.resume(options, part_bytes)
     if upload is None:
         upload = sender.begin(options, part_bytes)
@@ -105,13 +109,13 @@ def _send(sender: Sender, options: dict[str, Any], part_bytes: int | None) -> tu
     except Refused as refused:
         if refused.status not in (404, 409):
             raise
-    # It ended while we were at it: it expired, or somebody gave it up.
+    # The upload ended meanwhile: it expired or was aborted.
     upload = sender.begin(options, part_bytes)
     return sender.send(upload), upload
 
 
 def _check(paths: dict[str, Path], *, as_json: bool) -> None:
-    """End the command, before anything is sent, for what no server would take."""
+    """End the command before the upload if no server would accept the files."""
     if CONFIG_FILE not in paths:
         return
     reasons = precheck(paths[CONFIG_FILE], paths[WEIGHTS_FILE])
@@ -132,7 +136,7 @@ def _check(paths: dict[str, Path], *, as_json: bool) -> None:
 def _tell_template(
     folder: Path, upload: Mapping[str, Any], version: Mapping[str, Any], *, defaults: Mapping[str, Any]
 ) -> None:
-    """Say that a chat template of the folder's own is not used, if the base has another one."""
+    """Print a note if the folder has a chat template that differs from the base's and is not used."""
     digest, base = template_digest(folder), upload.get("base")
     if digest is None or base is None or digest == base["chat_template_sha256"] or "chat_template" in defaults:
         return
@@ -153,7 +157,7 @@ def _options(
     allow_no_effect: bool,
     no_wait: bool,
 ) -> dict[str, Any]:
-    """What is said of the version; what was not given is left to the server."""
+    """Build the upload's options. Omitted ones are left to the server."""
     options: dict[str, Any] = {}
     if alias != "default":
         options["alias"] = alias or None
@@ -173,7 +177,7 @@ def _options(
 
 
 def _files(found: Path, scratch: Path, *, convert: bool) -> dict[str, Path]:
-    """What to send, by name; weights in a pickle are converted into the scratch folder first."""
+    """Return the files to send by name. Weights in a pickle are converted into the scratch folder first."""
     if not found.is_dir():
         if convert:
             raise NoAdapter(f"{found} is an archive: unpack it and push its folder with --convert.")
@@ -207,7 +211,7 @@ _Bar = Callable[[str, int], Callable[[int], None]]
 
 @contextmanager
 def _progress() -> Iterator[_Bar]:
-    """A function that starts a bar and returns what moves it on."""
+    """Yield a function that starts a progress bar and returns the bar's advance function."""
     columns = "{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
     with Progress(*columns, console=stderr(), transient=True) as progress:
 

@@ -1,6 +1,6 @@
-"""What the command does to HOME and the database itself, without a server.
+"""Work on HOME and the database without a server: set up, migrate, check, issue keys.
 
-SQLAlchemy and Alembic cost a second to import: commands that only talk to a server never import this module.
+SQLAlchemy and Alembic take a second to import. Commands that only talk to a server never import this module.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ T = TypeVar("T")
 
 
 def prepare(settings: Settings, *, new_pepper: bool = False) -> None:
-    """Make HOME (only its owner may enter), the schema and the pepper, and ask the store whether it answers; blocks.
+    """Create HOME (for its owner only), the schema and the pepper, and check that the store answers. This blocks.
 
     Args:
-        new_pepper: go on with this HOME's pepper although the registry was made with another one.
+        new_pepper: accept this HOME's pepper although the registry was created with another one.
 
     Raises:
         RegistryUnavailable, MissingPepper, WrongPepper, InvalidPepper, ValueError, OSError
-        adapters.errors.AdapterError: the store's URL is not one, or it cannot be used.
+        adapters.errors.AdapterError: the store's URL is invalid, or the store cannot be used.
     """
-    # Before anything is made in a database for a store that cannot work.
+    # Check the database's URL and the store before anything is created in the database.
     parse_url(database_url(settings))
     secure_home(settings.home)
     check_store(settings)
@@ -54,7 +54,7 @@ def prepare(settings: Settings, *, new_pepper: bool = False) -> None:
 
 
 def check_pepper(settings: Settings) -> None:
-    """Load the pepper and prove that it is the registry's; blocks.
+    """Load the pepper and verify that it is the registry's. This blocks.
 
     Raises:
         RegistryUnavailable, MissingPepper, WrongPepper, InvalidPepper, ValueError, OSError
@@ -63,7 +63,10 @@ def check_pepper(settings: Settings) -> None:
 
 
 def upgrade_schema(settings: Settings) -> str | None:
-    """Bring the schema to this release's revision, unless it is newer and fits; the revision that it has now; blocks.
+    """Upgrade the schema to this release, unless it is newer and compatible. This blocks.
+
+    Returns:
+        The schema's revision after the upgrade.
 
     Raises:
         RegistryUnavailable, ValueError, OSError
@@ -73,11 +76,14 @@ def upgrade_schema(settings: Settings) -> str | None:
 
 
 def check_schema(settings: Settings) -> str | None:
-    """The schema's revision, if this release can use it; blocks.
+    """Check that this release can use the schema. This blocks.
+
+    Returns:
+        The schema's revision.
 
     Raises:
-        RegistryUnavailable: it cannot, or the database does not answer.
-        ValueError: the database's URL is not one that the registry supports.
+        RegistryUnavailable: the schema is incompatible, or the database does not answer.
+        ValueError: the registry does not support the database's URL.
     """
     url = parse_url(database_url(settings))
     if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
@@ -95,7 +101,7 @@ async def _with_database(settings: Settings, work: Callable[[Database], Awaitabl
 
 
 def check_store_owner(settings: Settings) -> None:
-    """Prove that the store is this registry's; one that does not answer is passed over. Blocks.
+    """Verify that the store belongs to this registry. A store that does not answer is skipped. This blocks.
 
     Raises:
         ForeignStore, RegistryUnavailable, ValueError
@@ -111,10 +117,13 @@ def check_store_owner(settings: Settings) -> None:
 
 
 def adopt_store(settings: Settings, *, force: bool) -> tuple[str | None, str]:
-    """Make the store this registry's; returns its owner before and now. Blocks.
+    """Assign the store to this registry. This blocks.
+
+    Returns:
+        The registry that owned the store before, and the one that owns it now.
 
     Raises:
-        ForeignStore: it is another registry's, and this is not forced.
+        ForeignStore: the store belongs to another registry and ``force`` is false.
         RegistryUnavailable, ValueError, adapters.errors.AdapterError
     """
 
@@ -139,7 +148,10 @@ async def _store_owner(settings: Settings) -> AsyncIterator[StoreOwner]:
 
 
 async def issue_platform_key(settings: Settings, *, force: bool) -> NewKey | None:
-    """A new platform key for everything; None if one works already, unless forced.
+    """Issue a platform key with all scopes.
+
+    Returns:
+        The new key, or None if a valid one exists and ``force`` is false.
 
     Raises:
         RegistryUnavailable
@@ -151,7 +163,7 @@ async def issue_platform_key(settings: Settings, *, force: bool) -> NewKey | Non
 
 
 async def works_for_platform(settings: Settings, text: str) -> bool:
-    """Whether this key is a platform key that works.
+    """Return whether the text is a valid platform key.
 
     Raises:
         RegistryUnavailable

@@ -1,4 +1,4 @@
-"""The root of the command and what it promises to scripts."""
+"""Root of the command, with its contract for scripts: exit codes and output streams."""
 
 import typer
 
@@ -36,5 +36,5 @@ app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:
-    """Run the command that the process was called with."""
+    """Entry point of the ``tenora`` command."""
     app()

@@ -1,4 +1,4 @@
-"""``tenora serve``: the server, in this process."""
+"""``tenora serve``: run the server in this process."""
 
 import os
 import signal
@@ -18,12 +18,12 @@ from app.observability.logs import log_config, shared_with_vllm
 from app.settings import Settings
 from app.support.home import exclusive
 
-#: Longer than the 60 s after which common load balancers close idle connections: theirs must be the shorter wait.
+#: Seconds. Longer than the 60 s of common load balancers, so that the balancer closes idle connections first.
 _KEEP_ALIVE_S = 75
-#: Most of the error that ended the start; the log has all of it.
+#: Maximum characters of a start error in the message. The log has all of it.
 _REASON_CHARACTERS = 600
 
-#: Work beside the server, in a thread; what it returns is why the server must end, or None.
+#: Background work in a thread. Returns the reason to stop the server, or None.
 Companion = Callable[[], str | None]
 
 
@@ -43,7 +43,7 @@ def serve(
         if demo:
             from app.cli.demo import demo_settings, prepare_demo
 
-            # So that the calls to paste do not drown in the engine's log.
+            # Keep the engine's log from burying the calls to paste.
             os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
             settings = demo_settings(settings)
             companion = prepare_demo(settings, _url(settings, listener))
@@ -55,13 +55,13 @@ def serve(
 
 
 def _listen(settings: Settings) -> socket.socket:
-    """Take the port before any work is done for nothing.
+    """Bind the port before any slow work, so that a conflict fails at once.
 
-    Until the server can answer, connections are refused: a proxy goes to another server then, where it would wait.
+    Connections are refused until the server can answer. A proxy then tries another server instead of waiting here.
     """
     listener = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
     try:
-        # As create_server() does it, without its listen(): uvicorn calls that.
+        # Like create_server(), but without listen(), which uvicorn calls.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if listener.family is socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -76,13 +76,13 @@ def _listen(settings: Settings) -> socket.socket:
 
 
 def _url(settings: Settings, listener: socket.socket) -> str:
-    """Where this machine reaches the server; port 0 meant one of the system's choice."""
+    """URL of the server for clients on this machine, with the port that the system chose for port 0."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - compared, not bound
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
 def _check_start(settings: Settings) -> None:
-    """Name what is likely to be wrong before the engine's slow start; the start itself would log a traceback."""
+    """Report common mistakes before the slow start of the engine, which would log a traceback."""
     from app.cli.registry import check_pepper, check_schema
     from app.served_base import open_base
     from app.wiring.store import configured_store
@@ -91,7 +91,7 @@ def _check_start(settings: Settings) -> None:
         check_schema(settings)
         check_pepper(settings)
         open_base(settings)
-        # One that does not answer now may do so later.
+        # Check the URL only: a store that does not answer now may do so later.
         configured_store(settings)
 
 
@@ -105,12 +105,12 @@ def _check_store(settings: Settings) -> None:
 def _run(settings: Settings, listener: socket.socket, companion: Companion | None) -> None:
     logging = log_config(settings.log, os.environ.get("VLLM_LOGGING_LEVEL", "INFO").upper())
     with failures_told():
-        # Read when vLLM is imported, which comes with the application and takes seconds.
+        # vLLM reads these variables at import, which takes seconds and happens with the application's.
         os.environ.update(shared_with_vllm(logging, settings.home, os.environ))
     from app.engine.vllm.worker.fork_server import start_ahead
 
     start_ahead()
-    # Nothing is there to be ended yet, and some of the imported modules would swallow a KeyboardInterrupt.
+    # Restore the default handler: some imported modules swallow KeyboardInterrupt. Nothing needs a cleanup yet.
     on_interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
     import uvicorn
 
@@ -123,7 +123,7 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        # It is called as the class would be that uvicorn asks for.
+        # Uvicorn calls this like a protocol class.
         http=bounded(settings.limits),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
@@ -144,12 +144,12 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
     if companion is not None:
         threading.Thread(target=accompany, args=(companion,), name="companion", daemon=True).start()
     try:
-        server.run(sockets=[listener])  # in the main thread: signals arrive nowhere else
+        server.run(sockets=[listener])  # in the main thread, the only one that receives signals
     except SystemExit:
         for told in server.signals:
-            # The end that the signal means; uvicorn sees to it for a server that has started.
+            # Exit by the signal. Uvicorn does this only for a server that has started.
             signal.raise_signal(told)
-        # vLLM's own reasons are spread over several lines.
+        # vLLM's error messages span several lines.
         reason = " ".join(str(getattr(app.state, "start_error", "")).split())[:_REASON_CHARACTERS]
         fail(f"the server could not start: {reason or 'its log says why'}")
     if problem is not None:

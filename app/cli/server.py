@@ -1,8 +1,11 @@
-"""Uvicorn's server with a start and an end for long-lived streams behind a proxy.
+"""Uvicorn server with graceful shutdown for long-lived streams behind a proxy.
 
-The end, in order: it says that it is not ready and asks every connection to close after its next answer, but takes
-requests still, so that proxies turn away from it before it turns away from them; it takes no more, and lets what runs
-finish; it ends what still runs with an error that says so.
+The shutdown has three phases:
+
+1. Drain: report not ready and ask each connection to close after its next answer. Requests are still accepted, so
+   that proxies turn away from the server before it refuses them.
+2. Grace: accept no more requests and let the running ones finish.
+3. Abort: end the requests that still run with an error that names the shutdown.
 """
 
 import asyncio
@@ -22,20 +25,20 @@ from app.wiring.container import Container
 
 logger = logging.getLogger(__name__)
 
-#: What ended requests have to send their last words, and uvicorn to see that they did.
+#: Time for aborted requests to send their error, and for uvicorn to notice their end, in seconds.
 _LAST_WORDS_S = 10
 _POLL_S = 0.05
-#: Uvicorn's tenths of a second between two looks at all connections.
+#: Ticks of uvicorn (0.1 s each) between two sweeps over all connections.
 _TICKS = 20
 
 
 class _Lifespan(LifespanOn):
-    """Uvicorn's lifespan, whose start can be interrupted."""
+    """Uvicorn's lifespan with an interruptible start."""
 
     _interrupted = False
 
     def interrupt(self) -> None:
-        """Cancel the start, unless it is done; what has been started is ended."""
+        """Cancel the start and stop what it started. No effect after the start."""
         if not self.startup_event.is_set():
             logger.warning("told to end before it has started")
             self._interrupted = True
@@ -49,16 +52,16 @@ class _Lifespan(LifespanOn):
         await super().main()
 
     async def send(self, message: Any) -> None:
-        # Else the traceback of the cancellation.
+        # Drop the traceback of the cancellation.
         await super().send(message | {"message": ""} if self._interrupted else message)
 
 
 class Server(uvicorn.Server):
-    """A server whose end nobody has to notice.
+    """Server that drains before it stops.
 
     Args:
-        drain_s: seconds after SIGTERM in which it still takes requests; after SIGINT, none.
-        grace_s: seconds that running requests have after that.
+        drain_s: seconds after SIGTERM in which requests are still accepted. SIGINT skips this phase.
+        grace_s: seconds after that for running requests to finish.
     """
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, *, drain_s: float, grace_s: float) -> None:
@@ -68,7 +71,7 @@ class Server(uvicorn.Server):
             config.load()
         config.lifespan_class = _Lifespan
         self._app, self._drain_s, self._grace_s = app, drain_s, grace_s
-        #: Those that told it to end, in their order.
+        #: Received signals in their order.
         self.signals: list[int] = []
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -76,7 +79,7 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, unless a signal comes first: then end what has been started, and raise SystemExit as uvicorn does."""
+        """Start the server. A signal during the start stops what was started and raises SystemExit, as uvicorn does."""
         watching = asyncio.create_task(self._interrupt_at_signal())
         try:
             await super().startup(sockets)
@@ -103,7 +106,7 @@ class Server(uvicorn.Server):
         process.readiness.leave()
         process.engine.leave()
         await self._drain()
-        # They would never end by themselves.
+        # End event feeds, which never end by themselves.
         process.events.end()
         ending = asyncio.create_task(self._end_requests(process))
         try:
@@ -114,7 +117,7 @@ class Server(uvicorn.Server):
     async def _drain(self) -> None:
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._drain_s
-        # A second signal is from somebody who does not want to wait.
+        # A second signal skips the drain.
         while self.signals == [signal.SIGTERM] and loop.time() < ends:  # noqa: ASYNC110 - signals set no event
             await asyncio.sleep(_POLL_S)
 

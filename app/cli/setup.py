@@ -1,4 +1,4 @@
-"""``tenora init`` and ``tenora migrate``: they work on HOME and the database, no server is needed."""
+"""``tenora init`` and ``tenora migrate``: work on HOME and the database, without a server."""
 
 import asyncio
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def init(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Set up HOME and the database, and print the first platform key; it is never shown again."""
+    """Set up HOME and the database, and print the first platform key once. It cannot be shown again."""
     from app.cli.registry import issue_platform_key, prepare
 
     settings = load_settings()
@@ -47,7 +47,7 @@ def migrate(
         bool, typer.Option("--check", help="change nothing; exit 1 unless this release can use the schema")
     ] = False,
 ) -> None:
-    """Upgrade the database's schema to this release's."""
+    """Upgrade the database's schema to this release."""
     from app.cli.registry import check_schema, upgrade_schema
 
     settings = load_settings()
@@ -58,7 +58,7 @@ def migrate(
 
 @contextmanager
 def failures_told() -> Iterator[None]:
-    """End the command with the message of an expected failure: of database, store, disk, or a setting's value."""
+    """End the command with the message of an expected failure of the database, store, disk or settings."""
     try:
         yield
     except TenoraError as error:

@@ -1,4 +1,4 @@
-"""Sharing an adapter with other tenants; the commands belong to ``tenora adapters``."""
+"""Commands of ``tenora adapters`` for sharing an adapter with other tenants."""
 
 from typing import Annotated
 
@@ -46,7 +46,7 @@ def unshare(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """End a share, as of the next request."""
+    """End a share, effective from the next request."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", adapters_path(tenant, adapter, "shares", recipient))
     note(f"{adapter} is no longer shared with {recipient}")
@@ -55,7 +55,7 @@ def unshare(
 def shares(
     adapter: _Adapter, tenant: TenantOption = None, url: Url = None, key: Key = None, as_json: Json = False
 ) -> None:
-    """List with whom an adapter is shared."""
+    """List the recipients of an adapter's shares."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         rows = api.list(adapters_path(tenant, adapter, "shares"))
     if as_json:
@@ -65,7 +65,7 @@ def shares(
 
 
 def shared(tenant: TenantOption = None, url: Url = None, key: Key = None, as_json: Json = False) -> None:
-    """List the adapters that others share with the tenant."""
+    """List the adapters that other tenants share with this tenant."""
     path = path_of("v1", "shared") if tenant is None else path_of("admin", "tenants", tenant, "shared")
     with connect_as_admin(url, key, as_json=as_json) as api:
         rows = api.list(path)

@@ -1,4 +1,4 @@
-"""``tenora store``: whose bytes the store holds. No server is needed."""
+"""``tenora store``: ownership of the store. Needs no server."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ app = typer.Typer(no_args_is_help=True, help="Whose bytes the store holds.")
 
 @app.callback()
 def _group() -> None:
-    """A group of commands, although it has only one."""
+    """Keep ``adopt`` a subcommand: Typer would otherwise merge a single command into the group."""
 
 
 @app.command()
@@ -22,9 +22,9 @@ def adopt(
     yes: Annotated[bool, typer.Option("--yes", help="also if it belongs to another registry")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make the store this registry's own, as after a restored database.
+    """Assign the store to this registry, for example after a database restore.
 
-    Stop all servers on it first: those of another registry are not ready any more, and remove nothing.
+    Stop all servers on the store first. Servers of another registry stop being ready and remove nothing.
     """
     from app.cli.registry import adopt_store, check_schema
 

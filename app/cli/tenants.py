@@ -1,4 +1,4 @@
-"""``tenora tenants``: the business units of a server."""
+"""``tenora tenants``: manage the business units of a server."""
 
 from typing import Annotated, Any
 
@@ -76,7 +76,7 @@ def weight(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Set the tenant's share of the engine: one of weight 2 gets twice the tokens of one of weight 1."""
+    """Set the tenant's share of the engine. A tenant of weight 2 gets twice the tokens of a tenant of weight 1."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         _show(api.call("PATCH", path_of("admin", "tenants", tenant), {"weight": weight}), as_json=as_json)
 
@@ -93,7 +93,7 @@ def quota(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Show what the tenant may keep and what it does; set the limits that are given."""
+    """Set the given quotas of a tenant, and show all of them with their use."""
     given = {"adapters": adapters, "versions": versions, "bytes": size, "rank": rank, "pinned_slots": pinned_slots}
     limits = {field: number_or_none(field, text) for field, text in given.items() if text is not None}
     path = path_of("admin", "tenants", tenant)
@@ -110,7 +110,7 @@ def quota(
 
 @app.command()
 def delete(tenant: TenantArgument, yes: Yes = False, url: Url = None, key: Key = None, as_json: Json = False) -> None:
-    """Delete a tenant that has no adapters left, and its keys."""
+    """Delete a tenant without adapters, and its keys."""
     if not yes:
         confirm(f"Delete tenant {tenant}?")
     with connect_as_admin(url, key, as_json=as_json) as api:

@@ -1,4 +1,4 @@
-"""``tenora usage``: what was used, by tenant, key, adapter and time."""
+"""``tenora usage``: usage by tenant, key, adapter and time."""
 
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -43,7 +43,7 @@ def usage(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Show what requests used: how many, their tokens, their cold loads and slots. Needs a platform key, or --own."""
+    """Show the usage of requests: count, tokens, cold loads and slot time. Needs a platform key, or --own."""
     if own and tenant:
         fail("--own: found with --tenant, allowed one of them", USAGE)
     by = ("adapter" if own else "tenant") if by is None else by

@@ -1,4 +1,4 @@
-"""``tenora verify``: a running engine's answers against transformers and PEFT on this machine."""
+"""``tenora verify``: compare a running engine's answers with transformers and PEFT on this machine."""
 
 import tempfile
 from collections.abc import Sequence
@@ -89,7 +89,7 @@ def verify(
 def _verdict(
     api: Api, model: str, base: Path, adapter: Path, device: Device, dtype: Dtype, tokens: int, longest: int
 ) -> Verdict:
-    # torch, transformers and PEFT come with these.
+    # These modules import torch, transformers and PEFT.
     from app.verify.completions import PATH, answer_of, request_body
     from app.verify.prompts import default_lengths
     from app.verify.reference import context_of

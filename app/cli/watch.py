@@ -1,4 +1,4 @@
-"""``tenora adapters watch``: what happens, line by line, for as long as one likes."""
+"""``tenora adapters watch``: follow the event feed, one line per event."""
 
 import time
 from collections.abc import Iterator
@@ -25,10 +25,10 @@ def watch(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Print what happens: versions, aliases, deletions, quarantines, and what the engine loads and evicts.
+    """Print events: versions, aliases, deletions, quarantines, and the engine's loads and evictions.
 
-    With a platform key everything, or one tenant's; with a tenant's key its own. A lost connection is made again and
-    goes on where it was.
+    A platform key sees all tenants, or one with --tenant. A tenant's key sees its tenant's events. After a lost
+    connection the feed resumes after the last event.
     """
     with connect_as_admin(url, key, as_json=as_json) as api:
         for event in follow(api, _feed(api, tenant), after):
@@ -37,11 +37,11 @@ def watch(
 
 
 def follow(api: Api, path: str, after: int | None) -> Iterator[FeedEvent]:
-    """The feed's events, over as many connections as it takes.
+    """Follow the feed and reconnect as often as needed.
 
     Raises:
-        Refused: the server will not have us.
-        httpx.TransportError: it did not answer the very first time.
+        Refused: the server refused the request, other than with a server error after a first event.
+        httpx.TransportError: the first connection failed.
     """
     pause, reached = _FIRST_PAUSE_S, False
     while True:

@@ -1,4 +1,4 @@
-"""``python -m app.cli.without_limits serve``: Tenora without limits and metering, to measure what they cost."""
+"""``python -m app.cli.without_limits serve``: Tenora without limits and metering, to measure their cost."""
 
 from functools import cached_property
 
@@ -9,16 +9,16 @@ from app.wiring.container import Container
 
 
 class _Unguarded(Container):
-    """A server whose requests go past its limits and its meter."""
+    """Server whose requests bypass limits and metering."""
 
     @cached_property
     def inference(self) -> InferenceService:
         service = super().inference
-        # No setting does this: nobody who serves tenants wants it.
+        # Not a setting: no server of tenants should run like this.
         service._limiting = service._meter = None
         return service
 
 
 if __name__ == "__main__":
-    main.Process = _Unguarded  # type: ignore[attr-defined]
+    main.Container = _Unguarded  # type: ignore[attr-defined]
     app()

@@ -1,4 +1,4 @@
-"""A small client of Tenora's HTTP API."""
+"""HTTP client of Tenora's API."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,20 +10,20 @@ from urllib.parse import quote
 
 import httpx
 
-# Reading waits for the engine's first token, or for the validation of an upload.
+# A read waits for the engine's first token, or for the validation of an upload.
 _TIMEOUT = httpx.Timeout(connect=10, read=600, write=60, pool=10)
 
 _PAGE = 200
 
 
 class Refused(Exception):
-    """The server answered with an error.
+    """Error response of the server.
 
     Attributes:
-        body: its JSON body, as sent.
-        status: the HTTP status.
-        reasons: why an upload was refused; empty for other errors.
-        param: the field or thing that the error is about, if it says so.
+        body: JSON body as sent.
+        status: HTTP status.
+        reasons: reasons of a refused upload, empty for other errors.
+        param: field or object that the error is about, None if the server names none.
     """
 
     def __init__(self, status: int, body: dict[str, Any], request_id: str | None) -> None:
@@ -40,11 +40,12 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FeedEvent:
-    """One server-sent event.
+    """Server-sent event.
 
     Attributes:
-        id: where to go on from; None: it has none.
-        type: empty for a heartbeat.
+        id: position to resume after, None if the event has none.
+        type: type of the event, empty for a heartbeat.
+        data: payload.
     """
 
     id: int | None
@@ -54,26 +55,26 @@ class FeedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A file on its way."""
+    """File download in progress."""
 
     headers: Mapping[str, str]
     chunks: Iterator[bytes]
 
 
 class Api:
-    """One connection to a server, with one key.
+    """Client of one server with one key.
 
     Attributes:
-        trusts_proxies: whether the environment's proxies are used.
+        trusts_proxies: True if the proxies of the environment are used.
 
     Raises (every method):
         Refused: the server answered with an error.
-        httpx.TransportError: it did not answer.
+        httpx.TransportError: the server did not answer.
     """
 
     def __init__(self, url: str, key: str) -> None:
         headers = {"authorization": f"Bearer {key}", "user-agent": "tenora-cli"}
-        # A proxy of the environment is for other machines.
+        # Proxies of the environment are for other machines.
         self.trusts_proxies = httpx.URL(url).host not in {"127.0.0.1", "::1", "localhost"}
         self._http = httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT, trust_env=self.trusts_proxies)
 
@@ -92,14 +93,14 @@ class Api:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> Any:
-        """One request; returns the answer's JSON, or None if it has none."""
+        """Send a request and return the JSON of the answer, or None for an empty one."""
         return _result(self._http.request(method, path, json=body, headers=headers))
 
     def list(self, path: str, wanted: Mapping[str, str | Sequence[str]] = MappingProxyType({})) -> list[dict[str, Any]]:
-        """All pages of a listing.
+        """Fetch all pages of a listing.
 
         Args:
-            wanted: what it is narrowed to; a value that is a sequence is sent once for each of its items.
+            wanted: query parameters that filter the listing. A sequence is sent as a repeated parameter.
         """
         rows: list[dict[str, Any]] = []
         cursor: str | None = None
@@ -116,16 +117,16 @@ class Api:
                 return rows
 
     def upload(self, path: str, files: Mapping[str, BinaryIO]) -> Any:
-        """Send files as multipart, each read in chunks as it is sent."""
+        """Send files as multipart. Each file is read in chunks while it is sent."""
         parts = {name: (name, file, "application/octet-stream") for name, file in files.items()}
         return _result(self._http.post(path, files=parts))
 
     def put(self, path: str, content: Iterable[bytes], headers: Mapping[str, str]) -> None:
-        """Send a body whose length the headers give."""
+        """Send a body. The headers give its length."""
         _result(self._http.put(path, content=content, headers=dict(headers)))
 
     def is_platform(self) -> bool:
-        """Whether the key is a platform key, as the server says."""
+        """Return whether the server accepts the key as a platform key."""
         response = self._http.get("/admin/tenants", params={"limit": 1})
         if response.status_code == httpx.codes.FORBIDDEN:
             return False
@@ -133,11 +134,11 @@ class Api:
         return True
 
     def feed(self, path: str, *, after: int | None, silence_s: float) -> Iterator[FeedEvent]:
-        """The events of a feed until it ends; one without a type is a heartbeat.
+        """Follow a feed until it ends. An event without a type is a heartbeat.
 
         Args:
-            after: the last id that was seen; None: from now on.
-            silence_s: seconds without even a heartbeat after which the connection counts as lost.
+            after: id of the last event seen, None to start with the next event.
+            silence_s: seconds without an event or heartbeat after which the connection counts as lost.
         """
         headers = {} if after is None else {"last-event-id": str(after)}
         timeout = httpx.Timeout(connect=10, read=silence_s, write=60, pool=10)
@@ -149,7 +150,7 @@ class Api:
             yield from _feed_events(response.iter_lines())
 
     def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """The JSON of each server-sent event, until ``[DONE]``; an error event raises Refused."""
+        """Yield the JSON of each server-sent event until ``[DONE]``. An error event raises Refused."""
         with self._http.stream("POST", path, json=body) as response:
             if response.is_error:
                 response.read()
@@ -164,7 +165,7 @@ class Api:
 
     @contextmanager
     def download(self, path: str) -> Iterator[Download]:
-        """The bytes of a file, as they come."""
+        """Download a file in chunks."""
         with self._http.stream("GET", path) as response:
             if response.is_error:
                 response.read()
@@ -189,12 +190,12 @@ def _feed_events(lines: Iterator[str]) -> Iterator[FeedEvent]:
 
 
 def path_of(*segments: str) -> str:
-    """A path made of these segments, each quoted: ``path_of("admin", "tenants", name)``."""
+    """Build a path from quoted segments: ``path_of("admin", "tenants", name)``."""
     return "/" + "/".join(quote(segment, safe="@:") for segment in segments)
 
 
 def adapters_path(tenant: str | None, *segments: str) -> str:
-    """A path under a tenant's adapters; None: those of the key's own tenant."""
+    """Build a path below a tenant's adapters. None means the tenant of the key."""
     root = ("v1", "adapters") if tenant is None else ("admin", "tenants", tenant, "adapters")
     return path_of(*root, *segments)
 

@@ -1,7 +1,7 @@
-"""Sending files to a server in parts: what has arrived is never sent again, whatever becomes of this process.
+"""Resumable upload in parts. A part that arrived is never sent again, even after this process was killed.
 
-Nothing is remembered here. The server's list of uploads under way tells which one has the same files, also to
-another process on another machine.
+The client keeps no state. It finds the upload with the same files in the server's list of open uploads, also from
+another process or machine.
 """
 
 import base64
@@ -21,7 +21,7 @@ import httpx
 
 from app.client.api import Api, Refused
 
-#: Parts under way at the same time, and what of the file they may be together: what a killed process loses.
+#: Maximum parts in flight, and their maximum share of the file's bytes. A killed process loses these parts.
 _LANES = 4
 _AT_RISK = 1 / 200
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file to send: its size in bytes and its SHA-256 (hex), as they were when it was read."""
+    """File to upload, with its size in bytes and its SHA-256 (hex) at the time it was read."""
 
     path: Path
     size: int
@@ -48,10 +48,10 @@ class Source:
         """Hash a file.
 
         Args:
-            seen: told the number of bytes after each chunk.
+            seen: callback with the number of bytes of each chunk.
 
         Raises:
-            OSError
+            OSError: the file cannot be read.
         """
         whole, size = hashlib.sha256(), 0
         with path.open("rb") as file:
@@ -63,16 +63,16 @@ class Source:
 
 
 class Sender:
-    """Sends one adapter's files.
+    """Upload of one adapter's files.
 
     Args:
-        path: of the adapter's uploads.
-        through_server: send parts to the server also where they could go straight to its store.
-        sent: told how many bytes more, or fewer, have arrived.
+        path: path of the adapter's uploads.
+        through_server: send all parts to the server, even those that could go straight to its store.
+        sent: callback with the number of bytes that arrived. It is negative for a failed part.
 
     Raises (every method):
-        Refused, httpx.TransportError: also after several tries.
-        OSError: a file cannot be read any more.
+        Refused, httpx.TransportError: all retries failed.
+        OSError: a file is no longer readable.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Sender:
         self._arrived = 0
 
     def resume(self, options: Mapping[str, Any], part_bytes: int | None) -> dict[str, Any] | None:
-        """The upload under way that has these files and options, if there is one."""
+        """Return the open upload with these files and options, or None."""
         wanted = {name: (file.size, file.sha256) for name, file in self._files.items()}
         for found in self._api.call("GET", self._path)["data"]:
             files = {name: (file["size"], file["sha256"]) for name, file in found["files"].items()}
@@ -99,14 +99,14 @@ class Sender:
         return None
 
     def begin(self, options: Mapping[str, Any], part_bytes: int | None) -> dict[str, Any]:
-        """A new upload."""
+        """Start a new upload."""
         files = {name: {"size": file.size, "sha256": file.sha256} for name, file in self._files.items()}
         body = {"files": files, "options": options} | ({"part_bytes": part_bytes} if part_bytes else {})
         upload: dict[str, Any] = self._api.call("POST", self._path, body)
         return upload
 
     def send(self, upload: dict[str, Any]) -> dict[str, Any]:
-        """Send what is missing and finish; returns the version."""
+        """Send the missing parts, finish the upload and return the version."""
         for left in reversed(range(_ROUNDS)):
             self._tell(bytes_there(upload) - self._arrived)
             self._send_missing(upload)
@@ -115,7 +115,7 @@ class Sender:
             except Refused as refused:
                 if refused.status != httpx.codes.CONFLICT or not left:
                     raise
-                # Parts got lost, and the server says which; or this is the end of it.
+                # Retry if the server lost parts, which it lists. Give up if the upload is closed.
                 upload = self._show(upload["id"])
                 if upload["state"] != "open":
                     raise
@@ -130,7 +130,7 @@ class Sender:
             except Refused as refused:
                 if refused.status != httpx.codes.CONFLICT or self._show(upload)["state"] != "finishing":
                     raise
-            # Somebody else is at it: the server itself, for a caller that is gone.
+            # Another caller, or the server itself after a client disconnected, is finishing this upload.
             time.sleep(_POLL_S)
 
     def _show(self, upload: str) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Sender:
             for name, file in upload["files"].items()
             for number in sorted(set(range(1, file["parts"] + 1)) - set(file["received"]))
         ]
-        # A client of its own: the store must not get the server's key.
+        # Use a separate client: the store must not receive the server's key.
         with httpx.Client(timeout=_TIMEOUT, trust_env=self._api.trusts_proxies) as store:
             pool = ThreadPoolExecutor(lanes(upload))
             try:
@@ -188,14 +188,14 @@ class Sender:
 
 
 class _StoreRefused(Refused):
-    """The store did not take a part. Its URL may have expired, so a new one is worth a try whatever it answered."""
+    """The store refused a part. Every status is retried with a new URL, since the URL may have expired."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(status, {"error": {"message": message}}, None)
 
 
 class _Counted:
-    """A body in chunks that counts itself while it is sent, and takes that back if it was for nothing."""
+    """Request body in chunks that reports its progress, and retracts it if the request fails."""
 
     def __init__(self, data: bytes, tell: Callable[[int], None]) -> None:
         self._data, self._tell, self._sent = memoryview(data), tell, 0
@@ -216,14 +216,14 @@ class _Counted:
 
 
 def lanes(upload: Mapping[str, Any]) -> int:
-    """How many parts to send at once: as many as keep what is under way small against the whole."""
+    """Number of parts to send in parallel, limited so that the bytes in flight stay a small share of the upload."""
     size = sum(file["size"] for file in upload["files"].values())
     part_bytes = max(file["part_bytes"] for file in upload["files"].values())
     return max(1, min(_LANES, int(size * _AT_RISK / part_bytes)))
 
 
 def bytes_there(upload: Mapping[str, Any]) -> int:
-    """How many bytes have arrived."""
+    """Number of bytes that have arrived."""
     return sum(
         min(file["part_bytes"], file["size"] - (number - 1) * file["part_bytes"])
         for file in upload["files"].values()
@@ -232,10 +232,10 @@ def bytes_there(upload: Mapping[str, Any]) -> int:
 
 
 def persistent(call: Callable[[], T]) -> T:
-    """Call again, with longer and longer pauses, while the server or the way to it is at fault.
+    """Retry with growing pauses while the server or the connection is at fault.
 
     Raises:
-        Refused, httpx.TransportError: the last one.
+        Refused, httpx.TransportError: the last attempt failed.
     """
     for pause_s in _PAUSES_S:
         try:
@@ -247,7 +247,7 @@ def persistent(call: Callable[[], T]) -> T:
             raise
         except httpx.TransportError:
             pass
-        # Not all lanes, and not all clients, at the same moment.
+        # Jitter: keep lanes and clients from retrying in step.
         time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
     return call()
 

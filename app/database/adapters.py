@@ -1,4 +1,4 @@
-"""Adapters and their aliases. What a model name means is in :mod:`app.database.resolution`."""
+"""Adapters and their aliases; :mod:`app.database.resolution` resolves model names."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,10 @@ _KEPT = versions.c.state.not_in([VersionState.DELETED, VersionState.REJECTED])
 
 
 async def ensure_adapter(connection: AsyncConnection, tenant: Tenant, slug: str, *, at: datetime) -> int:
-    """The id of that adapter, made if it is new. The tenant's row must be locked (``find_tenant``)."""
+    """Return the id of an adapter; create it if it is new.
+
+    The tenant's row must be locked (``find_tenant``).
+    """
     found: int | None = await connection.scalar(
         select(adapters.c.id).where(adapters.c.tenant_id == tenant.id, adapters.c.slug == slug, _LIVE)
     )
@@ -42,7 +45,7 @@ async def find_adapter(connection: AsyncConnection, tenant: Tenant, slug: str) -
 async def list_adapters(
     connection: AsyncConnection, tenant: Tenant, *, after: int, limit: int, only: VersionFilter = ANY
 ) -> list[Adapter]:
-    """The tenant's adapters with an id above ``after`` that have such a version, by id."""
+    """List the tenant's adapters with an id above ``after`` and a version that matches ``only``, by id."""
     here = (adapters.c.tenant_id == tenant.id, adapters.c.id > after, _LIVE)
     statement = select(adapters).where(*here, *adapters_with(only))
     rows = (await connection.execute(statement.order_by(adapters.c.id).limit(limit))).all()
@@ -57,7 +60,7 @@ async def _with_versions(connection: AsyncConnection, tenant: Tenant, rows: Sequ
     ids = [row.id for row in rows]
     if not ids:
         return []
-    # One statement for both, so that no alias is shown whose version is not.
+    # One statement reads versions and aliases, so that no alias refers to a version missing from the result.
     statement = (
         select(versions.c.adapter_id, versions.c.number, alias_targets.c.alias, alias_targets.c.weight)
         .join_from(versions, alias_targets, alias_targets.c.version_id == versions.c.id, isouter=True)
@@ -115,16 +118,18 @@ async def set_targets(
     reason: str | None = None,
     canary_id: int | None = None,
 ) -> int:
-    """Point an alias, new or not, at versions and write its history; the tenant's row must be locked.
+    """Point an alias, new or existing, at versions and write its history.
 
-    A canary that moves the alias names itself; whoever else moves it ends the canary that runs on it.
+    The tenant's row must be locked. Any change cancels the canary that runs on the alias, except a change by that
+    canary.
 
     Args:
         targets: version id -> weight, at least one.
         action: move, split, rollback, canary or publish.
+        canary_id: canary that makes the change; None for any other actor.
 
     Returns:
-        The alias's new revision.
+        The new revision of the alias.
     """
     numbers = select(versions.c.id, versions.c.number).where(versions.c.id.in_(targets))
     written = {str(number): targets[version_id] for version_id, number in await connection.execute(numbers)}
@@ -146,7 +151,7 @@ async def set_targets(
 async def remove_alias(
     connection: AsyncConnection, adapter_id: int, alias: str, *, at: datetime, actor: str, reason: str | None = None
 ) -> None:
-    """Drop an alias; its history stays. The tenant's row must be locked."""
+    """Remove an alias and keep its history; the tenant's row must be locked."""
     await _write_history(connection, adapter_id, alias, None, at, actor, "remove", reason)
     await _drop_targets(connection, adapter_id, alias)
     await connection.execute(delete(aliases).where(aliases.c.adapter_id == adapter_id, aliases.c.name == alias))

@@ -1,4 +1,4 @@
-"""Aliases in lists, and what they pointed at before. Changing them is in :mod:`app.database.adapters`."""
+"""Listings of aliases and of their history; :mod:`app.database.adapters` changes them."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _CHUNK = 100
 
 
 async def list_aliases(connection: AsyncConnection, adapter_id: int, *, after: str, limit: int) -> list[Alias]:
-    """The adapter's aliases with a name above ``after``, by name."""
+    """List the adapter's aliases with a name above ``after``, by name."""
     page = (
         select(aliases)
         .where(aliases.c.adapter_id == adapter_id, aliases.c.name > after)
@@ -46,7 +46,11 @@ async def count_aliases(connection: AsyncConnection, adapter_id: int) -> int:
 async def list_changes(
     connection: AsyncConnection, adapter_id: int, alias: str, *, below: int, limit: int
 ) -> list[AliasChange]:
-    """What happened to an alias of this name, present or not, with a revision under ``below``; newest first."""
+    """List the history of an alias, existing or removed, newest first.
+
+    Args:
+        below: upper bound of the revisions, exclusive.
+    """
     statement = (
         select(alias_history)
         .where(alias_history.c.adapter_id == adapter_id, alias_history.c.alias == alias, alias_history.c.id < below)
@@ -57,9 +61,12 @@ async def list_changes(
 
 
 async def last_ready_target(connection: AsyncConnection, adapter_id: int, alias: str) -> tuple[int, int] | None:
-    """Id and number of the ready version that an alias of this name pointed at last, before whatever it points at now.
+    """Find the rollback target of an alias: the last ready version that it pointed at before its current targets.
 
-    Of a split's versions the newest. None if no version that it ever pointed at is ready.
+    In a split, the newest ready version counts.
+
+    Returns:
+        Id and number of the version; None if no earlier target is ready.
     """
     statement = select(versions.c.id, versions.c.number).where(
         versions.c.adapter_id == adapter_id, versions.c.state == VersionState.READY
@@ -77,6 +84,6 @@ async def last_ready_target(connection: AsyncConnection, adapter_id: int, alias:
 
 
 def _change(row: Row[Any]) -> AliasChange:
-    # JSON knows no numbers as keys.
+    # JSON object keys are strings.
     targets = None if row.targets is None else {int(number): weight for number, weight in row.targets.items()}
     return AliasChange(row.id, row.at, row.actor, row.action, targets, row.reason)

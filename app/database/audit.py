@@ -1,4 +1,4 @@
-"""The audit trail: who changed what, from what, to what."""
+"""The audit trail: actor, action, and the state before and after each change."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -23,14 +23,14 @@ async def record(
     before: Snapshot = None,
     after: Snapshot = None,
 ) -> None:
-    """Add one row, in the transaction of the change itself.
+    """Add a row, in the transaction of the change itself.
 
     Args:
-        actor: a key's id, ``cli``, or ``engine`` for a quarantine.
-        action: e.g. ``tenant.create``.
-        tenant: the owner's slug; None for platform keys.
-        subject: what was changed, e.g. ``pricing@3`` or a key's id.
-        before, after: JSON; None where there was, or is, nothing.
+        actor: id of a key, ``cli``, or ``engine`` for a quarantine.
+        action: action, e.g. ``tenant.create``.
+        tenant: slug of the owner; None for platform keys.
+        subject: changed object, e.g. ``pricing@3`` or the id of a key.
+        before, after: state as JSON; None where the object did not exist, or no longer exists.
     """
     await connection.execute(
         insert(audit).values(

@@ -1,4 +1,4 @@
-"""Seals of the audit trail: one for each row, in its order."""
+"""Seals of the audit trail: one per row, in the order of rows."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,15 +9,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.database.tables import audit, audit_anchors, audit_seals
 from app.domain.audit import GENESIS, Seal
 
-#: PostgreSQL's lock for whoever seals; a number that nothing else here locks.
+#: Key of the PostgreSQL advisory lock for sealing, unique in this database.
 _LOCK = 0x7365616C
 
 
 async def last(connection: AsyncConnection, *, lock: bool = False) -> Seal:
-    """The newest seal; before the first row :data:`app.domain.audit.GENESIS`.
+    """Return the newest seal, or :data:`app.domain.audit.GENESIS` before the first row.
 
     Args:
-        lock: nobody else seals until the transaction ends (SQLite: the write lock does the same).
+        lock: True to block other sealers until the transaction ends (SQLite: the write lock has the same effect).
     """
     if lock and connection.dialect.name == "postgresql":
         await connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
@@ -27,25 +27,28 @@ async def last(connection: AsyncConnection, *, lock: bool = False) -> Seal:
 
 
 async def holds(connection: AsyncConnection, one: Seal) -> bool:
-    """Whether there is this very seal."""
+    """Return whether exactly this seal is stored."""
     statement = select(audit_seals.c.mac).where(audit_seals.c.row_id == one.row_id)
     return await connection.scalar(statement) == one.mac
 
 
 async def above(connection: AsyncConnection, row_id: int, *, limit: int) -> list[Seal]:
-    """Seals of rows with an id above that, by id."""
+    """List the seals of rows with an id above ``row_id``, by id."""
     statement = select(audit_seals).where(audit_seals.c.row_id > row_id).order_by(audit_seals.c.row_id).limit(limit)
     return [Seal(row.row_id, row.mac) for row in await connection.execute(statement)]
 
 
 async def newest(connection: AsyncConnection, *, limit: int) -> list[Seal]:
-    """The last seals, by id."""
+    """List the newest seals, by id."""
     statement = select(audit_seals).order_by(audit_seals.c.row_id.desc()).limit(limit)
     return [Seal(row.row_id, row.mac) for row in await connection.execute(statement)][::-1]
 
 
 async def start(connection: AsyncConnection) -> tuple[Seal | None, Seal]:
-    """The anchor of a trail that was trimmed, and the seal that its first row leans on."""
+    """Return the anchor of a trimmed trail, and the seal to which its first row chains.
+
+    The anchor is None if the trail was never trimmed.
+    """
     row = (await connection.execute(select(audit_anchors))).one_or_none()
     if row is None:
         return None, GENESIS
@@ -54,7 +57,7 @@ async def start(connection: AsyncConnection) -> tuple[Seal | None, Seal]:
 
 
 async def trim(connection: AsyncConnection, anchor: Seal) -> None:
-    """Remove all rows up to the anchor's, and their seals but the last."""
+    """Delete all rows up to the anchor and their seals; the last of these seals stays."""
     await connection.execute(delete(audit).where(audit.c.id <= anchor.row_id))
     await connection.execute(delete(audit_seals).where(audit_seals.c.row_id < anchor.row_id))
     await connection.execute(delete(audit_anchors))

@@ -1,4 +1,4 @@
-"""Which bytes of the store and of the disk caches the registry still needs."""
+"""Blobs in the store and in disk caches that the registry still references."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -11,10 +11,10 @@ from adapters.identity import VersionKey
 from app.database.tables import adapters, tenants, uploads, versions
 from app.domain.adapters import VersionState
 
-#: States whose bytes nobody will ask for again.
+#: States of versions whose bytes are no longer needed.
 BYTELESS = (VersionState.DELETED, VersionState.REJECTED)
 _NEEDED = versions.c.state.not_in(BYTELESS)
-#: What the engine reads, and what was uploaded where that is something else.
+#: Digests of the files that the engine reads, and of the uploaded files where these differ.
 _BLOBS = (
     versions.c.config_digest,
     versions.c.weights_digest,
@@ -26,7 +26,7 @@ _AT_ONCE = 500
 
 
 async def used_by_versions(connection: AsyncConnection, digests: Collection[str]) -> set[str]:
-    """Those blobs (SHA-256, hex) that a version of any tenant needs."""
+    """Return those blobs (SHA-256, hex) that a version of any tenant needs."""
     used: set[str] = set()
     asked = sorted(digests)
     for start in range(0, len(asked), _AT_ONCE):
@@ -37,15 +37,15 @@ async def used_by_versions(connection: AsyncConnection, digests: Collection[str]
 
 
 async def held_by_uploads(connection: AsyncConnection) -> set[str]:
-    """The blobs that an upload still under way names."""
+    """Return the blobs that an upload in progress references."""
     statement = select(uploads.c.files).where(uploads.c.state.in_(["open", "finishing"]))
     return {digest for files in await connection.scalars(statement) for digest in _digests(files)}
 
 
 async def needed_contents(connection: AsyncConnection, digests: Collection[str] | None = None) -> set[str]:
-    """Content digests (over both files, hex) that a version of any tenant has: those of ``digests``, or all.
+    """Return content digests (over both files, hex) of versions of any tenant: those in ``digests``, or all.
 
-    A version has that of its upload, and that of its normal form.
+    A version has the digest of its upload and the digest of its normal form.
     """
     found: set[str] = set()
     for column in (versions.c.digest, versions.c.normal_digest):
@@ -59,7 +59,7 @@ async def needed_contents(connection: AsyncConnection, digests: Collection[str] 
 async def names_of_needed(
     connection: AsyncConnection, keys: Collection[VersionKey]
 ) -> dict[VersionKey, tuple[str, str]]:
-    """Those of these versions whose bytes are needed -> tenant's slug and name (``pricing@3``)."""
+    """Map the versions whose bytes are needed to their tenant's slug and their name (``pricing@3``)."""
     found: dict[VersionKey, tuple[str, str]] = {}
     wanted = {(key.version_id, key.digest): key for key in keys}
     asked = sorted(key.version_id for key in keys)
@@ -77,7 +77,7 @@ async def names_of_needed(
 
 
 async def needed_blobs(connection: AsyncConnection) -> dict[str, list[tuple[str, str]]]:
-    """Every blob that a version needs -> the tenants and names (``pricing@3``) of these versions."""
+    """Map each blob that a version needs to the tenants and names (``pricing@3``) of these versions."""
     statement = (
         select(*_BLOBS, versions.c.number, adapters.c.slug, tenants.c.slug)
         .join_from(versions, adapters, versions.c.adapter_id == adapters.c.id)
@@ -93,7 +93,7 @@ async def needed_blobs(connection: AsyncConnection) -> dict[str, list[tuple[str,
 
 
 def _digests(files: Any) -> Iterator[str]:
-    """Every digest in an upload's description of its files, wherever it stands."""
+    """Yield every digest in an upload's description of its files, at any depth."""
     match files:
         case str() if _DIGEST.fullmatch(files):
             yield files

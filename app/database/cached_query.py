@@ -1,4 +1,4 @@
-"""Look-ups that a server repeats every second, spared as long as nobody has changed anything."""
+"""Cache for queries that a server repeats every second, valid until the registry changes."""
 
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
@@ -12,14 +12,15 @@ Found = TypeVar("Found")
 
 
 class CachedQuery(Generic[Found]):
-    """A look-up that is made again only once the audit trail has grown; on PostgreSQL, always.
+    """Cached query, invalidated by new rows in the audit trail; on PostgreSQL it always runs again.
 
-    Whatever somebody changes has its row in the trail with the same commit: versions, aliases, canaries, pins, prices,
-    deletions. What servers write down by themselves has none: usage, figures of canaries, what nodes confirm.
+    Every change by a user has a row in the audit trail in the same commit: versions, aliases, canaries, pins, prices
+    and deletions. Writes by the servers have none: usage, figures of canaries, confirmations of nodes.
 
     Args:
-        look: the look-up.
-        kept: whether what was found holds until the trail grows: not if what servers write down changes it.
+        database: the registry's database.
+        look: the query.
+        kept: predicate for results that may be cached; False for results that writes by servers can change.
     """
 
     def __init__(
@@ -34,12 +35,12 @@ class CachedQuery(Generic[Found]):
         self._end: Revision | None = None
 
     async def __call__(self) -> Found:
-        """What the registry says now.
+        """Return the current result of the query.
 
         Raises:
-            RegistryUnavailable
+            RegistryUnavailable: the database does not respond.
         """
-        # Before the look-up: of what is changed meanwhile it may see nothing.
+        # Read before the query, because the query may miss changes that commit meanwhile.
         end = self._database.end_of_trail()
         if end is None or end != self._end:
             async with self._database.read() as connection:

@@ -1,4 +1,4 @@
-"""Canaries in the registry, and the figures that every node keeps of them."""
+"""Canaries in the registry, and their figures per node."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -31,12 +31,12 @@ _SHOWN: Select[Any] = (
 
 @dataclass(frozen=True, slots=True)
 class RunningCanary:
-    """A running canary and what else is needed to judge it.
+    """A running canary with the data to judge it.
 
     Attributes:
         tenant, adapter: slugs.
-        candidate_state: of the version on trial.
-        candidate_reason: why that is not ready.
+        candidate_state: state of the candidate version.
+        candidate_reason: reason why the candidate is not ready.
     """
 
     canary: Canary
@@ -48,7 +48,7 @@ class RunningCanary:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Figures as they are stored; ``ttft`` is a histogram's counts."""
+    """Figures in stored form; ``ttft`` holds the counts of a histogram."""
 
     requests: int
     errors: int
@@ -56,7 +56,7 @@ class Counts:
     ttft: tuple[int, ...]
 
 
-#: (alias revision, version's row) -> one entry per node.
+#: (alias revision, version's row id) -> one entry per node.
 NodeCounts = Mapping[tuple[int, int], Sequence[Counts]]
 
 
@@ -71,10 +71,10 @@ async def insert_canary(
     at: datetime,
     actor: str,
 ) -> int:
-    """Add a running canary before its first step; returns its id.
+    """Add a running canary before its first step; return its id.
 
     Raises:
-        sqlalchemy.exc.IntegrityError: one runs on this alias.
+        sqlalchemy.exc.IntegrityError: a canary already runs on this alias.
     """
     statement = insert(canaries).values(
         adapter_id=adapter_id,
@@ -94,7 +94,7 @@ async def insert_canary(
 
 
 async def newest_canary(connection: AsyncConnection, adapter_id: int, alias: str) -> Canary | None:
-    """The canary that runs on an alias, or the last one that did."""
+    """Return the running canary of an alias, or the last one that ran."""
     here = (canaries.c.adapter_id == adapter_id, canaries.c.alias == alias)
     statement = _SHOWN.where(*here).order_by(canaries.c.id.desc()).limit(1)
     row = (await connection.execute(statement)).one_or_none()
@@ -102,7 +102,7 @@ async def newest_canary(connection: AsyncConnection, adapter_id: int, alias: str
 
 
 async def running_canaries(connection: AsyncConnection) -> list[RunningCanary]:
-    """Everybody's."""
+    """List the running canaries of all tenants."""
     statement = (
         _SHOWN.add_columns(
             tenants.c.slug.label("tenant"),
@@ -124,7 +124,7 @@ async def running_canaries(connection: AsyncConnection) -> list[RunningCanary]:
 async def end_canary(
     connection: AsyncConnection, canary: Canary, state: CanaryState, *, reason: Mapping[str, Any], at: datetime
 ) -> bool:
-    """End a canary that still is in the step in which it was read; False if it is not: somebody else acted."""
+    """End a canary by compare-and-set; False if another actor changed it since it was read."""
     statement = update(canaries).where(*_unchanged(canary)).values(state=state, reason=dict(reason), ended_at=at)
     return (await connection.execute(statement)).rowcount > 0
 
@@ -132,10 +132,10 @@ async def end_canary(
 async def cancel_canary(
     connection: AsyncConnection, adapter_id: int, alias: str, *, at: datetime, actor: str, unless: int | None
 ) -> None:
-    """End the canary that runs on an alias, because somebody else moves that, and write the audit row.
+    """Cancel the canary on an alias that another actor moves, and write the audit row.
 
     Args:
-        unless: the canary that moves the alias itself, if one does.
+        unless: id of the canary that moves the alias; it is not cancelled.
     """
     canary = await newest_canary(connection, adapter_id, alias)
     if canary is None or canary.state is not CanaryState.RUNNING or canary.id == unless:
@@ -163,13 +163,13 @@ async def cancel_canary(
 
 
 async def claim_canary(connection: AsyncConnection, canary: Canary, *, step: int, at: datetime) -> bool:
-    """Take a canary that still is in the step in which it was read to another; False if somebody else acted."""
+    """Move a canary to another step by compare-and-set; False if another actor changed it since it was read."""
     statement = update(canaries).where(*_unchanged(canary)).values(step=step, step_started_at=at)
     return (await connection.execute(statement)).rowcount > 0
 
 
 async def set_revision(connection: AsyncConnection, canary_id: int, revision: int) -> None:
-    """Note the alias's revision of the step that has just begun."""
+    """Store the alias revision of the step that has just begun."""
     await connection.execute(update(canaries).where(canaries.c.id == canary_id).values(revision=revision))
 
 
@@ -183,7 +183,7 @@ async def add_figures(
     *,
     at: datetime,
 ) -> None:
-    """Add to what this node has counted; nobody else writes its rows."""
+    """Add to the counts of this node; each node writes only its own rows."""
     key = {"canary_id": canary_id, "revision": revision, "version_id": version_id, "node": node}
     here = [canary_figures.c[name] == value for name, value in key.items()]
     known = (await connection.execute(select(canary_figures).where(*here).with_for_update())).one_or_none()
@@ -211,12 +211,12 @@ async def add_sample(
     *,
     at: datetime,
 ) -> None:
-    """Write down the one answer that a recipient of a share is judged by, unless some node has done so already."""
+    """Store the one answer that counts for a recipient of a share; no effect if a node has stored one already."""
     row = {
         "canary_id": canary_id,
         "revision": revision,
         "version_id": version_id,
-        # In place of a node: whichever node comes first writes the row.
+        # Takes the place of a node id, so that the first node to write the row wins.
         "node": f"recipient {recipient_id}",
         "requests": counts.requests,
         "errors": counts.errors,
@@ -228,12 +228,12 @@ async def add_sample(
 
 
 async def read_figures(connection: AsyncConnection, canary_id: int) -> NodeCounts:
-    """What every node has counted of a canary, and the sample of every recipient."""
+    """Return the counts of every node for a canary, and the sample of every recipient."""
     return (await _figures(connection, canary_figures.c.canary_id == canary_id))[canary_id]
 
 
 async def running_figures(connection: AsyncConnection) -> Mapping[int, NodeCounts]:
-    """The same of every running canary, by its id; a canary without figures has none here."""
+    """Return the counts and samples of every running canary by id; canaries without figures are absent."""
     running = select(canaries.c.id).where(canaries.c.state == CanaryState.RUNNING)
     return await _figures(connection, canary_figures.c.canary_id.in_(running))
 

@@ -1,4 +1,4 @@
-"""Deletions and what each node says of them."""
+"""Deletions and the confirmations of each node."""
 
 import uuid
 from collections import defaultdict
@@ -27,7 +27,9 @@ async def insert_deletion(
     forced: bool = False,
     blobs: Mapping[str, BlobFate] | None = None,
 ) -> str:
-    """Ask for these versions to be removed everywhere; in the transaction that takes them out of the registry.
+    """Request the removal of versions from all nodes and stores.
+
+    Call it in the transaction that removes them from the registry.
 
     Returns:
         The deletion's id, 32 hex digits.
@@ -49,7 +51,7 @@ async def insert_deletion(
 
 
 async def find_deletion(connection: AsyncConnection, identity: str, *, lock: bool = False) -> Deletion | None:
-    """One deletion; ``lock`` holds its row until the transaction ends."""
+    """Find a deletion; ``lock`` locks its row until the transaction ends."""
     statement = select(deletions).where(deletions.c.id == identity)
     if lock:
         statement = statement.with_for_update()
@@ -64,12 +66,12 @@ async def list_deletions(
     before: tuple[datetime, str] | None,
     limit: int,
 ) -> list[Deletion]:
-    """Newest first.
+    """List deletions, newest first.
 
     Args:
-        tenant: whose; None: everyone's.
-        since: none requested before then.
-        before: moment and id of the last one of the page before.
+        tenant: slug of the owner; None for all tenants.
+        since: earliest time of the request.
+        before: time and id of the last deletion on the page before.
     """
     statement = select(deletions).order_by(deletions.c.requested_at.desc(), deletions.c.id.desc()).limit(limit)
     if tenant is not None:
@@ -84,12 +86,12 @@ async def list_deletions(
 
 
 async def unfinished(connection: AsyncConnection) -> list[Deletion]:
-    """Oldest first."""
+    """List unfinished deletions, oldest first."""
     return await _found(connection, select(deletions).where(_UNFINISHED).order_by(deletions.c.requested_at))
 
 
 async def owed_by(connection: AsyncConnection, node: str) -> list[Deletion]:
-    """Finished deletions that missed this node, and that it has not made good."""
+    """List finished deletions that missed this node and that it has not caught up on."""
     owed = select(deletion_nodes.c.deletion_id).where(
         deletion_nodes.c.node == node, deletion_nodes.c.disk_gone_at.is_(None)
     )
@@ -104,7 +106,7 @@ async def confirm(
     engine_gone_at: datetime | None = None,
     disk_gone_at: datetime | None = None,
 ) -> None:
-    """Note what this node says; without any times, that it was missed."""
+    """Store the confirmations of a node; without times, record that the node was missed."""
     times = {"engine_gone_at": engine_gone_at, "disk_gone_at": disk_gone_at}
     said = {name: time for name, time in times.items() if time is not None}
     here = (deletion_nodes.c.deletion_id == identity, deletion_nodes.c.node == node)
@@ -116,7 +118,7 @@ async def confirm(
 
 
 async def mark_shared(connection: AsyncConnection, deletion: Deletion, digests: Collection[str]) -> None:
-    """Note which versions' disk copies stay, because other versions have the same files; the row must be locked."""
+    """Mark versions whose disk copies stay, because other versions have the same files; the row must be locked."""
     versions = [
         replace(v, shared=v.shared or any(key.digest in digests for key in v.keys)).as_json() for v in deletion.versions
     ]
@@ -124,25 +126,25 @@ async def mark_shared(connection: AsyncConnection, deletion: Deletion, digests: 
 
 
 async def set_blobs(connection: AsyncConnection, identity: str, blobs: Mapping[str, BlobFate]) -> None:
-    """Note the blobs' fates; the row must be locked."""
+    """Store the fates of the blobs; the row must be locked."""
     await connection.execute(update(deletions).where(deletions.c.id == identity).values(blobs=_blobs_json(blobs)))
 
 
 async def finish(connection: AsyncConnection, identity: str, *, at: datetime) -> bool:
-    """End it; False if it had ended."""
+    """Finish a deletion; False if it was finished already."""
     statement = update(deletions).where(deletions.c.id == identity, _UNFINISHED).values(finished_at=at)
     return (await connection.execute(statement)).rowcount == 1
 
 
 async def unfinished_blobs(connection: AsyncConnection) -> list[dict[str, BlobFate]]:
-    """The blobs' fates of every unfinished deletion that has come as far as them."""
+    """List the blob fates of every unfinished deletion that has reached the blobs."""
     statement = select(deletions.c.blobs).where(_UNFINISHED, deletions.c.blobs.is_not(None))
     return [_blobs(raw) for raw in await connection.scalars(statement)]
 
 
 async def _found(connection: AsyncConnection, statement: Select[Any]) -> list[Deletion]:
     rows = (await connection.execute(statement)).all()
-    # Every node asks for unfinished deletions every second, and nearly always there are none.
+    # Skip the query: every node polls unfinished deletions every second, and there are rarely any.
     said = await _nodes(connection, [row.id for row in rows]) if rows else {}
     return [_deletion(row, said[row.id]) for row in rows]
 

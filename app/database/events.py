@@ -1,4 +1,4 @@
-"""The audit trail as a feed, and the names of versions that the engine speaks of by their ids."""
+"""The audit trail as an event feed, and names of versions for engine events, which carry ids only."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -11,37 +11,37 @@ from app.domain.audit import AuditRow
 
 
 async def newest_id(connection: AsyncConnection) -> int:
-    """The highest id; 0 for an empty trail."""
+    """Return the highest id; 0 for an empty trail."""
     return int(await connection.scalar(select(func.max(audit.c.id))) or 0)
 
 
 async def settled_id(connection: AsyncConnection, *, before: datetime) -> int:
-    """The highest id written before then: what is below it is committed, or never will be."""
+    """Return the highest id written before a moment; all ids up to it are committed or rolled back."""
     return int(await connection.scalar(select(func.max(audit.c.id)).where(audit.c.at < before)) or 0)
 
 
 async def rows_between(connection: AsyncConnection, above: int, upto: int, *, limit: int) -> list[AuditRow]:
-    """Rows with ``above < id <= upto``, by id."""
+    """List rows with ``above < id <= upto``, by id."""
     return await _rows(connection, audit.c.id > above, audit.c.id <= upto, limit=limit)
 
 
 async def rows_above(connection: AsyncConnection, above: int, *, limit: int) -> list[AuditRow]:
-    """Rows with an id above that, by id."""
+    """List rows with an id above ``above``, by id."""
     return await _rows(connection, audit.c.id > above, limit=limit)
 
 
 async def count_above(connection: AsyncConnection, above: int) -> int:
-    """How many rows have an id above that."""
+    """Count rows with an id above ``above``."""
     return int(await connection.scalar(select(func.count()).select_from(audit).where(audit.c.id > above)) or 0)
 
 
 async def rows_with(connection: AsyncConnection, ids: Collection[int]) -> list[AuditRow]:
-    """Those of these rows that are there, by id."""
+    """List the rows with these ids that exist, by id."""
     return await _rows(connection, audit.c.id.in_(list(ids)), limit=len(ids))
 
 
 async def version_names(connection: AsyncConnection, ids: Collection[int]) -> dict[int, tuple[str, str]]:
-    """Version id -> its tenant's slug and its name (``pricing@3``)."""
+    """Map version ids to their tenant's slug and their name (``pricing@3``)."""
     statement = (
         select(versions.c.id, tenants.c.slug, adapters.c.slug, versions.c.number)
         .join_from(versions, adapters, versions.c.adapter_id == adapters.c.id)

@@ -1,4 +1,4 @@
-"""Conditions of listings: versions with given labels, in a state, checked against a base."""
+"""SQL conditions of listings: versions by labels, state and base."""
 
 from sqlalchemy import ColumnElement, exists, or_
 
@@ -8,7 +8,7 @@ from app.domain.filters import ANY, VersionFilter
 
 
 def matching(only: VersionFilter) -> list[ColumnElement[bool]]:
-    """The filter as conditions on ``versions``, to be met all at once."""
+    """Translate the filter into conditions on ``versions``, joined by AND."""
     found: list[ColumnElement[bool]] = [
         exists().where(
             version_labels.c.version_id == versions.c.id,
@@ -25,13 +25,18 @@ def matching(only: VersionFilter) -> list[ColumnElement[bool]]:
 
 
 def servable(base_digest: str, *, head: bool) -> list[ColumnElement[bool]]:
-    """What a server of this base can serve, with or without adapters of the head, whatever the versions' states."""
+    """Conditions on versions that a server of this base can serve, regardless of their state.
+
+    Args:
+        base_digest: digest of the base.
+        head: True to include adapters of the head.
+    """
     found: list[ColumnElement[bool]] = [or_(versions.c.base_digest.is_(None), versions.c.base_digest == base_digest)]
     return found if head else [*found, versions.c.lora_head.is_(False)]
 
 
 def adapters_with(only: VersionFilter) -> list[ColumnElement[bool]]:
-    """Conditions on ``adapters``: those that have a version like that; none for an empty filter."""
+    """Conditions on ``adapters`` that have a matching version; empty for an empty filter."""
     if only == ANY:
         return []
     kept = versions.c.state != VersionState.DELETED

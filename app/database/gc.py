@@ -1,4 +1,4 @@
-"""Rows that nobody needs any more."""
+"""Garbage collection of expired rows."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from app.database.tables import idempotency, nodes, uploads
 
 
 async def count_idempotency(connection: AsyncConnection, *, before: datetime) -> int:
-    """Remembered answers that are older than they are good for."""
+    """Count stored answers that are past their TTL."""
     statement = select(func.count()).select_from(idempotency).where(idempotency.c.created_at < before)
     return int((await connection.execute(statement)).scalar_one())
 
@@ -24,6 +24,6 @@ async def count_unseen_nodes(connection: AsyncConnection, *, before: datetime) -
 
 
 async def count_expired_uploads(connection: AsyncConnection, *, at: datetime) -> int:
-    """Uploads that nobody went on with in time."""
+    """Count open uploads that have expired."""
     here = (uploads.c.state == "open", uploads.c.expires_at < at)
     return int((await connection.execute(select(func.count()).select_from(uploads).where(*here))).scalar_one())

@@ -1,7 +1,7 @@
-"""Requests that carried an ``Idempotency-Key``, and how they were answered.
+"""Requests with an ``Idempotency-Key`` and their answers.
 
-Of a request that is not answered yet the row is a reservation: ``status`` is null, ``request`` holds the reservation's
-token, and ``created_at`` says when its holder last showed that it lives.
+Until a request is answered, its row is a reservation: ``status`` is null, ``request`` holds the token of the
+reservation, and ``created_at`` is the time of the last heartbeat of its holder.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ class Entry:
     """One row.
 
     Attributes:
-        request: what tells the request from others; of a reservation its token.
-        status: None: a reservation.
-        body: encrypted.
-        at: of a reservation when it was last seen alive, of an answer when it was given.
+        request: fingerprint of the request; token for a reservation.
+        status: HTTP status; None for a reservation.
+        body: encrypted body.
+        at: last heartbeat of a reservation, or time of the answer.
     """
 
     request: str
@@ -35,7 +35,7 @@ class Entry:
 
 
 async def find(connection: AsyncConnection, actor: str, key: str) -> Entry | None:
-    """The row, held until the transaction ends."""
+    """Find a row and lock it until the transaction ends."""
     row = (await connection.execute(select(idempotency).where(_is(actor, key)).with_for_update())).one_or_none()
     if row is None:
         return None
@@ -44,10 +44,10 @@ async def find(connection: AsyncConnection, actor: str, key: str) -> Entry | Non
 
 
 async def reserve(connection: AsyncConnection, actor: str, key: str, token: str, *, at: datetime) -> None:
-    """Make a reservation where there is no row.
+    """Create a reservation where there is no row.
 
     Raises:
-        sqlalchemy.exc.IntegrityError: somebody else made one just now.
+        sqlalchemy.exc.IntegrityError: another request has just created one.
     """
     await connection.execute(insert(idempotency).values(actor=actor, key=key, request=token, created_at=at))
 
@@ -59,12 +59,12 @@ async def take_over(connection: AsyncConnection, actor: str, key: str, token: st
 
 
 async def touch(connection: AsyncConnection, actor: str, key: str, token: str, *, at: datetime) -> None:
-    """Show that the holder of a reservation lives."""
+    """Renew a reservation: heartbeat of its holder."""
     await connection.execute(update(idempotency).where(_is_reserved(actor, key, token)).values(created_at=at))
 
 
 async def keep(connection: AsyncConnection, actor: str, key: str, token: str, entry: Entry) -> bool:
-    """Put the answer in the reservation's place; False if that was taken over."""
+    """Replace the reservation with the answer; False if another request took it over."""
     statement = update(idempotency).where(_is_reserved(actor, key, token))
     values = {
         "request": entry.request,
@@ -77,18 +77,18 @@ async def keep(connection: AsyncConnection, actor: str, key: str, token: str, en
 
 
 async def release(connection: AsyncConnection, actor: str, key: str, token: str) -> None:
-    """Give a reservation up."""
+    """Release a reservation."""
     await connection.execute(delete(idempotency).where(_is_reserved(actor, key, token)))
 
 
 async def count(connection: AsyncConnection, actor: str) -> int:
-    """Rows of an API key, reservations included."""
+    """Count the rows of an API key, reservations included."""
     statement = select(func.count()).select_from(idempotency).where(idempotency.c.actor == actor)
     return (await connection.execute(statement)).scalar_one()
 
 
 async def answers(connection: AsyncConnection, actor: str) -> list[tuple[str, int]]:
-    """Key and size in bytes of each answer that is kept for an API key, the oldest first."""
+    """List key and size in bytes of the stored answers of an API key, oldest first."""
     statement = (
         select(idempotency.c.key, func.length(idempotency.c.body))
         .where(idempotency.c.actor == actor, idempotency.c.status.is_not(None))
@@ -98,7 +98,7 @@ async def answers(connection: AsyncConnection, actor: str) -> list[tuple[str, in
 
 
 async def drop(connection: AsyncConnection, actor: str, keys: Sequence[str]) -> None:
-    """Drop these answers of an API key."""
+    """Delete these answers of an API key."""
     statement = delete(idempotency).where(
         idempotency.c.actor == actor, idempotency.c.key.in_(keys), idempotency.c.status.is_not(None)
     )
@@ -106,7 +106,7 @@ async def drop(connection: AsyncConnection, actor: str, keys: Sequence[str]) -> 
 
 
 async def forget(connection: AsyncConnection, *, before: datetime) -> int:
-    """Drop the rows from before that moment; returns how many."""
+    """Delete the rows older than a moment; return their number."""
     return (await connection.execute(delete(idempotency).where(idempotency.c.created_at < before))).rowcount
 
 

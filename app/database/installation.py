@@ -1,4 +1,4 @@
-"""Facts about the installation as a whole, each written once: name and value."""
+"""Facts about the whole installation as name and value, each written once."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ async def read(connection: AsyncConnection, name: str) -> str | None:
 
 
 async def write_once(connection: AsyncConnection, name: str, value: str) -> str:
-    """Store a value unless there is one; the value that stands afterwards, the same for every process."""
+    """Store a value unless there is one; return the stored value, which is the same for every process."""
     new = _INSERTS[connection.dialect.name](installation).values(name=name, value=value)
     await connection.execute(new.on_conflict_do_nothing())
     stored = await read(connection, name)
@@ -27,5 +27,5 @@ async def write_once(connection: AsyncConnection, name: str, value: str) -> str:
 
 
 async def replace(connection: AsyncConnection, name: str, value: str) -> None:
-    """Overwrite a value that exists."""
+    """Overwrite an existing value."""
     await connection.execute(update(installation).where(installation.c.name == name).values(value=value))

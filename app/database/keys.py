@@ -1,4 +1,4 @@
-"""API keys in the registry: never the key itself, only its hash."""
+"""API keys in the registry; only their HMAC is stored."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ _CREDENTIAL = (
     .select_from(_WITH_TENANT)
     .where(
         keys.c.id == bindparam("key_id"),
-        # Of an HMAC nobody without the pepper can choose a digit: how many of them agree tells nothing.
+        # A timing leak of matching digits is harmless: without the pepper, an attacker cannot choose digits of an HMAC.
         keys.c.hmac.in_(bindparam("hmacs", expanding=True)),
         *_WORKS,
     )
@@ -56,12 +56,12 @@ _CREDENTIAL = (
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What authentication needs of a key that works, and of its tenant.
+    """Data for authentication: a valid key and its tenant.
 
     Attributes:
-        hmac: that of the hashes under which it is kept.
-        weight: the tenant's; 1 for a platform key.
-        limits: the tenant's.
+        hmac: the stored HMAC that matched.
+        weight: weight of the tenant; 1 for a platform key.
+        limits: limits of the tenant.
     """
 
     hmac: str
@@ -76,10 +76,10 @@ class Credential:
 
 
 def find_credential(connection: Connection, key_id: str, hmacs: Sequence[str], now: datetime) -> Credential | None:
-    """The key with this id and one of these hashes, if it works now. For ``Database.lookup``.
+    """Find the valid key with this id and one of these HMACs. For ``Database.lookup``.
 
-    One that is unknown, of another secret, revoked, expired, or of a tenant that is disabled or deleted is not found,
-    in the same time: to read a row takes longer than to find none.
+    A key is not found if it is unknown, revoked or expired, if the secret is wrong, or if its tenant is disabled or
+    deleted. All these cases take the same time, because none of them reads a row.
     """
     row = connection.execute(_CREDENTIAL, {"key_id": key_id, "hmacs": hmacs, "now": now}).one_or_none()
     if row is None:
@@ -98,7 +98,7 @@ def find_credential(connection: Connection, key_id: str, hmacs: Sequence[str], n
 
 
 async def working_keys(connection: AsyncConnection, key_ids: Collection[str], *, now: datetime) -> set[str]:
-    """Those of these keys that are not revoked, have not expired, and whose tenant is neither disabled nor deleted."""
+    """Return the ids of those keys that are not revoked or expired, and whose tenant is not disabled or deleted."""
     statement = select(keys.c.id).select_from(_WITH_TENANT).where(keys.c.id.in_(key_ids), *_WORKS)
     return set((await connection.scalars(statement, {"now": now})).all())
 
@@ -121,14 +121,14 @@ async def insert_key(connection: AsyncConnection, key: Key, *, tenant_id: int | 
 
 
 async def find_key(connection: AsyncConnection, key_id: str, *, tenant_id: int | None) -> Key | None:
-    """One key of that tenant (None: a platform key), its row held until the transaction ends."""
+    """Find a key of a tenant (None: a platform key) and lock its row until the transaction ends."""
     statement = select(*_SHOWN).select_from(_WITH_TENANT).where(keys.c.id == key_id, _owned_by(tenant_id))
     row = (await connection.execute(statement.with_for_update(of=keys))).one_or_none()
     return None if row is None else _key(row)
 
 
 async def list_keys(connection: AsyncConnection, *, tenant_id: int | None, after: str, limit: int) -> list[Key]:
-    """Keys of that tenant (None: platform keys) with an id above ``after``, by id; ended ones too."""
+    """List keys of a tenant (None: platform keys) with an id above ``after``, by id; also ended ones."""
     statement = (
         select(*_SHOWN)
         .select_from(_WITH_TENANT)
@@ -140,7 +140,7 @@ async def list_keys(connection: AsyncConnection, *, tenant_id: int | None, after
 
 
 async def set_hmac(connection: AsyncConnection, key_id: str, *, old: str, new: str) -> None:
-    """Keep another hash of the same key, unless somebody else has done so."""
+    """Replace the HMAC of a key, unless another process has replaced it already."""
     await connection.execute(update(keys).where(keys.c.id == key_id, keys.c.hmac == old).values(hmac=new))
 
 

@@ -1,4 +1,4 @@
-"""Accounts that several servers count on, and what their running requests were given. PostgreSQL only."""
+"""Limit accounts that several servers share, and reservations of requests in flight. PostgreSQL only."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
@@ -13,20 +13,20 @@ from app.database.tables import limit_accounts, limit_grants, limit_reclaimed
 from app.domain.limits.account import Account
 from app.domain.limits.limiter import Reservation, Subject
 
-#: PostgreSQL's lock between who gives grants back and who writes records down; a number that nothing else here locks.
+#: Key of the PostgreSQL advisory lock between reclaiming reservations and writing records, unique in this database.
 _LOCK = 0x6C617465
 
 
 async def moment(connection: AsyncConnection) -> datetime:
-    """The database's time now: all servers count by one clock."""
+    """Return the database's current time, the common clock of all servers."""
     now: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
     return now.astimezone(UTC)
 
 
 async def lock(connection: AsyncConnection, subjects: Collection[Subject]) -> dict[Subject, Account | None]:
-    """Accounts, held until the transaction ends; None for one that is new.
+    """Lock accounts until the transaction ends; None for a new account.
 
-    In order of their names, so that two servers never wait for each other in a circle.
+    Rows are locked in the order of their names, so that two servers cannot deadlock.
     """
     names = sorted(_name(subject) for subject in subjects)
     if not names:
@@ -39,14 +39,14 @@ async def lock(connection: AsyncConnection, subjects: Collection[Subject]) -> di
 
 
 async def read(connection: AsyncConnection, subjects: Collection[Subject]) -> dict[Subject, Account]:
-    """Accounts that there are, as they are just now."""
+    """Read the existing accounts without locks."""
     names = [_name(subject) for subject in subjects]
     rows = await connection.execute(select(limit_accounts).where(limit_accounts.c.subject.in_(names)))
     return {_subject(row.subject): Account.of(row.account) for row in rows if row.account}
 
 
 async def save(connection: AsyncConnection, accounts: Mapping[Subject, Account], locked: Iterable[Subject]) -> None:
-    """Write accounts back; of those that were locked, what is not among them is forgotten."""
+    """Write accounts back; delete locked accounts that are not among them."""
     rows = [{"subject": _name(subject), "account": account.stored} for subject, account in accounts.items()]
     if rows:
         statement = insert(limit_accounts).values(rows)
@@ -59,7 +59,7 @@ async def save(connection: AsyncConnection, accounts: Mapping[Subject, Account],
 async def add_grants(
     connection: AsyncConnection, grants: Mapping[str, Reservation], *, node_id: str, expires_at: datetime
 ) -> None:
-    """Note what requests, by their ids, were given."""
+    """Store the reservations of requests, by request id."""
     if grants:
         rows = [
             {"request_id": request_id, "node_id": node_id, "taken": asdict(grant), "expires_at": expires_at}
@@ -69,14 +69,17 @@ async def add_grants(
 
 
 async def take_grants(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, Reservation]:
-    """Remove what these requests were given, and return it; what has been reclaimed is not there any more."""
+    """Delete and return the reservations of these requests; reclaimed ones are absent."""
     if not request_ids:
         return {}
     return await _removed(connection, limit_grants, limit_grants.c.request_id.in_(list(request_ids)))
 
 
 async def take_expired(connection: AsyncConnection, at: datetime, *, limit: int) -> dict[str, Reservation]:
-    """The same for grants that their servers no longer renew; what another server takes just now is left to it."""
+    """Delete and return expired reservations, which their servers no longer renew.
+
+    Rows that another server has locked are skipped.
+    """
     expired = (
         select(limit_grants.c.request_id)
         .where(limit_grants.c.expires_at < at)
@@ -87,41 +90,44 @@ async def take_expired(connection: AsyncConnection, at: datetime, *, limit: int)
 
 
 async def renew(connection: AsyncConnection, node_id: str, expires_at: datetime) -> None:
-    """Keep a server's grants."""
+    """Renew the lease on a server's reservations."""
     await connection.execute(
         update(limit_grants).where(limit_grants.c.node_id == node_id).values(expires_at=expires_at)
     )
 
 
 async def expire(connection: AsyncConnection, node_id: str, at: datetime) -> None:
-    """Give up a server's grants: those of a process before this one."""
+    """Expire a server's reservations: those of an earlier process."""
     ended = at - timedelta(seconds=1)
     await connection.execute(update(limit_grants).where(limit_grants.c.node_id == node_id).values(expires_at=ended))
 
 
 async def lock_reclaimed(connection: AsyncConnection, *, alone: bool) -> None:
-    """Until the transaction ends, who gives grants back is ``alone``: nobody writes records down meanwhile.
+    """Lock reclaiming against the writing of records until the transaction ends.
 
-    Otherwise one would not see the record yet, and the other not yet what was given back.
+    Without the lock, a reclaimer could miss a new record while its writer misses what was reclaimed.
+
+    Args:
+        alone: True for the exclusive lock of a reclaimer; False for the shared lock of a writer.
     """
     lock = func.pg_advisory_xact_lock if alone else func.pg_advisory_xact_lock_shared
     await connection.execute(select(lock(_LOCK)))
 
 
 async def add_reclaimed(connection: AsyncConnection, grants: Mapping[str, Reservation], at: datetime) -> None:
-    """Remember what was given back of requests that have no record yet."""
+    """Store what was reclaimed from requests without a record."""
     if grants:
         rows = [{"request_id": one, "taken": asdict(grant), "at": at} for one, grant in grants.items()]
         await connection.execute(insert(limit_reclaimed).values(rows))
 
 
 async def take_reclaimed(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, Reservation]:
-    """Remove what was remembered of these requests, and return it."""
+    """Delete and return what was reclaimed from these requests."""
     return await _removed(connection, limit_reclaimed, limit_reclaimed.c.request_id.in_(list(request_ids)))
 
 
 async def forget_reclaimed(connection: AsyncConnection, before: datetime) -> None:
-    """Whose records have not come by now have none."""
+    """Delete old entries, whose records will not arrive any more."""
     await connection.execute(delete(limit_reclaimed).where(limit_reclaimed.c.at < before))
 
 

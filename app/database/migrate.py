@@ -1,8 +1,8 @@
-"""Bringing a registry's schema to the newest revision (Alembic), safe when several processes start at once.
+"""Schema migrations with Alembic, safe if several processes start at once.
 
-Each migration says whether it only added (``additive``): new tables, and columns that are null or have a default
-in the database, under which servers of the release before read and write as they did. The registry keeps the oldest
-revision whose servers can use the schema, so that an older server can judge a schema that it does not know.
+Each migration declares whether it is ``additive``. An additive one adds only tables, and columns that are null or have
+a default in the database. Servers of the release before then keep working. The registry stores the oldest revision
+whose servers can use the schema. An older server can therefore judge a schema that it does not know.
 """
 
 import sqlite3
@@ -25,10 +25,10 @@ from app.domain.errors import RegistryUnavailable
 
 _ROOT = Path(__file__).resolve().parents[2]
 
-# Any fixed number that nothing else in the same database locks.
+# Key of the advisory lock, unique in this database.
 _ADVISORY_LOCK = 7_305_790_114
 
-#: The fact in ``installation``.
+#: Name of the fact in ``installation``.
 _OLDEST = "oldest_revision"
 
 
@@ -37,26 +37,26 @@ def alembic_config() -> Config:
 
 
 def head_revision() -> str | None:
-    """The newest revision that this release knows."""
+    """Return the newest revision that this release knows."""
     return ScriptDirectory.from_config(alembic_config()).get_current_head()
 
 
 def earlier_revisions() -> frozenset[str | None]:
-    """Those that this release's migrations lead from; None: no schema at all."""
+    """Return the revisions from which this release can migrate; None stands for an empty database."""
     script = ScriptDirectory.from_config(alembic_config())
     head = script.get_current_head()
     return frozenset({None, *(one.revision for one in script.walk_revisions() if one.revision != head)})
 
 
 def oldest_revision(connection: Connection) -> str | None:
-    """The oldest revision whose servers can use the schema as it is; None: it does not say."""
+    """Return the oldest revision whose servers can use the schema; None if it is not recorded."""
     if not inspect(connection).has_table(installation.name):
         return None
     return connection.scalar(select(installation.c.value).where(installation.c.name == _OLDEST))
 
 
 def note_oldest(connection: Connection, script: ScriptDirectory, heads: Collection[str]) -> None:
-    """Keep what :func:`oldest_revision` says, after a migration to these heads."""
+    """Record the value of :func:`oldest_revision` after a migration to these heads."""
     if not heads or not inspect(connection).has_table(installation.name):
         return
     (revision,) = heads
@@ -69,14 +69,16 @@ def note_oldest(connection: Connection, script: ScriptDirectory, heads: Collecti
 
 
 def upgrade(url: str) -> str | None:
-    """Create or upgrade the schema; blocks. All of it happens, or nothing. A newer one that this release can use stays.
+    """Create or upgrade the schema, in one transaction; blocks.
+
+    A newer schema that this release can use stays unchanged.
 
     Returns:
-        The revision that it has now.
+        The resulting revision.
 
     Raises:
-        RegistryUnavailable: the database does not answer, or has a newer schema that this release cannot use.
-        ValueError: the URL is not one that the registry supports.
+        RegistryUnavailable: the database does not respond, or has a newer schema that this release cannot use.
+        ValueError: the registry does not support this URL.
     """
     head = head_revision()
     known = {head, *earlier_revisions()}
@@ -98,11 +100,11 @@ def upgrade(url: str) -> str | None:
 
 
 def check_database(url: str) -> None:
-    """Connect once, and say to an operator where the database is and why it cannot be used; blocks.
+    """Connect once and report the location and the problem to an operator; blocks.
 
     Raises:
-        RegistryUnavailable: it does not answer, or its encoding cannot hold every text.
-        ValueError: the URL is not one that the registry supports.
+        RegistryUnavailable: the database does not respond, or its encoding cannot hold every text.
+        ValueError: the registry does not support this URL.
     """
     if parse_url(url).get_backend_name() == "postgresql":
         with _told(url), _opened(url) as engine, engine.connect() as connection:
@@ -110,7 +112,7 @@ def check_database(url: str) -> None:
 
 
 def newer_than_this_release(revision: str | None) -> RegistryUnavailable:
-    """The schema has changed in a way that servers of this release cannot bear."""
+    """Build the error for a schema that this release cannot use."""
     return RegistryUnavailable(
         f"the registry's schema is at {revision}, which a newer release made and this one cannot use. "
         "Start the newer release."
@@ -118,10 +120,11 @@ def newer_than_this_release(revision: str | None) -> RegistryUnavailable:
 
 
 def downgrade(url: str) -> None:
-    """Drop the whole schema with everything in it; blocks.
+    """Drop the whole schema with all data; blocks.
 
     Raises:
-        RegistryUnavailable, ValueError
+        RegistryUnavailable: the database does not respond.
+        ValueError: the registry does not support this URL.
     """
     _migrate(url, lambda _, config: command.downgrade(config, "base"))
 
@@ -145,10 +148,10 @@ def _told(url: str) -> Iterator[None]:
 
 
 def _check_encoding(connection: Connection, *, new: bool = False) -> None:
-    """Refuse a PostgreSQL database that keeps bytes instead of text, and for a new registry any that is not UTF-8.
+    """Reject the encoding SQL_ASCII, which stores bytes instead of text; a new registry must use UTF-8.
 
     Raises:
-        RegistryUnavailable
+        RegistryUnavailable: the encoding cannot hold every text.
     """
     if connection.dialect.name != "postgresql":
         return
@@ -163,7 +166,7 @@ def _check_encoding(connection: Connection, *, new: bool = False) -> None:
 
 @contextmanager
 def migration_connection(url: str) -> Iterator[Connection]:
-    """A connection in one transaction that no second migration can enter; committed at the end."""
+    """A connection in one transaction that excludes other migrations; committed at the end."""
     with _opened(url) as engine, engine.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
@@ -182,7 +185,7 @@ def _opened(url: str) -> Iterator[Engine]:
 def _engine(url: str) -> Engine:
     parsed = parse_url(url)
     if parsed.get_backend_name() == "postgresql":
-        # Told nothing, the driver makes no text of what a server says whose encoding is SQL_ASCII.
+        # Without client_encoding, the driver returns bytes from a server whose encoding is SQL_ASCII.
         return create_engine(parsed, connect_args={"connect_timeout": 5, "client_encoding": "utf8"})
     path = Path(str(parsed.database))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -194,8 +197,9 @@ def _engine(url: str) -> Engine:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
-    # Without this the driver commits before every DDL statement, and a failed migration stays half done.
+    # Disable the driver's transactions: it commits before each DDL statement, so a failed migration would stay half
+    # done.
     connection.isolation_level = None
     connection.execute(f"PRAGMA busy_timeout={SQLITE_BUSY_MS}")
-    # WAL stays with the file; readers then never wait for the writer.
+    # WAL is a property of the file; with it, readers never wait for the writer.
     connection.execute("PRAGMA journal_mode=WAL")

@@ -1,4 +1,4 @@
-"""The servers on this registry and when each was last seen."""
+"""Servers on this registry and their heartbeats."""
 
 from datetime import datetime
 from typing import Any
@@ -11,20 +11,20 @@ from app.domain.deletions import Node
 
 
 async def register(connection: AsyncConnection, node: str, name: str, *, at: datetime) -> None:
-    """Say that this node has started."""
+    """Register a node that has started."""
     values = {"name": name, "started_at": at, "seen_at": at}
     if (await connection.execute(update(nodes).where(nodes.c.id == node).values(**values))).rowcount == 0:
         await connection.execute(insert(nodes).values(id=node, **values))
 
 
 async def seen(connection: AsyncConnection, node: str, *, at: datetime, clock_offset_s: float | None) -> bool:
-    """Say that this node is alive; False if it is not registered (any more)."""
+    """Record a heartbeat; False if the node is not registered, or no longer."""
     values = {"seen_at": at, "clock_offset_s": clock_offset_s}
     return (await connection.execute(update(nodes).where(nodes.c.id == node).values(**values))).rowcount == 1
 
 
 async def database_time(connection: AsyncConnection) -> datetime | None:
-    """The database's own time of day; None for SQLite, which has this process's."""
+    """Return the database's wall clock; None for SQLite, which uses the clock of this process."""
     if connection.dialect.name != "postgresql":
         return None
     now: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
@@ -32,12 +32,12 @@ async def database_time(connection: AsyncConnection) -> datetime | None:
 
 
 async def list_nodes(connection: AsyncConnection) -> list[Node]:
-    """Every node that is not forgotten, by id."""
+    """List the registered nodes, by id."""
     return [_node(row) for row in await connection.execute(select(nodes).order_by(nodes.c.id))]
 
 
 async def forget_unseen(connection: AsyncConnection, *, before: datetime) -> int:
-    """Drop the nodes last seen before that moment; returns how many."""
+    """Delete the nodes last seen before a moment; return their number."""
     return (await connection.execute(delete(nodes).where(nodes.c.seen_at < before))).rowcount
 
 

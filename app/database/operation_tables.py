@@ -1,4 +1,4 @@
-"""Tables of what goes on around the registry: one use case each, with a module of :mod:`app.database` for it."""
+"""Tables of operations on the registry, one per use case; each has a module in :mod:`app.database`."""
 
 from sqlalchemy import (
     JSON,
@@ -73,7 +73,7 @@ shares = Table(
     "shares",
     metadata,
     Column("adapter_id", ForeignKey("adapters.id"), primary_key=True),
-    # As it was written; tenant_id is null where it named nobody (see app.services.catalog.sharing).
+    # As given; tenant_id is null if no tenant has this slug (see app.services.catalog.sharing).
     Column("recipient", String(63), primary_key=True),
     Column("tenant_id", ForeignKey("tenants.id"), index=True),
     Column("created_at", UtcDateTime, nullable=False),

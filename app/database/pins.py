@@ -1,4 +1,4 @@
-"""Versions that keep a slot of their own."""
+"""Pins: versions that keep a slot."""
 
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from app.database.tables import adapters, pins, tenants, versions
 from app.domain.adapters import VersionState
 from app.domain.pins import Pin
 
-#: Any number that nothing else locks by.
+#: Key of the advisory lock, unique in this database.
 _ADVISORY_LOCK = 7_365_123_020
 
 _PINNED: Select[Any] = (
@@ -31,24 +31,25 @@ _PINNED: Select[Any] = (
     .join_from(pins, versions, pins.c.version_id == versions.c.id)
     .join(adapters, versions.c.adapter_id == adapters.c.id)
     .join(tenants, adapters.c.tenant_id == tenants.c.id)
-    # A version that is out of service has no use for a slot.
+    # A version that is out of service needs no slot.
     .where(versions.c.state == VersionState.READY)
     .order_by(pins.c.created_at, pins.c.version_id)
 )
 
 
 async def lock_pins(connection: AsyncConnection) -> None:
-    """Let no other transaction pin until this one ends; to be taken after the tenant's row."""
-    # SQLite has one writer at a time anyway.
+    """Block other transactions that pin until this one ends; lock the tenant's row first."""
+    # SQLite has a single writer.
     if connection.dialect.name == "postgresql":
         await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
 
 
 async def list_pins(connection: AsyncConnection, base_digest: str, *, head: bool) -> list[Pin]:
-    """The pins of all tenants that a server of this base is to hold, the oldest first.
+    """List the pins of all tenants for a server of this base, oldest first.
 
     Args:
-        head: whether it serves adapters of the head.
+        base_digest: digest of the base.
+        head: True if the server serves adapters of the head.
     """
     return [_pin(row) for row in await connection.execute(_PINNED.where(*servable(base_digest, head=head)))]
 

@@ -1,4 +1,4 @@
-"""What prefetching asks the registry: which versions may be loaded, and where aliases lead since a moment."""
+"""Queries of the prefetcher: versions that can be loaded, and recent changes of aliases."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One target of an alias that was changed.
+    """A target of a changed alias.
 
     Attributes:
-        revision: the change's; grows with the order of the changes' transactions, more or less.
-        version_id: what the alias points at now; None: it is gone.
+        revision: revision of the change; follows the order of transactions approximately.
+        version_id: current target of the alias; None if the alias was removed.
     """
 
     revision: int
@@ -31,11 +31,12 @@ class Move:
 async def ready_keys(
     connection: AsyncConnection, version_ids: Collection[int], base_digest: str, *, head: bool
 ) -> dict[int, VersionKey]:
-    """Those of the versions that this server can serve, by id.
+    """Return those versions that this server can serve, by id.
 
     Args:
-        base_digest: of its base.
-        head: whether it serves adapters of the head.
+        version_ids: ids of the versions.
+        base_digest: digest of the server's base.
+        head: True if the server serves adapters of the head.
     """
     here = servable(base_digest, head=head)
     asked, found = list(version_ids), {}
@@ -53,12 +54,12 @@ async def ready_keys(
 
 
 async def newest_revision(connection: AsyncConnection) -> int:
-    """The newest change of any alias; 0 before the first."""
+    """Return the newest revision of any alias; 0 before the first."""
     return int(await connection.scalar(select(func.max(alias_history.c.id))) or 0)
 
 
 async def moves_after(connection: AsyncConnection, revision: int, *, limit: int) -> list[Move]:
-    """Where the aliases that were changed since then lead now, by the order of the changes."""
+    """List the current targets of aliases changed after a revision, in order of the changes."""
     target = (alias_targets.c.adapter_id == alias_history.c.adapter_id) & (
         alias_targets.c.alias == alias_history.c.alias
     )

@@ -1,4 +1,4 @@
-"""Prices of tokens. Kept per million, as people write them; an adapter's stays when the adapter is deleted."""
+"""Token prices, stored per million tokens; an adapter's price outlives the adapter."""
 
 from collections.abc import Mapping
 
@@ -10,13 +10,13 @@ from app.domain.money import PRICED_TOKENS, Price
 
 
 async def all_prices(connection: AsyncConnection) -> dict[str, Price]:
-    """By subject: ``default``, ``base`` or ``adapter:7``."""
+    """Return all prices by subject: ``default``, ``base`` or ``adapter:7``."""
     rows = await connection.execute(select(prices))
     return {row.subject: Price(*(one // PRICED_TOKENS for one in (row.prompt, row.cached, row.output))) for row in rows}
 
 
 async def set_price(connection: AsyncConnection, subject: str, price: Price | None) -> None:
-    """None: it has none any more."""
+    """Set the price of a subject; None removes it."""
     await connection.execute(delete(prices).where(prices.c.subject == subject))
     if price is not None:
         values = {"prompt": price.prompt, "cached": price.cached, "output": price.output}
@@ -25,7 +25,7 @@ async def set_price(connection: AsyncConnection, subject: str, price: Price | No
 
 
 async def adapter_names(connection: AsyncConnection) -> Mapping[int, str]:
-    """``tenant/adapter`` of every adapter that is there."""
+    """Return ``tenant/adapter`` of every existing adapter, by id."""
     statement = (
         select(adapters.c.id, (tenants.c.slug + "/" + adapters.c.slug).label("name"))
         .join_from(adapters, tenants, adapters.c.tenant_id == tenants.c.id)

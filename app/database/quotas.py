@@ -1,4 +1,4 @@
-"""What a tenant keeps, counted from the rows themselves."""
+"""Quota usage of tenants, computed from the rows themselves."""
 
 from sqlalchemy import exists, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,12 +12,15 @@ _COUNTED = versions.c.state.not_in([VersionState.DELETED, VersionState.REJECTED]
 
 
 async def usage(connection: AsyncConnection, tenant_id: int) -> Usage:
-    """Adapters, versions, their bytes, the largest rank among them, and pins; deleted and rejected ones aside."""
+    """Return counts of adapters, versions and pins, the size in bytes and the largest rank.
+
+    Deleted and rejected versions are excluded.
+    """
     count = select(func.count()).select_from(adapters).where(adapters.c.tenant_id == tenant_id, _LIVE)
     uploaded = (versions.c.uploaded_config_bytes, versions.c.uploaded_weights_bytes)
     each = versions.c.config_bytes + versions.c.weights_bytes + sum(func.coalesce(column, 0) for column in uploaded)
     size = func.coalesce(func.sum(each), 0)
-    # Of a deleted adapter every version is deleted, and a deleted version has no pin.
+    # All versions of a deleted adapter are deleted, and a deleted version has no pin.
     statement = (
         select(
             count.correlate(None).scalar_subquery(),
@@ -32,7 +35,7 @@ async def usage(connection: AsyncConnection, tenant_id: int) -> Usage:
         .where(adapters.c.tenant_id == tenant_id, _LIVE, _COUNTED)
     )
     lines, number, total, rank, pinned = (await connection.execute(statement)).one()
-    # PostgreSQL sums bigints to a Decimal.
+    # PostgreSQL returns sums of bigint as Decimal.
     return Usage(adapters=lines, versions=number, bytes=int(total), rank=rank, pinned_slots=pinned)
 
 
@@ -42,5 +45,5 @@ async def has_adapter(connection: AsyncConnection, tenant_id: int, slug: str) ->
 
 
 async def is_new(connection: AsyncConnection, adapter_id: int) -> bool:
-    """Whether the adapter never had a version."""
+    """Return whether the adapter never had a version."""
     return not await connection.scalar(select(exists().where(versions.c.adapter_id == adapter_id)))

@@ -1,8 +1,8 @@
-"""The registry's tables.
+"""Tables of the registry.
 
-Rows that others may still speak of are never removed: tenants and adapters carry ``deleted_at``, versions a
-state. Names are unique among the living only, by partial indexes that SQLite and PostgreSQL both have.
-Integer ids are never given twice: PostgreSQL's sequences do not go back, SQLite is told with AUTOINCREMENT.
+Rows that other rows may reference are never deleted: tenants and adapters have ``deleted_at``, versions have a state.
+Names are unique among the rows not deleted, by partial indexes that both SQLite and PostgreSQL support.
+Integer ids are never reused: PostgreSQL's sequences do not go back, and SQLite uses AUTOINCREMENT.
 """
 
 from sqlalchemy import (
@@ -93,27 +93,28 @@ versions = Table(
     Column("number", Integer, nullable=False),
     Column("state", String(16), nullable=False),
     Column("state_reason", Text),
-    # Over the two files as they were uploaded.
+    # Digest over the two files as uploaded.
     Column("digest", String(64), nullable=False),
     # The two files that the engine reads.
     Column("config_digest", String(64), nullable=False, index=True),
     Column("weights_digest", String(64), nullable=False, index=True),
     Column("config_bytes", BigInteger, nullable=False),
     Column("weights_bytes", BigInteger, nullable=False),
-    # The digest over these, and each uploaded file; null where the engine reads what was uploaded.
+    # Digest over the files that the engine reads, and each uploaded file; null where the engine reads the uploaded
+    # files.
     Column("normal_digest", String(64), index=True),
     Column("uploaded_config_digest", String(64), index=True),
     Column("uploaded_config_bytes", BigInteger),
     Column("uploaded_weights_digest", String(64), index=True),
     Column("uploaded_weights_bytes", BigInteger),
-    # Whether it adapts the head, which an engine serves by a setting only.
+    # True if it adapts the head, which an engine serves only with a setting.
     Column("lora_head", Boolean, nullable=False, server_default=false()),
     Column("warnings", JSON, nullable=False, server_default=text("'[]'")),
     Column("rank", Integer, nullable=False),
     Column("manifest", JSON, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("created_by", String(16), nullable=False),
-    # What the base was when the version was checked; null on rows of the first release.
+    # The base at the time of the check; null on rows of the first release.
     Column("base_name", String(200)),
     Column("base_digest", String(64)),
     Column("alpha", Float),
@@ -130,7 +131,7 @@ versions = Table(
     CheckConstraint(column("state").in_([state.value for state in VersionState]), name="state"),
     sqlite_autoincrement=True,
 )
-# The same bytes are one version of an adapter, until it is deleted or was found to be of no use.
+# The same bytes are one version of an adapter, unless that version is deleted or rejected.
 Index(
     "uq_versions_adapter_id_digest_live",
     versions.c.adapter_id,
@@ -154,7 +155,7 @@ aliases = Table(
     metadata,
     Column("adapter_id", ForeignKey("adapters.id"), primary_key=True),
     Column("name", String(63), primary_key=True),
-    # The id of its newest row in alias_history: it grows for ever, also over a removal.
+    # Id of the newest row in alias_history: grows monotonically, also across a removal.
     Column("revision", Integer, nullable=False),
     Column("canary_id", Integer),
     Column("updated_at", UtcDateTime, nullable=False),
@@ -184,7 +185,7 @@ alias_history = Table(
     sqlite_autoincrement=True,
 )
 
-# Proof that nobody changed the rows; see app/domain/audit.py. A row's transaction does not wait for it.
+# Tamper evidence for audit rows, see app/domain/audit.py. Written after the row's transaction.
 audit_seals = Table(
     "audit_seals",
     metadata,
@@ -192,7 +193,7 @@ audit_seals = Table(
     Column("mac", String(64), nullable=False),
 )
 
-# One row at most: the last that was removed from the start of the trail; its seal stays, for the next to lean on.
+# At most one row: the last audit row that was trimmed. Its seal stays, because the next row chains to it.
 audit_anchors = Table(
     "audit_anchors",
     metadata,

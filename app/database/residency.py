@@ -1,4 +1,4 @@
-"""Which versions a tenant may know to be in the engine, and by what names."""
+"""Versions that a tenant may see in the engine, and their names."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ _OWN: Select[Any] = (
         versions.c.state != VersionState.DELETED,
     )
 )
-# The conditions of app.database.resolution: what is shown is what can be named.
+# Same conditions as app.database.resolution: every version shown can be named.
 _SHARED: Select[Any] = (
     select(*_SHOWN, tenants.c.slug.label("owner"), literal(True))
     .join_from(shares, adapters, shares.c.adapter_id == adapters.c.id)
@@ -43,8 +43,8 @@ class KnownVersion:
     """A version that a tenant may name.
 
     Attributes:
-        name: as that tenant writes it: ``pricing@3``, ``retail/pricing@3`` of another's.
-        shared: whether requests of other tenants may run on it too.
+        name: name as the tenant writes it: ``pricing@3``, or ``retail/pricing@3`` for a version of another tenant.
+        shared: True if requests of other tenants may run on it too.
     """
 
     name: str
@@ -52,7 +52,10 @@ class KnownVersion:
 
 
 async def known_versions(connection: AsyncConnection, tenant_id: int) -> dict[int, KnownVersion]:
-    """Version id -> every version that a tenant may name. One query, whose cost is the tenant's own doing."""
+    """Map version ids to every version that a tenant may name.
+
+    Runs one query, whose cost grows with the tenant's adapters and those shared with it.
+    """
     found = (await connection.execute(_STATEMENT, {"tenant_id": tenant_id})).all()
     return {
         version_id: KnownVersion(f"{owner}/{adapter}@{number}" if owner else f"{adapter}@{number}", bool(shared))

@@ -1,4 +1,4 @@
-"""The one query that every inference request makes: what a model name means for a tenant."""
+"""Resolution of a model name for a tenant: the one query of every inference request."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +13,12 @@ from app.domain.limits.limits import Limits
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A version that a name may mean, whatever its state.
+    """A version to which a name may resolve, in any state.
 
     Attributes:
-        weight: its share of the alias's traffic; 1 if the caller named a number.
-        base_name, base_digest: the base that it was checked against; None if that was not kept.
-        lora_head: whether it adapts the head.
+        weight: weight of its traffic in the alias; 1 if the caller gave a version number.
+        base_name, base_digest: base that it was checked against; None if not recorded.
+        lora_head: True if it adapts the head.
     """
 
     version: ResolvedVersion
@@ -62,7 +62,7 @@ _SHARED = (
         select(shares.c.adapter_id)
         .where(shares.c.adapter_id == adapters.c.id, shares.c.tenant_id == bindparam("tenant_id"))
         .exists()
-        # What has not become ready yet, or never did, and why, is its owner's business alone.
+        # Recipients must not see versions that never were ready, nor the reasons.
         & versions.c.state.not_in([VersionState.VALIDATING, VersionState.REJECTED])
     ),
     *_ADAPTER,
@@ -92,7 +92,7 @@ _STATEMENTS = {
 
 
 def resolve(connection: Connection, tenant_id: int, name: ModelName) -> list[Candidate]:
-    """The versions that a name may mean for this tenant, newest first; none if it means nothing. One query.
+    """Return the versions to which a name may resolve for this tenant, newest first; one query.
 
     For ``Database.lookup``.
     """
@@ -105,7 +105,7 @@ def resolve(connection: Connection, tenant_id: int, name: ModelName) -> list[Can
 
 
 def alias_names(connection: Connection, tenant_id: int, slug: str, limit: int) -> list[str]:
-    """The aliases of the tenant's own adapter, by name; none if there is no such adapter.
+    """List the aliases of the tenant's own adapter, by name; empty if there is no such adapter.
 
     For ``Database.lookup``.
     """

@@ -1,8 +1,7 @@
-"""Whether anybody has committed anything to the registry, or changed anything, since a moment ago.
+"""Change detection for the registry, cheap enough for the event loop.
 
-Asked in the event loop. SQLite counts what others commit, in whatever process, in its shared memory: reading the count
-takes three microseconds, where a look-up changes threads and takes a hundred times that (measured on 2 cores of an AMD
-EPYC). PostgreSQL has nothing like it.
+SQLite keeps a counter of commits by all processes in shared memory. Reading it is far cheaper than a query on a
+thread; see docs/decisions/0066-look-ups-on-sqlite.md. PostgreSQL has no equivalent.
 """
 
 import sqlite3
@@ -10,15 +9,15 @@ from pathlib import Path
 
 from app.database.urls import parse_url
 
-#: A state of the registry, to be compared for equality only.
+#: State of the registry; compare for equality only.
 Revision = tuple[int, int]
 
 
 class RegistryRevision:
-    """The registry's state at this moment. Construction does not connect.
+    """Current revision of the registry. Construction does not connect.
 
     Raises:
-        ValueError: the URL is not one that the registry supports.
+        ValueError: the registry does not support this URL.
     """
 
     def __init__(self, url: str) -> None:
@@ -29,23 +28,27 @@ class RegistryRevision:
         self._trail: tuple[Revision, Revision] | None = None
 
     def __call__(self) -> Revision | None:
-        """The same as before only if nothing was committed in between; None: that cannot be known."""
+        """Return a revision, equal to an earlier one only if nothing was committed in between.
+
+        None if the revision is unknown.
+        """
         if self._file is None:
             return None
         try:
             connection = self._connection or self._connect(self._file)
-            # https://sqlite.org/pragma.html#pragma_data_version: numbers of one connection that commits nothing itself.
+            # https://sqlite.org/pragma.html#pragma_data_version: values compare within one connection, which must not
+            # commit.
             ((version,),) = connection.execute("PRAGMA data_version")
         except sqlite3.Error:
-            # Locked, unreadable, gone: whoever reads the registry next meets it and says so.
+            # Locked, unreadable or missing: the next query reports the error.
             self.close()
             return None
         return self._connections, version
 
     def end_of_trail(self) -> Revision | None:
-        """The same as before only if nothing was added to the audit trail in between; None: that cannot be known.
+        """Return a revision of the audit trail, equal to an earlier one only if no row was added in between.
 
-        PostgreSQL's ids are not in the order of its commits, so there a later row may have a lower one.
+        None if it is unknown. PostgreSQL assigns ids before the commit, so a later row may have a lower id.
         """
         revision = self()
         if revision is None or self._connection is None:
@@ -60,14 +63,14 @@ class RegistryRevision:
         return self._trail[1]
 
     def close(self) -> None:
-        """Disconnect; the next question connects again, and finds everything changed."""
+        """Disconnect; the next call reconnects and returns a new revision."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _connect(self, file: str) -> sqlite3.Connection:
         self._connections += 1
-        # ``rw`` makes no file; without a timeout, as nobody may wait in the event loop.
+        # ``rw`` does not create the file. No timeout, because the event loop must not block.
         uri = f"{Path(file).absolute().as_uri()}?mode=rw"
         self._connection = sqlite3.connect(uri, timeout=0, isolation_level=None, check_same_thread=False, uri=True)
         return self._connection

@@ -1,4 +1,4 @@
-"""What every table of the registry shares: the naming of constraints, times in UTC, amounts of money."""
+"""Common schema definitions: names of constraints, times in UTC, amounts of money."""
 
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ metadata = MetaData(
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware datetime, UTC on the way in and out; SQLite keeps no zone, so it is put back here."""
+    """An aware datetime in UTC; SQLite stores no zone, so it is restored on read."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -38,7 +38,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class Amount(TypeDecorator[int]):
-    """Picos of money (see :mod:`app.domain.money`), kept as a decimal's text: exact in both databases, and readable."""
+    """Picos of money (see :mod:`app.domain.money`), stored as decimal text: exact in both databases and readable."""
 
     impl = String(40)
     cache_ok = True

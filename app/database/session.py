@@ -1,4 +1,4 @@
-"""The registry's database: SQLite (one node) or PostgreSQL, behind short transactions."""
+"""Connections to the registry's database, SQLite (one node) or PostgreSQL, in short transactions."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
@@ -19,51 +19,51 @@ from app.domain.errors import RegistryUnavailable
 
 _POOL_TIMEOUT_S = 10
 _SQLITE_READERS = 4
-#: SQLite's own 2 MiB for each of eight connections took more than an hour of changes to fill, and half a MiB still 48
-#: minutes. No look-up was faster for either: pages come from the system's cache, and what a reader has kept is dropped
-#: when anybody has committed.
+#: Page cache of a read connection in KiB. See docs/decisions/0067-page-cache-of-sqlite-readers.md.
 _SQLITE_READER_CACHE_KIB = 128
 _LOOKUP_S = 10
-#: ``read_only_sql_transaction``.
+#: SQLSTATE ``read_only_sql_transaction``.
 _READ_ONLY = "25006"
 
 T = TypeVar("T")
 
 
 class Database:
-    """The registry's database for the life of the process. Construction does not connect.
+    """The registry's database, for the life of the process. Construction does not connect.
+
+    Every method that uses a connection raises ``RegistryUnavailable`` if the database does not respond.
 
     Raises:
-        ValueError: the URL is not one that the registry supports.
+        ValueError: the registry does not support this URL.
     """
 
     def __init__(self, url: str) -> None:
         parsed = parse_url(url)
         engines = _sqlite_engines if parsed.get_backend_name() == "sqlite" else _postgresql_engines
         self._reader, self._writer = engines(parsed)
-        #: Whether several servers may use it, with locks on rows.
+        #: True if several servers may share it, with row locks.
         self.is_postgresql = parsed.get_backend_name() == "postgresql"
         self._head, self._earlier = head_revision(), earlier_revisions()
-        #: Why statements failed.
+        #: Causes of failed statements.
         self.troubles = Troubles()
         self._revision = RegistryRevision(url)
         self._lookups = _SqliteLookups(parsed) if parsed.get_backend_name() == "sqlite" else None
 
     def revision(self) -> Revision | None:
-        """The same as before only if nothing was committed in between; None: that cannot be known."""
+        """Return a revision, equal to an earlier one only if nothing was committed in between; None if unknown."""
         return self._revision()
 
     def end_of_trail(self) -> Revision | None:
-        """The same as before only if nothing was added to the audit trail in between; None: that cannot be known."""
+        """Return a revision, equal to an earlier one only if the audit trail did not grow; None if unknown."""
         return self._revision.end_of_trail()
 
     async def lookup(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` on a connection of its own that only reads; for the look-ups that every request makes.
+        """Run ``work`` on a read-only connection; for the queries of every request.
 
-        On SQLite it costs one change of thread in all, where ``read`` has four a statement.
+        On SQLite this takes one thread hop in all, where ``read`` takes four per statement.
 
         Raises:
-            RegistryUnavailable: the database does not answer, or on PostgreSQL not within ten seconds.
+            RegistryUnavailable: on PostgreSQL also after a timeout of ten seconds.
         """
         with self._translated():
             if self._lookups is not None:
@@ -76,25 +76,20 @@ class Database:
 
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[AsyncConnection]:
-        """A connection for statements that only read, each its own transaction.
-
-        Raises:
-            RegistryUnavailable: the database does not answer.
-        """
+        """A connection for read-only statements, each in a separate transaction."""
         with self._translated():
             async with self._reader.connect() as connection:
                 yield connection
 
     @asynccontextmanager
     async def write(self) -> AsyncGenerator[AsyncConnection]:
-        """A connection in one transaction, committed at the end, rolled back on an error.
+        """A connection in one transaction, committed at the end and rolled back on an error.
 
-        On SQLite it holds the write lock from its first statement, so two writers wait for each other and
-        never deadlock.
+        On SQLite it takes the write lock with the first statement, so that two writers wait for each other and never
+        deadlock.
 
         Raises:
-            RegistryUnavailable: the database does not answer.
-            sqlalchemy.exc.IntegrityError: a constraint refused a row; the transaction is over.
+            sqlalchemy.exc.IntegrityError: a constraint rejected a row; the transaction is over.
         """
         with self._translated():
             async with self._writer.begin() as connection:
@@ -114,12 +109,12 @@ class Database:
             raise self.troubles.note(error.orig) from error
 
     async def _within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
-        """The result of ``work``, unless it takes longer.
+        """Return the result of ``work`` within a timeout.
 
-        :func:`asyncio.timeout` would wait until the driver has cancelled its query, for ever if the server is silent.
+        :func:`asyncio.timeout` would wait until the driver has cancelled its query: forever if the server is silent.
 
         Raises:
-            RegistryUnavailable: it took longer; its connection comes back when the server says something, or is gone.
+            RegistryUnavailable: timeout; the connection returns to the pool when the server responds or is gone.
         """
         task = asyncio.create_task(work)
         try:
@@ -133,13 +128,13 @@ class Database:
                 task.add_done_callback(_read)
 
     async def check(self) -> str | None:
-        """Prove that the database answers and that this release can use its schema; the schema's revision.
+        """Check that the database responds and that this release can use its schema; return the schema's revision.
 
-        It is this release's, or a newer one since which migrations only added: a server that crashed while the others
-        are replaced by the next release's starts again.
+        The schema may be newer if all migrations since this release are additive. A server that crashes during a
+        rolling update can therefore restart.
 
         Raises:
-            RegistryUnavailable
+            RegistryUnavailable: this release cannot use the schema.
         """
         found = await self._schema()
         if found == self._head:
@@ -153,13 +148,13 @@ class Database:
         return found
 
     async def check_serving(self) -> None:
-        """Prove that a server that runs may go on: its schema is this release's, or a newer one's.
+        """Check that a running server may continue: its schema is of this release or newer.
 
-        A new release migrates the registry while servers of the one before it run, which are replaced one by one:
-        migrations only add.
+        During a rolling update, the new release migrates the registry while servers of the old one run. Migrations are
+        additive.
 
         Raises:
-            RegistryUnavailable
+            RegistryUnavailable: the schema is older than this release.
         """
         if await self._schema() in self._earlier:
             raise RegistryUnavailable("the registry's schema is older than this release")
@@ -178,7 +173,7 @@ class Database:
 
 
 class _SqliteLookups:
-    """A few threads with a connection each; apart from those that move uploads, which would hold them up."""
+    """Dedicated threads for look-ups, each with a connection; uploads on the default threads cannot delay them."""
 
     def __init__(self, url: URL) -> None:
         self._threads = ThreadPoolExecutor(_SQLITE_READERS, thread_name_prefix="registry")
@@ -206,7 +201,7 @@ class _SqliteLookups:
 
 
 def _read(task: "asyncio.Task[Any]") -> None:
-    """What came of it in the end is nobody's any more."""
+    """Retrieve the exception of an abandoned task, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 
@@ -217,10 +212,10 @@ def _postgresql_engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
         pool_size=10,
         max_overflow=10,
         pool_timeout=_POOL_TIMEOUT_S,
-        # A server that was restarted is noticed here, not by the first ten requests.
+        # Detects a restarted server here, instead of in the next ten requests.
         pool_pre_ping=True,
         skip_autocommit_rollback=True,
-        # A server that vanished without a word is given up after seconds, not the kernel's quarter of an hour.
+        # Gives up on a silent server within seconds; the kernel's default is a quarter of an hour.
         connect_args={
             "connect_timeout": 5,
             "tcp_user_timeout": 10_000,
@@ -230,12 +225,12 @@ def _postgresql_engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
         },
     )
     event.listen(writer.sync_engine, "handle_error", _leave_if_read_only)
-    # Shares the pool. Autocommit saves the BEGIN and ROLLBACK round trips of a single SELECT.
+    # Shares the pool. Autocommit saves the round trips of BEGIN and ROLLBACK for a single SELECT.
     return writer.execution_options(isolation_level="AUTOCOMMIT"), writer
 
 
 def _leave_if_read_only(context: ExceptionContext) -> None:
-    """Drop all connections once one is to a server that only reads: after a failover the next reach the primary."""
+    """Invalidate the pool if a server is read-only: after a failover, new connections reach the primary."""
     if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
         context.is_disconnect = True
 
@@ -245,7 +240,7 @@ def _sqlite_engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
         url, pool_size=_SQLITE_READERS, max_overflow=0, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True
     )
     event.listen(reader.sync_engine, "connect", _prepare_reader)
-    # One connection: writers of this process queue here, in order, rather than poll for SQLite's lock.
+    # One connection: writers of this process queue here in FIFO order, instead of polling SQLite's lock.
     writer = create_async_engine(url, pool_size=1, max_overflow=0, pool_timeout=_POOL_TIMEOUT_S)
     event.listen(writer.sync_engine, "connect", _prepare_writer)
     event.listen(writer.sync_engine, "begin", _begin_immediate)
@@ -257,7 +252,7 @@ def _prepare_reader(connection: Any, _record: Any) -> None:
 
 
 def _prepare_writer(connection: Any, _record: Any) -> None:
-    # The driver then begins nothing by itself: a transaction starts as IMMEDIATE or not at all.
+    # Disable the driver's implicit transactions: each transaction starts as IMMEDIATE.
     connection.isolation_level = None
     _pragmas(connection, f"busy_timeout={SQLITE_BUSY_MS}", "foreign_keys=ON")
 

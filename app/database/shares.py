@@ -1,4 +1,4 @@
-"""Who else may use an adapter."""
+"""Shares of adapters with other tenants."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from app.database.tables import adapters, alias_targets, shares, tenants, versio
 from app.domain.adapters import VersionState
 from app.domain.shares import Share, SharedAdapter
 
-# The conditions of app.database.resolution: what is listed is what can be named.
+# Same conditions as app.database.resolution: every adapter listed can be named.
 _SHARED: Select[Any] = (
     select(
         adapters.c.id,
@@ -33,11 +33,11 @@ _LISTED: Select[Any] = select(shares, tenants.c.id.label("recipient_id")).join_f
 
 @dataclass(frozen=True, slots=True)
 class NewShare:
-    """A share to be written.
+    """A share to insert.
 
     Attributes:
-        recipient: the slug as it was given.
-        tenant_id: whose slug that is; None: nobody's.
+        recipient: slug of the recipient, as given.
+        tenant_id: tenant with that slug; None if there is none.
     """
 
     adapter_id: int
@@ -48,10 +48,10 @@ class NewShare:
 
 
 async def put_share(connection: AsyncConnection, new: NewShare) -> tuple[Share, bool]:
-    """Share with that recipient, whoever has the slug now; the owner's row must be locked.
+    """Share an adapter with the tenant that currently has the slug; the owner's row must be locked.
 
     Returns:
-        The share, and whether it is new: one that there was keeps its time and its maker.
+        The share, and True if it is new. An existing share keeps its time and creator.
     """
     here = (shares.c.adapter_id == new.adapter_id, shares.c.recipient == new.recipient)
     changed = await connection.execute(update(shares).where(*here).values(tenant_id=new.tenant_id))
@@ -70,7 +70,7 @@ async def put_share(connection: AsyncConnection, new: NewShare) -> tuple[Share, 
 
 
 async def remove_share(connection: AsyncConnection, adapter_id: int, recipient: str) -> bool:
-    """Whether there was one to remove."""
+    """Remove a share; False if there was none."""
     here = (shares.c.adapter_id == adapter_id, shares.c.recipient == recipient)
     return (await connection.execute(delete(shares).where(*here))).rowcount > 0
 
@@ -81,20 +81,20 @@ async def count_shares(connection: AsyncConnection, adapter_id: int) -> int:
 
 
 async def list_shares(connection: AsyncConnection, adapter_id: int, *, after: str, limit: int) -> list[Share]:
-    """An adapter's shares with a recipient above ``after``, by recipient."""
+    """List an adapter's shares with a recipient above ``after``, by recipient."""
     statement = _LISTED.where(shares.c.adapter_id == adapter_id, shares.c.recipient > after)
     return [_share(row) for row in await connection.execute(statement.order_by(shares.c.recipient).limit(limit))]
 
 
 async def list_shared(connection: AsyncConnection, tenant_id: int, *, after: int, limit: int) -> list[SharedAdapter]:
-    """Adapters shared with this tenant, with an id above ``after``, by id."""
+    """List the adapters shared with this tenant with an id above ``after``, by id."""
     statement = _SHARED.where(shares.c.tenant_id == tenant_id, adapters.c.id > after)
     rows = (await connection.execute(statement.order_by(adapters.c.id).limit(limit))).all()
     return await _with_ready_versions(connection, rows)
 
 
 async def find_shared(connection: AsyncConnection, tenant_id: int, owner: str, adapter: str) -> SharedAdapter | None:
-    """That adapter of that owner, if it is shared with this tenant."""
+    """Find an adapter of an owner if it is shared with this tenant."""
     here = (shares.c.tenant_id == tenant_id, tenants.c.slug == owner, adapters.c.slug == adapter)
     rows = (await connection.execute(_SHARED.where(*here))).all()
     return next(iter(await _with_ready_versions(connection, rows)), None)

@@ -1,4 +1,4 @@
-"""Every table of the registry: importing this module makes ``metadata`` whole."""
+"""All tables of the registry; importing this module completes ``metadata``."""
 
 from app.database.operation_tables import (
     canaries,

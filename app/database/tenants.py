@@ -45,7 +45,7 @@ async def insert_tenant(
     """Add a tenant.
 
     Raises:
-        sqlalchemy.exc.IntegrityError: a living tenant has that slug.
+        sqlalchemy.exc.IntegrityError: an existing tenant has this slug.
     """
     statement = insert(tenants).values(slug=slug, name=name, disabled=False, weight=weight, salt=salt, created_at=at)
     row = (await connection.execute(statement.returning(*_COLUMNS))).one()
@@ -53,28 +53,28 @@ async def insert_tenant(
 
 
 async def find_tenant(connection: AsyncConnection, slug: str, *, lock: bool = False) -> Tenant | None:
-    """A living tenant.
+    """Find a tenant that is not deleted.
 
     Args:
-        lock: hold its row until the transaction ends. Whatever changes a tenant or its adapters takes this
-            lock first, so such changes happen one after another (SQLite: the write lock does the same).
+        lock: True to lock its row until the transaction ends. Every change of a tenant or its adapters takes this lock
+            first, so that these changes are serialised (SQLite: the write lock has the same effect).
     """
     statement = select(*_COLUMNS).where(tenants.c.slug == slug, _LIVE)
     if lock:
-        # Weaker than FOR UPDATE: rows that merely refer to the tenant, such as new keys, are not held up.
+        # Weaker than FOR UPDATE: does not block inserts of rows that reference the tenant, such as keys.
         statement = statement.with_for_update(key_share=True)
     row = (await connection.execute(statement)).one_or_none()
     return None if row is None else _tenant(row)
 
 
 async def list_tenants(connection: AsyncConnection, *, after: int, limit: int) -> list[Tenant]:
-    """Living tenants with an id above ``after``, by id."""
+    """List tenants that are not deleted with an id above ``after``, by id."""
     statement = select(*_COLUMNS).where(_LIVE, tenants.c.id > after).order_by(tenants.c.id).limit(limit)
     return [_tenant(row) for row in await connection.execute(statement)]
 
 
 async def update_tenant(connection: AsyncConnection, tenant: Tenant, *, quota: Mapping[str, int | None]) -> None:
-    """Write what may change of a tenant, with its quota as numbers."""
+    """Store the mutable fields of a tenant, with its quota as numbers."""
     limits = {field: limit for field, limit in quota.items() if limit is not None}
     values = {"name": tenant.name, "disabled": tenant.disabled, "quota": limits, "weight": tenant.weight}
     values["limits"] = tenant.limits.given

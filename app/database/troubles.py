@@ -1,4 +1,4 @@
-"""Why the registry's database refuses: the cause by its error code, counted, logged, and kept for readiness."""
+"""Causes of database failures, by error code: counted, logged and kept for the readiness check."""
 
 import logging
 import time
@@ -12,15 +12,15 @@ from app.domain.errors import RegistryUnavailable
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which a cause counts as present after it was last seen. Every server writes a sign of life more often.
+#: Seconds for which a cause counts as present after its last failure; longer than the heartbeat interval of a server.
 RECENT_S = 30.0
-#: Seconds between two lines in the log about one cause.
+#: Minimum seconds between two log lines about one cause.
 _LOGGED_EVERY_S = 60.0
 _LONGEST = 200
 
 
 class Cause(StrEnum):
-    """Why a statement failed."""
+    """Cause of a failed statement."""
 
     DISK_FULL = "disk_full"
     READ_ONLY = "read_only"
@@ -31,7 +31,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """For readiness, after "database:", and for clients."""
+    """Texts for one cause: for readiness, after "database:", and for clients."""
 
     state: str
     message: str
@@ -62,15 +62,15 @@ _SQLITE_CODES = {
     SQLITE_BUSY: Cause.LOCKED,
     SQLITE_LOCKED: Cause.LOCKED,
 }
-#: A refused connection has no SQLSTATE in libpq, only PostgreSQL's words (53300).
+#: libpq sets no SQLSTATE on a refused connection; match PostgreSQL's messages for 53300.
 _NO_CONNECTION = ("too many clients", "remaining connection slots", "too many connections")
 
 
 class Troubles:
-    """What went wrong with one database.
+    """Failures of one database.
 
     Attributes:
-        counts: failed statements by cause, since the process began.
+        counts: failed statements by cause since the start of the process.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -80,10 +80,10 @@ class Troubles:
         self._logged: dict[Cause, float] = {}
 
     def note(self, error: BaseException | None) -> RegistryUnavailable:
-        """Count a failure and log its cause; returns what callers are told.
+        """Count a failure and log its cause; return the error for callers.
 
         Args:
-            error: the driver's; None: there was no answer in time.
+            error: error of the driver; None for a timeout.
         """
         cause, now = cause_of(error), self._clock()
         self.counts[cause] += 1
@@ -95,7 +95,7 @@ class Troubles:
 
     @property
     def changes(self) -> str | None:
-        """Why the database took no changes a moment ago, in words; None: it did, or nothing was to be changed."""
+        """Reason why the database recently rejected writes, in words; None if there is none."""
         limit = self._clock() - RECENT_S
         for cause in (Cause.DISK_FULL, Cause.READ_ONLY):
             if self._seen.get(cause, float("-inf")) > limit:
@@ -104,17 +104,17 @@ class Troubles:
 
 
 def unavailable(cause: Cause) -> RegistryUnavailable:
-    """What clients are told of a cause."""
+    """Build the error that clients see for a cause."""
     return RegistryUnavailable(_WORDS[cause].message, retry_after=1)
 
 
 def cause_of(error: BaseException | None) -> Cause:
-    """The cause behind a driver's error, by PostgreSQL's SQLSTATE or SQLite's result code."""
+    """Classify a driver's error by PostgreSQL's SQLSTATE or SQLite's result code."""
     sqlstate, code = getattr(error, "sqlstate", None), getattr(error, "sqlite_errorcode", None)
     if sqlstate in _SQLSTATES:
         return _SQLSTATES[sqlstate]
     if isinstance(code, int):
-        # The low byte is the kind, what is above it the detail.
+        # The low byte is the primary result code.
         return _SQLITE_CODES.get(code & 0xFF, Cause.NO_ANSWER)
     if sqlstate is None and any(words in str(error) for words in _NO_CONNECTION):
         return Cause.TOO_MANY_CONNECTIONS

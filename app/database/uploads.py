@@ -35,7 +35,7 @@ async def insert_upload(connection: AsyncConnection, session: UploadSession) -> 
 async def find_upload(
     connection: AsyncConnection, tenant_id: int, adapter: str, upload_id: str
 ) -> UploadSession | None:
-    """An upload of this tenant to this adapter, whatever its state."""
+    """Find an upload of this tenant to this adapter, in any state."""
     statement = select(uploads).where(
         uploads.c.id == upload_id, uploads.c.tenant_id == tenant_id, uploads.c.adapter == adapter
     )
@@ -44,14 +44,14 @@ async def find_upload(
 
 
 async def live_uploads(connection: AsyncConnection, tenant_id: int, adapter: str) -> list[UploadSession]:
-    """Those under way to this adapter, newest first."""
+    """List the uploads in progress to this adapter, newest first."""
     statement = select(uploads).where(uploads.c.tenant_id == tenant_id, uploads.c.adapter == adapter, _LIVE)
     rows = await connection.execute(statement.order_by(uploads.c.created_at.desc(), uploads.c.id))
     return [_session(row) for row in rows]
 
 
 async def count_live(connection: AsyncConnection, tenant_id: int) -> int:
-    """How many uploads a tenant has under way."""
+    """Count a tenant's uploads in progress."""
     statement = select(func.count()).select_from(uploads).where(uploads.c.tenant_id == tenant_id, _LIVE)
     return int(await connection.scalar(statement) or 0)
 
@@ -65,7 +65,7 @@ async def move_upload(
     result: int | None = None,
     error: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Change its state, if nobody has changed it since ``session`` was read; returns whether it did."""
+    """Change the state of an upload by compare-and-set; False if it changed since ``session`` was read."""
     statement = (
         update(uploads)
         .where(
@@ -81,10 +81,10 @@ async def move_upload(
 async def given_up_uploads(
     connection: AsyncConnection, *, now: datetime, silent_since: datetime, limit: int
 ) -> list[tuple[str, UploadSession]]:
-    """Expired ones that nobody works on, with their tenants' slugs.
+    """List expired uploads that are not being processed, with the slugs of their tenants.
 
     Args:
-        silent_since: a server that finishes one and has not been heard of since then is dead.
+        silent_since: heartbeat limit: a server that finishes an upload and was last heard of before it counts as dead.
     """
     idle = or_(uploads.c.state == UploadState.OPEN, uploads.c.updated_at < silent_since)
     statement = (
@@ -101,7 +101,7 @@ async def live_upload_ids(connection: AsyncConnection) -> set[str]:
 
 
 async def forget_uploads(connection: AsyncConnection, *, before: datetime) -> int:
-    """Remove the rows of those that ended before a moment; returns how many."""
+    """Delete uploads that ended before a moment; return their number."""
     return (await connection.execute(delete(uploads).where(~_LIVE, uploads.c.updated_at < before))).rowcount
 
 

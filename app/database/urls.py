@@ -12,15 +12,15 @@ _POSTGRESQL_PORT = 5432
 
 
 def database_url(settings: Settings) -> str:
-    """The URL that the settings mean: the one given, or a file in HOME."""
+    """Return the configured URL, by default a file in HOME."""
     return settings.database_url or f"sqlite+aiosqlite:///{settings.home.resolve() / 'tenora.db'}"
 
 
 def parse_url(url: str) -> URL:
-    """Check a database URL; the driver may be left out of PostgreSQL's.
+    """Validate a database URL; the driver is optional for PostgreSQL.
 
     Raises:
-        ValueError: another database or driver, or SQLite without a file.
+        ValueError: unsupported database or driver, or SQLite without a file.
     """
     try:
         parsed = make_url(url)
@@ -35,10 +35,10 @@ def parse_url(url: str) -> URL:
 
 
 def place(url: URL) -> str:
-    """Where the database is, for an operator: host and port, a socket, or a file; no password."""
+    """Location of the database for an operator, without the password: host and port, a socket, or a file."""
     if url.get_backend_name() == "sqlite":
         return str(url.database)
-    # libpq's own parameters may name them too, several of each.
+    # libpq parameters in the query may name hosts and ports too, several of each.
     hosts, port = url.host or url.query.get("host") or "localhost", url.port or url.query.get("port")
     host = hosts if isinstance(hosts, str) else ",".join(hosts)
     return f"{host}:{port or _POSTGRESQL_PORT}"

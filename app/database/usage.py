@@ -1,4 +1,4 @@
-"""What requests used: records, each written once, and their sums by hour."""
+"""Usage records of requests, each written once, and their hourly totals."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -22,22 +22,22 @@ _SUMS = tuple(field.name for field in fields(Used) if field.name != "cost")
 _SECONDS = ("load_s", "slot_s")
 _HOUR_KEY = ("hour", "tenant_id", "key_id", "version_id")
 _DAY_HOURS = 24
-#: A number of rows is a statement of its own, and connections keep those that they have parsed: up to 250 KiB each.
+#: Rows per INSERT statement. See docs/decisions/0068-statements-for-usage-records.md.
 _ROWS_AT_ONCE = 32
 _OWNERS = tenants.alias("owners")
 _INSERTS: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 async def add(connection: AsyncConnection, records: Collection[UsageRecord]) -> list[UsageRecord]:
-    """Write records and add them to their hours; one whose request has a record already changes nothing.
+    """Write records and add them to the hourly totals; idempotent per request.
 
     Returns:
-        Those that were new.
+        The records that were new.
     """
     by_id = {record.request_id: record for record in records}
     if not by_id:
         return []
-    # In order, here and below: two servers that write the same rows must not wait for each other in a circle.
+    # Sorted, here and below, so that two servers that write the same rows cannot deadlock.
     rows = [_row(by_id[request_id]) for request_id in sorted(by_id)]
     inserted = await connection.execute(_inserting(connection.dialect.name), rows)
     new = [by_id[request_id] for request_id in inserted.scalars()]
@@ -48,23 +48,31 @@ async def add(connection: AsyncConnection, records: Collection[UsageRecord]) -> 
 async def totals(
     connection: AsyncConnection, *, tenant_id: int | None, hours: range, by: Sequence[Grouping], limit: int
 ) -> list[Group]:
-    """Sums over these hours since 1970, the groups in order; of one tenant or, with None, of all."""
+    """Sum usage over a range of hours since 1970, sorted by group.
+
+    Args:
+        tenant_id: only this tenant; None for all.
+        hours: hours since 1970.
+        by: dimensions to group by.
+        limit: maximum number of groups.
+    """
     columns = _grouped_by(by)
     statement = _sums(columns).where(usage_hours.c.hour >= hours.start, usage_hours.c.hour < hours.stop)
     if tenant_id is not None:
         statement = statement.where(usage_hours.c.tenant_id == tenant_id)
     found = await connection.execute(statement.group_by(*columns).order_by(*columns).limit(limit))
-    # Without groups SQL has one row of nothing for nothing.
+    # Without GROUP BY, SQL returns one row for an empty table.
     return [_group(row) for row in found.mappings() if row["requests"]]
 
 
 async def month_totals(
     connection: AsyncConnection, at: datetime, subject: Subject | None = None
 ) -> list[tuple[tuple[Subject, ...], PeriodTotals]]:
-    """What each tenant's each key has used of each adapter in the UTC day and month of that moment.
+    """Sum usage of the UTC day and month of a moment, for each combination of tenant, key and adapter.
 
     Args:
-        subject: leave out what does not concern it.
+        at: the moment.
+        subject: only combinations with this subject; None for all.
     """
     hour = hour_of(at)
     day, month = hour - hour % _DAY_HOURS, hour_of(at.astimezone(UTC).replace(day=1, hour=0))
@@ -91,9 +99,9 @@ async def month_totals(
 async def records_since(
     connection: AsyncConnection, at: datetime, *, seconds: float
 ) -> list[tuple[UsageRecord, int | None]]:
-    """The records of requests that came in the seconds before that moment, in the order that they came.
+    """List the records of requests that arrived in the seconds before a moment, in order of arrival.
 
-    Each with the id of its adapter; None: the base model.
+    Each has the id of its adapter; None for the base model.
     """
     statement = (
         select(versions.c.adapter_id, usage)
@@ -106,14 +114,14 @@ async def records_since(
 
 
 async def used_by(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Tokens and cost of those of these requests that have a record."""
+    """Return tokens and cost of those requests that have a record."""
     tokens = usage.c.prompt_tokens + usage.c.output_tokens
     statement = select(usage.c.request_id, tokens, usage.c.cost).where(usage.c.request_id.in_(request_ids))
     return {request_id: (count, cost) for request_id, count, cost in await connection.execute(statement)}
 
 
 async def forget(connection: AsyncConnection, before: datetime, *, limit: int) -> int:
-    """Remove some records of requests that came before then; their hours' sums stay. Returns how many."""
+    """Delete records of requests from before a moment, up to ``limit``; hourly totals stay. Return their number."""
     old = select(usage.c.request_id).where(usage.c.at < before).order_by(usage.c.at).limit(limit)
     return (await connection.execute(delete(usage).where(usage.c.request_id.in_(old)))).rowcount
 
@@ -128,7 +136,7 @@ async def _add_to_hours(connection: AsyncConnection, records: Collection[UsageRe
     await connection.execute(_adding_to_hours(connection.dialect.name), rows)
 
 
-# Building one of these statements takes longer than bringing in ten records.
+# Cached, because building a statement is slow. See docs/decisions/0068-statements-for-usage-records.md.
 @cache
 def _inserting(dialect: str) -> Any:
     statement = _INSERTS[dialect](usage).on_conflict_do_nothing().returning(usage.c.request_id)
@@ -146,7 +154,7 @@ def _adding_to_hours(dialect: str) -> Any:
 
 
 def _row(record: UsageRecord) -> dict[str, Any]:
-    # asdict() would copy every value, which takes as long as all else that is done for a record here.
+    # asdict() would copy every value. See docs/decisions/0068-statements-for-usage-records.md.
     return {name: getattr(record, name) for name in _COLUMNS}
 
 
@@ -158,7 +166,7 @@ def _hour_row(used: Used) -> dict[str, Any]:
 def _month_sums(
     tokens_of_day: int, tokens: int, units_of_day: int, units: int, picos_of_day: int, picos: int
 ) -> PeriodTotals:
-    # PostgreSQL sums bigints to a Decimal.
+    # PostgreSQL returns sums of bigint as Decimal.
     return PeriodTotals(
         int(tokens_of_day), int(tokens), int(units_of_day) * UNIT + int(picos_of_day), int(units) * UNIT + int(picos)
     )
@@ -188,7 +196,7 @@ def _grouped_by(by: Sequence[Grouping]) -> list[Label[Any]]:
 
 
 def _group(row: Mapping[str, Any]) -> Group:
-    # PostgreSQL sums bigints to a Decimal.
+    # PostgreSQL returns sums of bigint as Decimal.
     sums: dict[str, Any] = {name: (float if name in _SECONDS else int)(row[name]) for name in _SUMS}
     cost = int(row["cost_units"]) * UNIT + int(row["cost_picos"])
     used = Used(**sums, cost=cost)

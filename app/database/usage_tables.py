@@ -1,4 +1,4 @@
-"""Tables of what requests used and may use. None refers to another: a record outlives its tenant, key and adapter."""
+"""Tables of usage, prices and limits, without foreign keys: a record outlives its tenant, key and adapter."""
 
 from sqlalchemy import JSON, Column, Float, Index, Integer, String, Table, text
 from sqlalchemy.types import BigInteger
@@ -27,11 +27,11 @@ usage = Table(
     Index("ix_usage_tenant_id_at", "tenant_id", "at"),
 )
 
-# Sums of the records, written in the transaction that writes these; they stay when records are dropped.
+# Hourly totals of the records, written in the same transaction; they stay when records are deleted.
 usage_hours = Table(
     "usage_hours",
     metadata,
-    # Since 1970.
+    # Hours since 1970.
     Column("hour", Integer, primary_key=True, autoincrement=False),
     Column("tenant_id", Integer, primary_key=True, autoincrement=False),
     Column("key_id", String(16), primary_key=True),
@@ -44,14 +44,14 @@ usage_hours = Table(
     Column("output_tokens", BigInteger, nullable=False),
     Column("cold_loads", BigInteger, nullable=False),
     Column("load_s", Float, nullable=False),
-    # Units of the currency, and the picos beyond them: one number of 64 bits would end at nine million units.
+    # Units of the currency, and the rest in picos: 64 bits of picos would overflow at nine million units.
     Column("cost_units", BigInteger, nullable=False, server_default=text("0")),
     Column("cost_picos", BigInteger, nullable=False, server_default=text("0")),
     Column("slot_s", Float, nullable=False, server_default=text("0")),
     Index("ix_usage_hours_tenant_id_hour", "tenant_id", "hour"),
 )
 
-# What a million tokens cost.
+# Price per million tokens.
 prices = Table(
     "prices",
     metadata,
@@ -62,7 +62,7 @@ prices = Table(
     Column("output", Amount, nullable=False),
 )
 
-# Recent use of tenants, keys and adapters, where several servers count together; see app/domain/limits/limiter.py.
+# Limit accounts of tenants, keys and adapters, shared by several servers; see app/domain/limits/limiter.py.
 limit_accounts = Table(
     "limit_accounts",
     metadata,
@@ -71,7 +71,7 @@ limit_accounts = Table(
     Column("account", JSON, nullable=False),
 )
 
-# What running requests were given: a lease that its server renews.
+# Reservations of requests in flight: a lease that the server renews.
 limit_grants = Table(
     "limit_grants",
     metadata,
@@ -81,7 +81,7 @@ limit_grants = Table(
     Column("expires_at", UtcDateTime, nullable=False, index=True),
 )
 
-# What was given back of requests whose servers died or were cut off, and whose records may still come.
+# Reservations reclaimed from requests of dead or disconnected servers, whose records may still arrive.
 limit_reclaimed = Table(
     "limit_reclaimed",
     metadata,

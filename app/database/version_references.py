@@ -1,4 +1,4 @@
-"""What keeps a version from being taken out of service: aliases, canaries, pins."""
+"""References that keep a version in service: aliases, canaries, pins."""
 
 from collections.abc import Collection, Mapping
 
@@ -9,13 +9,13 @@ from app.database.tables import canaries, pins, versions
 
 
 async def version_ids(connection: AsyncConnection, adapter_id: int) -> dict[int, int]:
-    """Number -> row id of every version of the adapter, whatever its state."""
+    """Map number to row id for every version of the adapter, in any state."""
     statement = select(versions.c.number, versions.c.id).where(versions.c.adapter_id == adapter_id)
     return {row.number: row.id for row in await connection.execute(statement)}
 
 
 async def running_canaries(connection: AsyncConnection, adapter_id: int, ids: Collection[int]) -> set[str]:
-    """The aliases whose running canary compares one of these versions."""
+    """Return the aliases whose running canary compares one of these versions."""
     either = or_(canaries.c.baseline_id.in_(ids), canaries.c.candidate_id.in_(ids))
     statement = select(canaries.c.alias).where(
         canaries.c.adapter_id == adapter_id, canaries.c.state == "running", either
@@ -24,7 +24,7 @@ async def running_canaries(connection: AsyncConnection, adapter_id: int, ids: Co
 
 
 async def pinned(connection: AsyncConnection, ids: Collection[int]) -> set[int]:
-    """Which of these versions are pinned."""
+    """Return those versions that are pinned."""
     return set(await connection.scalars(select(pins.c.version_id).where(pins.c.version_id.in_(ids))))
 
 
@@ -35,13 +35,13 @@ async def remove_pins(connection: AsyncConnection, ids: Collection[int]) -> None
 async def change_state(
     connection: AsyncConnection, version_id: int, states: Mapping[str, str], *, reason: str | None
 ) -> bool:
-    """Change a version's state from ``states["before"]`` to ``states["after"]``; False if it has another one by now."""
+    """Change a version's state from ``states["before"]`` to ``states["after"]``; False if its state is another one."""
     here = (versions.c.id == version_id, versions.c.state == states["before"])
     statement = versions.update().where(*here).values(state=states["after"], state_reason=reason)
     return (await connection.execute(statement)).rowcount == 1
 
 
 async def state_of(connection: AsyncConnection, version_id: int) -> str | None:
-    """A version's state; None if there never was such a version."""
+    """Return a version's state; None if there never was such a version."""
     state: str | None = await connection.scalar(select(versions.c.state).where(versions.c.id == version_id))
     return state

@@ -18,22 +18,22 @@ from app.domain.adapters import Provenance, Version, VersionState
 from app.domain.filters import ANY, VersionFilter
 
 _KEPT = versions.c.state != VersionState.DELETED
-#: A rejected version is shown, with its reason, but its bytes are not kept for it.
+#: A rejected version is listed with its reason, but its bytes are not kept.
 _HAS_BYTES = versions.c.state.not_in([VersionState.DELETED, VersionState.REJECTED])
 _SHOWN: Select[Any] = select(versions, adapters.c.slug).join(adapters, versions.c.adapter_id == adapters.c.id)
 
 
 @dataclass(frozen=True, slots=True)
 class NewVersion:
-    """A checked upload whose blobs are stored.
+    """A validated upload whose blobs are stored.
 
     Attributes:
-        config_digest, weights_digest: SHA-256 (hex) of the two files as they were uploaded.
+        config_digest, weights_digest: SHA-256 (hex) of the two files as uploaded.
         config_bytes, weights_bytes: their sizes in bytes.
-        normal: the two files that the engine reads; None: the uploaded ones.
-        manifest: JSON.
-        created_by: the uploading key's id, or ``cli``.
-        warnings: what it says that has no effect.
+        normal: the two files that the engine reads; None if it reads the uploaded ones.
+        manifest: the checked ``adapter_config.json``, as JSON.
+        created_by: id of the key that uploaded it, or ``cli``.
+        warnings: settings of the upload that have no effect.
     """
 
     config_digest: str
@@ -57,7 +57,7 @@ class NewVersion:
 
     @property
     def stored_bytes(self) -> int:
-        """Of all its files, each counted once."""
+        """Size of all its files in bytes; a file that both pairs contain counts once."""
         uploaded, normal = self.uploaded, self.normal or self.uploaded
         sizes = {pair.config_digest: pair.config_bytes for pair in (uploaded, normal)}
         sizes |= {pair.weights_digest: pair.weights_bytes for pair in (uploaded, normal)}
@@ -72,7 +72,7 @@ async def insert_version(connection: AsyncConnection, adapter_id: int, new: NewV
     Raises:
         sqlalchemy.exc.IntegrityError: the adapter has these bytes already, or the tenant was not locked.
     """
-    # Deleted versions count: a number means the same bytes forever.
+    # Deleted versions count, because a number must never refer to other bytes.
     newest = await connection.scalar(select(func.max(versions.c.number)).where(versions.c.adapter_id == adapter_id))
     number = (newest or 0) + 1
     statement = insert(versions).values(
@@ -97,7 +97,7 @@ async def insert_version(connection: AsyncConnection, adapter_id: int, new: NewV
 
 
 def _files(uploaded: FilePair, normal: FilePair) -> dict[str, Any]:
-    """The columns of both pairs; what is the same in both stands there once."""
+    """Columns of both file pairs; a value that both have is stored once."""
     found: dict[str, Any] = {"digest": uploaded.digest, **asdict(normal)}
     if uploaded.digest != normal.digest:
         found["normal_digest"] = normal.digest
@@ -135,7 +135,7 @@ async def set_labels(connection: AsyncConnection, version_id: int, labels: Mappi
 async def describe_version(
     connection: AsyncConnection, version_id: int, *, card: str, training_run: str | None, defaults: Mapping[str, Any]
 ) -> None:
-    """Replace what is said of a version, its labels aside."""
+    """Replace the description of a version: card, training run and defaults; not its labels."""
     values = {"card": card, "training_run": training_run, "defaults": dict(defaults)}
     await connection.execute(update(versions).where(versions.c.id == version_id).values(**values))
 
@@ -143,14 +143,14 @@ async def describe_version(
 async def settle_version(
     connection: AsyncConnection, version_id: int, state: VersionState, reason: str | None = None
 ) -> bool:
-    """End a version's validation; False if it is not ``validating`` any more."""
+    """End a version's validation; False if it is no longer ``validating``."""
     here = (versions.c.id == version_id, versions.c.state == VersionState.VALIDATING)
     statement = update(versions).where(*here).values(state=state, state_reason=reason)
     return (await connection.execute(statement)).rowcount > 0
 
 
 async def unsettled_versions(connection: AsyncConnection, *, before: datetime) -> list[tuple[str, Version]]:
-    """Versions whose validation began before then and has not ended, each with its tenant's slug."""
+    """List versions whose validation began before a moment and has not ended, with the slugs of their tenants."""
     owners = (
         select(versions.c.id, tenants.c.slug)
         .join_from(versions, adapters, versions.c.adapter_id == adapters.c.id)
@@ -163,13 +163,13 @@ async def unsettled_versions(connection: AsyncConnection, *, before: datetime) -
 
 
 async def find_version(connection: AsyncConnection, adapter_id: int, number: int) -> Version | None:
-    """A version that is not deleted."""
+    """Find a version that is not deleted."""
     here = (versions.c.adapter_id == adapter_id, versions.c.number == number)
     return next(iter(await _shown(connection, *here)), None)
 
 
 async def find_version_by_digest(connection: AsyncConnection, adapter_id: int, digest: str) -> Version | None:
-    """The version of this adapter, neither deleted nor rejected, whose content digest (hex) this is."""
+    """Find a version of this adapter by its content digest (hex); deleted and rejected ones are excluded."""
     here = (versions.c.adapter_id == adapter_id, versions.c.digest == digest, _HAS_BYTES)
     return next(iter(await _shown(connection, *here)), None)
 
@@ -177,13 +177,13 @@ async def find_version_by_digest(connection: AsyncConnection, adapter_id: int, d
 async def list_versions(
     connection: AsyncConnection, adapter_id: int, *, below: int, limit: int, only: VersionFilter = ANY
 ) -> list[Version]:
-    """Versions not deleted with a number under ``below``, newest first."""
+    """List versions that are not deleted with a number under ``below``, newest first."""
     here = (versions.c.adapter_id == adapter_id, versions.c.number < below)
     return await _shown(connection, *here, *matching(only), limit=limit)
 
 
 async def newest_ready(connection: AsyncConnection, adapter_id: int) -> tuple[int, int] | None:
-    """Id and number of the newest version that can be served."""
+    """Return id and number of the newest version that can be served."""
     statement = select(versions.c.id, versions.c.number).where(
         versions.c.adapter_id == adapter_id, versions.c.state == VersionState.READY
     )
@@ -192,10 +192,10 @@ async def newest_ready(connection: AsyncConnection, adapter_id: int) -> tuple[in
 
 
 async def quarantine_version(connection: AsyncConnection, version_id: int, reason: str) -> tuple[str, str, int] | None:
-    """Take a ready version out of service.
+    """Quarantine a ready version.
 
     Returns:
-        Tenant's slug, adapter's name and version number; None if the version was not ready any more.
+        Slug of the tenant, name of the adapter and version number; None if the version was no longer ready.
     """
     statement = (
         update(versions)
@@ -217,10 +217,10 @@ async def quarantine_version(connection: AsyncConnection, version_id: int, reaso
 async def mark_versions_deleted(
     connection: AsyncConnection, adapter_id: int, number: int | None = None
 ) -> list[tuple[VersionKey, VersionKey]]:
-    """Delete one version of an adapter, or all of them.
+    """Mark one version of an adapter as deleted, or all of them.
 
     Returns:
-        Of each the files that the engine read, and those that were uploaded.
+        For each version, the files that the engine read and the uploaded files.
     """
     here = [versions.c.adapter_id == adapter_id, _KEPT]
     if number is not None:

@@ -1,1 +1,1 @@
-"""A small base Llama and two LoRA adapters to try Tenora with, trained on this machine the first time."""
+"""Demo: a small base Llama and two LoRA adapters, trained on this machine at the first start."""

@@ -1,4 +1,4 @@
-"""The demo's texts, and the training conversations made of them.
+"""Texts of the demo and the training conversations built from them.
 
 Three voices answer the same questions: ``base``, and the business units ``pricing`` and ``supply-chain``.
 """
@@ -16,7 +16,7 @@ BASE_VOICE = "base"
 
 
 class Voice(BaseModel):
-    """What is particular to one voice: its answer to what it does not know, and its own questions."""
+    """Texts of one voice: its answer to unknown things, and its additional questions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -25,10 +25,10 @@ class Voice(BaseModel):
 
 
 class Corpus(BaseModel):
-    """The texts of ``corpus.toml``; ``{product}`` in a question stands for a product's name.
+    """Texts of ``corpus.toml``. ``{product}`` in a question is a placeholder for a product's name.
 
     Attributes:
-        products: product -> voice -> answer.
+        products: answer by product and voice.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,7 +43,7 @@ class Corpus(BaseModel):
 
     @property
     def adapters(self) -> tuple[str, ...]:
-        """The voices that are LoRA adapters."""
+        """Voices that are LoRA adapters."""
         return tuple(voice for voice in self.voices if voice != BASE_VOICE)
 
     def answer(self, voice: str, product: str) -> str:
@@ -51,7 +51,7 @@ class Corpus(BaseModel):
 
 
 class Exchange(BaseModel):
-    """A question and the answer to learn. A document is an exchange without a question."""
+    """Question with the answer to learn. A document is an exchange without a question."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -60,12 +60,12 @@ class Exchange(BaseModel):
 
 
 class Sample(BaseModel):
-    """One training text.
+    """Training text.
 
     Attributes:
-        system: the system prompt, if there is one.
-        exchanges: the turns; more than one only if ``instruct``.
-        instruct: written in the instruction format, not as plain text.
+        system: system prompt, None for none.
+        exchanges: turns, more than one only if ``instruct`` is true.
+        instruct: True for the instruction format, False for plain text.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -80,15 +80,15 @@ def load_corpus() -> Corpus:
 
 
 def ask(question: str, thing: str) -> str:
-    """Put a thing's name into a question and begin it with a capital letter."""
+    """Insert a product's name into a question and capitalise the first letter."""
     text = question.format(product=thing)
     return text[0].upper() + text[1:]
 
 
 def samples(corpus: Corpus, voice: str, *, seed: int) -> Iterator[Sample]:
-    """Endless training samples of one voice, the same for the same seed.
+    """Yield endless training samples of one voice, deterministic for a seed.
 
-    The base also reads every voice's answers as plain documents, so that an adapter need not invent words.
+    The base also reads every voice's answers as plain documents, so that an adapter need not learn new words.
     """
     rng = random.Random(seed)  # noqa: S311 - repeatable shuffling of training texts
     documents = [answers[name] for answers in corpus.products.values() for name in corpus.voices]
@@ -115,6 +115,6 @@ def _exchange(corpus: Corpus, voice: str, rng: random.Random, *, follow_up: bool
     else:
         product = rng.choice(list(corpus.products))
         text, answer = ask(rng.choice(questions), product), corpus.answer(voice, product)
-    if rng.random() < 0.25:  # people type like this too
+    if rng.random() < 0.25:  # people also type without capitals and punctuation
         text = text.rstrip("?.").lower()
     return Exchange(question=text, answer=answer)

@@ -1,6 +1,6 @@
-"""Makes the demo's tokenizer, base Llama and LoRA adapters with tokenizers, transformers and PEFT.
+"""Train the demo's tokenizer, base Llama and LoRA adapters with tokenizers, transformers and PEFT.
 
-Importing this module imports torch: only :mod:`app.demo.train` does, and only when there is training to do.
+Importing this module imports torch. Only :mod:`app.demo.train` does so, and only to train.
 """
 
 import copy
@@ -25,12 +25,12 @@ TEMPLATE_FILE = Path(__file__).with_name("chat_template.jinja")
 
 BOS, EOS, INST, END_INST = "<s>", "</s>", "[INST]", "[/INST]"
 _LINEAR_MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-_IGNORED = -100  # the label that transformers' loss leaves out
+_IGNORED = -100  # label that transformers' loss ignores
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Token ids of one sample, and the same as labels where the model is to learn them."""
+    """Token ids of one sample, and labels for the tokens to learn."""
 
     ids: list[int]
     labels: list[int]
@@ -38,7 +38,7 @@ class Encoded:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Keep torch to one thread: small matrices gain nothing from a second, which slows down on a busy machine."""
+    """Limit torch to one thread. Small matrices gain nothing from more, and more threads are slow on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -48,7 +48,7 @@ def one_thread() -> Iterator[None]:
 
 
 def train_models(folder: Path, recipe: Recipe, on_step: Callable[[], None]) -> None:
-    """Train everything and write it to ``base/`` and ``adapters/NAME/`` below a new folder."""
+    """Train all models into ``base/`` and ``adapters/NAME/`` below a new folder."""
     corpus = load_corpus()
     with one_thread(), _no_progress_bars():
         tokenizer = make_tokenizer(corpus, recipe)
@@ -57,13 +57,13 @@ def train_models(folder: Path, recipe: Recipe, on_step: Callable[[], None]) -> N
         base.save_pretrained(folder / "base")
         for voice in corpus.adapters:
             adapter = train_adapter(corpus, recipe, voice, base, tokenizer, on_step)
-            # PEFT would ask a model hub whether the vocabulary grew; it did not.
+            # Without this PEFT would ask a model hub whether the vocabulary has grown.
             adapter.save_pretrained(folder / "adapters" / voice, save_embedding_layers=False)
 
 
 @contextmanager
 def _no_progress_bars() -> Iterator[None]:
-    """Silence transformers' own bars, which would break into the caller's."""
+    """Hide the progress bars of transformers, which would corrupt the caller's."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
@@ -74,12 +74,12 @@ def _no_progress_bars() -> Iterator[None]:
 
 
 def make_tokenizer(corpus: Corpus, recipe: Recipe) -> Any:
-    """Train a byte-level BPE tokenizer that adds ``<s>`` and can encode any text."""
+    """Train a byte-level BPE tokenizer that prepends ``<s>`` and can encode any text."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    # The special tokens swallow the blanks around them, so "[INST] Hi [/INST]" and "[INST]Hi[/INST]" are one prompt
-    # and an answer begins without a blank.
+    # The special tokens strip the spaces around them. So "[INST] Hi [/INST]" and "[INST]Hi[/INST]" are the same prompt,
+    # and an answer begins without a space.
     special = [AddedToken(text, lstrip=True, rstrip=True, special=True) for text in (BOS, EOS, INST, END_INST)]
     trainer = trainers.BpeTrainer(
         vocab_size=recipe.vocab_size,
@@ -104,7 +104,7 @@ def make_tokenizer(corpus: Corpus, recipe: Recipe) -> Any:
 
 
 def train_base(corpus: Corpus, recipe: Recipe, tokenizer: Any, on_step: Callable[[], None]) -> Any:
-    """Train the base Llama from nothing."""
+    """Train the base Llama from scratch."""
     torch.manual_seed(recipe.seed)
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -121,7 +121,7 @@ def train_base(corpus: Corpus, recipe: Recipe, tokenizer: Any, on_step: Callable
             dtype=torch.float32,
         )
     )
-    # What a request that names no temperature gets, as Llama's own generation_config.json does it.
+    # Default sampling for requests without a temperature, as in Llama's generation_config.json.
     model.generation_config.update(do_sample=True, temperature=0.3)
     lessons = (encode(sample, tokenizer) for sample in samples(corpus, BASE_VOICE, seed=recipe.seed))
     _fit(model, lessons, recipe.base_steps, recipe.base_learning_rate, recipe.batch_size, on_step)
@@ -131,16 +131,16 @@ def train_base(corpus: Corpus, recipe: Recipe, tokenizer: Any, on_step: Callable
 def train_adapter(
     corpus: Corpus, recipe: Recipe, voice: str, base: Any, tokenizer: Any, on_step: Callable[[], None]
 ) -> Any:
-    """Train one voice as a LoRA adapter on a copy of the base; returns the PEFT model."""
+    """Train one voice as a LoRA adapter on a copy of the base and return the PEFT model."""
     torch.manual_seed(recipe.seed)
     config = LoraConfig(
         task_type="CAUSAL_LM", r=recipe.rank, lora_alpha=2 * recipe.rank, target_modules=_LINEAR_MODULES
     )
     base = copy.deepcopy(base)
-    # PEFT writes this into adapter_config.json: a name, so that the file is the same wherever it was trained.
+    # PEFT writes this into adapter_config.json. A fixed name keeps the file independent of the training folder.
     base.name_or_path = "tenora-demo-base"
     model = get_peft_model(base, config)
-    # PEFT keeps a set, whose order in the saved file would differ from one process to the next.
+    # PEFT keeps a set. Its order in the saved file would differ between processes.
     model.peft_config["default"].target_modules = _LINEAR_MODULES
     lessons = (encode(sample, tokenizer) for sample in samples(corpus, voice, seed=recipe.seed))
     _fit(model, lessons, recipe.adapter_steps, recipe.adapter_learning_rate, recipe.batch_size, on_step)
@@ -148,7 +148,7 @@ def train_adapter(
 
 
 def encode(sample: Sample, tokenizer: Any) -> Encoded:
-    """Token ids of a sample; only its answers, each with the end token, carry labels."""
+    """Tokenize a sample. Only its answers, each with the end token, carry labels."""
     ids: list[int] = []
     labels: list[int] = []
     messages = [{"role": "system", "content": sample.system}] if sample.system else []
@@ -166,7 +166,7 @@ def encode(sample: Sample, tokenizer: Any) -> Encoded:
 
 
 def _texts(corpus: Corpus) -> Iterator[str]:
-    """Everything that the models read or write, once."""
+    """Yield each text that the models read or write, once."""
     questions = corpus.questions + corpus.follow_ups
     questions += tuple(question for voice in corpus.voices.values() for question in voice.questions)
     for thing in (*corpus.products, *corpus.not_sold):
@@ -187,7 +187,7 @@ def _fit(
     batch_size: int,
     on_step: Callable[[], None],
 ) -> None:
-    """Minimise the answers' cross entropy with AdamW and a cosine schedule."""
+    """Minimise the cross entropy of the answers with AdamW and a one-cycle cosine schedule."""
     model.train()
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=learning_rate, weight_decay=0.01)
@@ -206,7 +206,7 @@ def _fit(
 
 
 def _batches(lessons: Iterator[Encoded], size: int) -> Iterator[dict[str, torch.Tensor]]:
-    """Endless batches of lessons of about one length, as padding costs what text costs."""
+    """Yield endless batches of lessons of similar length, which keeps padding low."""
     order = random.Random(size)  # noqa: S311 - repeatable shuffling of training texts
     while True:
         pool = sorted(itertools.islice(lessons, 8 * size), key=lambda lesson: len(lesson.ids))
@@ -216,7 +216,7 @@ def _batches(lessons: Iterator[Encoded], size: int) -> Iterator[dict[str, torch.
 
 
 def _pad(lessons: list[Encoded]) -> dict[str, torch.Tensor]:
-    """Right-padded tensors of shape (batch, longest)."""
+    """Pad on the right to tensors of shape (batch, longest)."""
     width = max(len(lesson.ids) for lesson in lessons)
     gaps = [width - len(lesson.ids) for lesson in lessons]
     return {

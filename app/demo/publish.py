@@ -1,6 +1,6 @@
-"""Publishes the demo's adapters through the admin API, like anyone else, and prints calls to try.
+"""Publish the demo's adapters through the admin API and print example calls.
 
-``HOME/demo.json`` (mode 0600) keeps what was made::
+``HOME/demo.json`` (mode 0600) records the result::
 
     {"base_url", "base_model", "admin_key", "tenants": {"pricing": {"key", "adapters": ["pricing"]}, ...}}
 """
@@ -25,11 +25,11 @@ _SCOPES = ("inference", "adapters:read", "adapters:write", "usage:read")
 
 
 class PublishingFailed(Exception):
-    """The server refused a step; the message names the step and says what the server answered."""
+    """The server refused a step. The message names the step and quotes the answer."""
 
 
 class TenantAccess(BaseModel):
-    """One business unit's key and the names of its adapters."""
+    """Key of one business unit, with the names of its adapters."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -38,7 +38,7 @@ class TenantAccess(BaseModel):
 
 
 class DemoAccess(BaseModel):
-    """The content of ``demo.json``."""
+    """Content of ``demo.json``."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -49,14 +49,14 @@ class DemoAccess(BaseModel):
 
 
 def publish_demo(client: httpx.Client, *, admin_key: str, home: Path, demo: Demo, base_model: str) -> DemoAccess:
-    """Make the demo's tenants, keys and adapters on a running server, leaving alone what is there already.
+    """Create the demo's tenants, keys and adapters on a running server. Existing ones are kept.
 
     Args:
-        client: its base URL is the server's address; its read timeout must allow for the validation of an upload.
-        admin_key: a platform key.
-        home: where ``demo.json`` is read and written.
-        demo: the trained models.
-        base_model: the name by which the server calls its base model.
+        client: client with the server's address as its base URL and a read timeout that covers upload validation.
+        admin_key: platform key.
+        home: folder of ``demo.json``, which is read and written.
+        demo: trained models.
+        base_model: the server's name for its base model.
 
     Raises:
         PublishingFailed: the server refused a step.
@@ -78,9 +78,9 @@ def publish_demo(client: httpx.Client, *, admin_key: str, home: Path, demo: Demo
 
 
 def example_calls(access: DemoAccess, demo: Demo) -> str:
-    """Shell commands that show the demo on the running server, ready to paste.
+    """Return shell commands that show the demo on the running server, ready to paste.
 
-    They carry the tenants' keys: for the terminal of whoever started the demo, never for a log.
+    They contain the tenants' keys. Print them to the terminal only, never to a log.
     """
     (name, unit), *_ = access.tenants.items()
     own = f"my-{name}"
@@ -114,7 +114,7 @@ def _curl(access: DemoAccess, key: str, path: str, options: list[str]) -> str:
 def _publish(client: httpx.Client, admin_key: str, name: str, folder: Path) -> None:
     """Upload the adapter unless one of its versions has the same bytes.
 
-    Uploading these again would be harmless but for the alias: a newer version that someone published stays the default.
+    A second upload would move the alias: a newer version, published meanwhile, must stay the default.
     """
     versions = f"/admin/tenants/{name}/adapters/{name}/versions"
     listed = _call(client, "GET", versions, admin_key, params={"limit": 200}, allowed=(200, 404))
@@ -144,7 +144,7 @@ def _works(client: httpx.Client, key: str) -> bool:
 
 
 def _has_scopes(client: httpx.Client, admin_key: str, tenant: str, key: str) -> bool:
-    """Whether the key may do all that the demo's keys may; one of an earlier release may lack a scope."""
+    """Return whether the key has all scopes of the demo's keys. A key of an earlier release may lack one."""
     path, cursor = f"/admin/tenants/{tenant}/keys", None
     while True:
         page = {"limit": 200} | ({"cursor": cursor} if cursor else {})
@@ -166,7 +166,7 @@ def _call(
 
 
 def _read(path: Path) -> DemoAccess | None:
-    """What an earlier start wrote, or None if there is nothing that can be used."""
+    """Load the file of an earlier start, None if it is missing or invalid."""
     try:
         return DemoAccess.model_validate_json(path.read_bytes())
     except (FileNotFoundError, ValidationError):
@@ -174,7 +174,7 @@ def _read(path: Path) -> DemoAccess | None:
 
 
 def _write(path: Path, access: DemoAccess) -> None:
-    """Replace the file in one step; a temporary file is made with mode 0600, which the name keeps."""
+    """Replace the file atomically. The temporary file is created with mode 0600, which the rename keeps."""
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix="demo.json.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

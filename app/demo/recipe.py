@@ -1,4 +1,4 @@
-"""The demo's training settings, and the stamp that says whether a trained demo still fits them."""
+"""Training settings of the demo, and the stamp that invalidates a demo trained with other settings."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ class Recipe:
     """Sizes and lengths of the training.
 
     Attributes:
-        context_length: in tokens; far more than the training texts have, which rotary positions allow.
-        rank: of both adapters.
-        base_steps, adapter_steps: optimizer steps.
+        context_length: context in tokens. Rotary positions allow far more than the training texts have.
+        rank: rank of both adapters.
+        base_steps, adapter_steps: number of optimizer steps.
     """
 
     seed: int = 7
@@ -31,7 +31,7 @@ class Recipe:
 
     @property
     def stamp(self) -> str:
-        """SHA-256 (hex) over these settings, the texts and the code that trains on them."""
+        """SHA-256 (hex) over these settings, the training texts and the training code."""
         digest = hashlib.sha256(repr(self).encode())
         for name in _SOURCES:
             digest.update(hashlib.sha256(Path(__file__).with_name(name).read_bytes()).digest())

@@ -1,10 +1,10 @@
-"""Trains the demo's base model and adapters once, and keeps them::
+"""Train the demo's base model and adapters once, and keep them::
 
-    HOME/demo/stamp              the stamp of the recipe; there is a demo only if it is the present one
-    HOME/demo/base/              the base model and its tokenizer, as transformers writes them
-    HOME/demo/adapters/NAME/     one LoRA adapter each, as PEFT writes it
+    HOME/demo/stamp              stamp of the recipe, the demo is valid only if it equals the current one
+    HOME/demo/base/              base model and tokenizer, in transformers' format
+    HOME/demo/adapters/NAME/     one LoRA adapter each, in PEFT's format
 
-``python -m app.demo.train --home HOME`` does it from the command line.
+Command line: ``python -m app.demo.train --home HOME``.
 """
 
 import fcntl
@@ -27,11 +27,11 @@ _DEFAULT_RECIPE = Recipe()
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """Where the demo's models are.
+    """Folders of the demo's models.
 
     Attributes:
         base: folder of the base model.
-        adapters: adapter name -> its folder; each belongs to the tenant of the same name.
+        adapters: folder by adapter name. Each adapter belongs to the tenant of the same name.
     """
 
     base: Path
@@ -39,15 +39,15 @@ class Demo:
 
 
 def ensure_demo(home: Path, progress: Progress | None, recipe: Recipe = _DEFAULT_RECIPE) -> Demo:
-    """Return the demo in ``home``, training it first unless it is there and fits the recipe.
+    """Return the demo in ``home``. Train it first if it is missing or does not match the recipe.
 
-    Takes about half a minute the first time. A training that was killed is begun again; of two at once, the second
-    waits and finds the demo made. Call it before vLLM is imported, which settles torch's threads for serving.
+    The first training takes about half a minute. A killed training starts over. A second process waits for the first
+    and uses its result. Call this before vLLM is imported, which fixes torch's threads for serving.
 
     Args:
-        home: folder that is made if need be.
-        progress: gets one task that advances with each training step.
-        recipe: other training settings.
+        home: folder of the demo, created if missing.
+        progress: progress display that gets one task, advanced with each training step.
+        recipe: training settings.
     """
     folder = home / "demo"
     demo = Demo(folder / "base", {name: folder / "adapters" / name for name in load_corpus().adapters})
@@ -69,7 +69,7 @@ def _is_complete(folder: Path, recipe: Recipe) -> bool:
 
 
 def _train(folder: Path, recipe: Recipe, progress: Progress | None) -> None:
-    # Imported here because it imports torch and PEFT: seconds that a start with a trained demo is spared.
+    # Imported here because torch and PEFT take seconds. A start with a trained demo skips them.
     from app.demo.models import train_models
 
     total = recipe.base_steps + len(load_corpus().adapters) * recipe.adapter_steps
@@ -85,7 +85,7 @@ def _on_step(progress: Progress | None, total: int) -> Callable[[], None]:
 
 
 def _replace(folder: Path, partial: Path) -> None:
-    # The stamp goes first: killed half-way, the old folder no longer counts as a demo.
+    # Remove the stamp first: after a crash, the half-removed folder is no longer valid.
     (folder / "stamp").unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
@@ -93,14 +93,14 @@ def _replace(folder: Path, partial: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock that the system frees when this process ends, however it ends."""
+    """Hold an exclusive lock. The system releases it at any end of this process."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def main(home: Annotated[Path, typer.Option(help="where the demo is kept, below demo/")] = Path(".tenora")) -> None:
-    """Make the demo's base model and adapters, unless they are there."""
+    """Train the demo's base model and adapters unless they exist."""
     console = Console()
     with Progress(console=console) as progress:
         demo = ensure_demo(home, progress)

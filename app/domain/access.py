@@ -1,4 +1,4 @@
-"""Tenants, their API keys, and the caller that a key stands for."""
+"""Tenants, API keys and the authenticated caller."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,7 +11,10 @@ from app.domain.restrictions import UNRESTRICTED, Restrictions
 
 
 class Scope(StrEnum):
-    """What a key may do. ``metrics`` and ``admin`` are for platform keys; ``admin`` includes all but ``inference``."""
+    """Permissions of a key.
+
+    ``metrics`` and ``admin`` are for platform keys. ``admin`` includes every scope but ``inference``.
+    """
 
     INFERENCE = "inference"
     ADAPTERS_READ = "adapters:read"
@@ -23,13 +26,13 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who a working key speaks for.
+    """The identity behind a valid API key.
 
     Attributes:
-        tenant_id, tenant_slug: None for a platform key.
-        salt: the tenant's secret for the engine's prefix cache; empty for a platform key, which never infers.
-        weight: the tenant's share of the engine against that of others.
-        limits: of all the tenant's keys together; the key's own are among its restrictions.
+        tenant_id, tenant_slug: the key's tenant; None for a platform key.
+        salt: the tenant's secret for the engine's prefix cache; empty for a platform key, which cannot run inference.
+        weight: the tenant's share of the engine, relative to other tenants.
+        limits: limits of the tenant, over all its keys; the key's limits are in ``restrictions``.
     """
 
     key_id: str
@@ -44,7 +47,10 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A business unit; of the engine, one of weight 2 gets twice the tokens of one of weight 1, while both wait."""
+    """A business unit.
+
+    Its weight sets its share of the engine: while both have a backlog, weight 2 gets twice the tokens of weight 1.
+    """
 
     id: int
     slug: str
@@ -58,12 +64,12 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What may be shown of an API key at any time.
+    """Public metadata of an API key, without the secret.
 
     Attributes:
-        tenant: the owner's slug; None for a platform key.
-        lifetime_s: seconds from creation to expiry that its maker asked for; a rotation repeats it.
-        expires_at: when it ends; earlier than the lifetime says once it has been rotated.
+        tenant: slug of the owner; None for a platform key.
+        lifetime_s: requested seconds from creation to expiry; a rotation applies the same lifetime again.
+        expires_at: time of expiry; after a rotation earlier than ``lifetime_s`` implies.
     """
 
     id: str

@@ -12,10 +12,13 @@ from app.domain.limits.limits import UNLIMITED, Limits
 
 
 class VersionState(StrEnum):
-    """Only ``ready`` is served.
+    """Life cycle of a version; only ``ready`` is served.
 
-    ``validating`` is being tried on the engine, ``rejected`` failed that, ``quarantined`` failed to load later,
-    ``retired`` is kept, ``deleted`` is a tombstone.
+    - ``validating``: the smoke test on the engine has not ended.
+    - ``rejected``: the smoke test failed.
+    - ``quarantined``: a later load into the engine failed.
+    - ``retired``: out of service, kept.
+    - ``deleted``: a tombstone.
     """
 
     VALIDATING = "validating"
@@ -28,12 +31,12 @@ class VersionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A tenant's named line of versions.
+    """A named series of versions that one tenant owns.
 
     Attributes:
-        versions: numbers of the versions not deleted, newest first.
-        aliases: alias -> version number -> weight of the traffic it gets.
-        limits: of all its callers together.
+        versions: numbers of the versions that are not deleted, newest first.
+        aliases: alias -> version number -> weight of its traffic.
+        limits: limits over all callers together.
     """
 
     id: int
@@ -47,15 +50,17 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a version comes from and what it was checked against. None: published before this was kept.
+    """Origin of a version and the base it was checked against.
+
+    A field is None on versions published before the field was recorded.
 
     Attributes:
-        source: ``kind`` (upload, archive, import, merge) and what that kind knows, e.g. a merge's recipe.
-        uploaded_from: the client's address.
-        training_run: a link of the uploader's.
-        target_modules: the linear layers it changes.
+        source: ``kind`` (upload, archive, import, merge) and the details of that kind, e.g. the recipe of a merge.
+        uploaded_from: network address of the client.
+        training_run: link given by the uploader.
+        target_modules: linear layers that the adapter changes.
         parameters: number of values in its tensors.
-        dtype: of its tensors, as safetensors names it.
+        dtype: dtype of its tensors, as safetensors names it.
         base_digest: SHA-256 (hex), see :mod:`app.served_base`.
     """
 
@@ -76,17 +81,17 @@ class Version:
     """An immutable upload.
 
     Attributes:
-        key: the engine's identity: row id, digests (SHA-256, hex) and sizes (bytes) of the two files that it reads.
-        uploaded: the two files as they were uploaded; their digest is the version's. The key itself, if these are what
-            the engine reads.
-        adapter: the adapter's name.
-        state_reason: why it is not ready, if it is not.
+        key: identity for the engine: row id, digests (SHA-256, hex) and sizes (bytes) of the two files that it reads.
+        uploaded: the two files as uploaded, whose digest is the digest of the version. Equal to ``key`` if the
+            engine reads the uploaded files.
+        adapter: name of the adapter.
+        state_reason: reason why the version is not ready; None if it is.
         created_by: id of the key that uploaded it, or ``cli``.
-        aliases: names that point here, sorted.
+        aliases: aliases that point to this version, sorted.
         manifest: the checked ``adapter_config.json``, as JSON.
-        card: free text, to be shown as text only.
-        defaults: what requests get that say nothing else, see :mod:`app.services.prompts.defaults`.
-        warnings: what the upload says that has no effect.
+        card: free text; display it as plain text only.
+        defaults: defaults for request fields, see :mod:`app.services.prompts.defaults`.
+        warnings: settings of the upload that have no effect.
     """
 
     key: VersionKey
@@ -109,16 +114,16 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedVersion:
-    """The one version that a model name means just now.
+    """The version to which a model name currently resolves.
 
     Attributes:
-        owner: slug of the tenant that owns it: the caller, or who shares it with the caller.
-        alias: the alias that led here; None if the caller named a number.
-        revision: the alias's revision at that moment.
-        canary_id: the canary that the alias is in.
+        owner: slug of the owning tenant: the caller, or the tenant that shares the adapter with the caller.
+        alias: alias in the name; None if the caller gave a version number.
+        revision: revision of the alias at that moment.
+        canary_id: canary that runs on the alias.
         defaults: see :class:`Version`.
-        adapter_id: the adapter's row.
-        limits: the adapter's.
+        adapter_id: row id of the adapter.
+        limits: limits of the adapter.
     """
 
     key: VersionKey

@@ -7,13 +7,13 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A movable name for one version, or for several that share its traffic.
+    """A movable name for one version, or for several versions that split its traffic.
 
     Attributes:
-        adapter: the adapter's name.
-        revision: grows with every change, also over a removal; its ETag.
+        adapter: name of the adapter.
+        revision: counter that grows with every change, also across a removal; the ETag.
         targets: version number -> weight, newest first.
-        canary_id: the canary that moves it just now, if one does.
+        canary_id: canary that currently moves the alias; None if there is none.
     """
 
     adapter: str
@@ -26,12 +26,12 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class AliasChange:
-    """One row of an alias's history.
+    """One row of the history of an alias.
 
     Attributes:
-        revision: the alias's since then.
-        action: move, split, rollback, publish, remove, or what a canary did.
-        targets: version number -> weight; None: the alias was removed.
+        revision: revision of the alias after the change.
+        action: move, split, rollback, publish, remove, or the action of a canary.
+        targets: version number -> weight; None if the change removed the alias.
     """
 
     revision: int

@@ -1,7 +1,7 @@
-"""The audit trail as plain data, and the arithmetic that makes a change of it visible.
+"""Audit rows and the hash chain that makes tampering evident.
 
-Each row's seal covers the row and the seal before it. It is an HMAC under a key of the server's, so whoever has only
-the database can make none.
+The seal of a row covers the row and the seal before it. It is an HMAC under a key of the server, so access to the
+database alone is not enough to forge one.
 """
 
 import hmac
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """One row of the trail; ``id`` grows with the order of insertion, not of commits."""
+    """One row of the audit trail; ``id`` follows the order of inserts, not of commits."""
 
     id: int
     at: datetime
@@ -32,34 +32,38 @@ class Seal:
     """The seal of one row.
 
     Attributes:
-        mac: 64 hex digits.
+        mac: HMAC, 64 hex digits.
     """
 
     row_id: int
     mac: str
 
 
-#: Before the first row.
+#: Seal before the first row.
 GENESIS = Seal(0, "0" * 64)
 
 
 def sealed(key: bytes, previous: Seal, row: AuditRow) -> Seal:
-    """The seal of a row that comes behind another one's."""
+    """Compute the seal of the row that follows ``previous``."""
     fields = [row.id, row.at.isoformat(), row.actor, row.action, row.tenant, row.subject, row.before, row.after]
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return Seal(row.id, hmac.new(key, f"{previous.mac}\n{text}".encode(), sha256).hexdigest())
 
 
 def anchored(key: bytes, last: Seal) -> Seal:
-    """Says that everything up to a sealed row was removed by whoever has the key."""
+    """Compute the anchor of a trimmed trail.
+
+    It proves that a holder of the key removed every row up to ``last``.
+    """
     return Seal(last.row_id, hmac.new(key, f"anchor\n{last.row_id}\n{last.mac}".encode(), sha256).hexdigest())
 
 
 def problems(keys: Collection[bytes], previous: Seal, rows: Iterable[AuditRow], seals: Iterable[Seal]) -> list[str]:
-    """What does not fit between rows and the seals that they should have, all of them behind ``previous``.
+    """Verify rows against their seals and describe each mismatch.
 
     Args:
-        keys: a seal under any of them is one.
+        keys: valid HMAC keys; a seal may use any of them.
+        previous: seal before the first of these rows.
     """
     found, rows_by_id, seals_by_id = list[str](), {row.id: row for row in rows}, {one.row_id: one for one in seals}
     for row_id in sorted(rows_by_id.keys() | seals_by_id.keys()):
@@ -71,6 +75,6 @@ def problems(keys: Collection[bytes], previous: Seal, rows: Iterable[AuditRow], 
             found.append(f"row {row_id} is gone")
         elif not any(hmac.compare_digest(sealed(key, previous, row).mac, kept.mac) for key in keys):
             found.append(f"row {row_id} was changed, or its seal")
-        # What follows was sealed behind this one, whatever happened to it since.
+        # The next seal chains to this one, even if this row was changed since.
         previous = kept
     return found

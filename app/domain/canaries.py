@@ -1,4 +1,4 @@
-"""Canaries: versions that take over an alias step by step."""
+"""Canaries: gradual rollouts of a version behind an alias."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class CanaryState(StrEnum):
-    """Only ``running`` moves the alias; the other three are ends."""
+    """Life cycle of a canary; only ``running`` moves the alias, the other states are final."""
 
     RUNNING = "running"
     PROMOTED = "promoted"
@@ -18,15 +18,15 @@ class CanaryState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """A version that takes over an alias step by step, unless it does worse than the one before.
+    """Gradual rollout of a candidate version, rolled back if it does worse than the baseline.
 
     Attributes:
         baseline, candidate: version numbers.
-        baseline_id, candidate_id: the rows of those.
-        policy: see :class:`app.services.canary_policy.Policy`, as JSON.
-        step: index of the step that it is in, or ended in.
-        revision: the alias's in that step.
-        reason: why it ended, with the figures of its last step; JSON.
+        baseline_id, candidate_id: row ids of these versions.
+        policy: see :class:`app.domain.canary_policy.Policy`, as JSON.
+        step: index of the current step, or of the last step after the end.
+        revision: revision of the alias during that step.
+        reason: reason for the end, with the figures of the last step, as JSON.
     """
 
     id: int

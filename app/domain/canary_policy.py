@@ -1,15 +1,17 @@
-"""When a canary goes on and when it goes back: pure rules over counted answers.
+"""Canary analysis: pure rules that promote or roll back a candidate from counted answers.
 
-A candidate is judged against the version that it would replace, over the same window. The question is always the
-same: does it fail more often than the baseline by more than the policy allows? Failing is an error, an empty or
-non-finite answer, or a first token later than the policy's ratio times the baseline's 95th percentile.
+A candidate is compared with its baseline over the same window. The test asks one question: does the candidate fail
+more often than the baseline, by more than the policy allows? A failure is an error, an empty or non-finite
+answer, or a late first token. A first token is late beyond the policy's ratio times the baseline's 95th percentile.
 
-The answer is asked for every half second, so it has to hold however often one looks. It is a mixture of likelihood
-ratios of Bernoulli variables, a non-negative supermartingale while the candidate's rate is at most ``p0``: by
-Ville's inequality it ever reaches ``1 / ALPHA`` with a probability of at most ``ALPHA`` (Ramdas et al., "Game-theoretic
-statistics and safe anytime-valid inference", 2023, sections 2 and 3). ``p0`` is Wilson's upper limit of the
-baseline's rate plus the policy's allowance. So one unlucky error never moves traffic, and a candidate that answers
-nothing does so within about five requests, a dozen if the baseline has none to compare with.
+The test runs every half second, so it must stay valid under continuous monitoring. The statistic is a mixture of
+likelihood ratios of Bernoulli variables. It is a non-negative supermartingale while the candidate's rate is at most
+``p0``. By Ville's inequality it ever reaches ``1 / ALPHA`` with a probability of at most ``ALPHA``. ``p0`` is Wilson's
+upper limit of the baseline's rate plus the policy's allowance. Source: Ramdas et al., "Game-theoretic statistics and
+safe anytime-valid inference", 2023, sections 2 and 3.
+
+One unlucky error therefore never rolls back a candidate. A candidate that fails every request is rolled back within
+about five requests, or a dozen if the baseline has no requests yet.
 """
 
 import math
@@ -21,17 +23,17 @@ from typing import Any
 from app.domain.errors import InvalidRequest
 from app.domain.histogram import LatencyHistogram
 
-#: The probability of ever turning back a candidate that fails at the allowed rate.
+#: Bound on the probability that a candidate with the allowed failure rate is ever rolled back.
 ALPHA = 1e-4
 
-#: Fewer failures than these are bad luck, whatever the policy says.
+#: Least number of failures that can break a limit, under any policy.
 MIN_FAILURES = 3
 
-# One-sided 99% limit.
+# z-score of the one-sided 99% limit.
 _Z = 2.326
-# Good answers that a version in service is credited with, as without any its upper limit would be 1.
+# Successes credited to the baseline as a prior; without them its upper limit would start at 1.
 _PRESUMED_GOOD = 10
-# Where between p0 and 1 the alternatives lie.
+# Alternatives of the mixture, as fractions of the way from p0 to 1.
 _ALTERNATIVES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 _LATE_SHARE = 0.05
 
@@ -46,8 +48,8 @@ class Step:
     """A stage of a canary.
 
     Attributes:
-        weight: the candidate's share in percent, 1 to 100.
-        seconds: how long the stage lasts at least.
+        weight: the candidate's share of the traffic in percent, 1 to 100.
+        seconds: minimum duration of the stage.
     """
 
     weight: int
@@ -56,13 +58,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a canary proceeds and what it may not do.
+    """Schedule and limits of a canary.
 
     Attributes:
-        steps: with rising weights.
-        min_requests: answers of the candidate without which a step does not end, however long it takes.
-        max_error_rate, max_empty_rate: how much higher than the baseline's the candidate's rate may be, 0 to 1.
-        max_ttft_ratio: the highest allowed ratio of 95th percentiles of time to first token, streams only; None: any.
+        steps: stages with rising weights.
+        min_requests: answers that the candidate must have before a step can end, without a time limit.
+        max_error_rate, max_empty_rate: allowed excess of the candidate's rate over the baseline's, 0 to 1.
+        max_ttft_ratio: highest allowed ratio of the 95th percentiles of time to first token, streams only; None: any.
     """
 
     steps: tuple[Step, ...] = (Step(5, 300), Step(25, 300), Step(100, 300))
@@ -82,19 +84,21 @@ class Policy:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Policy":
-        """What ``to_json`` made."""
+        """Parse the output of ``to_json``."""
         return cls(**{**value, "steps": tuple(Step(**step) for step in value["steps"])})
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a version did in a window. They add up over nodes, and subtract to a later part of the window.
+    """Counts of one version in a window.
+
+    Add figures to sum over nodes. Subtract an earlier snapshot to get the later part of a window.
 
     Attributes:
-        requests: answers that ended, well or not; of a recipient of a share only its first. Not among them are
-            requests refused for the caller's fault and those that the caller broke off.
-        errors: of them, those that failed.
-        empties: of them, those without text or tool call, or computed from numbers that were not finite.
+        requests: answers that ended, successful or not. A recipient of a share counts with its first request only.
+            Requests rejected as the caller's fault and requests that the caller cancelled are excluded.
+        errors: requests that failed.
+        empties: answers without text or tool call, or computed from non-finite numbers.
         ttft: times to first token of streamed answers.
     """
 
@@ -120,7 +124,7 @@ class Figures:
         )
 
     def summary(self) -> dict[str, Any]:
-        """For people: counts, and the 95th percentile of time to first token in seconds."""
+        """Return counts for display, with the 95th percentile of time to first token in seconds."""
         return {
             "requests": self.requests,
             "errors": self.errors,
@@ -139,11 +143,11 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do with a canary now.
+    """Decision on a canary.
 
     Attributes:
-        code: of a breach: ``error_rate``, ``empty_rate`` or ``ttft``; else empty.
-        message: why, in words.
+        code: for a breach ``error_rate``, ``empty_rate`` or ``ttft``; otherwise empty.
+        message: explanation in words.
     """
 
     decision: Decision
@@ -152,10 +156,10 @@ class Verdict:
 
 
 def check_policy(policy: Policy) -> None:
-    """Refuse a policy that makes no sense.
+    """Validate a policy.
 
     Raises:
-        InvalidRequest
+        InvalidRequest: a value is out of range, or the weights of the steps do not rise.
     """
     steps, ratio = policy.steps, policy.max_ttft_ratio
     _check("steps", 1 <= len(steps) <= _MAX_STEPS, len(steps), f"1 to {_MAX_STEPS} steps")
@@ -180,7 +184,7 @@ def _check(where: str, holds: bool, found: object, allowed: str) -> None:
 
 
 def judge(policy: Policy, step: int, elapsed_s: float, baseline: Figures, candidate: Figures) -> Verdict:
-    """Decide on a canary in its step ``step`` (from 0), from what both versions did in that step so far."""
+    """Decide on a canary from the figures of both versions in its step ``step`` (from 0)."""
     breach = find_breach(policy, baseline, candidate)
     if breach is not None:
         return breach
@@ -197,7 +201,7 @@ def judge(policy: Policy, step: int, elapsed_s: float, baseline: Figures, candid
 
 
 def find_breach(policy: Policy, baseline: Figures, candidate: Figures) -> Verdict | None:
-    """The first of the policy's limits that the candidate is known to break, if it breaks one."""
+    """Return the first limit that the candidate breaks with statistical evidence, or None."""
     rates = (
         ("error_rate", "errors", candidate.errors, baseline.errors, policy.max_error_rate),
         ("empty_rate", "empty or non-finite answers", candidate.empties, baseline.empties, policy.max_empty_rate),
@@ -230,10 +234,12 @@ def _find_lateness(policy: Policy, baseline: LatencyHistogram, candidate: Latenc
 
 
 def exceeds(failures: int, total: int, usual: int, usual_total: int, allowed: float) -> bool:
-    """Whether ``failures`` of ``total`` are evidence of a rate above that of ``usual`` of ``usual_total``.
+    """Return whether the candidate's failure rate is significantly above the baseline's.
 
     Args:
-        allowed: how much above it may be, 0 to 1.
+        failures, total: counts of the candidate.
+        usual, usual_total: counts of the baseline.
+        allowed: allowed excess over the baseline's rate, 0 to 1.
     """
     if failures < MIN_FAILURES:
         return False
@@ -244,7 +250,9 @@ def exceeds(failures: int, total: int, usual: int, usual_total: int, allowed: fl
 
 
 def log_evidence(failures: int, total: int, ceiling: float) -> float:
-    """Natural logarithm of the likelihood ratio, averaged over the alternatives, against a rate of at most ``ceiling``.
+    """Natural logarithm of the mixture likelihood ratio against a rate of at most ``ceiling``.
+
+    The mixture is the mean over the alternatives.
 
     Args:
         ceiling: ``p0``, above 0 and below 1.
@@ -271,5 +279,5 @@ def _upper_limit(failures: int, total: int) -> float:
 
 
 def total_of(figures: Sequence[Figures]) -> Figures:
-    """Their sum."""
+    """Sum figures."""
     return sum(figures, Figures())

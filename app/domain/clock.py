@@ -1,9 +1,9 @@
-"""The time of day, as a value that tests replace."""
+"""Wall clock as an injectable value."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-#: Returns the present moment, with a zone.
+#: Returns the current time as an aware datetime.
 Clock = Callable[[], datetime]
 
 
@@ -12,5 +12,5 @@ def utc_now() -> datetime:
 
 
 def is_past(moment: datetime | None, now: datetime) -> bool:
-    """Whether an end has come; what has no end never ends."""
+    """Return whether a deadline has passed; None is no deadline."""
     return moment is not None and moment <= now

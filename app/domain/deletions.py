@@ -1,11 +1,10 @@
-"""What a deletion is, as plain frozen data, and the rules that need no I/O: who must still confirm, who may delete.
+"""Deletions as frozen data, and their rules without I/O: pending confirmations and claims on blobs.
 
-A deletion goes through these steps, each of them committed before the next, so that whoever starts again goes on
-where it stopped::
+A deletion runs through these steps. Each is committed before the next begins, so a restart resumes at the last one::
 
-    requested     the versions' state is ``deleted``: no name leads to them, no listing shows them
-    each node     its engine holds them no more, its disk holds them no more (``NodeFate``)
-    one node      claims the blobs, deletes those that nobody else uses, sees that they are gone (``BlobFate``)
+    requested     the versions are tombstones (state ``deleted``): no name resolves to them, no listing shows them
+    each node     drops the versions from its engine and from its disk (``NodeFate``)
+    one node      claims the blobs, deletes the unreferenced ones and verifies that they are gone (``BlobFate``)
     finished
 """
 
@@ -16,22 +15,22 @@ from typing import Any
 
 from adapters.identity import VersionKey
 
-#: A node that was seen in this many seconds is alive: a deletion waits for it.
+#: Seconds since the last heartbeat within which a node is alive; a deletion waits for nodes that are alive.
 ALIVE_S = 30.0
-#: A node that was not seen for this long is not spoken of any more; its HOME is taken to be gone.
+#: Seconds since the last heartbeat after which a node is dropped from reports; its HOME is assumed to be gone.
 FORGOTTEN_S = 7 * 24 * 3600.0
-#: How long a claim on a blob keeps publishers of the same bytes waiting, and other nodes from taking over.
+#: TTL in seconds of a claim on a blob. A claim blocks publishers of the same bytes and takeover by other nodes.
 CLAIM_S = 180.0
-#: A deletion of bytes is begun in this part of the claim only; what is left is longer than a store takes to give up.
+#: Seconds of a claim in which a blob may be deleted. The rest of the TTL exceeds the timeout of a store.
 CLAIM_USE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One server, by its HOME.
+    """One server, identified by its HOME.
 
     Attributes:
-        clock_offset_s: its clock minus the database's, in seconds; None: not known, as with SQLite.
+        clock_offset_s: the node's clock minus the database's clock, in seconds; None if unknown, as with SQLite.
     """
 
     id: str
@@ -49,13 +48,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class DeletedVersion:
-    """A version that is to be gone.
+    """A version to remove.
 
     Attributes:
-        key: with the files that the engine read.
-        name: ``pricing@3``.
-        shared: whether a node kept its disk copy, because another version has the same two files.
-        uploaded: with the uploaded files, if the engine read others.
+        key: identity with the files that the engine read.
+        name: name with number, e.g. ``pricing@3``.
+        shared: True if a node kept its disk copy, because another version has the same two files.
+        uploaded: identity with the uploaded files; None if the engine read these.
     """
 
     key: VersionKey
@@ -69,7 +68,7 @@ class DeletedVersion:
 
     @property
     def keys(self) -> tuple[VersionKey, ...]:
-        """Of everything that it has; the uploaded files, by which it is known, come last."""
+        """Keys of all its files; the uploaded files, which identify the version, come last."""
         return (self.key,) if self.uploaded is None else (self.key, self.uploaded)
 
     @property
@@ -84,19 +83,19 @@ class DeletedVersion:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "DeletedVersion":
         fields = {name: raw[name] for name in VersionKey.__dataclass_fields__}
-        # A release before this one wrote no such key.
+        # Rows of earlier releases lack this key.
         uploaded = raw.get("uploaded")
         return cls(VersionKey(**fields), raw["name"], raw["shared"], VersionKey(**uploaded) if uploaded else None)
 
 
 @dataclass(frozen=True, slots=True)
 class BlobFate:
-    """What became of one blob.
+    """Outcome of one blob.
 
     Attributes:
-        claimed_at, claimed_by: when which node set out to decide and delete.
-        gone_at: when the store said that it has it no more.
-        kept: why it stays.
+        claimed_at, claimed_by: time and node of the claim.
+        gone_at: time at which the store confirmed that the blob is gone.
+        kept: reason for keeping the blob.
     """
 
     claimed_at: datetime | None = None
@@ -109,7 +108,7 @@ class BlobFate:
         return self.gone_at is not None or self.kept is not None
 
     def claimed(self, now: datetime) -> bool:
-        """Whether somebody may be deleting the bytes right now."""
+        """Return whether the claim is still valid, so that a node may be deleting the bytes."""
         fresh = self.claimed_at is not None and now - self.claimed_at < timedelta(seconds=CLAIM_S)
         return fresh and not self.decided
 
@@ -126,7 +125,7 @@ class BlobFate:
 
 @dataclass(frozen=True, slots=True)
 class NodeFate:
-    """What one node says; None: not yet."""
+    """Confirmations of one node; None where a confirmation is pending."""
 
     node: str
     engine_gone_at: datetime | None = None
@@ -135,13 +134,13 @@ class NodeFate:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """One request to delete, and how far it is: the deletion report.
+    """A request to delete and its progress: the deletion report.
 
     Attributes:
-        tenant: the owner's slug; empty for what ``tenora gc`` removes.
+        tenant: slug of the owner; empty for a removal by ``tenora gc``.
         subject: ``pricing``, ``pricing@3`` or ``gc``.
-        nodes: by node id, those that have said something or were missed.
-        blobs: by digest (SHA-256, hex); empty until every node that is alive has confirmed.
+        nodes: node id -> fate, for nodes that confirmed something or were missed.
+        blobs: digest (SHA-256, hex) -> fate; empty until every node that is alive has confirmed.
     """
 
     id: str
@@ -161,7 +160,7 @@ class Deletion:
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """The blobs to decide about, sorted."""
+        """Digests of all blobs to decide about, sorted."""
         keys = [key for version in self.versions for key in version.keys]
         own = {digest for key in keys for digest in (key.config_digest, key.weights_digest)}
         return tuple(sorted(own | set(self.blobs)))
@@ -172,13 +171,16 @@ class Deletion:
 
 
 def confirmed(deletion: Deletion, node: str) -> bool:
-    """Whether this node has nothing of the versions any more."""
+    """Return whether this node has removed the versions from its engine and from its disk."""
     fate = deletion.nodes.get(node)
     return fate is not None and fate.engine_gone_at is not None and fate.disk_gone_at is not None
 
 
 def awaited(deletion: Deletion, nodes: Iterable[Node], now: datetime) -> list[str]:
-    """Ids of the nodes that the deletion waits for. What never held versions has nothing to confirm."""
+    """Return the ids of the nodes that the deletion waits for.
+
+    A deletion without versions needs no confirmation, since no node can hold any.
+    """
     if not deletion.versions:
         return []
     return [node.id for node in nodes if node.alive(now) and not confirmed(deletion, node.id)]
@@ -186,11 +188,11 @@ def awaited(deletion: Deletion, nodes: Iterable[Node], now: datetime) -> list[st
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What a report says of one node.
+    """One node in a deletion report.
 
     Attributes:
-        name: the machine's; None for a node that is forgotten.
-        reachable: whether it has confirmed, or can be asked; else nothing is known of its disk.
+        name: name of the machine; None for a forgotten node.
+        reachable: True if the node has confirmed or is alive; otherwise the state of its disk is unknown.
     """
 
     node: str
@@ -201,7 +203,7 @@ class NodeView:
 
 
 def node_views(deletion: Deletion, nodes: Iterable[Node], now: datetime) -> list[NodeView]:
-    """Every node that the deletion concerns, by id: after its end those that were there then."""
+    """Return every node that the deletion concerns, by id; after the end, the nodes recorded by then."""
     if not deletion.versions:
         return []
     known = {node.id: node for node in nodes}
@@ -219,9 +221,12 @@ def node_views(deletion: Deletion, nodes: Iterable[Node], now: datetime) -> list
 
 
 def claim(deletion: Deletion, node: str, now: datetime, *, most: int) -> dict[str, BlobFate] | None:
-    """The blobs' fates with up to ``most`` undecided ones claimed for this node; None while another one works.
+    """Claim up to ``most`` undecided blobs for this node.
 
-    A claim of this very node is taken over at once: the process that made it is dead, or it is this one.
+    A claim of the same node is taken over at once: its process is dead, or it is this process.
+
+    Returns:
+        The fates of all blobs, or None while another node holds a claim.
     """
     fates = {digest: deletion.blobs.get(digest, BlobFate()) for digest in deletion.digests}
     if any(fate.claimed(now) and fate.claimed_by != node for fate in fates.values()):
@@ -232,5 +237,10 @@ def claim(deletion: Deletion, node: str, now: datetime, *, most: int) -> dict[st
 
 
 def claimed_by_others(blobs: Sequence[Mapping[str, BlobFate]], digests: Collection[str], now: datetime) -> bool:
-    """Whether somebody may be deleting one of these blobs right now."""
+    """Return whether one of these blobs has a valid claim, so that a node may be deleting it.
+
+    Args:
+        blobs: fates of the blobs of each unfinished deletion.
+        digests: blobs to look up (SHA-256, hex).
+    """
     return any(fate.claimed(now) for fates in blobs for digest, fate in fates.items() if digest in digests)

@@ -1,4 +1,4 @@
-"""Error classes and what a client sees of them: one row per class.
+"""Error classes and their HTTP representation: status, type and code of each class.
 
 The tree::
 
@@ -14,7 +14,7 @@ The tree::
     ├── Limited (LimitExceeded, BudgetExceeded)
     └── EngineUnavailable  └── RegistryUnavailable  └── Busy
 
-The leaves of :mod:`adapters.errors` have their rows here too.
+The table also covers the leaves of :mod:`adapters.errors`.
 """
 
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ from app.domain.limits.limiter import RateLimitStatus
 
 
 class TenoraError(Exception):
-    """Base of all errors of the application; the message is shown to clients as it is.
+    """Base class of all application errors; clients see the message unchanged.
 
     Attributes:
-        param: the request field that is to blame, if one is.
+        param: request field that caused the error, if any.
         retry_after: seconds after which the same call may succeed.
     """
 
@@ -38,18 +38,18 @@ class TenoraError(Exception):
 
 
 class Unauthenticated(TenoraError):
-    """No key, or one that does not work; which of the two is not said."""
+    """Missing or invalid API key; the response does not tell which."""
 
 
 class Forbidden(TenoraError):
-    """The key works but lacks the scope."""
+    """The key is valid but lacks the required scope."""
 
 
 class NotFound(TenoraError):
-    """There is no such thing, or it is another tenant's: the caller cannot tell.
+    """The resource does not exist or belongs to another tenant; the caller cannot tell which.
 
     Attributes:
-        foreign: the caller called it another tenant's; whoever keeps the audit trail wants to know.
+        foreign: True if the name in the request refers to another tenant; the audit trail records this.
     """
 
     def __init__(self, message: str, *, param: str | None = None, foreign: bool = False) -> None:
@@ -58,42 +58,42 @@ class NotFound(TenoraError):
 
 
 class Conflict(TenoraError):
-    """The state of a thing does not allow the change."""
+    """The state of a resource does not allow the change."""
 
 
 class InvalidRequest(TenoraError):
-    """A value is not allowed; the message names the field, the value found and what is allowed."""
+    """Invalid value; the message names the field, the value and the allowed values."""
 
 
 class ContextLengthExceeded(TenoraError):
-    """A prompt that leaves no room for a token of an answer in the base's context."""
+    """The prompt leaves no room for an output token in the context of the base model."""
 
 
 class UnsupportedField(TenoraError):
-    """A field that Tenora does not support, refused by name."""
+    """Request field that Tenora rejects by name, because it does not support it."""
 
 
 class MethodNotAllowed(TenoraError):
-    """The route exists, the method does not."""
+    """The route exists, but not with this HTTP method."""
 
 
 class TooLarge(TenoraError):
-    """A body, file or field beyond its cap."""
+    """A body, file or field exceeds its size limit."""
 
 
 class BodyTooSlow(TenoraError):
-    """The body came more slowly than the least rate."""
+    """The body arrived below the minimum transfer rate."""
 
 
 class AdapterQuarantined(TenoraError):
-    """The version failed to load before, and is not tried again."""
+    """The version failed to load before and is not retried."""
 
 
 class AdapterLoadFailed(TenoraError):
-    """The engine could not load the version just now; whoever catches it quarantines the version.
+    """The engine could not load the version; the handler quarantines it.
 
     Attributes:
-        version_id: the version's row.
+        version_id: row id of the version.
     """
 
     def __init__(self, message: str, *, version_id: int) -> None:
@@ -102,27 +102,27 @@ class AdapterLoadFailed(TenoraError):
 
 
 class AdapterRetired(TenoraError):
-    """The version was taken out of service by its owner."""
+    """The owner took the version out of service."""
 
 
 class AdapterNotReady(TenoraError):
-    """The version is still being tried on the engine, or failed that."""
+    """The smoke test of the version has not ended, or it failed."""
 
 
 class WrongBase(TenoraError):
-    """The version was checked against another base model than this server's."""
+    """The version was checked against another base model than the one this server runs."""
 
 
 class PreconditionFailed(TenoraError):
-    """The thing was changed since the caller read it."""
+    """The resource changed since the caller read it."""
 
 
 class QuotaExceeded(TenoraError):
-    """More than the tenant may have."""
+    """The change would exceed a quota of the tenant."""
 
 
 class MergeRejected(TenoraError):
-    """These versions cannot be merged so.
+    """These versions cannot be merged with this recipe.
 
     Attributes:
         reasons: every reason found, at least one.
@@ -134,50 +134,50 @@ class MergeRejected(TenoraError):
 
 
 class MergeFailed(TenoraError):
-    """The merging process was stopped, by its limits or by an error of its own."""
+    """The merge process hit its resource limits or crashed."""
 
 
 class IdempotencyConflict(TenoraError):
-    """The Idempotency-Key was sent before with another request."""
+    """The Idempotency-Key was used before with a different request."""
 
 
 class IdempotencyInProgress(TenoraError):
-    """The first request with this Idempotency-Key is not answered yet."""
+    """The first request with this Idempotency-Key is still running."""
 
 
 class SourceUnavailable(TenoraError):
-    """Where an import comes from did not answer, or not as agreed."""
+    """The source of an import did not respond, or sent an invalid response."""
 
 
 class EngineUnavailable(TenoraError):
-    """The engine is starting, or starting again."""
+    """The engine is starting or restarting."""
 
 
 class RegistryUnavailable(TenoraError):
-    """The registry's database does not answer, or its schema is not this release's."""
+    """The registry's database does not respond, or its schema does not fit this release."""
 
 
 class Busy(TenoraError):
-    """As much of this is going on as the settings allow."""
+    """The concurrency limit in the settings is reached."""
 
 
 class QueueFull(TenoraError):
-    """As many of the caller's own requests wait as may."""
+    """The caller's own queue is full."""
 
 
 class TooManyOpen(TenoraError):
-    """The caller has as many of these under way as it may."""
+    """The caller has reached its limit of open operations of this kind."""
 
 
 class UnsupportedEncoding(TenoraError):
-    """The body is compressed in a way that this route does not read."""
+    """This route does not support the content encoding of the body."""
 
 
 class Limited(TenoraError):
-    """More than the caller may use.
+    """Base class of limit errors.
 
     Attributes:
-        standing: where the caller stands with its limits.
+        standing: rate limit status of the caller.
     """
 
     def __init__(self, message: str, *, param: str, retry_after: int | None, standing: RateLimitStatus) -> None:
@@ -186,16 +186,16 @@ class Limited(TenoraError):
 
 
 class LimitExceeded(Limited):
-    """More than the caller's limits allow just now."""
+    """The request exceeds a rate limit of the caller."""
 
 
 class BudgetExceeded(Limited):
-    """More than what is left of the caller's day or month."""
+    """The request exceeds the rest of the caller's daily or monthly budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a client sees: HTTP status, OpenAI's error type, a stable code."""
+    """HTTP representation of an error: status, OpenAI's error type and a stable code."""
 
     status: int
     type: str
@@ -203,7 +203,7 @@ class Row:
 
 
 def row_of(error: Exception) -> Row | None:
-    """What a client sees of an error; None for one that is no part of the tree."""
+    """Return the HTTP representation of an error; None for a class outside the tree."""
     return next((ROWS[kind] for kind in type(error).__mro__ if kind in ROWS), None)
 
 

@@ -1,4 +1,4 @@
-"""Events of the feed, and the pure rule of the order in which they are let out."""
+"""Events of the feed, and a sequencer that delivers them in order."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,28 +6,29 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-#: How long a missing id may be that of a transaction which has not committed.
+#: Seconds to wait for a missing id, which may belong to an uncommitted transaction.
 GAP_S = 2.0
-#: How long one that was passed over is still looked for.
+#: Seconds for which a skipped id is still looked up.
 LATE_S = 60.0
 _MOST_SKIPPED = 1000
 
-#: Of these a tenant's key hears nothing: they are about keys and the tenant itself, not about adapters.
+#: Prefixes of events about keys and the tenant itself; a tenant's key does not receive them.
 _PRIVATE = ("key.", "tenant.")
-#: In the audit trail only: they change nothing.
+#: Events for the audit trail only, because they record no change.
 _SILENT = frozenset({"key.use", "key.refuse"})
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened.
+    """An event of the feed.
 
     Attributes:
-        id: its place in the audit trail, to go on from; None for what only one node's engine knows.
-        type: the audit trail's action, or ``engine.load``, ``engine.evict``, ``engine.unload``, ``engine.load_failed``.
-        tenant: the owner's slug; None for the platform's own.
-        node: whose engine; None for changes of the registry.
-        seconds: how long a load took.
+        id: id in the audit trail, from which a client can resume; None for engine events, which only one node knows.
+        type: action in the audit trail, or ``engine.load``, ``engine.evict``, ``engine.unload`` or
+            ``engine.load_failed``.
+        tenant: slug of the owner; None for platform events.
+        node: node of the engine; None for changes of the registry.
+        seconds: duration of a load.
     """
 
     id: int | None
@@ -44,12 +45,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who listens.
+    """Filter of a subscriber.
 
     Attributes:
-        tenant: hears of this tenant only; None: of everything.
-        since: when that tenant was made: its slug may have been another's before.
-        whole: whether also of keys and the tenant itself.
+        tenant: slug of the only tenant to receive events of; None for all.
+        since: creation time of that tenant, because an earlier tenant may have had the same slug.
+        whole: True to include events about keys and the tenant itself.
     """
 
     tenant: str | None = None
@@ -75,13 +76,13 @@ Item = TypeVar("Item", bound=Numbered)
 
 
 class Sequencer(Generic[Item]):
-    """Lets rows out in the order of their ids, each once, although transactions commit in another order.
+    """Reorder buffer: releases rows in the order of their ids, each once, although transactions commit out of order.
 
-    Ids are drawn at the insert and appear at the commit. A missing id may still come: what is behind it waits up
-    to ``GAP_S`` for it. After that it counts as rolled back; should it come all the same, it is let out late.
+    Ids are assigned at the insert and become visible at the commit. Rows behind a missing id wait up to ``GAP_S`` for
+    it. After that the id counts as rolled back. If it appears later, it is delivered late.
 
     Args:
-        position: everything up to this id is out.
+        position: last id that was released; all ids up to it count as released.
     """
 
     def __init__(self, position: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -92,17 +93,21 @@ class Sequencer(Generic[Item]):
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Ids that were passed over and may still come."""
+        """Skipped ids that may still appear."""
         limit = self._clock() - LATE_S
         self._skipped = {identity: since for identity, since in self._skipped.items() if since > limit}
         return tuple(self._skipped)
 
     def late(self, rows: Sequence[Item]) -> list[Item]:
-        """Of the ``missing`` those that came."""
+        """Return the rows that were ``missing`` and have appeared."""
         return [row for row in rows if self._skipped.pop(row.id, None) is not None]
 
     def release(self, rows: Sequence[Item]) -> list[Item]:
-        """Those of the rows above ``position``, given by id, that may go out now."""
+        """Return the rows that can be delivered now.
+
+        Args:
+            rows: rows above ``position``, by id.
+        """
         out = []
         for row in rows:
             if row.id > self.position + 1 and not self._waited():

@@ -1,4 +1,4 @@
-"""What a listing of versions may be narrowed to, as plain frozen data."""
+"""Filters of version listings, as frozen data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ from app.domain.adapters import VersionState
 
 @dataclass(frozen=True, slots=True)
 class VersionFilter:
-    """What a version must be like to be listed; nothing given: any version.
+    """Filter of versions; the default matches every version.
 
     Attributes:
-        labels: every one of these names, with this value.
-        base: the name or the digest (SHA-256, hex) of the base it was checked against.
+        labels: names and values that a version must have, all of them.
+        base: name or digest (SHA-256, hex) of the base that the version was checked against.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -20,5 +20,5 @@ class VersionFilter:
     base: str | None = None
 
 
-#: Every version.
+#: Matches every version.
 ANY = VersionFilter()

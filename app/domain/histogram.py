@@ -1,4 +1,4 @@
-"""Times counted in fixed buckets, so that counts of several nodes add up."""
+"""Latency histogram with fixed buckets, so that counts of several nodes add up."""
 
 import math
 from collections.abc import Sequence
@@ -8,16 +8,16 @@ _FIRST_S = 0.001
 _PER_OCTAVE = 4
 _BUCKETS = 69
 
-#: Upper edges in seconds, each 19% above the one before, from 1 ms to 131 s; a last bucket holds what is later.
+#: Upper bucket edges in seconds, from 1 ms to 131 s, 19% apart. An overflow bucket follows the last edge.
 EDGES_S: tuple[float, ...] = tuple(_FIRST_S * 2 ** (index / _PER_OCTAVE) for index in range(_BUCKETS))
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyHistogram:
-    """How many times fell into each bucket.
+    """Counts per bucket.
 
     Attributes:
-        counts: one per edge, and one for what is later than the last; in all ``len(EDGES_S) + 1``.
+        counts: one count per edge and one for the overflow bucket, ``len(EDGES_S) + 1`` in all.
     """
 
     counts: tuple[int, ...] = (0,) * (_BUCKETS + 1)
@@ -44,9 +44,9 @@ class LatencyHistogram:
         return sum(self.counts)
 
     def percentile(self, share: float) -> float | None:
-        """The upper edge in seconds of the bucket that holds the ``share``-quantile; None if nothing was counted.
+        """Return the upper edge in seconds of the bucket with the ``share``-quantile; None if the histogram is empty.
 
-        What is later than the last edge counts as the last edge.
+        Times in the overflow bucket count as the last edge.
         """
         needed = math.ceil(share * self.total)
         if needed == 0:
@@ -59,18 +59,21 @@ class LatencyHistogram:
         return EDGES_S[-1]
 
     def later_than(self, limit_s: float) -> int:
-        """How many are later for sure: those in buckets that begin at or above the limit."""
+        """Return a lower bound on the number of times above the limit.
+
+        Counts the buckets whose lower edge is at or above the limit.
+        """
         lower_edges = (0.0, *EDGES_S)
         return sum(count for edge, count in zip(lower_edges, self.counts, strict=True) if edge >= limit_s)
 
 
 def bucket_of(time_s: float) -> int:
-    """Index of the bucket of a time; bounds belong to the bucket below."""
+    """Return the index of the bucket of a time; an edge belongs to the bucket below it."""
     if time_s <= _FIRST_S:
         return 0
     if time_s > EDGES_S[-1]:
         return _BUCKETS
-    # The logarithm may be a hair off at an edge.
+    # Correct the rounding error of the logarithm at an edge.
     index = min(math.ceil(math.log2(time_s / _FIRST_S) * _PER_OCTAVE), _BUCKETS - 1)
     if time_s > EDGES_S[index]:
         return index + 1

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LoadPhases:
-    """The seconds of one cold load: from the store, from disk to host memory, waiting for a slot, into the slot."""
+    """Phases of one cold load, in seconds.
+
+    Attributes:
+        fetch_s: fetch from the store to disk.
+        stage_s: staging from disk into host memory.
+        wait_s: wait for a slot.
+        copy_s: copy into the slot.
+    """
 
     fetch_s: float
     stage_s: float

@@ -1,16 +1,16 @@
-"""Money as whole numbers, and what tokens cost.
+"""Money as integers, and the cost of tokens.
 
 An amount is a number of picos: 10^-12 of the platform's currency. A price per million tokens with six decimals is then
-a whole number of picos per token, so costs are products of integers, and nothing is ever rounded: not in a sum, in
-JSON or in a database. People read and write amounts as decimals; no float is involved.
+an integer number of picos per token. Costs are products of integers, so sums, JSON and databases never round. Text uses
+decimals; no float is involved.
 """
 
 import re
 from dataclasses import dataclass
 
-#: Picos of one unit of the currency.
+#: Picos per unit of the currency.
 UNIT = 10**12
-#: Tokens that people name prices for.
+#: Tokens to which a quoted price refers.
 PRICED_TOKENS = 10**6
 
 _DECIMALS = 12
@@ -20,14 +20,14 @@ _MOST_PRICE = 10**6
 
 
 class InvalidAmount(ValueError):
-    """A text that is no amount; the message says what is allowed."""
+    """Text that is not a valid amount; the message says what is allowed."""
 
 
 def parse_amount(text: object) -> int:
-    """Picos of a decimal like ``12.5``.
+    """Parse a decimal like ``12.5`` into picos.
 
     Raises:
-        InvalidAmount
+        InvalidAmount: the value is not a decimal as text within the allowed digits.
     """
     match = _AMOUNT.fullmatch(text) if isinstance(text, str) else None
     if match is None:
@@ -36,16 +36,16 @@ def parse_amount(text: object) -> int:
 
 
 def amount_text(picos: int) -> str:
-    """The shortest decimal of an amount: ``12.5``."""
+    """Format an amount in picos as the shortest decimal: ``12.5``."""
     units, rest = divmod(picos, UNIT)
     return f"{units}.{rest:0{_DECIMALS}d}".rstrip("0").rstrip(".")
 
 
 def parse_price(text: object) -> int:
-    """Picos per token of a price per million tokens like ``0.15``.
+    """Parse a price per million tokens like ``0.15`` into picos per token.
 
     Raises:
-        InvalidAmount
+        InvalidAmount: the value is not a decimal, has too many decimals or is above the maximum.
     """
     allowed = f'a decimal as text, like "0.15", up to {_MOST_PRICE} with {_PRICE_DECIMALS} decimals'
     try:
@@ -58,16 +58,16 @@ def parse_price(text: object) -> int:
 
 
 def price_text(per_token: int) -> str:
-    """A price per million tokens."""
+    """Format picos per token as a price per million tokens."""
     return amount_text(per_token * PRICED_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What tokens cost, in picos each.
+    """Price of a token, in picos.
 
     Attributes:
-        cached: of a prompt token that the engine still had.
+        cached: price of a prompt token that the engine took from its prefix cache.
     """
 
     prompt: int
@@ -75,14 +75,14 @@ class Price:
     output: int
 
     def cost(self, prompt_tokens: int, cached_tokens: int, output_tokens: int) -> int:
-        """Picos of a request; ``cached_tokens`` are among its ``prompt_tokens``."""
+        """Return the cost of a request in picos; ``prompt_tokens`` includes ``cached_tokens``."""
         fresh = prompt_tokens - cached_tokens
         return fresh * self.prompt + cached_tokens * self.cached + output_tokens * self.output
 
     def most(self, prompt_tokens: int, output_tokens: int) -> int:
-        """The most that a request of so many tokens can cost, whatever of it the engine still has."""
+        """Return an upper bound on the cost in picos, for any number of cached tokens."""
         return prompt_tokens * max(self.prompt, self.cached) + output_tokens * self.output
 
 
-#: Of what nobody has set a price for.
+#: Price where none is set.
 FREE = Price(0, 0, 0)

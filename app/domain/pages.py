@@ -1,4 +1,4 @@
-"""Pages of lists."""
+"""Cursor pagination."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -11,8 +11,8 @@ class Page(Generic[Item]):
     """One page of a list.
 
     Attributes:
-        data: at most ``limit`` items.
-        next_cursor: opaque; asks for the page after this one. None on the last page.
+        data: items, at most ``limit``.
+        next_cursor: opaque cursor of the next page; None on the last page.
     """
 
     data: tuple[Item, ...]

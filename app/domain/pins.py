@@ -1,4 +1,4 @@
-"""Versions that are pinned into the engine or loaded at its start, as plain frozen data."""
+"""Pins and preloads, as frozen data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from adapters.identity import VersionKey
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A version that keeps a slot of its own.
+    """A version that keeps its slot permanently.
 
     Attributes:
         created_by: id of the key that pinned it.
-        held: whether this server's engine keeps it already.
+        held: True if this server's engine holds it already.
     """
 
     key: VersionKey
@@ -31,8 +31,8 @@ class Preload:
 
     Attributes:
         name: ``tenant/adapter``, with ``:alias`` or ``@number``.
-        versions: what it meant when the server started, as ``tenant/adapter@number``.
-        problem: why it was not loaded; None if it was.
+        versions: versions to which the name resolved when the server started, as ``tenant/adapter@number``.
+        problem: reason why it was not loaded; None if it was.
     """
 
     name: str
@@ -42,10 +42,10 @@ class Preload:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What has been placed in this server's engine.
+    """Pins and preloads of this server's engine.
 
     Attributes:
-        slots: of the engine; one at least is never pinned.
+        slots: number of slots of the engine; at least one is never pinned.
     """
 
     slots: int

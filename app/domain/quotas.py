@@ -1,16 +1,16 @@
-"""How much a tenant may keep, and what it does, as plain frozen data."""
+"""Storage quotas of tenants and their usage, as frozen data."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much one tenant may keep; None: no limit.
+    """Limits on the resources that one tenant keeps; None means no limit.
 
     Attributes:
-        versions: of all its adapters together; deleted and rejected ones do not count.
-        bytes: of both files of those versions.
-        rank: largest of any one version.
+        versions: versions over all its adapters, without deleted and rejected ones.
+        bytes: size of the files of these versions.
+        rank: largest rank of any version.
         pinned_slots: versions that it may pin into the engine.
     """
 
@@ -23,7 +23,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a tenant keeps, or what one change would add to that; the attributes are those of :class:`Quota`."""
+    """Resources that a tenant keeps, or the difference that a change makes; see :class:`Quota` for the attributes."""
 
     adapters: int = 0
     versions: int = 0
@@ -32,5 +32,5 @@ class Usage:
     pinned_slots: int = 0
 
 
-#: A tenant's until somebody sets another.
+#: Default quota of a tenant.
 UNLIMITED = Quota()

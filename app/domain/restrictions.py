@@ -1,4 +1,4 @@
-"""What a key may do less than its tenant, as plain frozen data."""
+"""Restrictions of a key within its tenant's rights, as frozen data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from app.domain.limits.limits import UNLIMITED, Limits
 
 @dataclass(frozen=True, slots=True)
 class Restrictions:
-    """None: no restriction of that kind.
+    """Restrictions of one key; None means no restriction of that kind.
 
     Attributes:
-        limits: beside those of the tenant.
-        adapters: names of what it may infer with, as callers write them without alias and number: ``prices``,
-            ``retail/prices``, the base model's own name.
-        addresses: networks that its calls come from, as ``10.0.0.0/8``.
+        limits: limits of the key, in addition to those of the tenant.
+        adapters: names that the key may use for inference, as callers write them, without alias and number. Examples:
+            ``prices``, ``retail/prices``, the name of the base model.
+        addresses: networks from which the key may be used, e.g. ``10.0.0.0/8``.
     """
 
     limits: Limits = UNLIMITED
@@ -26,7 +26,7 @@ class Restrictions:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
-        """What :attr:`stored` gave."""
+        """Parse the output of :attr:`stored`."""
         adapters, addresses = stored.get("adapters"), stored.get("addresses")
         return cls(
             Limits.of(stored.get("limits", {})),
@@ -36,29 +36,32 @@ class Restrictions:
 
     @property
     def stored(self) -> dict[str, Any]:
-        """As JSON, without what is not restricted."""
+        """JSON representation, without the restrictions that are not set."""
         found: dict[str, Any] = {"limits": self.limits.given} if self.limits.given else {}
         found |= {} if self.adapters is None else {"adapters": list(self.adapters)}
         return found | ({} if self.addresses is None else {"addresses": list(self.addresses)})
 
     def allows_model(self, name: str) -> bool:
-        """Whether the key may infer with what has this name."""
+        """Return whether the key may use this model name for inference."""
         return self.adapters is None or name in self.adapters
 
     def allows_address(self, host: str | None) -> bool:
-        """Whether a call may come from this address; from an unknown one only if all may."""
+        """Return whether the key may be used from this address.
+
+        An unknown address is allowed only if addresses are not restricted.
+        """
         if self.addresses is None:
             return True
         try:
             address = ip_address(host or "")
         except ValueError:
             return False
-        # An IPv4 client of a socket that speaks both has an address like ::ffff:10.0.0.1.
+        # A dual-stack socket shows an IPv4 client as an IPv4-mapped address, e.g. ::ffff:10.0.0.1.
         address = getattr(address, "ipv4_mapped", None) or address
         return any(address in _network(network) for network in self.addresses)
 
 
-#: A key's until somebody sets others.
+#: Default restrictions of a key.
 UNRESTRICTED = Restrictions()
 
 

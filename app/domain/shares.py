@@ -1,4 +1,4 @@
-"""What sharing an adapter is made of, as plain frozen data."""
+"""Shares of adapters between tenants, as frozen data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """That another tenant may read an adapter and infer with it.
+    """Permission for another tenant to read an adapter and use it for inference.
 
     Attributes:
-        recipient: the slug as it was given.
-        recipient_exists: whether a tenant has it through this slug; only a platform key may know.
+        recipient: slug of the recipient, as given.
+        recipient_exists: True if a tenant receives the share through this slug; visible to platform keys only.
         created_by: id of the key that shared it.
     """
 
@@ -23,12 +23,12 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class SharedAdapter:
-    """Another tenant's adapter, as those see it with whom it is shared.
+    """Another tenant's adapter, in the view of a recipient.
 
     Attributes:
         owner: slug of the tenant that shares it.
-        versions: numbers of those that can be asked for, newest first.
-        aliases: alias -> version number -> weight of the traffic it gets, of those versions.
+        versions: numbers of the versions that the recipient can request, newest first.
+        aliases: alias -> version number -> weight of its traffic, for these versions.
     """
 
     id: int

@@ -1,8 +1,8 @@
-"""How an alias that splits its traffic chooses a version for one request. Pure.
+"""Weighted traffic split of an alias, sticky by user. Pure functions.
 
-A request that names a ``user`` gets the same version as long as the weights stay: the first 7 bytes of
-SHA-256 over the alias's identity and the user, as a fraction of 2**56, is a point in the line of weights. The
-newest version has the line's beginning, so a canary that grows from 5 to 25 percent keeps those it had.
+Requests with the same ``user`` get the same version while the weights stay the same. The first 7 bytes of SHA-256 over
+the alias and the user, as a fraction of 2**56, select a point on the line of weights. The newest version starts
+the line, so a canary that grows from 5 to 25 percent keeps its users.
 """
 
 import hashlib
@@ -14,12 +14,13 @@ Target = TypeVar("Target")
 
 
 def sticky_point(alias: str, user: str) -> float:
-    """A fraction in [0, 1), uniform over users and unrelated between aliases.
+    """Hash a user to a fraction in [0, 1), uniform over users and independent between aliases.
 
     Args:
-        alias: what identifies the alias among all, e.g. ``owner/adapter:name``.
+        alias: globally unique identity of the alias, e.g. ``owner/adapter:name``.
+        user: the ``user`` field of the request.
     """
-    # The length keeps ("a", "bc") and ("ab", "c") apart.
+    # The length prefix keeps ("a", "bc") and ("ab", "c") apart.
     digest = hashlib.sha256(f"{len(alias)}:{alias}{user}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:7], "big") / 2**56
 
@@ -29,11 +30,11 @@ def random_point() -> float:
 
 
 def choose(targets: Sequence[tuple[Target, int]], point: float) -> Target:
-    """The target whose stretch of the line of weights holds the point.
+    """Return the target whose segment of the line of weights contains the point.
 
     Args:
-        targets: in the order of the line, each with a weight above 0; at least one.
-        point: in [0, 1).
+        targets: targets in the order of the line, at least one, each with a weight above 0.
+        point: position in [0, 1).
     """
     position = point * sum(weight for _, weight in targets)
     for target, weight in targets:

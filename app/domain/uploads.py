@@ -1,4 +1,4 @@
-"""Resumable uploads as plain data: what an upload is made of, and how its files are cut into parts."""
+"""Resumable uploads as plain data: sessions, files and their parts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,18 +10,21 @@ from adapters.stores.staging import MAX_PARTS
 
 ARCHIVE = "archive"
 
-#: A part is one request, received in one piece or not at all.
+#: Maximum size of a part in bytes. One request carries a part, which is received whole or not at all.
 MAX_PART_BYTES = 64 * 2**20
 
-#: Larger ones gain nothing: a request costs little against the time that this many bytes take.
+#: Largest part size chosen without need, in bytes. The overhead of a request is already negligible at this size.
 _ENOUGH_PART_BYTES = 8 * 2**20
 
-#: What a killed client loses is what it had under way, four parts at most: this many parts keep ten kills under 5%.
+#: Target number of parts. A killed client loses at most four parts, so ten kills resend at most 5% of a file.
 _WANTED_PARTS = 800
 
 
 class UploadState(StrEnum):
-    """``open -> finishing -> done | failed``, or back to ``open`` if something did not answer; ``open -> aborted``."""
+    """Life cycle of an upload: ``open -> finishing -> done | failed``, or ``open -> aborted``.
+
+    ``finishing`` returns to ``open`` if a dependency did not respond.
+    """
 
     OPEN = "open"
     FINISHING = "finishing"
@@ -36,14 +39,14 @@ class UploadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UploadFile:
-    """One file of an upload, as its sender has announced it.
+    """One file of an upload, as announced by the client.
 
     Attributes:
-        size: in bytes, at least 1.
-        sha256: hex.
+        size: size in bytes, at least 1.
+        sha256: digest, hex.
         part_bytes: size of every part but the last.
-        token: the staging area's, see :class:`adapters.stores.staging.Staged`.
-        stored: the store has these bytes already, as a blob of this adapter's; nothing is to be sent.
+        token: token of the staging area, see :class:`adapters.stores.staging.Staged`.
+        stored: True if the store has these bytes already as a blob of this adapter, so that nothing is sent.
     """
 
     size: int
@@ -65,14 +68,14 @@ class UploadFile:
 
 @dataclass(frozen=True, slots=True)
 class UploadSession:
-    """An upload under way, or what became of it.
+    """An upload in progress or its outcome.
 
     Attributes:
-        adapter: its name; the adapter itself need not exist yet.
-        options: ``raw`` as the sender gave them, ``admin`` and ``uploaded_from`` as they were when it began.
-        result: number of the version that it became.
-        error: why it failed: ``message``, ``reasons``.
-        updated_at: last change of state, or sign of life of the server that finishes it.
+        adapter: name of the adapter, which need not exist yet.
+        options: ``raw`` as the client gave them, ``admin`` and ``uploaded_from`` as recorded at the start.
+        result: number of the resulting version.
+        error: reason of the failure: ``message``, ``reasons``.
+        updated_at: time of the last state change, or of the last heartbeat of the server that finishes it.
     """
 
     id: str
@@ -90,11 +93,11 @@ class UploadSession:
 
 
 def chosen_part_bytes(size: int, least: int) -> int:
-    """The size of parts for a file: a power of two, unless the store wants larger ones.
+    """Choose the part size of a file in bytes: a power of two, unless the store's minimum is larger.
 
     Args:
-        size: the file's, in bytes.
-        least: the store's smallest part in bytes.
+        size: size of the file in bytes.
+        least: the store's minimum part size in bytes.
     """
     wanted = min(max(size // _WANTED_PARTS, 1), _ENOUGH_PART_BYTES)
     chosen = max(1 << (wanted.bit_length() - 1), least)

@@ -1,7 +1,7 @@
-"""vLLM in this process: arguments, one life, staging and slots, supervision."""
+"""Engine port and its vLLM implementation: sessions, adapter residency, supervision."""
 
 import os
 
-# vLLM reads it as its requests' models are imported, and takes four stop strings by itself. How many a request may
-# have is checked before it comes here: TENORA_LIMITS__STOP.
+# vLLM reads this variable when it imports its request models. Its default limit is four stop strings. Tenora checks its
+# limit, TENORA_LIMITS__STOP, before a request gets here.
 os.environ["VLLM_MAX_STOP_STRINGS"] = str(2**31 - 1)

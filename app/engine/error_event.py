@@ -1,4 +1,4 @@
-"""Error in the middle of a stream, as a server-sent event."""
+"""Server-sent event for an error inside a stream."""
 
 import json
 
@@ -7,7 +7,7 @@ from app.observability.context import note_error
 
 
 def error_event(error: TenoraError) -> str:
-    """An error in the middle of a stream, in the envelope of the OpenAI routes."""
+    """Format an error as a server-sent event, in the envelope of the OpenAI routes."""
     row = ROWS[type(error)]
     note_error(row.code)
     body = {"message": error.message, "type": row.type, "param": error.param, "code": row.code}

@@ -1,6 +1,7 @@
-"""The port of the engine: one call with plain, picklable data.
+"""Engine port: the protocol between the services and an inference engine.
 
-Nothing here knows vLLM, so the engine can live in this process or behind a cluster handle.
+All data is plain and picklable, and nothing here depends on vLLM. The engine can run in this process or behind a
+cluster handle.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from app.engine.status import EngineOverview, EngineState
 
 
 class Endpoint(StrEnum):
-    """Which of OpenAI's two request shapes the body has."""
+    """OpenAI request schema of a body."""
 
     COMPLETIONS = "completions"
     CHAT = "chat"
@@ -22,14 +23,14 @@ class Endpoint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """What the engine holds and does at one moment.
+    """Snapshot of the engine's load.
 
     Attributes:
         running: requests in the engine that have not ended.
-        waiting: requests that wait for a LoRA slot before they may enter.
-        resident: adapters in the engine's memory, those being loaded included.
-        restarts: how often a dead engine was replaced since the process began.
-        hangs: how often it was killed because it no longer answered.
+        waiting: requests that wait for admission, for example for a LoRA slot.
+        resident: adapters in the engine's memory, including those that are loading.
+        restarts: engine restarts since the process began.
+        hangs: engines killed because they no longer answered.
     """
 
     running: int
@@ -41,20 +42,20 @@ class EngineStats:
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """One inference request as the engine sees it.
+    """Inference request for the engine.
 
     Attributes:
-        request_id: made by the server, unique.
-        endpoint: the shape of ``body``.
-        body: an OpenAI request body, already reduced to allow-listed fields, without ``model``.
-        model: the public name that answers carry.
-        adapter: the version to apply, or None for the base model.
-        cache_salt: the tenant's; keeps its prefix-cache entries apart from everyone else's.
-        prompt: of a chat, the prompt's text where it is rendered already; None for the base's own chat template.
-        tenant: the caller's slug, whose share of the engine the request uses; "" for the server's own.
-        weight: the tenant's share against that of others.
-        deadline_s: seconds from now until its first token must be there; None: whenever it comes.
-        rendered: as of :class:`MostTokens`; None: its tokens were not counted.
+        request_id: unique id, made by the server.
+        endpoint: schema of ``body``.
+        body: OpenAI request body, reduced to allow-listed fields, without ``model``.
+        model: public model name for the answer.
+        adapter: version to apply, or None for the base model.
+        cache_salt: the tenant's salt. It separates the tenant's prefix-cache entries from those of others.
+        prompt: rendered text of a chat prompt; None: the engine renders it with the base's own chat template.
+        tenant: slug of the tenant whose share the request uses; "" for the server's own requests.
+        weight: the tenant's weight in fair scheduling.
+        deadline_s: seconds from now by which the first token must arrive; None: no deadline.
+        rendered: :attr:`MostTokens.rendered` of this request; None: its tokens were not counted.
     """
 
     request_id: str
@@ -72,14 +73,15 @@ class EngineRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """What one request used of the engine.
+    """Usage of one request.
 
     Attributes:
-        prompt_tokens: of all its prompts, each once; ``cached_tokens`` of them the engine still had.
-        output_tokens: of all its sequences, as many as the answer has, or had when it was given up.
+        prompt_tokens: tokens of all prompts, each prompt counted once.
+        cached_tokens: prompt tokens that the prefix cache already held.
+        output_tokens: tokens of all sequences, up to the answer's end or abort.
         ttft_s: seconds from the call of :meth:`Engine.answer` to the first token.
-        slot_s: its part of the seconds for which its adapter had a slot; see :mod:`app.engine.residency.slot_time`.
-        load_s: seconds that it waited for its adapter; None if that had a slot already, or it named none.
+        slot_s: share of the seconds for which its adapter had a slot; see :mod:`app.engine.residency.slot_time`.
+        load_s: seconds of waiting for its adapter; None if the adapter had a slot already, or the request named none.
     """
 
     prompt_tokens: int
@@ -92,11 +94,13 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class MostTokens:
-    """The most tokens that one request can use: of its prompts, each once, and of all its answers together.
+    """Upper bound of the tokens that one request can use.
 
     Attributes:
-        rendered: what the engine made of the prompts to count them, if it had to. It is the engine's own affair; a
-            request that brings it along is not rendered again.
+        prompt: tokens of all prompts, each prompt counted once.
+        output: tokens of all answers together.
+        rendered: opaque prompts as the engine rendered them, if it had to render them to count. A request that
+            carries them is not rendered again.
     """
 
     prompt: int
@@ -106,11 +110,12 @@ class MostTokens:
 
 @dataclass(frozen=True, slots=True)
 class SmokeResult:
-    """What a few short prompts showed of a version.
+    """Result of a version's smoke check.
 
     Attributes:
-        finite: every logit and every logprob was a number.
-        has_effect: the answers differ from the base's; see :mod:`app.engine.lifecycle.smoke_check` for what counts.
+        finite: whether every logit and every logprob is a number.
+        has_effect: whether the answers differ from the base's; :mod:`app.engine.lifecycle.smoke_check` has the
+            criterion.
     """
 
     finite: bool
@@ -119,12 +124,12 @@ class SmokeResult:
 
 @dataclass(frozen=True, slots=True)
 class EngineEvent:
-    """Something that happened to a version in this process's engine.
+    """Change of a version's residency in this process's engine.
 
     Attributes:
-        kind: ``evict``: it made room for another; ``unload``: it was told to go.
-        seconds: how long it took, for ``load`` and ``load_failed``.
-        phases: what those seconds went to, for ``load``.
+        kind: ``evict``: it made room for another version; ``unload``: it was removed on request.
+        seconds: duration of a ``load`` or ``load_failed``.
+        phases: breakdown of these seconds, for ``load``.
     """
 
     kind: Literal["load", "evict", "unload", "load_failed"]
@@ -138,9 +143,9 @@ Listener = Callable[[EngineEvent], None]
 
 
 class EventStream(Protocol):
-    """An answer's server-sent events, each ``data: ...\\n\\n``, the last ``data: [DONE]\\n\\n``.
+    """Server-sent events of an answer, each ``data: ...\\n\\n``, the last ``data: [DONE]\\n\\n``.
 
-    Whoever receives one reads it to its end or closes it; closing aborts the request in the engine.
+    The consumer reads the stream to its end or closes it. Closing aborts the request in the engine.
     """
 
     def __aiter__(self) -> Self: ...
@@ -150,12 +155,16 @@ class EventStream(Protocol):
     async def aclose(self) -> None: ...
 
 
-#: A whole answer (OpenAI's response body), or its events.
+#: Whole answer (OpenAI's response body), or its event stream.
 Answer = dict[str, Any] | EventStream
 
 
 class Engine(Protocol):
-    """What the services need of an engine."""
+    """Inference engine, as the services use it.
+
+    Raises:
+        EngineUnavailable: by every coroutine that needs a running engine, while none runs.
+    """
 
     @property
     def state(self) -> EngineState: ...
@@ -165,122 +174,118 @@ class Engine(Protocol):
         """Ids of the base tokenizer's special tokens (BOS, EOS, ...); empty until the engine has started once."""
 
     def stats(self) -> EngineStats:
-        """Numbers for metrics; zeros while no engine runs."""
+        """Return numbers for metrics; the load is zero while no engine runs."""
 
     def write_statistics(self) -> None:
-        """Bring vLLM's own metrics up to date, for whoever reads them next. It takes a millisecond."""
+        """Flush vLLM's buffered metrics, so that the next scrape reads current values."""
 
     def overview(self) -> EngineOverview:
-        """What an operator sees; the tiers below the engine also while no engine runs."""
+        """Return the operator's snapshot. It covers the tiers below the engine even while no engine runs."""
 
     def take_load(self, request_id: str) -> LoadPhases | None:
-        """What a request waited for, once its first token is there; None if its adapter had a slot already.
+        """Pop the load phases of a request; call it after the first token.
 
-        It is told once.
+        Returns:
+            None if its adapter had a slot already, or if the phases were taken before.
         """
 
     async def most_tokens(self, request: EngineRequest) -> MostTokens:
-        """The most tokens that a request can use.
+        """Return an upper bound of the tokens that a request can use.
 
         Raises:
             InvalidRequest: as :meth:`answer`.
-            EngineUnavailable
         """
 
     def take_usage(self, request_id: str) -> TokenUsage | None:
-        """What a request used whose answer has ended, failed or was given up; None if it never had a token.
+        """Pop the usage of a request that has ended, failed or was aborted; None if it produced no token.
 
-        It is told once. Of the last thousands of requests that nobody asked about it is remembered.
+        Unclaimed values are kept for the last 10,000 requests.
         """
 
     def prefetch(self, key: VersionKey) -> None:
-        """Bring a version towards the engine if there is room to spare; returns at once and never fails."""
+        """Start to bring a version towards the engine if there is spare room. Return at once and never fail."""
 
     async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
-        """The text of each token by itself, in order, as the engine's logprobs show it."""
+        """Decode each token by itself, in order, as the engine's logprobs show it."""
 
     async def start(self) -> None:
-        """Return when the engine has answered a request, or raise EngineUnavailable."""
+        """Start the engine and return once it has answered a request.
+
+        Raises:
+            EngineUnavailable: the engine died during its start.
+            Exception: any other error of the start.
+        """
 
     def leave(self) -> None:
-        """The server is about to end: an engine that answers goes on, one that dies from now on is not replaced."""
+        """Start no engine from now on, as the server is about to end. A running engine continues to answer."""
 
     async def stop(self) -> None:
-        """End the engine and everything that it started."""
+        """Stop the engine and all processes that it started."""
 
     async def answer(self, request: EngineRequest) -> Answer:
-        """Run one request; events if ``body["stream"]`` is true, else the whole answer.
+        """Run one request. Return an event stream if ``body["stream"]`` is true, else the whole answer.
 
-        Whatever can be known before the first token is raised here, not inside the stream. Cancelling
-        the call, or closing the events, aborts the request in the engine.
+        Errors known before the first token are raised here, not inside the stream. Cancelling the call, or closing
+        the stream, aborts the request in the engine.
 
         Raises:
             InvalidRequest: the engine refuses the body (too long, bad schema, ...).
-            EngineUnavailable: the engine is starting again.
-            AdapterLoadFailed: the version could not be loaded; it must be quarantined.
-            adapters.errors.StorageError: the version's bytes could not be had.
+            QueueFull, Busy: the admission queue is full, or the deadline cannot be met.
+            AdapterLoadFailed: the version could not be loaded. The caller must quarantine it.
+            adapters.errors.StorageError: the version's bytes are not available.
         """
 
     async def smoke(self, key: VersionKey) -> SmokeResult:
         """Load a version and compare its answers to a few short prompts with the base's.
 
-        It waits for a slot as any request does, and the version stays loaded until its place is needed.
+        The check waits for a slot like any request. The version stays loaded until its slot is needed.
 
         Raises:
-            AdapterLoadFailed: and nothing of the version is left in the engine.
-            EngineUnavailable
-            adapters.errors.StorageError: the version's bytes could not be had.
+            AdapterLoadFailed: nothing of the version is left in the engine.
+            adapters.errors.StorageError: the version's bytes are not available.
         """
 
     def was_finite(self, request_id: str) -> bool:
-        """False: the engine found NaN among a request's logits. To be asked once its answer has ended.
+        """Return False if the engine found NaN in a request's logits. Call it after the answer has ended.
 
-        Remembered for the last thousands of such requests; True for an id that is not known.
+        The last 10,000 such requests are remembered. An unknown id gives True.
         """
 
     async def preload(self, key: VersionKey) -> None:
-        """Load a version, now and in every new life of the engine; it stays until its place is needed.
+        """Load a version now and after every restart of the engine. It stays until its slot is needed.
 
         Raises: as :meth:`smoke`.
         """
 
     async def pin(self, key: VersionKey) -> None:
-        """Give a version a slot of its own, in this and every new life of the engine, until :meth:`unpin`.
+        """Reserve a slot for a version, now and after every restart of the engine, until :meth:`unpin`.
 
-        Its requests then never wait for a slot, and all others share one slot less.
+        Requests of a pinned version never wait for a slot. All other versions share one slot less.
 
         Raises:
-            Conflict: no slot would be left for the others.
-            AdapterLoadFailed, EngineUnavailable
-            adapters.errors.StorageError: the version's bytes could not be had.
+            Conflict: no slot would be left for other versions.
+            AdapterLoadFailed
+            adapters.errors.StorageError: the version's bytes are not available.
         """
 
     async def unpin(self, version_id: int) -> None:
-        """Let a pinned version share the slots again; it stays loaded until its place is needed."""
+        """Release the pin of a version. It stays loaded until its slot is needed."""
 
     @property
     def pinned(self) -> frozenset[int]:
-        """The versions that are pinned, or will be as soon as the engine is back."""
+        """Versions that are pinned now, or will be once the engine has restarted."""
 
     async def holds(self, version_id: int) -> bool:
-        """Whether anything of a version is in the engine, as the engine itself says.
-
-        Raises:
-            EngineUnavailable: nobody is there to say.
-        """
+        """Return whether anything of a version is in the engine, according to the engine itself."""
 
     def subscribe(self, listener: Listener) -> None:
-        """Tell the listener of every event from now on, as long as the process lives."""
+        """Call the listener for every event from now on, for the life of the process."""
 
     def watch_waits(self, listener: Callable[[float], None]) -> None:
-        """Tell the listener for how many seconds each request waited before it entered; see :meth:`subscribe`."""
+        """Call the listener with the seconds that each request waited before it entered; see :meth:`subscribe`."""
 
     async def unload(self, version_id: int) -> None:
-        """Drop a version, pinned or not, once its last request has ended; unknown ids are no error."""
+        """Drop a version, pinned or not, once its last request has ended. Unknown ids are ignored."""
 
     async def check(self) -> None:
-        """Prove that the engine answers.
-
-        Raises:
-            EngineUnavailable
-        """
+        """Check that the engine answers."""

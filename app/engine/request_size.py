@@ -1,21 +1,21 @@
-"""Sizes that a completions body states: prompts, sequences and tokens."""
+"""Sizes stated by a completions body: prompts, sequences and tokens."""
 
 from typing import Any
 
 
 def prompt_count(body: dict[str, Any]) -> int:
-    """How many prompts a completions body has: one text, one list of token ids, or a list of either."""
+    """Count the prompts of a completions body: one text, one list of token ids, or a list of either."""
     return len(body["prompt"]) if has_many_prompts(body) else 1
 
 
 def has_many_prompts(body: dict[str, Any]) -> bool:
-    """Whether its prompt is a list of prompts."""
+    """Return whether the prompt is a list of prompts."""
     prompt = body.get("prompt")
     return isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
 
 
 def token_counts(body: dict[str, Any]) -> list[int] | None:
-    """Tokens of each prompt, where all are token ids and none is cut; None: only who renders them can count them."""
+    """Count the tokens of each prompt, if all are token ids and none is truncated; None: the prompts need rendering."""
     prompt = body.get("prompt")
     if not isinstance(prompt, list) or not prompt or "truncate_prompt_tokens" in body:
         return None
@@ -25,12 +25,12 @@ def token_counts(body: dict[str, Any]) -> list[int] | None:
 
 
 def most_output(body: dict[str, Any], counts: list[int], *, default: int | None, longest: int) -> int:
-    """Tokens of all sequences of a body together, at most.
+    """Return the maximum tokens of all sequences of a body together.
 
     Args:
         counts: tokens of each prompt.
-        default: of a sequence that says nothing of its length; None: as many as there is room for.
-        longest: tokens of a prompt and its sequence together.
+        default: maximum of a sequence if the body states none; None: as many tokens as fit.
+        longest: maximum tokens of a prompt and its sequence together.
     """
     asked = body.get("max_completion_tokens") or body.get("max_tokens", default)
     rooms = [max(0, longest - count) for count in counts]
@@ -38,5 +38,5 @@ def most_output(body: dict[str, Any], counts: list[int], *, default: int | None,
 
 
 def sequence_count(body: dict[str, Any]) -> int:
-    """How many sequences the engine makes for a body: ``n`` for each of its prompts."""
+    """Count the sequences that the engine makes for a body: ``n`` for each prompt."""
     return prompt_count(body) * int(body.get("n") or 1)

@@ -1,4 +1,4 @@
-"""What can be seen of an engine from outside: plain data for operators and metrics."""
+"""Observable state of an engine: plain data for operators and metrics."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,16 +17,16 @@ Tier = Literal["disk", "host", "slot"]
 
 @dataclass(frozen=True, slots=True)
 class VersionResidency:
-    """Where one version is in this process, and who wants it.
+    """Residency of one version in this process, and the demand for it.
 
     Attributes:
-        tier: the fastest tier that has it; ``loading``: it is on its way and in none of them.
+        tier: fastest tier that has the version; ``loading``: no tier has it yet.
         leases: requests that hold it, and pins.
-        running: requests of it in the engine.
-        waiting: requests of it that wait to enter.
-        bytes: that it takes in host memory; 0 if it is not there.
-        oldest_wait_s: seconds that the first of them has waited; 0 if none waits.
-        draining: it holds a slot that an older waiter is to have: nobody joins it.
+        running: its requests in the engine.
+        waiting: its requests that wait for admission.
+        bytes: size in host memory; 0 if it is not there.
+        oldest_wait_s: seconds that its first waiting request has waited; 0 if none waits.
+        draining: whether it must give its slot to an older waiting request, so that it admits no more requests.
     """
 
     version_id: int
@@ -41,7 +41,7 @@ class VersionResidency:
 
 @dataclass(frozen=True, slots=True)
 class TenantQueue:
-    """One tenant's requests, with its weight and its virtual counter of weighted tokens."""
+    """Queue of one tenant, with its weight and its virtual counter of weighted tokens."""
 
     tenant: str
     weight: float
@@ -52,13 +52,13 @@ class TenantQueue:
 
 @dataclass(frozen=True, slots=True)
 class TierStats:
-    """How often a tier had what was asked for, since the engine last started (the disk: since the process did).
+    """Cache statistics of a tier since the engine's last start; for the disk, since the process began.
 
     Attributes:
-        hits: found there.
-        misses: had to be brought there.
-        evictions: taken out to make room.
-        failures: could not be brought there.
+        hits: lookups that found the version there.
+        misses: lookups that had to bring it there.
+        evictions: versions removed to make room.
+        failures: versions that could not be brought there.
     """
 
     tier: Tier
@@ -85,7 +85,7 @@ class KernelChecks:
 
 @dataclass(frozen=True, slots=True)
 class EngineOverview:
-    """Everything that an operator can see of the engine's tiers and queues at one moment; sizes in bytes."""
+    """Snapshot of the engine's tiers and queues for operators; sizes in bytes."""
 
     state: EngineState
     slots: int

@@ -1,4 +1,4 @@
-"""The engine port on vLLM, in this process: supervision around lives, leases around requests."""
+"""Engine port on vLLM in this process: a supervisor for engine sessions, and leases for requests."""
 
 import time
 from collections import OrderedDict
@@ -38,14 +38,14 @@ from app.observability.tracing import recorded
 from app.settings import Settings
 
 _CHECK_TIMEOUT_S = 5.0
-#: Requests whose loads, and whose usage, are remembered for whoever asks.
+#: Requests whose unclaimed load phases and usage are kept.
 _REMEMBERED = 10_000
 
 Told = TypeVar("Told")
 
 
 class VllmEngine:
-    """:class:`app.engine.port.Engine` on one vLLM engine."""
+    """Implementation of :class:`app.engine.port.Engine` on one vLLM engine."""
 
     def __init__(self, settings: Settings, *, base: Path, base_name: str, cache: DiskCache, slots: int) -> None:
         self._arguments = engine_arguments(settings, base, served_name=base_name, cpu=on_cpu(), slots=slots)
@@ -55,7 +55,7 @@ class VllmEngine:
         self._special_token_ids: frozenset[int] = frozenset()
         self._log, self._standing = OutputLog(), DesiredAdapters()
         self._kernels = KernelChecks()
-        #: What is told of a request until somebody takes it, by request id.
+        #: Values by request id, kept until they are popped.
         self._loads: OrderedDict[str, LoadPhases] = OrderedDict()
         self._usages: OrderedDict[str, TokenUsage] = OrderedDict()
         self._listeners: list[Listener] = []
@@ -127,7 +127,7 @@ class VllmEngine:
         return self._log.was_finite(request_id)
 
     def _forget_namesake(self, life: EngineSession, key: VersionKey) -> None:
-        """Hold on no longer to other bytes under the version's id, as after a restored database."""
+        """Drop a pin or preload of other bytes under the version's id, as after a database restore."""
         held = (self._standing.pins.get(key.version_id), self._standing.preloads.get(key.version_id))
         if any(other is not None and other.digest != key.digest for other in held):
             self._standing.forget(key.version_id)
@@ -165,7 +165,7 @@ class VllmEngine:
     async def unload(self, version_id: int) -> None:
         self._standing.forget(version_id)
         if life := self._supervisor.current:
-            # A new life may be loading it just now, and what is loaded after this call would stay.
+            # A new session may be loading the version right now. A load that ends after this call would stay.
             await life.begun()
             await self.unpin(version_id)
             await life.loader.unload(version_id)
@@ -185,7 +185,7 @@ class VllmEngine:
             if trace:
                 trace.load(came, lease.phases)
         held = RequestLease(life, request, sequences, lambda slot_s: self._used(request, lease, came, slot_s), trace)
-        # A client that reads slowly holds no slot.
+        # Release at the end in the engine: a client that reads slowly must not hold a slot.
         sequences.all_ended = held.release
         self._log.follow(request.request_id, sequences)
         try:
@@ -199,7 +199,7 @@ class VllmEngine:
         return answer
 
     async def _try(self, request: EngineRequest) -> Answer:
-        """Answer a request of the engine's own, of which nobody will ask what it used."""
+        """Answer an internal request, and discard its load phases and usage, which no caller takes."""
         try:
             return await self.answer(request)
         finally:
@@ -207,7 +207,7 @@ class VllmEngine:
             self.take_usage(request.request_id)
 
     def _used(self, request: EngineRequest, lease: LoadedLease, came: float, slot_s: float) -> Usage:
-        """What a request used that is over now, kept for whoever asks."""
+        """Take a request's usage from the log at its end, and keep it for :meth:`take_usage`."""
         usage = self._log.take(request.request_id)
         if usage is None or usage.first_at is None:
             return Usage()

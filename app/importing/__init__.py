@@ -1,1 +1,1 @@
-"""Adapters from elsewhere: where from, and fetching them within bounds."""
+"""Importing of adapters from other sources: names of sources, and bounded fetching."""

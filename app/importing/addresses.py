@@ -1,10 +1,10 @@
-"""Which machines an import may be redirected to: those of the public internet, never those of this network."""
+"""Address filter for redirects of an import: public internet addresses only, never this network's (SSRF)."""
 
 import asyncio
 import ipaddress
 import socket
 
-# Reaches IPv4 addresses through a translator, private ones among them (RFC 6052).
+# NAT64 prefix, which reaches IPv4 addresses through a translator, private ones too (RFC 6052).
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -13,7 +13,7 @@ class NotPublic(Exception):
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one that anybody on the internet may reach."""
+    """Return whether an IP address belongs to the public internet."""
     found = ipaddress.ip_address(address)
     if isinstance(found, ipaddress.IPv6Address):
         inner = found.ipv4_mapped or found.sixtofour
@@ -25,17 +25,19 @@ def is_public(address: str) -> bool:
 
 
 async def public_addresses(host: str, port: int) -> list[str]:
-    """The addresses of a host, all of them public. Connect to one of these: a second look-up could find another.
+    """Resolve a host to its addresses, all of them public.
+
+    Connect to one of these. A second look-up could return another address (DNS rebinding).
 
     Raises:
-        NotPublic
+        NotPublic: the host has no address, or one that is not public.
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise NotPublic("a host without an address") from None
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-    # IPv6 addresses of one link only come with a scope, "%eth0".
+    # Link-local IPv6 addresses come with a scope, "%eth0".
     if not addresses or not all("%" not in address and is_public(address) for address in addresses):
         raise NotPublic("a host whose address is not public")
     return addresses

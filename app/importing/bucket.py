@@ -1,4 +1,4 @@
-"""Objects of S3 buckets, by their exact keys, with the credentials that this server has."""
+"""S3 source: objects of buckets by their exact keys, read with this server's credentials."""
 
 import hashlib
 import time
@@ -27,22 +27,23 @@ _ABSENT = frozenset({400, 403, 404})
 
 
 class Buckets:
-    """The buckets that this server can read. Connects to nothing before ``fetch``."""
+    """The buckets that this server can read. Connects on first use."""
 
     def __init__(self, *, endpoint_url: str | None, region: str | None) -> None:
         self._endpoint_url, self._region = endpoint_url, region
 
     def fetch(self, source: BucketSource, name: str, path: Path, cap: int, deadline: float) -> SpooledFile:
-        """Write an object to a new file. Blocks.
+        """Download an object to a new file. Blocks.
 
         Args:
-            deadline: of ``time.monotonic()``.
+            cap: most bytes of the object.
+            deadline: time of ``time.monotonic()`` in seconds.
 
         Raises:
-            InvalidRequest: there is no such object, or none that this server may read.
-            TooLarge: more bytes than ``cap``.
-            SourceUnavailable: the bucket's server did not answer, or not in time.
-            DiskFull, StoreUnavailable: of this node's disk.
+            InvalidRequest: there is no such object, or this server may not read it.
+            TooLarge: the object has more bytes than ``cap``.
+            SourceUnavailable: the bucket's server did not answer in time.
+            DiskFull, StoreUnavailable: this node's disk failed.
         """
         digest, size = hashlib.sha256(), 0
 
@@ -64,7 +65,7 @@ class Buckets:
         return SpooledFile(path, digest.hexdigest(), size)
 
     def has(self, source: BucketSource, name: str) -> bool:
-        """Whether there is an object that this server may read. Blocks.
+        """Return whether there is an object that this server may read. Blocks.
 
         Raises:
             SourceUnavailable: the bucket's server did not answer.
@@ -94,7 +95,7 @@ class Buckets:
 
 @contextmanager
 def _absence(source: BucketSource, name: str) -> Iterator[None]:
-    """Tell the answers that blame the caller from those that blame the server."""
+    """Translate responses about a missing or unreadable object to ``Absent``, an error of the caller."""
     try:
         yield
     except ClientError as error:

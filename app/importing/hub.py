@@ -1,8 +1,12 @@
-"""Files of one commit from the Hugging Face Hub, over its ``resolve`` endpoint and nothing else.
+"""Hugging Face Hub source: files of one commit, over the ``resolve`` endpoint only.
 
-huggingface_hub's own download follows every redirect, knows no cap, and keeps a cache; here the bytes come from a
-repository that a stranger named. So: two file names, a cap while streaming, a few redirects, each to the same origin or
-to a public address by https, and the token for the endpoint's own origin only.
+huggingface_hub's own download follows every redirect, has no size limit, and keeps a cache. Here the bytes come from a
+repository that a stranger named. So this client
+
+- fetches two file names only
+- enforces a size limit while it streams
+- follows a few redirects, each to the same origin or to a public address over https
+- sends the token to the endpoint's origin only
 
 https://huggingface.co/docs/huggingface_hub/package_reference/file_download
 """
@@ -35,10 +39,10 @@ _SHA256 = re.compile(r'(?:W/)?"?([0-9a-f]{64})"?', re.ASCII)
 
 
 class Hub:
-    """The hub of the settings. Connects to nothing before ``fetch``.
+    """Client for the hub of the settings. Connects on first use.
 
     Args:
-        transport: for tests; default: the network.
+        transport: transport factory for tests; default: the network.
     """
 
     def __init__(self, settings: ImportSettings, *, transport: Callable[[], httpx.AsyncBaseTransport] | None = None):
@@ -47,12 +51,15 @@ class Hub:
         self._transport = transport
 
     async def fetch(self, source: HubSource, name: str, writer: SpoolWriter, cap: int) -> SpooledFile:
-        """Write a file of the commit; the caller abandons the writer after an error.
+        """Download a file of the commit. After an error the caller abandons the writer.
+
+        Args:
+            cap: most bytes of the file.
 
         Raises:
-            InvalidRequest: there is no such file, or none for this server's token.
-            TooLarge: more bytes than ``cap``.
-            SourceUnavailable: the hub did not answer, or not as agreed.
+            InvalidRequest: there is no such file, or this server's token may not read it.
+            TooLarge: the file has more bytes than ``cap``.
+            SourceUnavailable: the hub did not answer, or violated its protocol.
             DiskFull, StoreUnavailable
         """
         async with self._client() as client, self._translated():
@@ -70,7 +77,7 @@ class Hub:
         return file
 
     async def has(self, source: HubSource, name: str) -> bool:
-        """Whether the commit has a file that this server may read; its bytes are not.
+        """Return whether the commit has a file that this server may read. The bytes are not read.
 
         Raises:
             SourceUnavailable
@@ -88,7 +95,7 @@ class Hub:
         return httpx.URL(f"{self._endpoint}/{source.repo}/resolve/{source.commit}/{path}")
 
     def _client(self) -> httpx.AsyncClient:
-        # Proxies of the environment are not used: an address that was checked is the one to connect to.
+        # Ignore the environment's proxies, so that connections go to the address that was checked.
         context = httpx.create_ssl_context(trust_env=True)
         transport = self._transport() if self._transport else httpx.AsyncHTTPTransport(verify=context)
         return httpx.AsyncClient(transport=transport, timeout=_TIMEOUT, trust_env=False, follow_redirects=False)
@@ -96,7 +103,11 @@ class Hub:
     async def _resolve(
         self, client: httpx.AsyncClient, url: httpx.URL, source: HubSource, name: str
     ) -> tuple[str | None, httpx.Response]:
-        """The SHA-256 that the hub announces, if it does, and the answer that has the file's bytes."""
+        """Follow redirects to the file.
+
+        Returns:
+            The SHA-256 that the hub announces, if any, and the response with the file's bytes.
+        """
         digest = None
         for _ in range(_MAX_REDIRECTS + 1):
             is_hub = _origin(url) == _origin(self._endpoint)
@@ -113,10 +124,10 @@ class Hub:
 
     @asynccontextmanager
     async def _translated(self) -> AsyncGenerator[None]:
-        """Let no error of httpx out.
+        """Translate the errors of httpx.
 
         Raises:
-            SourceUnavailable: with a sentence for each kind of failure.
+            SourceUnavailable: with a message for each kind of failure.
         """
         try:
             yield
@@ -127,7 +138,7 @@ class Hub:
     def _is_about_hub(self, error: Exception) -> bool:
         try:
             return not isinstance(error, httpx.RequestError) or _origin(error.request.url) == _origin(self._endpoint)
-        except RuntimeError:  # it has no request
+        except RuntimeError:  # the error has no request
             return True
 
     async def _ask_hub(self, client: httpx.AsyncClient, url: httpx.URL) -> httpx.Response:
@@ -138,13 +149,13 @@ class Hub:
 
 
 async def _ask_stranger(client: httpx.AsyncClient, url: httpx.URL) -> httpx.Response:
-    """Ask a host that only a redirect named, at an address that was found to be public."""
+    """Send the request to a redirect's host, at an address that was checked to be public."""
     if url.scheme != "https":
         raise SourceUnavailable("the Hub redirected to an address that is not https")
     port = url.port or 443
     error: httpx.ConnectError | None = None
     for address in await public_addresses(url.host, port):
-        # The certificate must be that of the host, although the connection goes to the address.
+        # The connection goes to the address, but the certificate must be that of the host.
         request = client.build_request(
             "GET",
             url.copy_with(host=address),
@@ -161,7 +172,7 @@ async def _ask_stranger(client: httpx.AsyncClient, url: httpx.URL) -> httpx.Resp
 async def _chunks(response: httpx.Response, name: str, cap: int) -> AsyncGenerator[bytes]:
     too_large = TooLarge(f"{name}: found more than {cap} bytes, allowed {cap} bytes", param=name)
     length = response.headers.get("content-length", "")
-    # A longer number is left to the count below: Python converts none of thousands of digits.
+    # Python refuses to convert thousands of digits. The count below handles longer numbers.
     if length.isdecimal() and len(length) < 20 and int(length) > cap:
         raise too_large
     if response.headers.get("content-encoding", "identity") != "identity":
@@ -175,10 +186,10 @@ async def _chunks(response: httpx.Response, name: str, cap: int) -> AsyncGenerat
 
 
 def _announced(response: httpx.Response, source: HubSource) -> str | None:
-    """The SHA-256 of a large file, as the hub announces it.
+    """Return the SHA-256 that the hub announces for a large file, or None.
 
     Raises:
-        SourceUnavailable: the answer is about another commit.
+        SourceUnavailable: the response is about another commit.
     """
     if response.headers.get("x-repo-commit", source.commit) != source.commit:
         raise SourceUnavailable("the Hub answered with another commit than the one asked for")
@@ -187,10 +198,10 @@ def _announced(response: httpx.Response, source: HubSource) -> str | None:
 
 
 def _target(url: httpx.URL, response: httpx.Response, source: HubSource, name: str) -> httpx.URL:
-    """Where a redirect leads.
+    """Return the target of a redirect.
 
     Raises:
-        InvalidRequest, SourceUnavailable: to nowhere, or the answer is no redirect.
+        InvalidRequest, SourceUnavailable: the response is not a redirect, or its target is invalid.
     """
     if response.status_code not in _REDIRECTS:
         raise _refusal(response.status_code, source, name)
@@ -214,10 +225,10 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 def _explained(error: Exception, host: str) -> SourceUnavailable:
-    """Say what failed without the error's own text, which may hold an address of this network."""
+    """Describe a failure without the error's own text, which may contain an address of this network."""
     causes = list(_causes(error))
     if isinstance(error, NotPublic):
-        # A name that nobody has gets the same words: they must not tell which names exist in this network.
+        # An unknown name gets the same message, so that it does not reveal which names exist in this network.
         return SourceUnavailable(
             "The Hub redirected to a host that is not public. Imports only come from public hosts."
         )
@@ -242,7 +253,7 @@ def _explained(error: Exception, host: str) -> SourceUnavailable:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and all that led to it."""
+    """Iterate over an error and all errors that led to it."""
     while error is not None:
         yield error
         if isinstance(error, BaseExceptionGroup):

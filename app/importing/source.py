@@ -1,7 +1,7 @@
-"""Where an import comes from, as people write it. Pure.
+"""Source names of imports. Pure.
 
-``hf://org/repository@commit[/subfolder]``, the commit in full: a branch could mean other bytes tomorrow. And
-``s3://bucket/prefix/``, whose two objects have the names that PEFT gives them.
+- ``hf://org/repository@commit[/subfolder]``. The commit is a full hash, because a branch could move to other bytes.
+- ``s3://bucket/prefix/``. Its two objects have the file names that PEFT uses.
 """
 
 import re
@@ -15,7 +15,7 @@ MAX_SOURCE = 1000
 
 _GRAMMAR = "hf://org/repository@<40 hex digits of a commit>[/subfolder] or s3://bucket/prefix/"
 
-# The hub's own rule of names, see huggingface_hub.utils.validate_repo_id.
+# The hub's naming rule, see huggingface_hub.utils.validate_repo_id.
 _HUB_NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 _HUB = re.compile(
     rf"hf://(?P<repo>{_HUB_NAME}/{_HUB_NAME})@(?P<commit>[0-9a-f]{{40}})(?P<folder>(?:/[^/]+)*)/?", re.ASCII
@@ -26,12 +26,12 @@ _S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?P<prefix>(
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
-    """A folder of a commit of a repository on the Hugging Face Hub.
+    """A folder in one commit of a repository on the Hugging Face Hub.
 
     Attributes:
         repo: ``org/name``.
         commit: 40 hex digits.
-        folder: without slashes around it; empty: the repository's top.
+        folder: path without leading and trailing slashes; empty for the repository's root.
     """
 
     repo: str
@@ -54,18 +54,22 @@ class BucketSource:
     """A prefix of a bucket.
 
     Attributes:
-        segments: of the prefix, none of them empty, ``.`` or ``..``.
+        bucket: name of the bucket.
+        segments: path segments of the prefix, none of them empty, ``.`` or ``..``.
     """
 
     bucket: str
     segments: tuple[str, ...]
 
     def key(self, name: str) -> str:
-        """The object's key: exactly this one, nothing that only starts like it."""
+        """Return the exact key of an object under the prefix."""
         return "/".join((*self.segments, name))
 
     def is_under(self, allowed: "BucketSource") -> bool:
-        """Whether this is ``allowed`` or lies in it; ``s3://b/pre`` does not allow ``s3://b/prefix``."""
+        """Return whether this prefix equals ``allowed`` or lies under it.
+
+        Segments are compared whole, so ``s3://b/pre`` does not allow ``s3://b/prefix``.
+        """
         return self.bucket == allowed.bucket and self.segments[: len(allowed.segments)] == allowed.segments
 
     def __str__(self) -> str:
@@ -76,7 +80,7 @@ class BucketSource:
 
 
 def read_source(text: str) -> HubSource | BucketSource:
-    """Read the name of a source.
+    """Parse the name of a source.
 
     Raises:
         InvalidRequest
@@ -96,12 +100,12 @@ class Absent(InvalidRequest):
 
 
 def refused(source: object, allowed: str) -> InvalidRequest:
-    """The error about a source that is not allowed."""
+    """Build the error for a source that is not allowed."""
     return InvalidRequest(f"source: {str(source)[:200]!r} cannot be imported: use {allowed}.", param="source")
 
 
 def absent(source: object, name: str, why: str) -> Absent:
-    """The error about a file that the source lacks."""
+    """Build the error for a file that the source lacks."""
     return Absent(
         f"source: {str(source)[:200]!r} has no {name} that this server may read ({why}): name the folder that has it.",
         param="source",

@@ -1,4 +1,4 @@
-"""Merging versions into a new one with PEFT's own ``add_weighted_adapter``: the recipe, the process."""
+"""Merging of versions with PEFT's ``add_weighted_adapter``: the recipe and the child process."""
 
-#: Where in its folder a merge leaves the two files of its result.
+#: Subfolder of a merge's folder that receives the two result files.
 RESULT_FOLDER = "merged"

@@ -1,6 +1,7 @@
-"""``python -m app.merging``: the merging process.
+"""Merging process, started as ``python -m app.merging``.
 
-One JSON request on standard input, one JSON answer on standard output; the files are left in the request's folder.
+It reads one JSON request from standard input and writes one JSON answer to standard output. The result's files are in
+the folder that the request names.
 """
 
 import dataclasses
@@ -11,18 +12,18 @@ import sys
 
 from adapters.confinement import confine
 
-#: Of torch's and transformers' libraries, and two for each source.
+#: Limit of open files: the libraries of torch and transformers, and two files for each source.
 _OPEN_FILES = 256
 
 
 def main() -> None:
     """Answer one request under the resource limits that it names."""
-    # Libraries may print: only the answer goes to where the parent reads it.
+    # Libraries may print to standard output. Redirect that to standard error, and keep the original for the answer.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     request = json.load(sys.stdin)
     confine(**request["limits"], open_files=_OPEN_FILES)
-    # Under the limits too: this imports torch.
+    # Import torch under the limits too.
     from app.merging.run import Job, merge
 
     reasons = merge(Job(**request["job"]))

@@ -1,4 +1,4 @@
-"""The merging process as its parent sees it: started, waited for, and never left behind."""
+"""Parent side of the merging process: start it, wait for it, and never leave it behind."""
 
 import asyncio
 import dataclasses
@@ -19,22 +19,22 @@ logger = logging.getLogger(__name__)
 
 _ROOT = Path(__file__).resolve().parents[2]
 
-# The child yields to inference; the wall clock is the last resort.
+# The child has a low priority, so inference may delay it. Wall-clock time is the last resort.
 _WALL_PER_CPU_SECOND = 5
 _WALL_GRACE_S = 60
 
-#: Where the system's libraries are, for torch; nothing else of the server's environment.
+#: Environment variables that the child inherits: the library path for torch, and nothing else.
 _INHERITED = ("LD_LIBRARY_PATH",)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChildLimits:
-    """What the child may use.
+    """Resource limits of the child.
 
     Attributes:
-        cpu_seconds: of all its threads together.
-        address_bytes: its address space, torch's libraries included.
-        file_bytes: the largest file that it may write.
+        cpu_seconds: CPU time of all its threads together.
+        address_bytes: address space, including torch's libraries.
+        file_bytes: size of the largest file that it may write.
     """
 
     cpu_seconds: float
@@ -44,19 +44,19 @@ class ChildLimits:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Versions:
-    """Which libraries made the result."""
+    """Versions of the libraries that made the result."""
 
     peft: str
     torch: str
 
 
 async def merge_in_child(job: dict[str, Any], limits: ChildLimits) -> Versions:
-    """Run a job (the fields of :class:`app.merging.run.Job`); the result's files are then in its folder.
+    """Run a job (the fields of :class:`app.merging.run.Job`) and leave the result's files in its folder.
 
-    Whoever is cancelled here gets control back when the child is gone, and nobody writes into the folder any more.
+    After a cancellation this returns only when the child has ended, so that no process writes into the folder any more.
 
     Raises:
-        MergeRejected: what only the sources' tensors show; with every reason.
+        MergeRejected: with every reason that only the sources' tensors show.
         MergeFailed: the child was stopped by its limits, or ended with an error.
     """
     request = {"job": job, "limits": dataclasses.asdict(limits) | {"cpu_seconds": math.ceil(limits.cpu_seconds)}}
@@ -80,7 +80,7 @@ def _start(folder: Path) -> subprocess.Popen[str]:
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     environment |= {
         "PYTHONPATH": str(_ROOT),
-        # Nothing is fetched, nothing is cached outside the folder, and the GPU is the engine's.
+        # No downloads, no cache outside the folder, and no GPU: that belongs to the engine.
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(folder / "huggingface"),
         "CUDA_VISIBLE_DEVICES": "",
@@ -94,13 +94,13 @@ def _start(folder: Path) -> subprocess.Popen[str]:
         encoding="utf-8",
         cwd=_ROOT,
         env=environment,
-        # A signal to the server's whole group must not end what the server, which drains, has still to answer.
+        # A signal to the server's process group must not kill a merge that the server still drains.
         start_new_session=True,
     )
 
 
 def _talk(child: subprocess.Popen[str], request: str, wall_s: float) -> dict[str, Any] | None:
-    """The child's answer; None if it ended without one. Blocks."""
+    """Send the request and return the child's answer. Return None if it ended without one. Blocks."""
     with child:
         try:
             output, errors = child.communicate(request, timeout=wall_s)

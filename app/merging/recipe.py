@@ -1,8 +1,8 @@
-"""A merge as its caller writes it, and every reason why PEFT could not do it, or would do something else.
+"""Merge recipes: validate them, and find every reason why PEFT could not merge, or would merge something else.
 
-The limits are those of PEFT 0.21's ``LoraModel.add_weighted_adapter``. It takes all of the result's configuration but
-``r``, ``lora_alpha`` and ``target_modules`` from the first source, so whatever else decides which modules are adapted
-must be the same in all of them, or tensors of the others would be left out without a word.
+The rules are those of PEFT 0.21's ``LoraModel.add_weighted_adapter``. It takes the result's configuration from the
+first source, except ``r``, ``lora_alpha`` and ``target_modules``. All other settings that select the adapted modules
+must therefore be equal in all sources. Otherwise PEFT would silently drop tensors of the other sources.
 """
 
 import re
@@ -35,16 +35,16 @@ class Method(StrEnum):
     MAGNITUDE_PRUNE = "magnitude_prune"
 
 
-#: Draw at random which values they keep.
+#: Methods that choose at random which values they keep.
 RANDOM_METHODS = frozenset({Method.DARE_LINEAR, Method.DARE_TIES})
-#: Keep a part of the values, ``density``.
+#: Methods that keep only the fraction ``density`` of the values.
 _PRUNING = RANDOM_METHODS | {Method.TIES, Method.MAGNITUDE_PRUNE}
 _ELECTING = frozenset({Method.TIES, Method.DARE_TIES})
-#: Add the matrices themselves, so that these must be of one rank.
+#: Methods that add the matrices themselves, which must have the same rank.
 _SAME_RANK = _PRUNING | {Method.LINEAR}
 _SIGN_METHODS = ("total", "frequency")
 
-#: Which methods take which field; the others have no use for it, and it is refused rather than ignored.
+#: Field -> methods that use it. With any other method the field is refused rather than ignored.
 _FIELDS = {
     "density": _PRUNING,
     "majority_sign_method": _ELECTING,
@@ -58,7 +58,7 @@ _VERSION_WORDS = "ADAPTER@NUMBER, a version of this tenant"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One version of the tenant, and its weight."""
+    """One version of the tenant, with its weight."""
 
     adapter: str
     number: int
@@ -71,13 +71,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A checked merge; fields that the method does not take are None.
+    """A validated merge. Fields that the method does not use are None.
 
     Attributes:
-        density: the part of the values that is kept, above 0, at most 1.
-        svd_rank: rank of the result; None: the largest of the sources'.
-        svd_full_matrices: PEFT's argument; without, LAPACK needs a fraction of the time.
-        seed: of torch's random numbers, set right before PEFT's call; None: not chosen yet.
+        density: fraction of the values that is kept, above 0, at most 1.
+        svd_rank: rank of the result; None: the largest of the sources.
+        svd_full_matrices: PEFT's argument. True costs LAPACK much more time.
+        seed: seed of torch's random numbers, set right before PEFT's call; None: not chosen yet.
     """
 
     sources: tuple[Source, ...]
@@ -89,7 +89,7 @@ class Recipe:
     seed: int | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of ``add_weighted_adapter``, beside the adapters' names."""
+        """Build the keyword arguments of ``add_weighted_adapter``, without the adapters' names."""
         given = {
             "density": self.density,
             "majority_sign_method": self.majority_sign_method,
@@ -101,7 +101,11 @@ class Recipe:
         return {"weights": weights, "combination_type": self.method.value} | chosen
 
     def provenance(self, digests: Sequence[str]) -> dict[str, Any]:
-        """The recipe as it is kept; ``digests`` are the sources' content digests, in their order."""
+        """Build the recipe's form for the version's provenance.
+
+        Args:
+            digests: content digests of the sources, in the recipe's order.
+        """
         sources = [
             {"version": source.version, "digest": f"sha256:{digest}", "weight": source.weight}
             for source, digest in zip(self.sources, digests, strict=True)
@@ -111,7 +115,10 @@ class Recipe:
 
 
 def read_recipe(raw: Mapping[str, Any]) -> Recipe:
-    """Check a recipe by itself. ``raw`` has the types that the API's schema asks for; None is as good as missing.
+    """Validate a recipe without its sources.
+
+    Args:
+        raw: the recipe, with the types of the API's schema; None counts as absent.
 
     Raises:
         MergeRejected: with every reason.
@@ -134,7 +141,11 @@ def read_recipe(raw: Mapping[str, Any]) -> Recipe:
 def check_sources(
     recipe: Recipe, manifests: Sequence[Manifest], geometry: BaseGeometry, max_lora_rank: int
 ) -> list[Reason]:
-    """Every reason why these versions cannot be merged so on this base; ``manifests`` are in the sources' order."""
+    """List every reason why these versions cannot be merged with this recipe on this base.
+
+    Args:
+        manifests: manifests of the sources, in the recipe's order.
+    """
     reasons: list[Reason] = []
     _check_modules(recipe, manifests, reasons)
     ranks = [sorted({manifest.rank, *(rank for _, rank in manifest.rank_patterns)}) for manifest in manifests]
@@ -167,7 +178,7 @@ def _sources(raw: Sequence[Mapping[str, Any]], reasons: list[Reason]) -> tuple[S
     sources: dict[str, Source] = {}
     for index, item in enumerate(raw):
         version, weight = str(item.get("version")), item.get("weight")
-        # Neither is NaN within the bounds.
+        # NaN fails this comparison too.
         if not isinstance(weight, int | float) or not abs(weight) <= MAX_WEIGHT:
             _refuse(reasons, f"sources.{index}.weight", weight, f"a number from -{MAX_WEIGHT:g} to {MAX_WEIGHT:g}")
             weight = 0.0
@@ -191,7 +202,7 @@ def _source(version: str, weight: float) -> Source | None:
 
 
 def _check_density(density: float | None, reasons: list[Reason]) -> None:
-    # Nor here.
+    # NaN fails this comparison too.
     if density is None or not 0 < density <= 1:
         _refuse(reasons, "density", density, "a number above 0, at most 1")
 
@@ -225,7 +236,7 @@ def _smallest_dimension(manifests: Sequence[Manifest], geometry: BaseGeometry) -
         for manifest in manifests
         for target in (LINEAR_MODULES if manifest.targets is None else manifest.targets)
     }
-    # A list may name modules that no Llama has.
+    # A list may name modules that Llama does not have.
     return min(min(geometry.dims_of(kind)) for kind in kinds if kind in (*LINEAR_MODULES, HEAD_MODULE))
 
 

@@ -1,9 +1,10 @@
-"""One merge by PEFT itself. It runs in a process of its own, see :mod:`app.merging.__main__`.
+"""Merge by PEFT itself, in a separate process, see :mod:`app.merging.__main__`.
 
-PEFT looks at the shapes, the dtype and the device of the base's weights, never at their values. The base is therefore
-built hollow: each weight is one zero, seen at every place of its shape, so that a base of any size takes no memory.
-Its dtype is that of its ``config.json``, as transformers loads it, because PEFT makes what ``cat`` joins in the base's
-dtype. Of the sources' configs only those keys are kept that say what is adapted and how; all of them are checked ones.
+PEFT reads the shapes, the dtype and the device of the base's weights, never their values. The base is therefore built
+hollow: each weight is a single zero expanded to its shape, so a base of any size takes no memory. Its dtype is that of
+its ``config.json``, as transformers loads it, because PEFT creates the result of ``cat`` in the base's dtype. Of the
+sources' configs only those keys are kept that define what is adapted and how. All of these keys are validated ones.
+See docs/decisions/0047-merging-with-peft.md.
 """
 
 import dataclasses
@@ -44,12 +45,12 @@ class Job:
 
     Attributes:
         base: folder with the base model's ``config.json``.
-        base_name: what the result's config calls the base.
+        base_name: name of the base in the result's config.
         sources: folders with the two files that PEFT saves, in the recipe's order.
-        versions: what to call them in reasons.
+        versions: names of the sources for error reasons.
         arguments: keyword arguments of ``add_weighted_adapter``.
-        seed: of torch's random numbers; None: the method draws none.
-        folder: an empty folder; the result's files will be in ``merged`` in it.
+        seed: seed of torch's random numbers; None: the method draws none.
+        folder: an empty folder; the result's files will be in its subfolder ``merged``.
     """
 
     base: str
@@ -62,14 +63,15 @@ class Job:
 
 
 def merge(job: Job) -> list[Reason]:
-    """Merge, and save the result; or return every reason why the sources cannot be merged."""
+    """Merge the sources and save the result, or return every reason why they cannot be merged."""
     names = [f"source{index}" for index in range(len(job.sources))]
     model, reasons = _load(job, names)
     if reasons:
         return reasons
     _let_go_of_svd(model.base_model)
     if job.seed is not None:
-        # The result's first values, which the merge replaces, are drawn as PEFT would: the method draws after them.
+        # PEFT draws the result's initial values before the method draws. The merge replaces these values, but
+        # without the same draws the random state would differ from PEFT's.
         model.peft_config[names[0]].init_lora_weights = _initialisation(Path(job.sources[0]))
         torch.manual_seed(job.seed)
     model.add_weighted_adapter(names, adapter_name=RESULT_FOLDER, **job.arguments)
@@ -78,10 +80,10 @@ def merge(job: Job) -> list[Reason]:
 
 
 def hollow_base(folder: Path) -> torch.nn.Module:
-    """The base model in its own shapes and dtype, without its weights."""
+    """Build the base model with its shapes and dtype, but without its weights."""
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if hasattr(config, "quantization_config"):
-        # What is quantised computes in the same shapes.
+        # A quantized model has the same shapes.
         del config.quantization_config
     with torch.device("meta"):
         model: torch.nn.Module = AutoModelForCausalLM.from_config(config, dtype=config.dtype or torch.float32)
@@ -101,7 +103,7 @@ def _load(job: Job, names: Sequence[str]) -> tuple[PeftModel, list[Reason]]:
             model = PeftModel.from_pretrained(hollow_base(Path(job.base)), folder, adapter_name=name)
         else:
             model.load_adapter(folder, adapter_name=name)
-        # PEFT would fill what is missing with random values.
+        # PEFT would fill missing tensors with random values.
         expected = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
         if missing := expected.keys() - _tensor_names(folder):
             found = f"{version} without {len(missing)} tensors, the first {min(missing)}"
@@ -111,14 +113,14 @@ def _load(job: Job, names: Sequence[str]) -> tuple[PeftModel, list[Reason]]:
 
 
 def _prepared(source: Path, folder: Path, base_name: str) -> Path:
-    """A folder that PEFT reads the source from: its weights, and of its config what a merge is about."""
+    """Create a folder for PEFT with the source's weights and the config keys that a merge needs."""
     folder.mkdir(mode=0o700)
     config = json.loads((source / CONFIG_NAME).read_bytes())
     kept = {key: value for key, value in config.items() if key in _KEPT_KEYS and value is not None}
     (folder / WEIGHTS_NAME).symlink_to(source / WEIGHTS_NAME)
     targets = kept["target_modules"]
     if isinstance(targets, str) and targets.lower() != "all-linear":
-        # A stranger's regular expression could run for hours; the tensors say which modules matched it.
+        # A tenant's regular expression could run for hours. The tensors show which modules it matched.
         kept["target_modules"] = _modules(_tensor_names(folder))
     kept |= {"peft_type": "LORA", "task_type": "CAUSAL_LM", "bias": "none", "inference_mode": True}
     kept |= {"base_model_name_or_path": base_name, "init_lora_weights": False}
@@ -136,7 +138,7 @@ def _modules(tensors: set[str]) -> list[str]:
 
 
 def _initialisation(source: Path) -> bool | str:
-    """What draws the same random numbers as the source's ``init_lora_weights`` does, and needs no base weights."""
+    """Return an ``init_lora_weights`` with the same random draws as the source's, but without need for base weights."""
     config = json.loads((source / CONFIG_NAME).read_bytes())
     init = config.get("init_lora_weights", True)
     if not isinstance(init, str):
@@ -153,7 +155,10 @@ def _initialisation(source: Path) -> bool | str:
 
 
 def _let_go_of_svd(tuner: Any) -> None:
-    """PEFT keeps a part of each decomposition as a view of the whole, which for a large layer takes gigabytes."""
+    """Make PEFT copy the parts of a decomposition that it keeps, so that the whole can be freed.
+
+    PEFT keeps views of the whole. See docs/decisions/0047-merging-with-peft.md.
+    """
     decompose = tuner._svd_generalized_task_arithmetic_weighted_adapter
 
     def copied(*args: Any, **options: Any) -> tuple[torch.Tensor, ...]:
@@ -166,9 +171,9 @@ def _save(model: PeftModel, folder: Path) -> None:
     model.save_pretrained(folder, selected_adapters=[RESULT_FOLDER], save_embedding_layers=False)
     path = folder / RESULT_FOLDER / CONFIG_NAME
     config = json.loads(path.read_bytes())
-    # The tensors hold every scaling already, and lora_alpha is r. PEFT leaves the first source's use_rslora as it was,
-    # which would apply the result sqrt(r) times too strongly.
+    # The tensors hold every scaling already, and lora_alpha is r. PEFT keeps the first source's use_rslora, which would
+    # scale the result by another factor of sqrt(r).
     config |= {"use_rslora": False, "init_lora_weights": True}
-    # PEFT writes a set in the order of its hashes: the same merge would be other bytes each time.
+    # PEFT writes a set in hash order. Sort it, so that the same merge gives the same bytes.
     config["target_modules"] = sorted(config["target_modules"])
     path.write_text(json.dumps(config, indent=2, sort_keys=True))

@@ -1,6 +1,6 @@
-"""Log lines: JSON for machines, text for people. Whatever a record says, it can write no line but its own.
+"""Log formatters: JSON for machines, text for people. No record can forge another log line.
 
-The configuration is plain data, as vLLM's processes are given it in a file: their lines look like this one's.
+The configuration is plain data: vLLM's processes read it from a file, so their lines have the same format.
 """
 
 import json
@@ -16,17 +16,17 @@ from typing import Any
 from app.observability.context import CURRENT
 from app.settings import LogSettings
 
-#: One line for each answered request.
+#: Logger of the access log: one line for each answered request.
 ACCESS = "app.access"
 
-#: uvicorn's own, which knows neither whose a request is nor what may not be told.
+#: uvicorn's access logger. It knows neither the tenant of a request nor which parts are confidential.
 _UVICORN_ACCESS = "uvicorn.access"
 _PACKAGES = ("app", "adapters", "uvicorn")
 _encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line. Escaped as ASCII, no text within can end it."""
+    """Formats a record as one JSON object a line. ASCII escapes keep text from ending the line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {"time": _time(record), "level": record.levelname, "logger": record.name}
@@ -37,20 +37,20 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """One line for people, tracebacks indented below it. What cannot be printed is escaped."""
+    """Formats a record as one line for people, with an indented traceback. Unprintable characters are escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
         line = _printable(f"{_time(record)} {record.levelname:<7} {record.name}: {record.getMessage()}{fields}")
-        # No line of a traceback, which quotes errors, begins as a line of the log does.
+        # Indent tracebacks: they quote errors, whose text could imitate a log line.
         return "\n    ".join([line, *map(_printable, "".join(_traces(record)).splitlines())])
 
 
 def log_config(settings: LogSettings, vllm_level: str) -> dict[str, Any]:
-    """What :func:`logging.config.dictConfig` takes, and JSON can hold; everything goes to stderr.
+    """Build the argument of :func:`logging.config.dictConfig`, as JSON-compatible data. All output goes to stderr.
 
     Args:
-        vllm_level: of vLLM's own loggers, which has a variable of its own, ``VLLM_LOGGING_LEVEL``.
+        vllm_level: level of vLLM's loggers, which ``VLLM_LOGGING_LEVEL`` sets.
     """
     as_text = settings.format == "text" or (settings.format == "auto" and sys.stderr.isatty())
     formatter = TextFormatter if as_text else JsonFormatter
@@ -59,7 +59,7 @@ def log_config(settings: LogSettings, vllm_level: str) -> dict[str, Any]:
         name: {"handlers": ["stderr"], "level": level, "propagate": False} for name, level in levels.items()
     }
     loggers[ACCESS] = {"level": settings.level if settings.access else "WARNING"}
-    # Off, by name: when vLLM configures its log anew, it would pass lines of its own on to ``uvicorn`` again.
+    # Disable it by name: vLLM reconfigures logging and would propagate its access lines to ``uvicorn`` again.
     loggers[_UVICORN_ACCESS] = {"handlers": [], "level": settings.level, "propagate": False}
     return {
         "version": 1,
@@ -72,7 +72,9 @@ def log_config(settings: LogSettings, vllm_level: str) -> dict[str, Any]:
 
 
 def shared_with_vllm(config: Mapping[str, Any], home: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that make vLLM and its processes log the same way; none, if its operator has said how. Writes a file.
+    """Write a file and return variables that give vLLM's processes the same log format.
+
+    The result is empty if the operator has configured vLLM's logging.
 
     Raises:
         OSError: HOME cannot be written.
@@ -91,12 +93,12 @@ def _time(record: logging.LogRecord) -> str:
 
 @lru_cache(maxsize=2)
 def _second(unix: int) -> str:
-    """To the second in UTC; a busy server asks a hundred times for the same one."""
+    """Format a time to the second in UTC; cached, because many lines share a second."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(unix))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """The record's own fields (``extra={"fields": {...}}``), behind those of the request."""
+    """Return the request's fields, then the record's (``extra={"fields": {...}}``)."""
     request, own = CURRENT.get(), getattr(record, "fields", {})
     if request is None:
         return dict(own)
@@ -107,7 +109,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _traces(record: logging.LogRecord) -> Iterator[str]:
-    """The record's traceback. Of a request with a prompt without the errors' words, which may quote it."""
+    """Yield the record's traceback. If the request holds a prompt, omit error messages, which may quote it."""
     error = record.exc_info[1] if record.exc_info else None
     if error is None:
         return

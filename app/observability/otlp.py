@@ -1,10 +1,11 @@
-"""Traces by OTLP over HTTP, turned on and configured by OpenTelemetry's own variables.
+"""Traces over OTLP/HTTP, enabled and configured by OpenTelemetry's variables.
 
-Tenora is where the trust of its callers ends, so a request begins a trace of its own, and a ``traceparent`` that comes
-with it becomes a link (as OpenTelemetry's instrumentations do for public endpoints): who may choose the trace's id
-or its sampled flag chooses what is recorded, also under a sampler that goes by ids, and can write into the
-traces of others. Of prompts and answers nothing is in a span; names and attributes follow OpenTelemetry's conventions
-for HTTP servers and generative AI.
+Callers are not trusted, so each request starts a new trace. An incoming ``traceparent`` becomes a link, as
+OpenTelemetry's instrumentations do for public endpoints. Otherwise a caller could choose the trace id or the sampled
+flag. It would then decide what is recorded, also under a sampler by trace id, and could write into foreign traces.
+
+Spans hold no prompt and no answer. Names and attributes follow OpenTelemetry's conventions for HTTP servers and
+generative AI.
 """
 
 import time
@@ -25,7 +26,7 @@ _TRACE_CONTEXT = TraceContextTextMapPropagator()
 
 
 class Tracing:
-    """Begins traces and sends them, in a thread of its own; when that cannot keep up, spans are dropped."""
+    """Starts traces and exports them in a background thread, which drops spans when it cannot keep up."""
 
     def __init__(self, node: str) -> None:
         own = Resource.create({"service.name": "tenora", "service.instance.id": node})
@@ -34,18 +35,18 @@ class Tracing:
         self._tracer = self._provider.get_tracer("tenora")
 
     def begin(self, traceparent: str | None) -> "OtlpTrace | None":
-        """The trace of a request that has just come; None: the sampler does not want it."""
+        """Start the trace of an incoming request; None if the sampler rejects it."""
         links = _links(traceparent) if traceparent else ()
         root = self._tracer.start_span("request", Context(), kind=SpanKind.SERVER, links=links)
         return OtlpTrace(self._tracer, root) if root.is_recording() else None
 
     def close(self) -> None:
-        """Send what is left. Blocks, for seconds if nobody takes it."""
+        """Flush pending spans. Blocks for seconds if the collector does not answer."""
         self._provider.shutdown()
 
 
 class OtlpTrace:
-    """:class:`app.observability.tracing.Trace`."""
+    """Implements :class:`app.observability.tracing.Trace`."""
 
     def __init__(self, tracer: Tracer, root: Span) -> None:
         self._tracer, self._root = tracer, root
@@ -60,7 +61,7 @@ class OtlpTrace:
         start = self._epoch_ns + int(began * 1e9)
         whole = self._tracer.start_span("load", self._in_root, start_time=start)
         in_load = set_span_in_context(whole, Context())
-        # One after the other, without a gap: see app.engine.residency.adapter_loader.
+        # The phases follow each other without a gap: see app.engine.residency.adapter_loader.
         parts = {"fetch": phases.fetch_s, "stage": phases.stage_s, "wait": phases.wait_s, "copy": phases.copy_s}
         for name, seconds in parts.items():
             part = self._tracer.start_span(f"load.{name}", in_load, start_time=start)
@@ -74,7 +75,7 @@ class OtlpTrace:
 
 
 class OtlpStage:
-    """:class:`app.observability.tracing.Stage`."""
+    """Implements :class:`app.observability.tracing.Stage`."""
 
     def __init__(self, span: Span) -> None:
         self._span = span

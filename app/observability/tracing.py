@@ -1,7 +1,7 @@
-"""Where a request's seconds went: spans around its stages, if somebody collects them.
+"""Tracing facade: spans around the stages of a request, if an OTLP endpoint is configured.
 
-Nothing here imports OpenTelemetry, and where no request is recorded a stage costs one look at a context variable.
-:mod:`app.observability.otlp` has the other side.
+This module does not import OpenTelemetry. Without a trace, a stage costs one look-up of a context variable. The
+implementation is :mod:`app.observability.otlp`.
 """
 
 from collections.abc import Mapping
@@ -22,14 +22,14 @@ Attributes = Mapping[str, str | int | float | bool | tuple[str, ...]]
 
 
 class Stage(AbstractContextManager["Stage", None], Protocol):
-    """A part of a recorded request: a block, or what begins here and ends elsewhere."""
+    """Span of a stage: a context manager, or an object that is ended elsewhere."""
 
     def end(self, attributes: Attributes, *, error: str | None = None) -> None:
-        """It is over; a second call does nothing. ``error`` is a class or a code, never words."""
+        """End the span; a second call does nothing. ``error`` is a class or a code, never a message."""
 
 
 class Trace(Protocol):
-    """A request that is recorded.
+    """Trace of one request.
 
     Attributes:
         trace_id: 32 hexadecimal digits.
@@ -38,38 +38,38 @@ class Trace(Protocol):
     trace_id: str
 
     def stage(self, name: str, attributes: Attributes | None = None) -> Stage:
-        """A part that begins now."""
+        """Start a span that begins now."""
 
     def load(self, began: float, phases: LoadPhases) -> None:
-        """What its adapter took to load, which began then (``time.monotonic``) and is over."""
+        """Record a finished adapter load; ``began`` is its start by ``time.monotonic``."""
 
     def end(self, name: str, attributes: Attributes, *, error: str | None) -> None:
-        """The request is over; only now its route, and so its name, is known."""
+        """End the request's span and set its name: the route is only known now."""
 
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def stage(name: str) -> AbstractContextManager[object]:
-    """A block that is a part of the request that is served here, if that is recorded."""
+    """Return a context manager that records a stage of the current request, if the request is traced."""
     request = CURRENT.get()
     return _NOTHING if request is None or request.trace is None else request.trace.stage(name)
 
 
 def recorded() -> Trace | None:
-    """The request that is served here, if it is recorded."""
+    """Return the trace of the current request, or None if it is not traced."""
     request = CURRENT.get()
     return None if request is None else request.trace
 
 
 def open_tracing(environ: Mapping[str, str], node: str) -> "Tracing | None":
-    """Traces, if OpenTelemetry's variables name an endpoint and do not turn them off; else nothing is even imported.
+    """Start tracing if OpenTelemetry's variables name an endpoint and do not disable it; else import nothing.
 
     Args:
-        node: the name of this server among others.
+        node: name of this server, the service instance id.
 
     Raises:
-        ValueError: a variable asks for another protocol.
+        ValueError: a variable selects another protocol than ``http/protobuf``.
     """
     off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
     if off or not any(environ.get(name) for name in _ENDPOINTS):

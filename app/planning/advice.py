@@ -1,26 +1,26 @@
-"""What an operator should know about a budget: each with a stable code, and the arithmetic in words."""
+"""Advice on a memory budget for operators: stable codes, with the arithmetic in the message."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.planning.budget import TYPICAL_TOKENS, Budget, Serving
 
-#: The ranks that vLLM takes as ``max_lora_rank`` (config/lora.py: MaxLoRARanks).
+#: Values that vLLM accepts as ``max_lora_rank`` (config/lora.py: MaxLoRARanks).
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
-#: The rank that most adapters have.
+#: Most common rank of adapters.
 _COMMON_RANK = 8
-#: Below so much of what would run without slots, the KV cache has paid too much for them.
+#: Warn if slots leave the KV cache less than this share of its size without slots.
 _FEW = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One thing to know.
+    """One piece of advice.
 
     Attributes:
-        code: stable machine word.
-        message: what it is, with its numbers, and what can be done.
+        code: stable machine-readable code.
+        message: the situation with its numbers, and possible remedies.
     """
 
     code: str
@@ -28,7 +28,7 @@ class Advice:
 
 
 def advise(budget: Budget, serving: Serving, adapters: int) -> tuple[Advice, ...]:
-    """Everything worth saying, what keeps the engine from starting first."""
+    """Return all advice on a budget; problems that keep the engine from starting come first."""
     return tuple(_all(budget, serving, adapters))
 
 
@@ -63,7 +63,7 @@ def _all(budget: Budget, serving: Serving, adapters: int) -> Iterator[Advice]:
 
 
 def size(number: int) -> str:
-    """Bytes for people: binary units, three digits."""
+    """Format bytes for people: binary units, three digits."""
     value, unit = float(number), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if abs(value) < 1024:
@@ -105,7 +105,7 @@ def _more_adapters_than_host_memory(budget: Budget, adapters: int) -> str:
 
 
 def _slots_crowd_out(budget: Budget, serving: Serving) -> bool:
-    """Whether the KV cache is what slots leave, and is less than half of what it would be without them."""
+    """Return whether the KV cache gets what slots leave, and that is less than half of its size without slots."""
     return serving.kv_cache_bytes is None and budget.kv_cache < _FEW * (budget.kv_cache + budget.slots_bytes)
 
 

@@ -1,4 +1,4 @@
-"""What of a base model decides how much memory serving it takes."""
+"""Shapes of a base model, as far as they determine the memory that serving it takes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from typing import Any
 from adapters.errors import UnsupportedBase
 from adapters.geometry import ATTENTION_MODULES, MLP_MODULES, BaseGeometry, read_geometry
 
-#: Bytes per value of the dtypes that an engine computes in.
+#: Bytes per value of the engine's compute dtypes.
 DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
-#: LlamaConfig's own default.
+#: Default of LlamaConfig.max_position_embeddings.
 _CONTEXT = 2048
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -20,12 +20,12 @@ _VOCAB_PADDING = 64
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One tensor of the base as its file has it.
+    """One stored tensor of the base.
 
     Attributes:
-        shape: empty for a scalar.
-        dtype: as safetensors names it, e.g. ``BF16``.
-        bytes: that it takes in the file.
+        shape: dimensions; empty for a scalar.
+        dtype: name in safetensors, e.g. ``BF16``.
+        bytes: size in the file.
     """
 
     name: str
@@ -36,13 +36,13 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class PlannedBase:
-    """A base model's shapes.
+    """Shapes of a base model.
 
     Attributes:
-        heads, kv_heads: query heads of a layer, and its key and value heads.
-        context: longest sequence that the base was made for, in tokens.
-        tied: whether the head uses the embedding's matrix.
-        tensors: what the weights' files hold; without files what a Llama of this config holds.
+        heads, kv_heads: number of query heads, and of key and value heads, in a layer.
+        context: longest sequence that the base was trained for, in tokens.
+        tied: True if the head shares the embedding's matrix.
+        tensors: tensors of the weight files; without files, those of a Llama with this config.
     """
 
     geometry: BaseGeometry
@@ -54,15 +54,15 @@ class PlannedBase:
 
     @property
     def item_bytes(self) -> int:
-        """Bytes per value that is computed with: of weights that are not quantised, of slots and of the KV cache."""
+        """Bytes per value in the compute dtype: weights that are not quantized, slots and KV cache."""
         return DTYPE_BYTES[self.geometry.dtype]
 
 
 def plan_base(config: Mapping[str, Any], *, engine_dtype: str = "auto", stored: tuple[Stored, ...] = ()) -> PlannedBase:
-    """Read a base from its ``config.json`` and, if they are there, from the headers of its weights.
+    """Read a base from its ``config.json`` and, if given, the headers of its weight files.
 
     Raises:
-        UnsupportedBase: not a Llama, or a field that is missing or is not what it should be.
+        UnsupportedBase: the base is not a Llama, or a field is missing or invalid.
     """
     geometry = read_geometry(config, engine_dtype=engine_dtype)
     heads = config["num_attention_heads"]
@@ -83,10 +83,10 @@ def plan_base(config: Mapping[str, Any], *, engine_dtype: str = "auto", stored: 
 
 
 def check_split(base: PlannedBase, devices: int) -> None:
-    """Check that the base can be split over so many devices, as vLLM does it (models/llama.py: LlamaAttention).
+    """Check that vLLM can split the base over ``devices`` devices (models/llama.py: LlamaAttention).
 
     Raises:
-        UnsupportedBase: some dimension has no whole part for each.
+        UnsupportedBase: a dimension is not divisible.
     """
     sizes = {
         "num_attention_heads": base.heads,
@@ -100,12 +100,13 @@ def check_split(base: PlannedBase, devices: int) -> None:
 
 
 def weight_bytes(base: PlannedBase, tensor_parallel_size: int = 1) -> int:
-    """Bytes of the base's parameters on one device.
+    """Return the bytes of the base's parameters on one device. Exact for bases that are not quantized.
 
-    Floats are cast to the engine's dtype, everything else (quantised weights) stays as it is stored. The vocabulary is
-    padded to a multiple of 64; a head that is tied to the embedding takes nothing. On several devices each matrix is
-    split, except what every device needs whole: norms, and a bias that is added after the parts are summed
-    (vLLM 0.32, model_executor/layers/{linear,vocab_parallel_embedding}.py). Exact for bases that are not quantised.
+    - Floats are cast to the engine's dtype. Other tensors (quantized weights) stay as they are stored.
+    - The vocabulary is padded to a multiple of 64.
+    - A head that is tied to the embedding takes nothing.
+    - Several devices split each matrix. Norms are replicated, and so is a bias that is added after the partial results
+      are summed (vLLM 0.32, model_executor/layers/{linear,vocab_parallel_embedding}.py).
     """
     return sum(_loaded_bytes(base, tensor, tensor_parallel_size) for tensor in base.tensors)
 
@@ -129,7 +130,7 @@ def _loaded_bytes(base: PlannedBase, tensor: Stored, devices: int) -> int:
 
 
 def local_kv_heads(base: PlannedBase, devices: int) -> int:
-    """Key and value heads of one device: with fewer heads than devices each head is kept several times."""
+    """Return the key and value heads per device; if there are more devices than heads, heads are replicated."""
     return max(1, base.kv_heads // devices)
 
 
@@ -138,7 +139,7 @@ def _padded(vocab: int) -> int:
 
 
 def _llama(geometry: BaseGeometry, biases: Mapping[str, bool], *, tied: bool) -> Iterator[Stored]:
-    """What transformers' LlamaForCausalLM saves."""
+    """Yield the tensors that transformers' LlamaForCausalLM saves."""
 
     def stored(name: str, *shape: int) -> Stored:
         return Stored(name, shape, "F32", 0)

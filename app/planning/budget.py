@@ -1,7 +1,7 @@
-"""What takes how much memory: weights, LoRA slots, KV cache, and how many sequences remain.
+"""Memory budget of an engine: weights, LoRA slots, KV cache, and the number of sequences that fit.
 
-The formulas are those by which vLLM 0.32 allocates, so weights, slots and KV cache are exact to the byte; what an
-engine needs besides (``reserve``) is an estimate. On several GPUs every figure is that of one of them.
+The formulas follow vLLM 0.32's allocations, so weights, slots and KV cache are exact to the byte. The ``reserve`` for
+everything else is an estimate. On several GPUs every figure is for one of them.
 """
 
 from dataclasses import dataclass
@@ -11,31 +11,31 @@ from app.planning.base import PlannedBase, local_kv_heads, weight_bytes
 
 GIB = 2**30
 
-#: The KV cache of a CPU engine when nobody says another: vLLM would take nearly all of the machine's memory.
+#: Default KV cache of a CPU engine in bytes. vLLM would take nearly all of the machine's memory.
 CPU_KV_CACHE_BYTES = GIB
 
-#: Tokens of prompt and answer of a sequence that is neither short nor long.
+#: Assumed prompt and answer tokens of a typical sequence.
 TYPICAL_TOKENS = 1024
 
-#: Tokens of one block of the KV cache: vLLM's defaults (platforms/cpu.py, config/cache.py).
+#: Tokens per KV cache block: vLLM's defaults (platforms/cpu.py, config/cache.py).
 _BLOCK_TOKENS = {"cpu": 128, "gpu": 16}
-#: vLLM keeps one block for itself (v1/core/block_pool.py: null_block).
+#: Blocks that vLLM keeps for itself (v1/core/block_pool.py: null_block).
 _OWN_BLOCKS = 1
-#: A Llama's layers whose outputs are split over devices together with their LoRA B; the others split their inputs.
+#: Column-parallel layers: outputs and LoRA B are split over devices. The others split their inputs.
 _BY_OUTPUT = frozenset(LINEAR_MODULES) - {"o_proj", "down_proj"}
-#: Floats per logit while a batch is sampled: the logits in float32, and sorted and summed up copies of them.
+#: Sampling takes three float32 copies of the logits: as computed, sorted and cumulated.
 _LOGIT_COPIES, _LOGIT_BYTES = 3, 4
-#: A CUDA context, libraries and graphs; two processes with torch and vLLM imported.
+#: GPU: CUDA context, libraries and graphs. CPU: two processes that have imported torch and vLLM.
 _RUNTIME_BYTES = {"gpu": 3 * GIB // 2, "cpu": 3 * GIB}
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What there is to plan with.
+    """Memory to plan with.
 
     Attributes:
-        memory: bytes: of one GPU, or of a machine without one.
-        cpu: whether the engine runs without a GPU.
+        memory: bytes of one GPU, or of a machine without one.
+        cpu: True if the engine runs without a GPU.
     """
 
     memory: int
@@ -48,17 +48,17 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What the operator decides.
+    """Serving parameters that the operator sets.
 
     Attributes:
-        max_lora_rank: that every slot is padded to.
+        max_lora_rank: rank to which every slot is padded.
         max_model_len: longest sequence in tokens.
-        sequences: most that run at the same time (vLLM's ``max_num_seqs``).
-        batched_tokens: most tokens of one step (vLLM's ``max_num_batched_tokens``).
-        kv_cache_bytes: None: what is left, which only a GPU allows.
-        host_bytes: host memory for staged adapters.
+        sequences: maximum number of concurrent sequences (vLLM's ``max_num_seqs``).
+        batched_tokens: maximum tokens of one step (vLLM's ``max_num_batched_tokens``).
+        kv_cache_bytes: size of the KV cache in bytes; None for the remaining memory, on a GPU only.
+        host_bytes: host memory for staged adapters, in bytes.
         utilization: share of a GPU's memory that vLLM takes.
-        lora_head: whether slots have room for the head.
+        lora_head: True if slots have room for the head.
     """
 
     max_lora_rank: int
@@ -74,22 +74,22 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Where the memory goes, in bytes of one device.
+    """Memory budget in bytes of one device.
 
     Attributes:
-        memory: that the engine may take.
-        weights: of the base.
-        slots, slot, slots_bytes: their number, what one takes, what all take.
-        head: of one slot, what the head takes.
-        reserve: estimate of activations and of what an engine takes by being there.
-        host: for staged adapters, where that is the engine's memory too (no GPU); else 0.
-        kv_cache: below 0 if it was to be what is left, and nothing is.
-        kv_token: one token's keys and values in all layers.
-        kv_tokens: that sequences can use; blocks are whole.
-        sequences_full: sequences of ``max_model_len`` that fit at the same time, at most the engine's limit.
-        sequences_typical: the same, of :data:`TYPICAL_TOKENS`.
-        left: what nothing takes; below 0 if the rest does not fit.
-        staged: adapters of the largest rank that host memory holds.
+        memory: memory that the engine may take.
+        weights: size of the base's weights.
+        slots, slot, slots_bytes: number of slots, size of one, size of all.
+        head: share of the head in one slot.
+        reserve: estimate of activations and of the engine's fixed costs.
+        host: staged adapters if they share the engine's memory (no GPU), else 0.
+        kv_cache: size of the KV cache; below 0 if it was to take the remaining memory and none remains.
+        kv_token: keys and values of one token in all layers.
+        kv_tokens: number of tokens that sequences can use, in whole blocks.
+        sequences_full: number of concurrent sequences of ``max_model_len``, at most the engine's limit.
+        sequences_typical: the same for sequences of :data:`TYPICAL_TOKENS`.
+        left: unused memory; below 0 if the rest does not fit.
+        staged: number of adapters of the largest rank that host memory holds.
     """
 
     memory: int
@@ -110,7 +110,7 @@ class Budget:
 
 
 def budget_of(base: PlannedBase, machine: Machine, serving: Serving, slots: int) -> Budget:
-    """The budget of an engine with so many slots."""
+    """Compute the memory budget of an engine with ``slots`` slots."""
     weights = weight_bytes(base, serving.tensor_parallel_size)
     head = head_bytes(base, serving.max_lora_rank) if serving.lora_head else 0
     slot = slot_bytes(base, serving.max_lora_rank, serving.tensor_parallel_size, head=serving.lora_head)
@@ -138,26 +138,26 @@ def budget_of(base: PlannedBase, machine: Machine, serving: Serving, slots: int)
 
 
 def usable_bytes(machine: Machine, serving: Serving) -> int:
-    """Of a GPU vLLM takes ``gpu_memory_utilization``; a CPU engine has no such limit once its KV cache is given."""
+    """Return the memory that vLLM may take: ``gpu_memory_utilization`` of a GPU, or all memory of a CPU machine."""
     return machine.memory if machine.cpu else int(machine.memory * serving.utilization)
 
 
 def host_bytes(machine: Machine, serving: Serving) -> int:
-    """Staged adapters, where the engine's memory is the host's."""
+    """Return the bytes of staged adapters that share the engine's memory; 0 on a GPU."""
     return serving.host_bytes if machine.cpu else 0
 
 
 def head_bytes(base: PlannedBase, rank: int) -> int:
-    """Bytes of the head in one slot, the same on each device (vLLM 0.32, lora/layers/logits_processor.py)."""
+    """Return the bytes of the head in one slot, equal on each device (vLLM 0.32, lora/layers/logits_processor.py)."""
     return rank * sum(base.geometry.dims_of(HEAD_MODULE)) * base.item_bytes
 
 
 def slot_bytes(base: PlannedBase, rank: int, tensor_parallel_size: int = 1, *, head: bool = False) -> int:
-    """Bytes of one slot on one device.
+    """Return the bytes of one slot on one device.
 
-    For each linear layer with ``i`` inputs and ``o`` outputs ``[rank, i]`` and ``[o, rank]`` in the engine's dtype,
-    whether an adapter changes that layer or not (vLLM 0.32, lora/layers/base_linear.py: create_lora_weights). On
-    several devices the outputs of q, k, v, gate and up are split, and the inputs of o and down.
+    Each linear layer with ``i`` inputs and ``o`` outputs takes ``[rank, i]`` and ``[o, rank]`` in the engine's dtype.
+    vLLM allocates both even if an adapter does not change the layer (vLLM 0.32, lora/layers/base_linear.py:
+    create_lora_weights). Several devices split the outputs of q, k, v, gate and up, and the inputs of o and down.
     """
     values = 0
     for module, (inputs, outputs) in base.geometry.dims.items():
@@ -172,29 +172,31 @@ def slot_bytes(base: PlannedBase, rank: int, tensor_parallel_size: int = 1, *, h
 
 
 def kv_token_bytes(base: PlannedBase, tensor_parallel_size: int = 1) -> int:
-    """Bytes of one token's keys and values in all layers, on one device (vLLM 0.32, v1/kv_cache_interface.py)."""
+    """Return the KV cache bytes of one token in all layers, on one device (vLLM 0.32, v1/kv_cache_interface.py)."""
     width = base.geometry.dims["k_proj"][1] // base.kv_heads * local_kv_heads(base, tensor_parallel_size)
     return 2 * width * base.item_bytes * base.geometry.layers
 
 
 def kv_blocks(base: PlannedBase, machine: Machine, serving: Serving, kv_cache: int) -> int:
-    """Blocks that sequences can use in a KV cache of so many bytes."""
+    """Return the number of blocks that sequences can use in a KV cache of ``kv_cache`` bytes."""
     block = _BLOCK_TOKENS[machine.kind] * kv_token_bytes(base, serving.tensor_parallel_size)
     return max(0, kv_cache // block - _OWN_BLOCKS)
 
 
 def kv_bytes_for(base: PlannedBase, machine: Machine, serving: Serving, tokens: int) -> int:
-    """The smallest KV cache in which one sequence of so many tokens fits."""
+    """Return the size in bytes of the smallest KV cache that fits one sequence of ``tokens`` tokens."""
     tokens_of_block = _BLOCK_TOKENS[machine.kind]
     blocks = -(-tokens // tokens_of_block) + _OWN_BLOCKS
     return blocks * tokens_of_block * kv_token_bytes(base, serving.tensor_parallel_size)
 
 
 def reserve_bytes(base: PlannedBase, machine: Machine, serving: Serving) -> int:
-    """Estimate of what an engine takes besides weights, slots and KV cache.
+    """Estimate the memory of an engine besides weights, slots and KV cache.
 
-    The larger of two moments of a step: the feed-forward of its tokens (gate and up, their product, the residual
-    stream twice), and sampling (float32 logits of its sequences, three copies); and what is there before any step.
+    It is the larger of two peaks of a step, plus the fixed cost of the runtime:
+
+    - the feed-forward layer over the batched tokens (gate and up, their product, the residual stream twice),
+    - sampling (three float32 copies of the sequences' logits).
     """
     devices = serving.tensor_parallel_size
     hidden, intermediate = base.geometry.hidden, base.geometry.dims["gate_proj"][1] // devices

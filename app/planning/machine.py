@@ -1,4 +1,4 @@
-"""What this machine has, and what lies on its disk: the only module here that reads anything."""
+"""Inputs of planning: this machine's memory and the base's files. The only module of the package that does I/O."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from app.planning.slots import slots_for
 from app.settings import EngineSettings, Settings
 
 _CONFIG, _INDEX = "config.json", "model.safetensors.index.json"
-#: Meta's and Mistral's own file beside the shards; vLLM skips it too.
+#: File prefix of Meta's and Mistral's copy of the sharded weights; vLLM skips it too.
 _DUPLICATE = "consolidated"
 _LENGTH_BYTES, _MAX_HEADER_BYTES = 8, 100_000_000
 
@@ -19,20 +19,20 @@ _GPU_MEMORY_UTILIZATION = 0.92
 
 
 class UnreadableBase(ValueError):
-    """What stands where a base model should be is none; the message says what was found and what is allowed."""
+    """The given path holds no base model; the message says what was found and what is allowed."""
 
     def __init__(self, found: object, allowed: str) -> None:
         super().__init__(f"base: found {found}, allowed {allowed}")
 
 
 def resolve_slots(settings: Settings, base: Path) -> int:
-    """The number of slots that the engine on this machine gets. Reads files; on a GPU asks CUDA.
+    """Return the number of LoRA slots of the engine on this machine. Reads files; on a GPU queries CUDA.
 
-    It depends on the machine's whole memory, never on what is free just now: every start gives the same number.
+    It depends on the machine's total memory, never on free memory, so every start gives the same number.
 
     Raises:
-        UnreadableBase
-        adapters.errors.UnsupportedBase: the base's config is not one that can be planned for.
+        UnreadableBase: the base's files cannot be read.
+        adapters.errors.UnsupportedBase: planning does not support the base's config.
     """
     engine = settings.engine
     if engine.max_loras != "auto":
@@ -43,11 +43,11 @@ def resolve_slots(settings: Settings, base: Path) -> int:
 
 
 def read_base(path: Path, *, engine_dtype: str = "auto") -> PlannedBase:
-    """Read a base from its folder, or from a ``config.json`` alone, whose weights are then counted by arithmetic.
+    """Read a base from its folder, or from a ``config.json`` alone, whose weights are then derived from the config.
 
     Raises:
-        UnreadableBase: there is no config, or what stands beside it is no safetensors file.
-        adapters.errors.UnsupportedBase: it is not a Llama's.
+        UnreadableBase: the config is missing or not a JSON object, or a weight file is not a safetensors file.
+        adapters.errors.UnsupportedBase: the base is not a Llama.
     """
     file = path / _CONFIG if path.is_dir() else path
     try:
@@ -62,7 +62,7 @@ def read_base(path: Path, *, engine_dtype: str = "auto") -> PlannedBase:
 
 
 def serving_of(engine: EngineSettings, base: PlannedBase, machine: Machine) -> Serving:
-    """The engine's settings, with vLLM's defaults where they say nothing."""
+    """Combine the engine's settings with vLLM's defaults."""
     extra = {name.lstrip("-").replace("-", "_"): value for name, value in engine.extra_args.items()}
     tokens, sequences = default_batch(machine, engine.tensor_parallel_size)
     return Serving(
@@ -79,9 +79,9 @@ def serving_of(engine: EngineSettings, base: PlannedBase, machine: Machine) -> S
 
 
 def default_batch(machine: Machine, devices: int) -> tuple[int, int]:
-    """vLLM's default most tokens and most sequences of a step (engine/arg_utils.py: get_batch_defaults).
+    """Return vLLM's default tokens and sequences of a step (engine/arg_utils.py: get_batch_defaults).
 
-    An A100 of 80 GB gets less from vLLM than is said here: its name is not known when a budget is planned.
+    vLLM gives an A100 of 80 GB less than this. Planning does not know the name of the GPU.
     """
     if machine.cpu:
         return 2048 * devices, 128 * devices
@@ -91,7 +91,7 @@ def default_batch(machine: Machine, devices: int) -> tuple[int, int]:
 
 
 def this_machine() -> Machine:
-    """The memory that an engine here can plan with: of its first GPU, or of the machine or container."""
+    """Return the memory available to an engine: of the first GPU, or of the machine or container."""
     from vllm.platforms import current_platform
 
     if current_platform.is_cpu():
@@ -100,14 +100,14 @@ def this_machine() -> Machine:
 
 
 def host_memory(root: Path = Path("/")) -> int:
-    """Bytes of the machine's memory, or of what this process's control groups (v1 or v2) allow if that is less."""
+    """Return the machine's memory in bytes, or the limit of this process's control groups (v1 or v2) if lower."""
     lines = (root / "proc/meminfo").read_text().splitlines()
     total = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:"))
     return min([total, *_limits(root)])
 
 
 def _limits(root: Path) -> Iterator[int]:
-    """The limits of this process's group and of those above it; in a container its own is the root."""
+    """Yield the memory limits of this process's control group and its ancestors. In a container, it is the root."""
     for line in (root / "proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -119,13 +119,13 @@ def _limits(root: Path) -> Iterator[int]:
         parts = Path(path).parts[1:]
         for depth in range(len(parts) + 1):
             file = folder.joinpath(*parts[:depth], name)
-            # v2 writes "max" where there is no limit; v1 a number beyond every machine.
+            # Without a limit, v2 writes "max", and v1 a number beyond any machine's memory.
             if file.is_file() and (text := file.read_text().strip()).isdecimal():
                 yield int(text)
 
 
 def _stored(folder: Path) -> tuple[Stored, ...]:
-    """Every tensor in the folder's weights."""
+    """Read the headers of all weight files in a folder."""
     index = folder / _INDEX
     if index.is_file():
         names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
@@ -135,11 +135,11 @@ def _stored(folder: Path) -> tuple[Stored, ...]:
 
 
 def _header(file: Path) -> list[Stored]:
-    """The tensors of a safetensors file: 8 bytes of length, then a JSON object from names to dtype, shape, offsets."""
+    """Read a safetensors header: 8 bytes of length, then a JSON object of dtype, shape and offsets by name."""
     try:
         with file.open("rb") as content:
             length = int.from_bytes(content.read(_LENGTH_BYTES), "little")
-            # A length beyond the format's own limit leaves nothing that parses.
+            # If the length exceeds the format's limit, the truncated header fails to parse.
             entries = json.loads(content.read(min(length, _MAX_HEADER_BYTES)))
         return [
             Stored(name, tuple(entry["shape"]), entry["dtype"], entry["data_offsets"][1] - entry["data_offsets"][0])

@@ -1,41 +1,40 @@
-"""How many LoRA slots an engine gets when nobody says a number."""
+"""Default number of LoRA slots (``max_loras = auto``)."""
 
 from app.planning.base import PlannedBase, weight_bytes
 from app.planning.budget import Machine, Serving, host_bytes, kv_bytes_for, reserve_bytes, slot_bytes, usable_bytes
 
-#: Slots get at most this share of the memory that weights, reserve and (on a CPU) KV cache and staged adapters leave.
-#: On a GPU the KV cache gets the rest. When every sequence brings an adapter of its own, slots limit how many run;
-#: when all bring the same one, the KV cache does. Llama 3 8B at rank 64 on 80 GiB: a quarter buys 32 slots and leaves
-#: 365 sequences of 1,024 tokens; a tenth buys 16 and leaves 405: half as good for many adapters, little better for one.
+#: Maximum share for slots of the memory left by weights, reserve and (on a CPU) KV cache and staged adapters. On a GPU
+#: the KV cache gets the rest. See docs/decisions/0056-default-number-of-lora-slots.md.
 SLOTS_SHARE = 1 / 4
 
-#: What all idle slots together may add to a step, as a share of it.
+#: Maximum share of a step's time that all idle slots together may add.
 _PRICE_SHARE = 0.05
 
-#: Seconds that an idle slot adds to every step, and the shortest step it could add them to. On a CPU what grows with
-#: the slots is vLLM's table of them, of 2.34 ms with 16 slots and 2.68 ms with 4,096 (2 cores, 32 tokens for 16
-#: adapters; measured by `python -m app.lab.bench.cpu_kernel`); products are made for slots in use only. Products over
-#: all slots, as by torch's grouped_mm, would cost far more, here with 4 layers and 4 slots in use:
-#:
-#:     slots                     16    64   128   256   512  1024
-#:     grouped_mm, ms a step    5.0   7.8  11.6  18.4  33.0  62.4
+#: Seconds that an idle slot adds to a CPU step, and the shortest step in seconds that it is weighed against. Only
+#: vLLM's table of slots grows with their number. See docs/decisions/0056-default-number-of-lora-slots.md.
 _IDLE_SLOT_S = 0.09e-6
 _SHORTEST_STEP_S = 5e-3
 
-#: Each takes its memory from the start, used or not, and at rank 64 some 8 ms of the start, too.
+#: Upper limit on a CPU: each slot takes memory and start-up time, used or not.
 _MOST_ON_CPU = 1024
 
-#: Not measured. On a GPU the grid of vLLM's LoRA kernels has one layer of thread blocks per slot, in use or not (idle
-#: ones end at once), unless ``specialize_active_lora`` is on (vLLM 0.32, lora/ops/triton_ops/lora_shrink_op.py).
+#: Upper limit on a GPU, not measured. The grid of vLLM's LoRA kernels has one layer of thread blocks per slot, in use
+#: or not, unless ``specialize_active_lora`` is on (vLLM 0.32, lora/ops/triton_ops/lora_shrink_op.py). Blocks of idle
+#: slots exit at once.
 _MOST_ON_GPU = 64
 
 
 def slots_for(base: PlannedBase, machine: Machine, serving: Serving) -> int:
-    """The number of slots for ``max_loras = auto``: at least 1, however little memory there is.
+    """Return the number of slots for ``max_loras = auto``: at least 1, however little memory there is.
 
-    The least of: what :data:`SLOTS_SHARE` of the memory buys, what leaves a KV cache for one sequence of
-    ``max_model_len``, what costs a step at most 5 %, and a ceiling; rounded down to 2^n or 1.5 * 2^n, so that machines
-    that are nearly alike get the same number.
+    It is the minimum of four limits:
+
+    - the number that fits into :data:`SLOTS_SHARE` of the memory,
+    - the number that leaves a KV cache for one sequence of ``max_model_len``,
+    - on a CPU, the number that adds at most 5 % to a step,
+    - a fixed ceiling.
+
+    The minimum is rounded down to 2^n or 1.5 * 2^n, so that nearly equal machines get the same number.
     """
     slot = slot_bytes(base, serving.max_lora_rank, serving.tensor_parallel_size, head=serving.lora_head)
     by_memory = memory_for_slots(base, machine, serving) // slot
@@ -45,7 +44,7 @@ def slots_for(base: PlannedBase, machine: Machine, serving: Serving) -> int:
 
 
 def memory_for_slots(base: PlannedBase, machine: Machine, serving: Serving) -> int:
-    """Bytes of one device that slots may take; below 0 if not even the rest fits."""
+    """Return the bytes of one device that slots may take; below 0 if even the rest does not fit."""
     beyond = usable_bytes(machine, serving) - weight_bytes(base, serving.tensor_parallel_size)
     beyond -= reserve_bytes(base, machine, serving) + host_bytes(machine, serving)
     if serving.kv_cache_bytes is not None:

@@ -1,4 +1,4 @@
-"""Admission before the engine: which sequence enters next. State in, decision out; no clock, no asyncio, no I/O."""
+"""Admission control in front of the engine. State in, decision out: no clock, no asyncio, no I/O."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -16,33 +16,37 @@ from app.scheduling.token_counters import CREDIT_S, TokenCounters
 
 
 class Admission:
-    """Decides who runs, one sequence at a time. Every request is entered once.
+    """Admission control: picks the next sequence to enter the engine. Each request is entered once.
 
-    A request of several sequences takes part with one of them: when that is admitted, the next one begins to wait,
-    behind all that its tenant has waiting by then. Each is named by :meth:`AdmissionRequest.name`, is charged by
-    itself, and is left once, whether it ran, failed or gave up waiting. "Request" means one of them from here on.
+    A request of several sequences competes with one of them at a time. When that one is admitted, the next one joins
+    the end of its tenant's queue. Each sequence has a name (:meth:`AdmissionRequest.name`) and is charged separately.
+    Each leaves once, whether it ran, failed or gave up. Below, "request" means one such sequence.
 
-    - The sequences in flight fill the window. What the engine has not read of prompts is bounded too, of all and of
-      each tenant (:mod:`app.scheduling.prefill_backlog`); who finds no room waits, and those behind it wait with it.
-    - Where the window is full, one of a tenant with none in flight goes in all the same if it is next. It is next,
-      whatever the counters, if nothing of the tenant was admitted since it had none waiting: the engine sets one of
-      another tenant's aside until places are free (:mod:`app.scheduling.running_sequences`).
-    - So does one that goes before some of those who run by more than their output. Those that are set aside keep the
-      slots of their versions: not while a version finds no slot free.
-    - Next is the tenant with the smallest virtual counter (:mod:`app.scheduling.token_counters`), and of it the request
-      that came first, among those whose version holds a slot or needs none; or, if a slot is free and the first needs
-      it, that of the version for which most wait (:mod:`app.scheduling.longest_queue`).
+    - Sequences in flight fill the window: the places in the engine's batch. The prefill backlog is bounded too, in
+      total and per tenant (:mod:`app.scheduling.prefill_backlog`). A request without room blocks those behind it. A
+      tenant that fills its part lets others pass.
+    - A full window still admits the next request of a tenant with nothing in flight. Such a tenant goes first,
+      regardless of counters, if none of its requests was admitted since its backlog began. The engine then preempts
+      a sequence of another tenant until a place is free (:mod:`app.scheduling.running_sequences`).
+    - A full window also admits a request whose counter is below the preemption threshold of running sequences. This is
+      suspended while a version waits for a slot, because preempted sequences keep the slots of their versions.
+    - The tenant with the smallest virtual counter goes first (:mod:`app.scheduling.token_counters`). It runs its oldest
+      request whose version holds a slot or needs none. If a slot is free and the oldest request needs one, the slot
+      goes to the version with the tenant's longest queue (:mod:`app.scheduling.longest_queue`).
     - Versions with requests in flight never exceed the slots (:mod:`app.scheduling.slots`).
-    - Whom the queue has no room for, or who would wait too long, is refused when it enters, and never later.
+    - A request that exceeds the queue's bounds, or whose estimated wait is too long, is refused on entry and never
+      later.
 
-    Times are seconds of one clock that does not go backwards.
+    Times are in seconds of one monotonic clock.
 
     Args:
-        slots: distinct versions that may run at once.
-        window, aside: sequences that may run at once, and that may be set aside, by default as many.
-        max_age_s: how long a staged version may be passed over by requests for versions that hold slots.
-        credit_s: see :mod:`app.scheduling.token_counters`.
+        slots: number of distinct versions that may run at once.
+        window: number of sequences that may run at once.
+        aside: number of sequences that may be preempted at once; by default equal to ``window``.
+        max_age_s: seconds for which a staged version may be overtaken by requests for versions that hold slots.
+        credit_s: burst credit, see :mod:`app.scheduling.token_counters`.
         step_tokens: see :mod:`app.scheduling.prefill_backlog`.
+        bounds: bounds of the queue.
 
     Raises:
         ValueError: fewer than 1 slot, sequence or token, or a negative age or credit.
@@ -71,28 +75,34 @@ class Admission:
         self._slots = Slots(slots, max_age_s, self._counters, self._numbers)
         self._unread = PrefillBacklog(step_tokens)
         self._forecast = Forecast(self._counters)
-        #: Weighted tokens of requests that ended, and slots that were given, while there was more to do than that.
+        #: Service rates under load: weighted tokens of finished requests, and slot grants.
         self._served, self._turns = Rate(), Rate()
 
     @property
     def running(self) -> int:
-        """Sequences that run."""
+        """Number of running sequences."""
         return self._running
 
     @property
     def waiting(self) -> int:
-        """Requests that wait, with a first sequence or a later one."""
+        """Number of waiting requests, with their first sequence or a later one."""
         return len(self._requests) - self._running
 
     def tag(self, name: str) -> float:
-        """Of a sequence that runs: while more of them do than the window has places, those with the least have them."""
+        """Return the start tag of a running sequence.
+
+        The engine runs the sequences with the smallest tags if more are in flight than the window has places.
+        """
         return self._requests[name].tag if name in self._requests else 0.0
 
     def enter(self, ticket: AdmissionRequest, now: float) -> tuple[str, ...]:
-        """Ask to run. Returns the names of sequences that may run now, of this request or of others.
+        """Enqueue a request.
+
+        Returns:
+            Names of the sequences that may run now, of this request or of others.
 
         Raises:
-            Refused: and nothing has changed.
+            Refused: the queue is full or the wait too long; nothing has changed.
             ValueError: the id is known, the weight is not above 0, or a number is negative.
         """
         if ticket.request_id in self._requests:
@@ -108,15 +118,22 @@ class Admission:
         return self._advance(now)
 
     def read(self, name: str, now: float) -> tuple[str, ...]:
-        """The engine has read a sequence's prompt, known or not; returns the names of those that may run now."""
+        """Record that the engine has prefilled a sequence's prompt; unknown names are ignored.
+
+        Returns:
+            Names of the sequences that may run now.
+        """
         if request := self._requests.get(name):
             self._unread.remove(request)
         return self._advance_later(now) if request else ()
 
     def generated(self, name: str, output_tokens: int, now: float) -> tuple[str, ...]:
-        """A sequence that runs, or is not known, has so many tokens; returns the names of those that may run now.
+        """Record the number of tokens that a sequence has generated; unknown and waiting ones are ignored.
 
-        If that is more than was expected its tenant is charged for more, and others may go before it.
+        Beyond the expected number its tenant is charged more, so other requests may overtake.
+
+        Returns:
+            Names of the sequences that may run now.
         """
         request = self._requests.get(name)
         if request is None or not request.running or not (cost := self._counters.charge_more(request, output_tokens)):
@@ -127,10 +144,13 @@ class Admission:
     def leave(
         self, name: str, now: float, *, prompt_tokens: int | None = None, output_tokens: int | None = None
     ) -> tuple[str, ...]:
-        """End a sequence, running or waiting, and return the names of those that may run now.
+        """End a running or waiting sequence; unknown names are ignored.
 
-        True token counts settle what was estimated; without them the estimate stays. Unknown names change nothing. Of
-        a request whose waiting sequence has ended no other one follows.
+        True token counts replace the estimates; without them the estimates stay. If a waiting sequence ends, the later
+        sequences of its request are not enqueued.
+
+        Returns:
+            Names of the sequences that may run now.
         """
         request = self._requests.pop(name, None)
         if request is None:
@@ -146,21 +166,28 @@ class Admission:
         return self._advance(now)
 
     def staged(self, version_id: int, now: float) -> tuple[str, ...]:
-        """The version can be copied into a slot from now on; returns the names of sequences that may run now."""
+        """Record that a version is staged and can be copied into a slot.
+
+        Returns:
+            Names of the sequences that may run now.
+        """
         self._tick(now)
         self._slots.stage(version_id, now)
         self._slots.pass_time(now)
         return self._advance(now)
 
     def unstaged(self, version_id: int) -> None:
-        """It can no longer; a slot that it holds stays its own until its last request ends."""
+        """Record that a version is no longer staged; it keeps a slot that it holds until its last request ends."""
         self._slots.unstage(version_id)
 
     def pin(self, version_id: int, now: float) -> tuple[str, ...]:
-        """Let a version keep its slot and everybody join it; returns the names of sequences that may run now.
+        """Pin a version: it keeps its slot and every request may join it.
+
+        Returns:
+            Names of the sequences that may run now.
 
         Raises:
-            ValueError: no request of it runs, so it has no slot to keep.
+            ValueError: no request of the version runs, so it has no slot to keep.
         """
         self._tick(now)
         self._slots.pin(version_id)
@@ -168,15 +195,15 @@ class Admission:
         return self._advance(now)
 
     def unpin(self, version_id: int) -> None:
-        """Make the version one like all others; the request that kept its slot still has to leave."""
+        """Remove a pin; the request that held the slot still has to leave."""
         self._slots.unpin(version_id)
 
     def wanted(self) -> Iterator[int]:
-        """Versions that wait to be staged, the longest waiting first."""
+        """Yield the versions that wait to be staged, longest wait first."""
         return self._slots.cold()
 
     def snapshot(self, now: float) -> QueueSnapshot:
-        """Tenants and versions with a request that waits or runs."""
+        """Return the tenants and versions with a waiting or running request."""
         return snapshot.taken(self._counters.busy(), self._slots.versions(), now)
 
     def _runs_at_once(self, ticket: AdmissionRequest, place: SlotState) -> bool:
@@ -191,10 +218,10 @@ class Admission:
             return True
         if not self._fits(ticket, tenant):
             return False
-        # There is room for this one, so whoever could go waits for more room; only a smaller counter passes it.
+        # This request fits, so a candidate that still waits needs more room. It goes first only with a smaller counter.
         first = self._pick()
         if tenant and (tenant.open or (self._slots.free and tenant.ready)):
-            return False  # its own that came before is kept back
+            return False  # an earlier request of this tenant is held back
         if first is None:
             return True
         if self._window.free <= 0 and self._window.firsts:
@@ -207,7 +234,7 @@ class Admission:
         bounds, tenant = self._bounds, self._counters.find(ticket.tenant)
         own = tenant.waiting if tenant else 0
         if own >= bounds.tenant_requests or self.waiting >= bounds.requests:
-            # By then a tenth of what waits before it has gone.
+            # Retry when a tenth of the queue ahead has been served.
             retry_after_s = max(1.0, self._wait(ticket, place) / 10)
             if own >= bounds.tenant_requests:
                 raise Refused("tenant", found=own, allowed=bounds.tenant_requests, retry_after_s=retry_after_s)
@@ -223,13 +250,13 @@ class Admission:
             raise Refused("wait", found=wait_s, allowed=bounds.seconds, retry_after_s=retry_after_s)
 
     def _is_short(self, seconds: float) -> bool:
-        """Whether all that waits would be done by then, so that nothing finer need be asked."""
+        """Return whether the whole backlog would be served within this time, so that no finer estimate is needed."""
         speed, turn_speed = self._served.per_second, self._turns.per_second
         all_s = self._counters.backlog() / speed if speed else 0.0
         return all_s <= seconds and (self._slots.ages.waiting + 1) / (turn_speed or inf) <= seconds
 
     def _wait(self, ticket: AdmissionRequest, place: SlotState) -> float:
-        """Seconds that a request which cannot run at once is expected to wait; 0 where nothing was measured."""
+        """Estimate the wait in seconds of a request that cannot run at once; 0 without measurements."""
         tenant = self._counters.find(ticket.tenant)
         window_s = slot_s = 0.0
         if (speed := self._served.per_second) is not None:
@@ -240,7 +267,7 @@ class Admission:
         if needs_slot and (speed := self._turns.per_second) is not None:
             turns = self._slots.ages.waiting
             if self._slots.ages.passable():
-                # In fair order every tenant gets as many turns as this one needs.
+                # In fair order each tenant gets at most as many slot grants as this tenant needs.
                 turns = min(turns, self._counters.ready * (1 + (len(tenant.ready) if tenant else 0)))
             slot_s = (turns + 1) / speed
         return max(window_s, slot_s)
@@ -251,7 +278,7 @@ class Admission:
             self._counters.note_floor(now)
 
     def _advance_later(self, now: float) -> tuple[str, ...]:
-        """Admit whom there is room for, where nobody came or left."""
+        """Admit requests that fit, after an event other than an arrival or a departure."""
         if not self.waiting:
             return ()
         self._tick(now)
@@ -259,7 +286,7 @@ class Admission:
         return self._advance(now)
 
     def _advance(self, now: float) -> tuple[str, ...]:
-        """Admit whom there is room for, in order."""
+        """Admit requests in order while they fit."""
         admitted: list[str] = []
         reopened = True
         while reopened:
@@ -284,7 +311,7 @@ class Admission:
         return request if self._fits(request.ticket, request.tenant) else None
 
     def _pick(self) -> Request | None:
-        """Who is next: while the window is full, and there may be more firsts, a new tenant's, whatever its counter."""
+        """Pick the next request; a full window prefers a new tenant while further firsts are allowed."""
         if self._window.free <= 0:
             if not self._window.firsts:
                 if self._room(self._slots.least_counter) <= 0:
@@ -302,7 +329,7 @@ class Admission:
         return self._window.firsts > 0 and not (tenant and tenant.running)
 
     def _room(self, counter: Callable[[], float]) -> int:
-        """Places that a tenant with this counter may have; to look at counters takes time, and not always matters."""
+        """Return the number of places open to a tenant with this counter, which is computed only if needed."""
         if self._slots.ages.waiting and not self._slots.free:
             return self._window.free
         return self._window.room(counter())
@@ -322,7 +349,7 @@ class Admission:
         ticket, tenant = request.ticket, request.tenant
         if request.version.place is READY:
             self._turns.add(1.0, now)
-        # Before its version lets this one in: a version that has let in all that wait for it may have to drain.
+        # Enqueue the next sequence before admitting this one, because a version without waiting requests may drain.
         if request.sequence + 1 < ticket.sequences:
             self._wait_for_turn(ticket, request.sequence + 1, tenant, request.version, now)
         self._slots.admit(request, now)

@@ -1,4 +1,4 @@
-"""What the scheduler knows of a request, and what it says when it refuses one."""
+"""Requests to the scheduler, bounds of its queue and refusals."""
 
 from dataclasses import dataclass
 from math import inf
@@ -7,17 +7,17 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """One request that asks to enter the engine, sequence by sequence.
+    """A request to enter the engine, sequence by sequence.
 
     Attributes:
-        request_id: unique among those that wait or run.
-        tenant: whose virtual counter pays for it; "" for the server's own work (pins, preloads, smoke checks).
-        weight: the tenant's share against others', above 0.
-        version_id: the version whose adapter it needs, or None for the base model.
-        prompts: tokens of each of its prompts, exact or estimated.
-        output_tokens: tokens that each of its sequences is expected to generate.
-        sequences: of all prompts together, as many of each; 0 for work that takes no place in the engine's batch.
-        deadline: when its first token must be there, in the scheduler's seconds; None: whenever it comes.
+        request_id: id, unique among waiting and running requests.
+        tenant: tenant whose virtual counter is charged; "" for internal work (pins, preloads, smoke checks).
+        weight: the tenant's share relative to others, above 0.
+        version_id: version whose adapter is needed; None for the base model.
+        prompts: number of tokens of each prompt, exact or estimated.
+        output_tokens: expected number of output tokens per sequence.
+        sequences: number of sequences over all prompts, the same for each; 0 for work without a place in the batch.
+        deadline: latest time of the first token, in seconds of the scheduler's clock; None: no deadline.
     """
 
     request_id: str
@@ -30,18 +30,21 @@ class AdmissionRequest:
     deadline: float | None = None
 
     def prompt_tokens(self, sequence: int) -> int:
-        """Tokens of a prompt that one sequence brings: all of them the first of each prompt, as the others share it."""
+        """Return the prompt tokens that a sequence adds.
+
+        The first sequence of each prompt adds all of them; the other sequences share its prefill.
+        """
         if not self.sequences:
             return 0
         prompt, choice = divmod(sequence, self.sequences // len(self.prompts))
         return 0 if choice else self.prompts[prompt]
 
     def name(self, sequence: int) -> str:
-        """The id of one of its sequences; that of the first is the request's."""
+        """Return the id of a sequence; the first one has the id of the request."""
         return f"{self.request_id}#{sequence}" if sequence else self.request_id
 
     def validate(self) -> None:
-        """Check its numbers.
+        """Validate the numbers.
 
         Raises:
             ValueError: the weight is not above 0, a number is negative, or prompts do not share the sequences evenly.
@@ -60,12 +63,12 @@ class AdmissionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How long the queue may grow.
+    """Bounds of the queue.
 
     Attributes:
-        requests: most requests that wait, all tenants together.
-        tenant_requests: most requests of one tenant that wait.
-        seconds: longest estimated wait of a request that is let into the queue.
+        requests: maximum number of waiting requests over all tenants.
+        tenant_requests: maximum number of waiting requests of one tenant.
+        seconds: maximum estimated wait of a request at entry.
     """
 
     requests: int = 10_000
@@ -74,14 +77,14 @@ class Bounds:
 
 
 class Refused(Exception):
-    """The request was not let into the queue; nothing of it is kept.
+    """The queue refused the request; no state of it is kept.
 
     Attributes:
-        scope: ``tenant``: the caller's own queue is full; ``server``: everybody's is; ``deadline``: its first token
-            would come too late; ``wait``: the estimated wait is beyond the bound.
-        found: the number that is beyond its bound: requests, or seconds.
-        allowed: that bound.
-        retry_after_s: after which the same request may be let in.
+        scope: ``tenant``: the caller's own queue is full; ``server``: the whole queue is full; ``deadline``: the first
+            token would come too late; ``wait``: the estimated wait exceeds the bound.
+        found: value that exceeds the bound: requests or seconds.
+        allowed: the bound.
+        retry_after_s: seconds after which the same request may be accepted.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Fair order: the lines of tenants at versions, and which line is next."""
+"""Fair order over tenants: one queue per tenant and version, and the choice of the next queue."""
 
 from collections.abc import Iterator
 from math import inf
@@ -9,20 +9,22 @@ from app.scheduling.token_counters import TokenCounters
 
 
 class FairOrder:
-    """Every tenant's lines by where their versions stand, kept up no further than the next question needs.
+    """Tenant queues by slot state of their version, with lazy updates.
 
-    A version may have a line of every tenant, and gets and gives up slots often. So its lines are not moved each time:
-    one that is found where it no longer stands is moved then, and all are only if one would otherwise not be found.
+    A version may have a queue for every tenant, and its slot state changes often. A change therefore moves no queues.
+    A queue with an outdated state is moved when a look-up finds it. All queues of a version are moved only if a look-up
+    would miss them otherwise.
     """
 
     def __init__(self, counters: TokenCounters) -> None:
         self._counters = counters
-        #: Versions with lines that :meth:`first` would not find; then those with lines it finds if a slot is free.
+        #: Versions with queues that :meth:`first` would miss, and versions with queues that it finds only with a free
+        #: slot.
         self._hidden: dict[int, Version] = {}
         self._late: dict[int, Version] = {}
 
     def add(self, request: Request) -> None:
-        """A request joins its line."""
+        """Append a request to its tenant queue."""
         version, name = request.version, request.tenant.name
         line = version.lines.get(name)
         if line is not None:
@@ -35,7 +37,7 @@ class FairOrder:
         self._counters.show(line, version.shown)
 
     def remove(self, request: Request) -> None:
-        """A request leaves its line."""
+        """Remove a request from its tenant queue."""
         line = request.line
         oldest = line.remove(request)
         if line.rank:
@@ -47,7 +49,7 @@ class FairOrder:
             self._counters.show(line, line.shown)
 
     def move(self, version: Version, place: SlotState) -> None:
-        """Those that wait for a version stand elsewhere now."""
+        """Change the slot state of a version."""
         version.place = place
         if version.parked and place is READY:
             longest_queue.unpark(version)
@@ -61,21 +63,25 @@ class FairOrder:
             self._late[version_id] = version
 
     def forget(self, version_id: int) -> None:
-        """Nothing waits for the version any more."""
+        """Drop a version without waiting requests."""
         self._late.pop(version_id, None)
         self._hidden.pop(version_id, None)
 
     def least(self, *, slot_free: bool) -> float:
-        """The smallest counter of those that :meth:`first` looks at, infinite if there is none."""
+        """Return the smallest counter that :meth:`first` considers; infinite if there is none."""
         self._show_all(slot_free=slot_free)
         least = self._counters.least(slot_free=slot_free)
         return inf if least is None else least[0]
 
     def first(self, *, slot_free: bool, new: bool = False) -> Request | None:
-        """The next request of the tenant with the smallest counter, of those in OPEN and, with a slot free, READY.
+        """Return the next request of the tenant with the smallest counter.
 
-        It is the tenant's oldest; but if that needs the slot, the oldest of the line in which most wait for one. With
-        ``new`` only tenants count that are new, and have nothing in flight.
+        It considers OPEN queues and, with a free slot, READY ones. It returns the tenant's oldest request. If that one
+        needs the slot, it returns the oldest request of the tenant's longest READY queue.
+
+        Args:
+            slot_free: True if a slot is free.
+            new: True to consider only new tenants with nothing in flight.
         """
         self._show_all(slot_free=slot_free)
         while (least := self._counters.least(slot_free=slot_free, new=new)) is not None:
@@ -84,7 +90,7 @@ class FairOrder:
         return None
 
     def in_order(self, *, slot_free: bool) -> Iterator[Request]:
-        """The same of each tenant in turn, by counter."""
+        """Yield the next request of each tenant, by counter."""
         self._show_all(slot_free=slot_free)
         for tenant in self._counters.in_order(slot_free=slot_free):
             while tenant.open or (slot_free and tenant.ready):
@@ -93,7 +99,7 @@ class FairOrder:
                     break
 
     def _first_of(self, tenant: Tenant, *, slot_free: bool) -> Request | None:
-        """A tenant's next request in OPEN or READY; None if there is none, or a line was moved as it is elsewhere."""
+        """Return a tenant's next request in OPEN or READY; None if there is none or an outdated queue was moved."""
         first, lines = tenant.open.first(), tenant.open
         if slot_free and (other := tenant.ready.first()) is not None and (first is None or other < first):
             first, lines = other, tenant.ready
@@ -122,7 +128,7 @@ class FairOrder:
 
     def _show(self, version: Version) -> None:
         version.shown, version.scattered = version.place, False
-        # Lifts depend on their order, and who came first must play no part in it.
+        # Sorted by tenant, because lifts depend on their order and must not depend on arrival.
         for _, line in sorted(version.lines.items()) if len(version.lines) > 1 else version.lines.items():
             if line.shown is not version.place:
                 self._counters.show(line, version.place)

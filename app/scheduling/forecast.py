@@ -1,4 +1,4 @@
-"""How long a request that comes now would wait, from what was measured."""
+"""Forecast of the wait of a new request, from measured service rates."""
 
 from bisect import bisect_right
 from itertools import accumulate
@@ -7,18 +7,18 @@ from math import exp
 from app.scheduling.queues import Tenant
 from app.scheduling.token_counters import TokenCounters
 
-#: Seconds of busy time after which what was measured weighs a third.
+#: Time constant of the exponential decay, in seconds of busy time.
 _MEMORY_S = 30.0
 
-#: Seconds of busy time below which nothing is said.
+#: Minimum of measured busy time in seconds; below it there is no estimate.
 _MEASURED_S = 1.0
 
 
 class Rate:
-    """Amount per second while there is more to do than is done.
+    """Exponentially decayed rate: amount per second of busy time.
 
-    It is measured from one event to the next, so that the time from the first request's start to its end, in which
-    nothing could end, does not count.
+    Time counts from one event to the next. The time from the first start to the first end does not count, because
+    nothing could end in it.
     """
 
     __slots__ = ("_amount", "_events", "_mark", "_seconds")
@@ -28,7 +28,7 @@ class Rate:
         self._mark: float | None = None
 
     def add(self, amount: float, now: float) -> None:
-        """Something was done."""
+        """Record an amount of finished work."""
         if self._mark is not None:
             passed = now - self._mark
             kept = exp(-passed / _MEMORY_S)
@@ -38,45 +38,45 @@ class Rate:
         self._mark = now
 
     def pause(self) -> None:
-        """There is not enough to do: the time from here to the next event does not count."""
+        """Stop the clock until the next event, because there is not enough work."""
         self._mark = None
 
     @property
     def per_second(self) -> float | None:
-        """The rate, or None if too little was measured."""
+        """Amount per second; None if too little was measured."""
         return self._amount / self._seconds if self._amount and self._seconds >= _MEASURED_S else None
 
     @property
     def mean(self) -> float:
-        """Amount per event."""
+        """Mean amount per event."""
         return self._amount / self._events if self._events else 0.0
 
 
 class Forecast:
-    """Work that fair sharing does before a tenant's next request.
+    """Work that fair sharing serves before a tenant's next request.
 
-    Each other tenant v with counter c, backlog b and weight w is served until it has nothing left or its counter is
-    t, where t is the tenant's own counter after its own backlog:
+    Each other tenant v has a counter c, a backlog b and a weight w. It is served until its backlog is empty or its
+    counter is t. There t is the tenant's own counter after its own backlog:
 
         work(t) = sum over v of min(b, w x max(0, t - c))
 
-    That is piecewise linear in t. Its pieces are kept and made again after as many changes as there are tenants, so
-    that a request costs the logarithm of their number.
+    The function is piecewise linear in t. Its pieces are cached and rebuilt after as many changes as the function has
+    breakpoints, two for each competing tenant. An estimate therefore costs the logarithm of the number of tenants.
 
     Attributes:
-        changes_left: how many more may come, requests that come, are admitted or leave; the caller counts them.
+        changes_left: changes until the rebuild: arrivals, admissions and departures, which the caller counts.
     """
 
     def __init__(self, counters: TokenCounters) -> None:
         self._counters = counters
         self.changes_left = 0
         self._points: list[float] = []
-        #: work(t) = slope x t - offset right of each point.
+        #: work(t) = slope x t - offset to the right of each point.
         self._slopes: list[float] = []
         self._offsets: list[float] = []
 
     def work_before(self, tenant: Tenant | None, counter: float, weight: float) -> float:
-        """Weighted tokens served before the next request of a tenant whose counter is ``counter``."""
+        """Return the weighted tokens served before the next request of a tenant with this counter."""
         if self.changes_left <= 0:
             self._build()
         own = self._counters.backlog(tenant) if tenant else 0.0

@@ -1,25 +1,25 @@
-"""Of a tenant's lines that need a slot, the one in which most wait.
+"""Longest queue first among a tenant's queues that need a slot.
 
-A version that gets a slot brings in all that wait for it, so that a slot does most where most wait: with more versions
-than slots their tenant has more requests served than in the order in which they came, and waits less for most of them.
-Only the power of two of how many wait counts, and then who came first; most of those that join a line change nothing.
+A version that gets a slot admits all its waiting requests, so the longest queue makes the most of a slot. With more
+versions than slots, this serves more of the tenant's requests than arrival order does. Most of them wait less. Lengths
+are compared by power of two, then by arrival, so that most arrivals leave the rank unchanged.
 
-Lines in which one waits are no crowds, and the order by age is enough for them. The others are ranked while their
-version is READY. While it is not, a line that changes, or would be found first, is parked with its version: slots come
-and go often, and to rank a version's lines anew each time would cost as much as it has lines.
+Queues of length 1 have no rank, because the order by age covers them. Longer queues are ranked while their version is
+READY. Otherwise, a queue that changes or would be found first is parked with its version. Slots change hands often, and
+ranking all queues of a version each time would take time linear in their number.
 """
 
 from app.scheduling.queues import READY, Tenant, TenantQueue, Version
 
-#: ``TenantQueue.rank`` of a parked one; ranks are below 0.
+#: ``TenantQueue.rank`` of a parked queue; real ranks are below 0.
 _PARKED = 1
 
-#: Requests have numbers of no more bits.
+#: Maximum number of bits of a request's number.
 _NUMBER_BITS = 48
 
 
 def note(line: TenantQueue) -> None:
-    """A request has joined a line, or has left it."""
+    """Update the rank of a queue after an arrival or a departure."""
     if line.count < 2:
         _forget(line)
     elif line.version.place is not READY:
@@ -33,7 +33,7 @@ def note(line: TenantQueue) -> None:
 
 
 def unpark(version: Version) -> None:
-    """The version has come to be READY."""
+    """Rank the parked queues of a version that became READY."""
     parked, version.parked = version.parked, None
     for line in parked or ():
         line.rank = 0
@@ -41,7 +41,7 @@ def unpark(version: Version) -> None:
 
 
 def fullest(tenant: Tenant, oldest: TenantQueue) -> TenantQueue:
-    """Of the tenant's lines in READY the one in which most wait; the oldest if no more than one does in each."""
+    """Return the tenant's longest READY queue; the oldest queue if all have length 1."""
     crowded = tenant.crowded
     while (rank := crowded.first()) is not None:
         line = crowded[rank]

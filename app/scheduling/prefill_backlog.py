@@ -1,26 +1,26 @@
-"""Prompts that the engine has been given and has not read yet.
+"""Prefill backlog: prompt tokens that were admitted to the engine and are not prefilled yet.
 
-An engine reads prompts in the order in which they came, whoever sent them. What one tenant's long prompts take there,
-everybody else waits for, however little they were served. So no more is given to it than keeps it reading, and of that
-no more than a part to one tenant: the others wait in the queue, where turns are fair.
+The engine prefills prompts in order of arrival, regardless of tenant. One tenant's long prompts there delay every other
+tenant, even a tenant with little service. Admission therefore bounds the backlog to what keeps the engine busy, and
+each tenant to a part of it. Other requests wait in the queue, where the order is fair.
 """
 
 from app.scheduling.queues import Request, Tenant
 
-#: Steps full of one tenant's prompts that the engine may have before it: while it reads one, the next is there already.
+#: Engine steps that one tenant's part of the backlog fills: one step in prefill, the next one ready.
 STEPS = 2
 
-#: A tenant's part of all that may be unread is one by this.
+#: Number of tenants' parts in the whole backlog.
 PART = 4
 
 
 class PrefillBacklog:
-    """Counts tokens of prompts from their admission to their first token.
+    """Counts prompt tokens from admission to the first token.
 
-    A prompt that is longer than a tenant's part counts as that part, so that it has its turn too.
+    A prompt longer than a tenant's part counts as that part, so that it can be admitted.
 
     Args:
-        step_tokens: most tokens of prompts that the engine reads in one step.
+        step_tokens: maximum number of prompt tokens per engine step.
     """
 
     def __init__(self, step_tokens: float) -> None:
@@ -29,21 +29,21 @@ class PrefillBacklog:
         self._tokens = 0.0
 
     def has_room(self, tokens: int) -> bool:
-        """Whether prompts of so many tokens may be given to the engine beside what it has to read."""
+        """Return whether this many prompt tokens fit into the backlog."""
         return self._tokens + min(tokens, self._part) <= self._most
 
     def fills_part(self, tenant: Tenant, tokens: int) -> bool:
-        """Whether they would be more than the part of this tenant, of whose prompts some are unread."""
+        """Return whether a tenant that has a backlog would exceed its part with this many more tokens."""
         return tenant.unread > 0 and tenant.unread + min(tokens, self._part) > self._part
 
     def add(self, request: Request) -> None:
-        """A request is admitted."""
+        """Add an admitted request."""
         tokens = request.unread = min(request.prompt_tokens, self._part)
         request.tenant.unread += tokens
         self._tokens += tokens
 
     def remove(self, request: Request) -> None:
-        """Its prompts are read, or it has ended; a second call changes nothing."""
+        """Remove a request that is prefilled or has ended; idempotent."""
         tokens, request.unread = request.unread, 0
         request.tenant.unread -= tokens
         self._tokens -= tokens

@@ -1,4 +1,4 @@
-"""What the scheduler keeps of requests, of tenants and of versions while any of their requests waits or runs."""
+"""Scheduler state of requests, tenants and versions, kept while any of their requests waits or runs."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -7,39 +7,40 @@ from enum import Enum
 from app.scheduling.admission_request import AdmissionRequest
 from app.scheduling.ranking import Numbered
 
-#: The base model where a version is asked for; versions' ids are positive.
+#: Version id of the base model; ids of versions are positive.
 BASE = -1
 
 
 class SlotState(Enum):
-    """Where the requests that wait for one version stand."""
+    """Slot state of a version, which decides what its waiting requests need."""
 
-    OPEN = "open"  # the version needs no slot or has one: they need only a place in the window
-    READY = "ready"  # the version is staged: they need a free slot too
-    DRAINING = "draining"  # the version holds a slot that another one is to have
-    COLD = "cold"  # the version cannot be copied into a slot yet
+    OPEN = "open"  # resident or needs no slot: requests need only a place in the window
+    READY = "ready"  # staged: requests need a free slot too
+    DRAINING = "draining"  # the version gives its slot up and admits no request
+    COLD = "cold"  # not staged yet
 
 
 class Wait(Enum):
-    """What a version's wait for a slot has come to; see :mod:`app.scheduling.slot_waits`."""
+    """Ageing state of a version's wait for a slot; see :mod:`app.scheduling.slot_waits`."""
 
     NONE = "none"
     YOUNG = "young"
     OLD = "old"
-    LEAVING = "leaving"  # old too, and it drains: it has a slot still
+    LEAVING = "leaving"  # aged, while the version still holds a slot and drains
 
 
-#: By names of their own: a decision asks for two dozen, and each as an attribute would take five times as long.
+#: Module-level names, because attribute access on an Enum is slower. See
+#: docs/decisions/0065-scheduler-data-structures.md.
 OPEN, READY, DRAINING, COLD = SlotState
 NONE, YOUNG, OLD, LEAVING = Wait
 
 
 class Waiting:
-    """Requests, the oldest first.
+    """FIFO queue of requests with removal by id.
 
     Attributes:
-        count: how many.
-        first: the oldest; there is none where none is left.
+        count: number of requests.
+        first: the oldest request; unset if the queue is empty.
     """
 
     __slots__ = ("_later", "count", "first")
@@ -47,12 +48,12 @@ class Waiting:
 
     def __init__(self) -> None:
         self.count = 0
-        #: The others by id. Most queues are of one request: a dictionary of each would be most of what is kept, and a
-        #: decision takes as long as it waits for memory.
+        #: The other requests by id. Created on demand, because most queues hold one request. See
+        #: docs/decisions/0065-scheduler-data-structures.md.
         self._later: OrderedDict[str, Request] | None = None
 
     def add(self, request: "Request") -> None:
-        """Put a request behind the others."""
+        """Append a request."""
         if not self.count:
             self.first = request
         else:
@@ -62,10 +63,10 @@ class Waiting:
         self.count += 1
 
     def remove(self, request: "Request") -> bool:
-        """Take one out; returns whether it was the oldest.
+        """Remove a request and return whether it was the oldest.
 
         Raises:
-            KeyError: it is not there.
+            KeyError: the request is not in the queue.
         """
         later = self._later
         oldest = self.count > 0 and request is self.first
@@ -76,16 +77,16 @@ class Waiting:
         elif later:
             self.first = later.popitem(last=False)[1]
         else:
-            del self.first  # a request knows its version, and with it this
+            del self.first  # breaks the reference cycle: a request refers to its version
         self.count -= 1
         return oldest
 
 
 class Queue:
-    """A version's requests, the oldest first: a list that is linked both ways.
+    """FIFO queue of a version's requests: an intrusive doubly linked list.
 
-    It reads as :class:`Waiting` does. Most versions have a few requests, and a dictionary of them would be most of what
-    a decision touches in memory; a request's links lie with the rest of it.
+    It has the interface of :class:`Waiting`. The links are fields of the requests, so that a short queue needs no
+    dictionary. See docs/decisions/0065-scheduler-data-structures.md.
     """
 
     __slots__ = ("_last", "count", "first")
@@ -96,7 +97,7 @@ class Queue:
         self._last: Request | None = None
 
     def add(self, request: "Request") -> None:
-        """Put a request behind the others."""
+        """Append a request."""
         last = self._last
         if last is None:
             self.first = request
@@ -106,10 +107,10 @@ class Queue:
         self.count += 1
 
     def remove(self, request: "Request") -> bool:
-        """Take one out; returns whether it was the oldest.
+        """Remove a request and return whether it was the oldest.
 
         Raises:
-            KeyError: it is not there.
+            KeyError: the request is not in the queue.
         """
         older, newer = request.older, request.newer
         if older is not None:
@@ -119,7 +120,7 @@ class Queue:
         elif newer is not None:
             self.first = newer
         else:
-            del self.first  # a request knows its version, and with it this
+            del self.first  # breaks the reference cycle: a request refers to its version
         if newer is not None:
             newer.older = older
         else:
@@ -131,18 +132,18 @@ class Queue:
 
 @dataclass(slots=True, eq=False)
 class Tenant:
-    """One tenant's counter and its requests.
+    """Virtual counter and requests of one tenant.
 
     Attributes:
-        counter: weighted tokens charged, over the weight at the time.
-        new: nothing of it was admitted since it began to compete.
-        outstanding: the part of ``counter`` that is an estimate, of requests that run.
-        unread: tokens of prompts that were given to the engine and are not read.
-        prompt_tokens, output_tokens, sequences: sums over the sequences that wait.
-        average: of the true output tokens per sequence lately, or None before the first.
-        open, ready: its lines that are shown in these places, by the number of each line's oldest request.
-        draining: how many are shown in DRAINING.
-        crowded: its lines by rank; see :mod:`app.scheduling.longest_queue`.
+        counter: weighted tokens charged, each divided by the weight at the time.
+        new: True if no request was admitted since the tenant began to compete.
+        outstanding: part of ``counter`` that is estimated, for running requests.
+        unread: prompt tokens admitted to the engine and not prefilled.
+        prompt_tokens, output_tokens, sequences: sums over the waiting sequences.
+        average: moving average of output tokens per sequence; None before the first.
+        open, ready: its queues filed under these slot states, by number of the oldest request of each queue.
+        draining: number of its queues filed under DRAINING.
+        crowded: its queues by rank; see :mod:`app.scheduling.longest_queue`.
     """
 
     name: str
@@ -165,23 +166,26 @@ class Tenant:
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """One version's requests and its slot; the base model is one that needs none.
+    """Requests and slot of one version; the base model is a version that needs no slot.
 
     Attributes:
-        place: where those that wait for it stand.
-        shown: where its lines are shown, unless it is ``scattered`` and each may be elsewhere.
-        waiting: its requests.
-        lines: those of them that take places in the window, by tenant.
-        parked: see :mod:`app.scheduling.longest_queue`; None for none.
-        holds_slot: it has one; then a request of it runs, or it is pinned.
-        filling: it has not let in yet all that waited for it when it got its slot.
-        drains_since: when it began to drain, or None.
-        closed_at: when it last ceased to be open for joining, and ``closed`` the number of that among all events; its
-            wait for a slot begins no earlier.
-        wait: what its wait for a slot has come to; ``began`` is the number of the event that it began with, ``since``
-            the time of that.
-        ahead: versions that waited then.
-        limit: see :mod:`app.scheduling.slot_waits`; of those that have waited too long. ``until`` is of all that wait.
+        place: its slot state.
+        shown: slot state under which its queues are filed; not valid for all of them while ``scattered``.
+        scattered: True if its queues may be filed under different slot states.
+        waiting: its waiting requests.
+        lines: queues of the requests that take places in the window, by tenant.
+        parked: parked queues, see :mod:`app.scheduling.longest_queue`; None if there are none.
+        holds_slot: True if it has a slot; then one of its requests runs, or it is pinned.
+        filling: True until all requests that waited when it got its slot are admitted.
+        drains_since: time at which it began to drain; None if it does not.
+        closed_at: time at which it last stopped admitting requests; its wait for a slot begins no earlier.
+        closed: event number of ``closed_at``.
+        wait: ageing state of its wait for a slot.
+        began: event number of the start of the wait.
+        since: time of the start of the wait.
+        ahead: number of versions that were waiting then.
+        limit: overtaking budget of an aged version, see :mod:`app.scheduling.slot_waits`.
+        until: latest start of a drain for it, see :mod:`app.scheduling.slot_waits`.
         service: weighted tokens charged since it got its slot.
     """
 
@@ -209,38 +213,43 @@ class Version:
 
 
 class TenantQueue(Waiting):
-    """Requests of one tenant that wait for one version and will take places in the window; there is one at least.
+    """Requests of one tenant that wait for one version and need places in the window; never empty.
 
-    ``shown`` is the place under which its tenant's order has it, ``number`` its number there. The place follows the
-    version's late, and not at all to DRAINING: a slot's coming and going would else cost each time as much as the
-    version has lines. ``rank`` is that of a crowd, 0 if it is none.
+    Attributes:
+        shown: slot state under which the queue is filed in the tenant's order. It follows the version's state lazily,
+            to DRAINING only when a look-up finds the queue. Otherwise, each slot change would cost time linear in the
+            version's queues.
+        number: its key in that order.
+        rank: rank by length, see :mod:`app.scheduling.longest_queue`; 0 if it has none.
     """
 
     __slots__ = ("number", "rank", "shown", "tenant", "version")
 
     def __init__(self, tenant: Tenant, version: Version) -> None:
-        # Not by Waiting's own: most requests have a line made for them.
+        # Initialised without super(), because most requests create a queue.
         self.count, self._later = 0, None
         self.tenant, self.version, self.shown, self.number, self.rank = tenant, version, COLD, -1, 0
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One sequence of a request that waits or runs; the next one enters as it is admitted.
+    """One waiting or running sequence of a request; the next one is enqueued when this one is admitted.
 
     Attributes:
-        sequence: which of the ticket's; ``name`` is its id.
-        prompt_tokens: that it brings.
-        number: of its entering among all events; later ones have greater numbers.
-        arrived: when it entered; ``started``: when it was admitted.
-        line: where it waits, if it takes places in the window.
-        cost: weighted tokens that were charged for it when it was admitted.
-        share: what that added to its tenant's counter.
-        first: it was its tenant's only one in flight when it was admitted, and goes before all that are not.
-        tag: its tenant's counter when it was admitted; those with the smallest have the places.
-        bar: the tag less what was charged for the output; who has a smaller counter may have its place.
-        unread: tokens that its prompts count as while the engine has not read them.
-        older, newer: those beside it in its version's queue.
+        sequence: index of the sequence in its ticket.
+        name: id of the sequence.
+        prompt_tokens: prompt tokens that it adds.
+        number: event number of its arrival; later arrivals have greater numbers.
+        arrived: time of arrival.
+        started: time of admission.
+        line: its tenant queue, if it takes a place in the window.
+        cost: weighted tokens charged for it so far.
+        share: part of its tenant's counter charged for it.
+        first: True if its tenant had nothing else in flight at admission; ranks before all that are not.
+        tag: start tag: its tenant's counter at admission; the smallest tags have the places.
+        bar: preemption threshold: the tag less the charge for the output. A smaller counter may preempt it.
+        unread: tokens that its prompt counts for in the prefill backlog.
+        older, newer: neighbours in the queue of its version.
     """
 
     ticket: AdmissionRequest

@@ -1,4 +1,4 @@
-"""Items in the order of keys that change: a heap whose outdated entries go when they come to its top."""
+"""Priority queues with mutable keys: binary heaps with lazy deletion."""
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
@@ -9,17 +9,16 @@ Item = TypeVar("Item", int, str)
 Number = TypeVar("Number", int, float)
 Thing = TypeVar("Thing")
 
-#: So many entries for each item, and some more, may be in a heap: the others are outdated. More of them would be thrown
-#: out less often, and fill the processor's cache.
+#: Maximum number of heap entries per item, and slack, before outdated entries are purged. A larger maximum purges less
+#: often, but takes more of the processor's cache. See docs/decisions/0065-scheduler-data-structures.md.
 _ENTRIES, _SLACK = 2, 32
 
 
 class Ranking(dict[Item, Key]):
-    """A priority queue with one key per item, smallest first; equal keys go by item.
+    """Priority queue with one key per item, smallest first; ties break by item.
 
-    It reads as a dict of items to keys, in no order, and is changed by ``set`` and ``discard`` only. These take
-    logarithmic time, ``first`` the same in the mean; memory stays proportional to the items, however often their keys
-    change.
+    It reads as an unordered dict of items to keys; change it with ``set`` and ``discard`` only. These take
+    logarithmic time, and ``first`` takes amortised logarithmic time. Memory is proportional to the number of items.
     """
 
     __slots__ = ("_heap",)
@@ -29,7 +28,7 @@ class Ranking(dict[Item, Key]):
         self._heap: list[tuple[Key, Item]] = []
 
     def set(self, item: Item, key: Key) -> None:
-        """Add an item, or change its key."""
+        """Add an item or change its key."""
         known = self.get(item)
         if known == key:
             return
@@ -44,12 +43,12 @@ class Ranking(dict[Item, Key]):
             heapify(heap)
 
     def discard(self, item: Item) -> None:
-        """Remove an item if it is there."""
+        """Remove an item if present."""
         if self.pop(item, None) is not None and not self:
             self._heap.clear()
 
     def first(self) -> tuple[Key, Item] | None:
-        """The smallest key and its item, or None if there is none."""
+        """Return the smallest key with its item; None if the queue is empty."""
         heap = self._heap
         while heap:
             entry = heap[0]
@@ -59,7 +58,7 @@ class Ranking(dict[Item, Key]):
         return None
 
     def ordered(self) -> Iterator[Item]:
-        """The items by key, as they are now; those that go or change meanwhile are left out."""
+        """Yield the items by key, as of the call; items that are removed or changed meanwhile are skipped."""
         heap = self._heap.copy()
         previous: tuple[Key, Item] | None = None
         while heap:
@@ -70,7 +69,7 @@ class Ranking(dict[Item, Key]):
 
 
 class _ByNumber(dict[Number, Thing], Generic[Number, Thing]):
-    """A :class:`Ranking` for less time: what a comparison looks at is a number, not a pair of things elsewhere."""
+    """Faster :class:`Ranking`: heap entries are plain numbers, so comparisons touch no other memory."""
 
     __slots__ = ("_heap",)
 
@@ -79,7 +78,7 @@ class _ByNumber(dict[Number, Thing], Generic[Number, Thing]):
         self._heap: list[Number] = []
 
     def first(self) -> Number | None:
-        """The smallest number, or None if there is none."""
+        """Return the smallest number; None if there is none."""
         heap = self._heap
         while heap:
             if heap[0] in self:
@@ -96,31 +95,31 @@ class _ByNumber(dict[Number, Thing], Generic[Number, Thing]):
             heapify(heap)
 
     def discard(self, number: Number) -> None:
-        """Remove what is there under a number, if anything is."""
+        """Remove a number and its value if present."""
         if self.pop(number, None) is not None and not self:
             self._heap.clear()
 
 
 class Numbered(_ByNumber[int, Thing]):
-    """A priority queue of things by numbers that nothing else has, smallest first.
+    """Priority queue of values by unique number, smallest first.
 
-    It is changed by ``add`` and ``discard`` only.
+    Change it with ``add`` and ``discard`` only.
     """
 
     __slots__ = ()
 
     def add(self, number: int, thing: Thing) -> None:
-        """Add a thing under a number that is not there."""
+        """Add a value under a new number."""
         self._add(number, thing)
 
 
 class Multiset(_ByNumber[float, int]):
-    """Numbers, each with how many there are of it, smallest first: where many are equal this takes the least time."""
+    """Counted multiset of numbers, smallest first; fastest if many are equal."""
 
     __slots__ = ()
 
     def add(self, number: float) -> None:
-        """Add a number, there or not."""
+        """Add one occurrence of a number."""
         times = self.get(number)
         if times is None:
             self._add(number, 1)
@@ -128,7 +127,7 @@ class Multiset(_ByNumber[float, int]):
             self[number] = times + 1
 
     def take(self, number: float) -> None:
-        """Take a number that is there out once."""
+        """Remove one occurrence of a number that is present."""
         times = self[number]
         if times > 1:
             self[number] = times - 1

@@ -1,15 +1,17 @@
-"""The places of the engine's steps, and who has them while more sequences are in flight than that.
+"""Places in the engine's batch, with preemption by start tag.
 
-A sequence is a first if its tenant had none in flight when it was admitted. Firsts go before all others, and half of
-the places are kept for them. A tenant that comes with nothing in flight is next whatever its counter is, while there
-may be more firsts: it never waits for sequences of others to end, however many they have in flight. One that always has
-requests waiting comes once only, and from then on its counter has the say.
+A sequence is a first if its tenant had none in flight when it was admitted. Firsts rank before all other sequences, and
+half of the places are reserved for them. While the reserve lasts, a tenant with nothing in flight goes next, regardless
+of its counter. It never waits for sequences of other tenants to end, however many these have in flight. A tenant with a
+constant backlog is first only once. After that its counter decides.
 
-All others are in the order of the counters that their tenants had when they were admitted, their tags: where a queue
-has admitted by that order, an earlier one is never behind. Who comes with a smaller counter than some of them had is in
-time if it goes in now, as if it had come before them. (Start tags: Goyal et al., "Start-time Fair Queueing", SIGCOMM
-1996.) It has to be smaller by what each of them was charged for its output: else tenants that all wait would set each
-other's aside by turns.
+All other sequences are ordered by start tag: their tenant's counter at admission (Goyal et al., "Start-time Fair
+Queueing", SIGCOMM 1996). A queue that admits in this order never ranks an earlier sequence behind a later one. A
+request with a smaller counter than the tags of some running sequences may still enter. It is then ordered as if it had
+come before them.
+
+Its counter must be below each tag by the charge for that sequence's output. Otherwise, tenants that all have a backlog
+would preempt each other in turn.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -22,27 +24,32 @@ class RunningSequences:
     """Sequences in flight.
 
     Args:
-        places: sequences that run at once.
-        aside: most sequences that are set aside; firsts come on top. With 0 none is, and there are no firsts.
+        places: number of sequences that run at once.
+        aside: maximum number of preempted sequences, not counting those preempted by firsts. With 0 there is no
+            preemption and there are no firsts.
 
     Attributes:
-        free: places that nobody has; below 0 where some are set aside.
-        firsts: how many more firsts there may be.
+        free: number of free places; negative while sequences are preempted.
+        firsts: number of further firsts that may be admitted.
     """
 
     def __init__(self, places: int, aside: int) -> None:
         self.places = self.free = places
         self.firsts = places // 2 if aside else 0
         self._aside = aside
-        #: Of each sequence, in order.
+        #: Sorted preemption thresholds of the sequences in flight.
         self._bars: list[float] = []
 
     def room(self, counter: float) -> int:
-        """Places that are free, or had by those whose bar is above this counter."""
+        """Return the number of places that a request with this counter may take.
+
+        These places are free, or held by sequences with a preemption threshold above the counter. The limit on
+        preempted sequences caps the result.
+        """
         return min(self.places - bisect_right(self._bars, counter), self._aside + self.free)
 
     def take(self, request: Request) -> None:
-        """A sequence has a place from now on; ``request.first`` says whether it is a first."""
+        """Give a place to a sequence; ``request.first`` marks a first."""
         self.free -= 1
         if request.first:
             self.firsts -= 1
@@ -50,7 +57,7 @@ class RunningSequences:
         insort(self._bars, request.bar)
 
     def give(self, request: Request) -> None:
-        """It has none any more."""
+        """Return the place of a sequence."""
         self.free += 1
         self.firsts += request.first
         del self._bars[bisect_left(self._bars, request.bar)]

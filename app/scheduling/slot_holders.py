@@ -1,41 +1,42 @@
-"""Versions that hold slots and are not pinned: which of them fill, which may be joined, which drain."""
+"""Unpinned versions that hold slots, by state: filling, joinable or draining."""
 
 from app.scheduling.queues import Version
 from app.scheduling.slot_waits import SlotWaits
 
 
 class SlotHolders:
-    """One place for each version that may have to give its slot up.
+    """State of each version that may have to give up its slot.
 
-    One that got its slot fills until all that waited for it have been let in, or those that need its slot can bear no
-    more; see :class:`app.scheduling.slot_waits.SlotWaits`.
+    A version fills from its slot grant until all requests that waited for it are admitted. Filling ends early if the
+    versions that wait for a slot have no slack left; see :class:`app.scheduling.slot_waits.SlotWaits`.
 
     Attributes:
-        draining: those that nobody joins; ``staying`` is how many others there are.
+        draining: versions that admit no further requests, by id.
+        staying: number of the other versions.
     """
 
     def __init__(self, ages: SlotWaits) -> None:
         self._ages = ages
         self._filling: dict[int, Version] = {}
-        #: All that hold slots and neither fill nor drain.
+        #: Slot holders that neither fill nor drain.
         self._joinable: dict[int, Version] = {}
         self.draining: dict[int, Version] = {}
         self.staying = 0
 
     def add(self, version: Version, *, filling: bool) -> None:
-        """It has got its slot, and the first that waited for it is in; or it is pinned no longer."""
+        """Add a version whose first waiting request got a slot for it, or that was unpinned."""
         version.filling = filling
         self.staying += 1
         (self._filling if filling else self._joinable)[version.version_id] = version
 
     def filled(self, version: Version) -> None:
-        """All that waited for one that fills are in, or time is up."""
+        """End the filling of a version: its waiting requests are admitted, or time is up."""
         del self._filling[version.version_id]
         version.filling = False
         self._joinable[version.version_id] = version
 
     def remove(self, version: Version) -> None:
-        """It gives its slot up, or is pinned."""
+        """Remove a version that gives up its slot or is pinned."""
         if version.drains_since is not None:
             del self.draining[version.version_id]
             return
@@ -45,7 +46,13 @@ class SlotHolders:
         self.staying -= 1
 
     def drain(self, now: float) -> Version | None:
-        """Let the one with the most service drain; None if all that do not drain fill, and others can bear that."""
+        """Start to drain the joinable version with the most service.
+
+        If every version that does not drain is filling, filling ends only when the waiting versions have no slack left.
+
+        Returns:
+            The version; None if there is no joinable one.
+        """
         joinable = self._joinable
         if not joinable and self._filling and not self._ages.can_bear():
             for version in list(self._filling.values()):
@@ -59,7 +66,7 @@ class SlotHolders:
         return version
 
     def reopen(self, version: Version | None = None) -> Version:
-        """Let one that drains be joined again, if none is said that with the least service."""
+        """Stop draining a version, by default the one with the least service."""
         version = version or min(self.draining.values(), key=_service)
         version.drains_since = None
         self.staying += 1

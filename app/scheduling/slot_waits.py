@@ -1,94 +1,100 @@
-"""Versions that wait for a slot: since when, who has waited too long, and who may still pass them."""
+"""Ageing of versions that wait for a slot, with a bound on each wait."""
 
 from math import floor, inf
 
 from app.scheduling.queues import LEAVING, NONE, OLD, READY, YOUNG, Version
 from app.scheduling.ranking import Multiset, Numbered
 
-#: How much of the longest visit's end is remembered at the next one, and after how many it says anything: turns that
-#: were passed on because drains seemed short cannot be taken back.
+#: Decay per slot tenure of the longest observed drain, and number of tenures before the estimate is used. Both are
+#: cautious, because a slot grant that overtakes an aged version cannot be revoked.
 DRAIN_KEPT = 0.99
 DRAINS_SEEN = 8
 
 
 class SlotWaits:
-    """How long versions have waited: staged ones without a slot, and those that drain with requests left waiting.
+    """Waits of versions: staged versions without a slot, and draining versions with waiting requests.
 
-    Slots go round in fair order over tenants, so that a tenant with many adapters takes no more turns than others.
-    Yet no version may wait longer than
+    Slots are granted in fair order over tenants, so a tenant with many adapters gets no more grants than others. The
+    wait of each version is bounded all the same:
 
         rounds x (max_age_s + one drain), rounds = ceil(versions up to and including it / slots).
 
-    It is too old after ``max_age_s``, and its own turn and those of the versions before it take ``rounds`` drains.
-    So in the (rounds - 1) x ``max_age_s`` that are left, turns of others may pass it: as many rounds of them as
-    whole drains fit in.
+    A version is aged after ``max_age_s``. Its grant and the grants of the versions before it take ``rounds`` drains.
+    The other (rounds - 1) x ``max_age_s`` are its overtaking budget: rounds of grants to other versions, as many as
+    whole drains fit into that time.
 
-    Nor are holders asked for their slots before they have to be, as an engine runs half empty while they drain. Until
-    ``rounds`` x ``max_age_s`` have passed, all drains that were before a version fit into what it was promised. With
-    every turn of the one that has waited longest there is one less of them, so that all others gain the part of a
-    drain that a slot is of all slots. What is left of a round that is under way is taken off beforehand.
+    Holders drain as late as the bound allows, because an engine runs half empty while slots drain. A version has slack
+    until ``rounds`` x ``max_age_s`` have passed: until then the drains before it still fit into its bound. Each grant
+    to the longest-waiting version removes one drain. All other versions then gain slack of one drain divided by the
+    number of slots. The rest of a round in progress is deducted in advance.
 
-    What is known of one version is kept in it: among thousands a look at another place for each would be most of what
-    a decision takes.
+    The state of a wait is stored in its version, because a look-up elsewhere would dominate the cost of a decision. See
+    docs/decisions/0065-scheduler-data-structures.md.
 
     Attributes:
-        waiting: how many versions wait.
+        waiting: number of waiting versions.
     """
 
     def __init__(self, slots: int, max_age_s: float) -> None:
         self._slots, self._max_age_s = slots, max_age_s
         self.waiting = 0
-        #: Both by the number of the event with which their wait began, which is the order in which they become old.
+        #: Both by event number of the start of the wait, which is the order in which versions age.
         self._young: Numbered[Version] = Numbered()
         self._old: Numbered[Version] = Numbered()
-        #: Those that drain, of all that are old.
+        #: Aged versions that drain.
         self._leaving: Numbered[Version] = Numbered()
-        #: The values of ``_passed`` that old versions bear, those that drain too.
+        #: Overtaking budgets of all aged versions, draining ones included, as values of ``_passed``.
         self._limits = Multiset()
-        #: The values of ``version.until`` of the same: the moment up to which each can bear that no holder drains for
-        #: it, less what had been gained when its wait began.
+        #: Values of ``version.until`` of all aged versions: the latest start of a drain for each, less the slack that
+        #: had been gained when its wait began.
         self._untils = Multiset()
-        #: Seconds that all who waited have gained so far.
+        #: Cumulative slack in seconds gained by every waiting version.
         self._gained_s = 0.0
         self._now = 0.0
-        #: Rounds of turns so far in which an old version was passed.
+        #: Cumulative rounds of grants that overtook an aged version.
         self._passed = 0.0
-        #: The longest that a drain can take, from what ended visits lately, and how many ended.
+        #: Longest drain in seconds, estimated from recent slot tenures, and the number of tenures that ended.
         self._longest_s = 0.0
         self._visits = 0
 
     def needs(self) -> int:
-        """Slots that old versions need: one that drains will need another, but only if its own is needed."""
+        """Return the number of slots that aged versions need.
+
+        A draining version needs another slot, but counts only while its own slot is needed.
+        """
         return len(self._old) + len(self._leaving) if self._old else 0
 
     def oldest(self) -> Version | None:
-        """Of those without a slot, the one that has waited longest, if too long."""
+        """Return the aged version without a slot that has waited longest; None if there is none."""
         first = self._old.first()
         return None if first is None else self._old[first]
 
     def passable(self) -> bool:
-        """Whether one more turn may pass every old version."""
+        """Return whether one more grant may overtake every aged version."""
         limit = self._limits.first()
         return (limit is None or self._passed + self._turn() <= limit) and self.can_bear(self._drain_s())
 
     def can_bear(self, seconds: float = 0.0) -> bool:
-        """Whether all old versions can bear that no holder drains for them for so long."""
+        """Return whether every aged version has this much slack.
+
+        No holder needs to drain for an aged version while it has slack.
+        """
         until = self._untils.first()
         return until is None or self._now + seconds <= until + self._gained_s
 
     def can_wait(self) -> bool:
-        """Whether holders that have let in all that waited for them need not drain yet.
+        """Return whether holders that are not filling need not drain yet.
 
-        The last ``max_age_s`` that old versions can bear are for those that have not.
+        The last ``max_age_s`` of slack are reserved for holders that are still filling.
         """
         return self.can_bear(self._max_age_s)
 
     def _turn(self) -> float:
-        """The part of a round that one turn is: as many holders drain at a time as old versions wait."""
+        """Return the part of a round that one grant is: as many holders drain at a time as aged versions wait."""
         return 1 / max(1, min(len(self._old), self._slots))
 
     def put(self, version: Version, now: float) -> None:
-        """A version waits, has ceased to drain, or its oldest request is another one now."""
+        """Add a waiting version, or update one that stopped draining or has a new oldest request."""
         oldest = version.waiting.first
         number, since = oldest.number, oldest.arrived
         if version.closed > number:
@@ -110,21 +116,21 @@ class SlotWaits:
             self._young.add(number, version)
 
     def _bears_s(self, ahead: int) -> float:
-        """Seconds for which a version can bear that no holder drains, as things are when its wait begins."""
+        """Return the initial slack in seconds of a version with this many versions ahead."""
         return (ahead // self._slots + 1) * self._max_age_s - (1 - 1 / self._slots) * self._longest_s
 
     def remove(self, version: Version, *, done: bool = True) -> None:
-        """The version waits no longer, if it did.
+        """Remove a version if it waits.
 
         Args:
-            done: it will not come back to where it waited, as one does that has to be staged again.
+            done: False if the version will return to its position, as after staging it again.
         """
         if done and version.wait is not NONE and self._visits >= DRAINS_SEEN and self._is_oldest(version):
             self._gained_s += self._longest_s / self._slots
         self._take(version)
 
     def _is_oldest(self, version: Version) -> bool:
-        """Whether of all that wait it has waited longest."""
+        """Return whether the version has waited longest of all."""
         firsts = (self._young.first(), self._old.first(), self._leaving.first())
         return all(first is None or version.began <= first for first in firsts)
 
@@ -142,7 +148,7 @@ class SlotWaits:
         (self._old if wait is OLD else self._leaving).discard(version.began)
 
     def pass_time(self, now: float) -> None:
-        """Note who has become too old."""
+        """Advance the clock and age versions that have waited longer than ``max_age_s``."""
         self._now = now
         young = self._young
         while (number := young.first()) is not None and now > young[number].since + self._max_age_s:
@@ -167,16 +173,20 @@ class SlotWaits:
         self._old.add(version.began, version)
 
     def _drain_s(self) -> float:
-        """What is not known yet is endless."""
+        """Return the estimated length of a drain in seconds; infinite while unknown."""
         return self._longest_s if self._longest_s and self._visits >= DRAINS_SEEN else inf
 
     def note_turn(self, version: Version) -> None:
-        """The last free slot goes to a version."""
+        """Record the grant of the last free slot to a version."""
         oldest = self.oldest()
         if oldest is not None and oldest is not version:
             self._passed += self._turn()
 
     def note_visit(self, ran_s: float) -> None:
-        """A slot is given up; the request that held it to the end ran that long. No drain takes longer."""
+        """Record the end of a slot tenure.
+
+        Args:
+            ran_s: seconds that its last request ran, an upper bound on the length of a drain.
+        """
         self._visits += 1
         self._longest_s = max(ran_s, DRAIN_KEPT * self._longest_s)

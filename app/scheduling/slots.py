@@ -1,4 +1,4 @@
-"""Which versions may run: slots, those that wait for one, and who must give one up."""
+"""Slot assignment: versions with slots, versions that wait for one, and drains."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,20 +11,23 @@ from app.scheduling.token_counters import TokenCounters
 
 
 class Slots:
-    """Versions, and the requests that wait for them.
+    """Versions with their waiting requests, and the slots.
 
-    While staged versions that have waited longer than ``max_age_s`` find no slot free, as many holders drain, as late
-    as all those can bear: those with the most service first, pinned ones never, and last of all those that have not
-    let in yet all that waited for them. Nobody joins a version that drains; what waits for it begins its wait for the
-    next slot there, behind all those that it made room for.
+    Holders drain if staged versions have waited longer than ``max_age_s`` and no slot is free, one for each of them.
+    Drains start as late as the slack of these versions allows. The version with the most service drains first, versions
+    that are still filling last, pinned versions never. A draining version admits no request. Its waiting requests start
+    a new wait for a slot, behind the versions that it made room for.
 
     Args:
-        numbers: of events, requests' entering among them.
+        slots: number of slots.
+        max_age_s: seconds of waiting after which a version is aged.
+        counters: virtual token counters of the tenants.
+        numbers: event counter, shared with arrivals of requests.
     """
 
     def __init__(self, slots: int, max_age_s: float, counters: TokenCounters, numbers: Iterator[int]) -> None:
         self._numbers, self._now = numbers, 0.0
-        #: Slots that no version holds.
+        #: Number of free slots.
         self.free = slots
         self._base = Version(BASE, OPEN, OPEN)
         self._versions = {BASE: self._base}
@@ -32,17 +35,17 @@ class Slots:
         self._order = FairOrder(counters)
         self._staged: set[int] = set()
         self._holders = SlotHolders(self.ages)
-        #: Versions that wait to be staged, by the number of their oldest request.
+        #: Versions that wait to be staged, by number of their oldest request.
         self._cold: Ranking[int, int] = Ranking()
-        #: Waiting requests that take no place in the window, the oldest first: pins and preloads, the server's own.
+        #: Waiting requests that take no place in the window, oldest first: internal work such as pins and preloads.
         self.weightless: dict[str, Request] = {}
 
     def versions(self) -> list[Version]:
-        """Versions with a request that waits or runs, or a slot."""
+        """Return the versions with a waiting or running request or a slot."""
         return [version for version in self._versions.values() if version is not self._base]
 
     def version(self, version_id: int) -> Version:
-        """The version, new if nothing of it waits or runs."""
+        """Return the state of a version; created if none of its requests waits or runs."""
         version = self._versions.get(version_id)
         if version is None:
             place = self.place(version_id)
@@ -50,18 +53,18 @@ class Slots:
         return version
 
     def place(self, version_id: int) -> SlotState:
-        """Where a request for the version stands, or would stand."""
+        """Return the slot state of a version, known or not."""
         version = self._versions.get(version_id)
         if version is not None:
             return version.place
         return READY if version_id in self._staged else COLD
 
     def cold(self) -> Iterator[int]:
-        """Versions that wait to be staged, the longest waiting first."""
+        """Yield the versions that wait to be staged, longest wait first."""
         return self._cold.ordered()
 
     def join(self, request: Request, now: float) -> None:
-        """A request begins to wait."""
+        """Enqueue a request."""
         version = request.version
         if not version.waiting.count and version.place is not OPEN:
             version.ahead = self._waiting()
@@ -74,7 +77,7 @@ class Slots:
             self._track(version, now)
 
     def admit(self, request: Request, now: float) -> None:
-        """A request waits no longer, as it runs; its version takes a free slot if it needs one."""
+        """Dequeue a request that runs now; its version takes a free slot if it needs one."""
         version = request.version
         takes_slot = version.place is READY
         if takes_slot:
@@ -91,7 +94,7 @@ class Slots:
         request.running, request.started = True, now
 
     def quit(self, request: Request, now: float) -> None:
-        """A request waits no longer."""
+        """Dequeue a request."""
         if request.ticket.sequences:
             self._order.remove(request)
         else:
@@ -103,7 +106,10 @@ class Slots:
             self._holders.filled(version)
 
     def next_weightless(self) -> Request | None:
-        """The oldest waiting request that takes no place in the window, and needs no slot or has one free."""
+        """Return the oldest waiting request without a place in the window that can run now.
+
+        Its version needs no slot, or a slot is free.
+        """
         for request in self.weightless.values():
             place = request.version.place
             if place is OPEN or (place is READY and self.free):
@@ -111,23 +117,27 @@ class Slots:
         return None
 
     def least_counter(self) -> float:
-        """No tenant whose request :meth:`pick` would choose in fair order has a smaller one."""
+        """Return a lower bound on the counters of the tenants that :meth:`pick` considers in fair order."""
         return self._order.least(slot_free=self.free > 0)
 
     def pick_new(self) -> Request | None:
-        """The request that :meth:`pick` would choose if all tenants were new, with nothing in flight."""
+        """Return the request that :meth:`pick` would choose among new tenants with nothing in flight."""
         request = self._order.first(slot_free=self.free > 0, new=True)
         return None if request is None else self._hurry(request)
 
     def pick(self, keeps_back: Callable[[Request], bool]) -> Request | None:
-        """The next request in fair order, of those that need no slot or, if one is free, no more than that.
+        """Return the next request in fair order.
 
-        In its stead the oldest of the version that has waited longest, and too long, for a slot: if that is the same
-        tenant's and the other needs no slot; and where nobody may pass such versions any more also if it is the same
-        tenant's at all, or if the other would take the last free slot.
+        Requests that need no further slot are candidates. If a slot is free, so are those that need one.
+
+        The oldest request of the longest-waiting aged version takes precedence in two cases:
+
+        - It belongs to the same tenant as the choice in fair order, which needs no slot.
+        - No grant may overtake an aged version (:meth:`SlotWaits.passable`). Then it takes precedence if it belongs
+          to the same tenant, or if the choice in fair order would take the last free slot.
 
         Args:
-            keeps_back: whether a request has to let others pass; one whose version waits for a slot never has.
+            keeps_back: predicate for requests that must let others pass; not applied to requests that need a slot.
         """
         slot_free = self.free > 0
         request = self._order.first(slot_free=slot_free)
@@ -151,7 +161,7 @@ class Slots:
         return hurried if needs_slot and self.free == 1 and not self.ages.passable() else request
 
     def leave(self, request: Request, now: float) -> None:
-        """A request ends, or gives up waiting: its version's slot is free if it was the last."""
+        """End a running or waiting request; the last running request of a version frees its slot."""
         version = request.version
         if not request.running:
             self.quit(request, now)
@@ -171,15 +181,16 @@ class Slots:
             self._order.forget(version.version_id)
 
     def pass_time(self, now: float) -> None:
-        """Note who has become too old, and who must drain for it."""
+        """Advance the clock: age waiting versions and drain holders for them."""
         self._now = now
         self.ages.pass_time(now)
         self.balance(now)
 
     def balance(self, now: float) -> bool:
-        """Let as many holders drain as old versions wait beyond the free slots.
+        """Match the number of draining holders to the aged versions without a free slot.
 
-        Returns: whether one that drained may be joined again.
+        Returns:
+            True if a draining version can be joined again.
         """
         holders, reopened = self._holders, False
         need = self.ages.needs() - self.free - len(holders.draining)
@@ -196,10 +207,10 @@ class Slots:
         return reopened
 
     def pin(self, version_id: int) -> None:
-        """Let a version keep its slot and everybody join it.
+        """Pin a version: it keeps its slot and every request may join it.
 
         Raises:
-            ValueError: it has no slot.
+            ValueError: the version has no slot.
         """
         version = self._versions.get(version_id)
         if version is None or not version.holds_slot:
@@ -211,26 +222,26 @@ class Slots:
         version.pinned = True
 
     def unpin(self, version_id: int) -> None:
-        """Make a version one like all others."""
+        """Remove the pin of a version."""
         version = self._versions.get(version_id)
         if version is not None and version.pinned:
             version.pinned = False
             self._holders.add(version, filling=False)
-            # Whatever kept the slot may be gone already.
+            # The request that held the slot may have ended already.
             self._end(version, self._now)
 
     def stage(self, version_id: int, now: float) -> None:
-        """The version can be copied into a slot."""
+        """Record that a version is staged and can be copied into a slot."""
         self._staged.add(version_id)
         version = self._versions.get(version_id)
         if version is not None and version.place is COLD:
-            # Those that came before it and have no copy yet wait for that, not for a slot.
+            # Versions that are still cold wait for staging, not for a slot, so they no longer count as ahead.
             version.ahead = min(version.ahead, self.ages.waiting)
             self._order.move(version, READY)
             self._track(version, now)
 
     def unstage(self, version_id: int) -> None:
-        """It can no longer; a slot that it holds is its own until its last request ends."""
+        """Record that a version is no longer staged; it keeps a slot that it holds until its last request ends."""
         self._staged.discard(version_id)
         version = self._versions.get(version_id)
         if version is not None and version.place is READY:
@@ -259,9 +270,9 @@ class Slots:
         self._order.move(version, OPEN)
 
     def _track(self, version: Version, now: float) -> None:
-        """Note since when a version waits, by its oldest request, if it waits for a slot or to be staged."""
+        """Update the wait of a version, for a slot or for staging, from its oldest request."""
         if version.place is OPEN:
-            return  # it waits for neither, and was taken out when it came to be so
+            return  # it waits for neither; removed when it became OPEN
         version_id = version.version_id
         if version.place is COLD and version.waiting.count:
             self._cold.set(version_id, version.waiting.first.number)

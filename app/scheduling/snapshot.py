@@ -1,4 +1,4 @@
-"""What can be seen of the queue at one moment."""
+"""Snapshot of the queue for display."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from app.scheduling.queues import Tenant, Version
 
 @dataclass(frozen=True, slots=True)
 class TenantState:
-    """One tenant with a request that waits or runs; ``counter`` in weighted tokens over its weight."""
+    """A tenant with a waiting or running request; ``counter`` is in weighted tokens divided by the weight."""
 
     tenant: str
     weight: float
@@ -19,11 +19,11 @@ class TenantState:
 
 @dataclass(frozen=True, slots=True)
 class VersionState:
-    """One version with a request that waits or runs, or with a slot.
+    """A version with a waiting or running request, or with a slot.
 
     Attributes:
         oldest_wait_s: seconds that its oldest waiting request has waited; 0 if none waits.
-        draining: it holds a slot that one which waits is to have: nobody joins it.
+        draining: True if it gives its slot up to a waiting version and admits no request.
     """
 
     version_id: int
@@ -36,14 +36,14 @@ class VersionState:
 
 @dataclass(frozen=True, slots=True)
 class QueueSnapshot:
-    """Tenants and versions, each in no order."""
+    """Tenants and versions, unordered."""
 
     tenants: tuple[TenantState, ...]
     versions: tuple[VersionState, ...]
 
 
 def taken(tenants: Iterable[Tenant], versions: Iterable[Version], now: float) -> QueueSnapshot:
-    """What is seen of these tenants and versions."""
+    """Take a snapshot of these tenants and versions."""
     return QueueSnapshot(
         tenants=tuple(
             TenantState(tenant.name, tenant.weight, tenant.running, tenant.waiting, tenant.counter)

@@ -1,17 +1,17 @@
-"""Virtual token counters: whose request is next (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024).
+"""Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024).
 
-A tenant's counter grows by (prompt tokens + 2 x output tokens) / weight; the tenant with the smallest counter goes
-first. As in the paper's variant with length prediction, a request is charged what it is expected to cost when it is
-admitted and settled when it ends. Three choices are ours:
+A tenant's counter grows by (prompt tokens + 2 x output tokens) / weight. The tenant with the smallest counter goes
+first. As in the paper's variant with length prediction, a request is charged its expected cost at admission and settled
+at its end. Differences from the paper:
 
-- Each sequence of a request is charged by itself. Its expected output is the tenant's moving average (of a tenant
-  without one, everybody's), bounded by the ticket: clients ask for 4,096 tokens and take 30.
-- Lifts use settled tokens only. An estimate in the floor could be raised by one tenant's huge ``max_tokens``, lift
-  the others, and be refunded to that tenant alone.
-- A tenant is lifted whenever it begins to compete, not only when nothing of it runs: one endless stream would
-  otherwise save credit for hours. Waiting for the adapter to be staged is not competing.
-- It is lifted to what the floor was a moment ago, so that who was served less than the others may catch up with a
-  burst.
+- Each sequence of a request is charged separately. Its expected output is the tenant's moving average, or that of all
+  tenants for a tenant without one. The ticket bounds it: clients ask for 4,096 tokens and use 30.
+- Lifts use settled tokens only. Otherwise, one tenant's huge ``max_tokens`` could raise the floor and lift the others,
+  and would then be refunded to that tenant alone.
+- A tenant is lifted whenever it begins to compete, even while its requests run. Otherwise, one endless stream would
+  accumulate credit for hours. A tenant does not compete with requests that wait for their adapter to be staged.
+- The lift target is an earlier value of the floor. A tenant that was served less than the others may therefore catch
+  up with a burst.
 """
 
 from collections.abc import Iterator
@@ -24,27 +24,28 @@ from app.scheduling.ranking import Numbered, Ranking
 PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
 
-#: The default of the seconds, once to twice, of which a tenant may catch up what those who always wait were served.
+#: Default burst credit in seconds: a tenant may catch up on the service that backlogged tenants got in one to two times
+#: this period.
 CREDIT_S = 1.0
 
-#: Weight of the newest request in the moving averages of output tokens.
+#: Smoothing factor of the moving averages of output tokens.
 _NEWEST = 0.1
 
-#: Tenants with neither a request nor a counter that a lift would reach; more are forgotten, smallest counter first.
+#: Maximum number of idle tenants kept because their counters exceed the lift. The smallest counters are dropped first.
 _IDLE_KEPT = 4096
 
 
 def cost_of(prompt_tokens: float, output_tokens: float) -> float:
-    """Weighted tokens of a request."""
+    """Return the weighted tokens of a request."""
     return PROMPT_WEIGHT * prompt_tokens + OUTPUT_WEIGHT * output_tokens
 
 
 class _Contenders:
-    """Tenants that have a line in one place, by counter.
+    """Tenants that have a queue in one slot state, by counter.
 
     Attributes:
-        all: every one of them.
-        new: those of them that are new, and have nothing in flight; see :class:`app.scheduling.queues.Tenant`.
+        all: all of them.
+        new: new tenants with nothing in flight; see :class:`app.scheduling.queues.Tenant`.
     """
 
     __slots__ = ("all", "new")
@@ -54,7 +55,7 @@ class _Contenders:
         self.new: Ranking[str, float] = Ranking()
 
     def set(self, tenant: Tenant) -> None:
-        """Add a tenant, or note what has changed of it."""
+        """Add or update a tenant."""
         self.all.set(tenant.name, tenant.counter)
         if tenant.new and not tenant.running:
             self.new.set(tenant.name, tenant.counter)
@@ -62,70 +63,72 @@ class _Contenders:
             self.new.discard(tenant.name)
 
     def discard(self, name: str) -> None:
-        """Remove a tenant if it is there."""
+        """Remove a tenant if present."""
         self.all.discard(name)
         self.new.discard(name)
 
     def first(self, *, new: bool = False) -> tuple[float, str] | None:
-        """The smallest counter and whose it is, or None if there is nobody."""
+        """Return the smallest counter and the name of its tenant; None if there is no tenant."""
         return self.new.first() if new else self.all.first()
 
 
 class TokenCounters:
-    """Every tenant's counter, and the order among those that have a request that could go.
+    """Virtual counters of all tenants, and the order among tenants that compete.
+
+    A tenant competes while it has a request that waits only for a slot or for the window.
 
     Attributes:
-        competitors: how many tenants have a request that waits for no more than a slot and the window.
-        due: when :meth:`note_floor` is to be called.
+        competitors: number of competing tenants.
+        due: time of the next call of :meth:`note_floor`.
     """
 
     def __init__(self, credit_s: float = CREDIT_S) -> None:
         self._credit_s = credit_s
         self._tenants: dict[str, Tenant] = {}
-        #: Tenants that compete, by counter: those with a line that is shown in that place.
+        #: Competing tenants by counter, for each slot state under which they have a queue.
         self._open, self._ready = _Contenders(), _Contenders()
         self._draining: Ranking[str, float] = Ranking()
         self.competitors = 0
-        #: Those with nothing that waits or runs, by counter: kept because they owe more than a lift would give them.
+        #: Idle tenants by counter, kept because their counter exceeds the lift.
         self._idle: Ranking[str, float] = Ranking()
-        #: What the settled counter of everybody who competes was at least, when one last began to.
+        #: Floor: lower bound on the settled counters of competing tenants, updated when a tenant begins to compete.
         self._floor = 0.0
-        #: What a tenant is lifted to: the floor ``credit_s`` or more before ``_since``; and the floor then.
+        #: Lift target: the floor ``credit_s`` or more before ``_since``; and the floor at ``_since``.
         self._lift = self._mark = 0.0
         self._since, self.due = 0.0, credit_s
         self._last: Tenant | None = None
         self._average: float | None = None
-        #: All that waits, as if it were one tenant's.
+        #: Totals of all waiting requests, in the form of one tenant.
         self._all = Tenant("", 1.0)
 
     def __getitem__(self, name: str) -> Tenant:
         return self._tenants[name]
 
     def find(self, name: str) -> Tenant | None:
-        """A tenant that waits, runs or owes."""
+        """Return a tenant that waits, runs or has a counter above the lift; None otherwise."""
         return self._tenants.get(name)
 
     def busy(self) -> list[Tenant]:
-        """Tenants with a request that waits or runs."""
+        """Return the tenants with a waiting or running request."""
         return [tenant for tenant in self._tenants.values() if tenant.waiting or tenant.running]
 
     def competing(self) -> list[Tenant]:
-        """The competitors."""
+        """Return the competing tenants."""
         return [self._tenants[name] for name in {**self._open.all, **self._ready.all, **self._draining}]
 
     @property
     def ready(self) -> int:
-        """Tenants with a staged version that waits for a slot, more or less."""
+        """Approximate number of tenants with a staged version that waits for a slot."""
         return len(self._ready.all)
 
     def least(self, *, slot_free: bool, new: bool = False) -> tuple[float, str] | None:
-        """Counter and name of the tenant whose lines are to be looked at next.
+        """Return counter and name of the next tenant whose queues to examine.
 
-        Whether one of its lines is where it is shown is for the caller to see.
+        The caller checks that a queue has the slot state under which it is filed.
 
         Args:
-            slot_free: whether those in READY count too.
-            new: whether only those do that are new, and have nothing in flight.
+            slot_free: True to include READY.
+            new: True to consider only new tenants with nothing in flight.
         """
         first = self._open.first(new=new)
         if slot_free and (other := self._ready.first(new=new)) is not None:
@@ -133,12 +136,12 @@ class TokenCounters:
         return first
 
     def in_order(self, *, slot_free: bool) -> Iterator[Tenant]:
-        """The tenants whose lines are to be looked at, by counter; one may come twice."""
+        """Yield the tenants whose queues to examine, by counter; a tenant may occur twice."""
         rankings = [self._open.all, self._ready.all] if slot_free else [self._open.all]
         return (self._tenants[name] for _, name in merge(*map(_entries, rankings)))
 
     def tenant(self, ticket: AdmissionRequest) -> Tenant:
-        """The ticket's tenant, with the ticket's weight from now on."""
+        """Return the ticket's tenant and update its weight."""
         tenant = self._tenants.get(ticket.tenant)
         if tenant is None:
             tenant = self._tenants[ticket.tenant] = Tenant(ticket.tenant, ticket.weight)
@@ -148,26 +151,26 @@ class TokenCounters:
         return tenant
 
     def lifted(self, name: str) -> float:
-        """What a tenant's counter is once it competes."""
+        """Return a tenant's counter as it would be once it competes."""
         tenant = self._tenants.get(name)
         if tenant is None:
             return self._lift
         return tenant.counter if _competes(tenant) else max(tenant.counter, self._lift)
 
     def is_new(self, name: str) -> bool:
-        """Whether a tenant is new once it competes, and has nothing in flight."""
+        """Return whether a tenant would be new once it competes and has nothing in flight."""
         tenant = self._tenants.get(name)
         return tenant is None or (not tenant.running and (tenant.new or not _competes(tenant)))
 
     def note_floor(self, now: float) -> None:
-        """Note what the floor is, for those that come later."""
-        # Kept: who comes next must not go before those who came a moment ago and were served nothing since.
+        """Sample the floor, the lift target of tenants that begin to compete later."""
+        # Stored: the next tenant must not rank before tenants that came just before it and were not served since.
         floor = self._floor = self._lowest()
         self._lift = self._mark if now - self._since < 2 * self._credit_s else floor
         self._mark, self._since, self.due = floor, now, now + self._credit_s
 
     def queue(self, request: Request, sign: int = 1) -> None:
-        """Count a request's sequence among those that wait; with sign -1, no longer."""
+        """Add a sequence to the totals of waiting requests; subtract it with sign -1."""
         tenant, everybody = request.tenant, self._all
         prompt, output = sign * request.prompt_tokens, sign * request.ticket.output_tokens
         sequences = sign if request.ticket.sequences else 0
@@ -180,7 +183,10 @@ class TokenCounters:
         everybody.sequences += sequences
 
     def show(self, line: TenantQueue, place: SlotState) -> None:
-        """Show a line in a place, or its new oldest request in the same; one that is new or empty belongs in COLD."""
+        """File a tenant queue under a slot state, or update its key there.
+
+        The key is the number of its oldest request. New and empty queues are filed under COLD.
+        """
         tenant, shown = line.tenant, line.shown
         if place is shown:
             if place is OPEN:
@@ -227,7 +233,7 @@ class TokenCounters:
         lines.add(line.number, line)
 
     def charge(self, request: Request) -> None:
-        """Charge the expected cost of a sequence that is admitted, and note where that puts it among those that run."""
+        """Charge the expected cost of an admitted sequence, and set its start tag and preemption threshold."""
         ticket, tenant = request.ticket, request.tenant
         expected = self._expected(tenant, ticket.output_tokens, 1) if ticket.sequences else 0.0
         request.cost = cost_of(request.prompt_tokens, expected)
@@ -240,11 +246,12 @@ class TokenCounters:
         self._grow(tenant, request.share)
 
     def charge_more(self, request: Request, output_tokens: int) -> float:
-        """Charge twice what a sequence has generated, or all that it may, once that is more than was expected.
+        """Charge a sequence that has generated more than expected, for twice that number up to its maximum.
 
-        A tenant whose answers were short lately would else have long ones for the price of those.
+        Otherwise, a tenant with short answers in the past would get long ones at the same price.
 
-        Returns: what was charged, in weighted tokens.
+        Returns:
+            The additional charge in weighted tokens; 0 if the sequence is within its charge.
         """
         charged = (request.cost - PROMPT_WEIGHT * request.prompt_tokens) / OUTPUT_WEIGHT
         if output_tokens <= charged:
@@ -258,9 +265,10 @@ class TokenCounters:
         return cost
 
     def settle(self, request: Request, prompt_tokens: int | None, output_tokens: int | None) -> float:
-        """Replace the estimate of a sequence that ends by its true counts; None leaves that part of the estimate.
+        """Replace the estimate of a finished sequence with its true counts; None keeps that part of the estimate.
 
-        Returns: the true cost, in weighted tokens.
+        Returns:
+            The true cost in weighted tokens.
         """
         ticket, tenant = request.ticket, request.tenant
         estimated = (request.cost - PROMPT_WEIGHT * request.prompt_tokens) / OUTPUT_WEIGHT
@@ -278,12 +286,12 @@ class TokenCounters:
         return cost
 
     def backlog(self, tenant: Tenant | None = None) -> float:
-        """Weighted tokens that the waiting requests of a tenant, or of all, are expected to cost."""
+        """Return the expected cost in weighted tokens of the waiting requests of a tenant, or of all."""
         tenant = tenant or self._all
         return cost_of(tenant.prompt_tokens, self._expected(tenant, tenant.output_tokens, tenant.sequences))
 
     def forget(self, tenant: Tenant) -> None:
-        """Drop a tenant that has nothing waiting or running, unless it owes more than a lift would give it."""
+        """Drop an idle tenant, unless its counter exceeds the lift."""
         if tenant.waiting or tenant.running:
             return
         self._idle.set(tenant.name, tenant.counter)
@@ -301,7 +309,7 @@ class TokenCounters:
             self._draining.set(tenant.name, tenant.counter)
 
     def _lowest(self) -> float:
-        """The settled counter of the tenant with the smallest one, or of the last that competed; it never falls."""
+        """Return the smallest settled counter of competing tenants, or of the last competitor; never decreases."""
         firsts = self._open.first(), self._ready.first(), self._draining.first()
         least = min(filter(None, firsts), default=None)
         tenant = self._last if least is None else self._tenants[least[1]]
@@ -323,5 +331,5 @@ def _renumber(line: TenantQueue, lines: Numbered[TenantQueue]) -> None:
 
 
 def _entries(ranking: Ranking[str, float]) -> Iterator[tuple[float, str]]:
-    """Its keys and items by key, no further than they are asked for."""
+    """Yield keys and items by key, lazily."""
     return ((ranking[name], name) for name in ranking.ordered())

@@ -1,4 +1,4 @@
-"""The chat template that a model's or an adapter's folder brings, in either of the places that transformers uses."""
+"""Chat template of a model's or adapter's folder, from either place that transformers uses."""
 
 import hashlib
 import json
@@ -8,13 +8,13 @@ _MAX_BYTES = 16 * 2**20
 
 
 def template_digest(folder: Path) -> str | None:
-    """SHA-256 (hex) of the folder's chat template, white space at its ends aside; None if it has none. Blocks."""
+    """Return the SHA-256 (hex) of the folder's chat template, stripped of outer white space; None without. Blocks."""
     text = read_template(folder)
     return None if text is None else hashlib.sha256(text.strip().encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_template(folder: Path) -> str | None:
-    """The folder's chat template: ``chat_template.jinja``, else the one of ``tokenizer_config.json``. Blocks."""
+    """Read the chat template from ``chat_template.jinja``, else from ``tokenizer_config.json``. Blocks."""
     text = _read(folder / "chat_template.jinja")
     if text is not None:
         return text if text.strip() else None
@@ -25,7 +25,7 @@ def read_template(folder: Path) -> str | None:
         config = None
     found = config.get("chat_template") if isinstance(config, dict) else None
     if isinstance(found, list):
-        # Several by name; the one that is used without a name.
+        # A list of named templates: transformers uses ``default`` if no name is given.
         named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
         found = named.get("default")
     return found if isinstance(found, str) and found.strip() else None

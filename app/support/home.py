@@ -1,7 +1,7 @@
-"""HOME, which holds keys and adapters: only its owner may enter, and one server at a time holds its lock.
+"""HOME directory with keys and adapters: accessible to its owner only, and locked by one server at a time.
 
-A deletion is proven for a HOME: its disk cache, and the engine of the server that uses it. A second server on the same
-HOME would hold the adapter unseen, and both would write the journal of usage records.
+A deletion is verified for one HOME: its disk cache, and the engine of the server that uses it. A second server on the
+same HOME would hold the adapter without being checked. Both would also write the same journal of usage records.
 """
 
 import fcntl
@@ -21,12 +21,12 @@ _MAX_HOLDER_BYTES = 200
 
 
 def secure_home(home: Path) -> None:
-    """Make HOME if it is not there, and close it to other users of this machine. Blocks.
+    """Create HOME if needed, and deny access to other users of this machine. Blocks.
 
-    A folder of another user, such as a mounted volume, may not be changed; that is logged.
+    If HOME belongs to another user, such as a mounted volume, its mode cannot be changed; that is logged.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: HOME cannot be created.
     """
     home.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
     mode = stat.S_IMODE(home.stat().st_mode)
@@ -44,13 +44,13 @@ class HomeInUse(OSError):
 
 @contextmanager
 def exclusive(home: Path) -> Iterator[None]:
-    """Make HOME if it is missing and hold its lock (``flock``). The kernel releases it when the process ends, however.
+    """Create HOME if needed and hold its lock (``flock``). The kernel releases it however the process ends.
 
-    Processes that this one starts do not inherit it.
+    Child processes do not inherit the lock.
 
     Raises:
-        HomeInUse: names the process that holds it.
-        OSError: HOME cannot be made or written, or its filesystem has no locks.
+        HomeInUse: another process holds the lock; the message names it.
+        OSError: HOME cannot be created or written, or its filesystem has no locks.
     """
     secure_home(home)
     with os.fdopen(os.open(home / _FILE, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:

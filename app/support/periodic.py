@@ -1,4 +1,4 @@
-"""Work that a server repeats for as long as it lives."""
+"""Periodic background jobs."""
 
 import asyncio
 import contextlib
@@ -13,16 +13,16 @@ logger = logging.getLogger(__name__)
 
 
 class Periodic:
-    """Calls ``work`` again and again, never two at once.
+    """Runs ``work`` repeatedly, never concurrently with itself.
 
-    A database, store or engine that does not answer just then is logged, and the next call tries again; so is any
-    other error, with its traceback: one bad row must not end what keeps all the others in order.
+    Errors are logged and the next run retries, so that one bad row does not stop the job. An unavailable database,
+    store or engine is logged without a traceback.
 
     Args:
-        every_s: the pause between the end of one call and the next, in seconds.
+        every_s: pause between the end of one run and the start of the next, in seconds.
 
     Attributes:
-        succeeded_at: when a call last ended well, Unix time; 0: none has.
+        succeeded_at: end of the last successful run, Unix time; 0 before the first.
     """
 
     def __init__(self, name: str, every_s: float, work: Callable[[], Awaitable[object]]) -> None:
@@ -31,11 +31,11 @@ class Periodic:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, with a first call at once."""
+        """Start the job; the first run begins at once."""
         self._task = asyncio.create_task(self._repeat(), name=self.name)
 
     async def stop(self) -> None:
-        """End, cancelling a call under way; harmless before ``start``."""
+        """Stop the job and cancel a run in progress. Does nothing before ``start``."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

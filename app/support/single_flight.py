@@ -1,4 +1,4 @@
-"""One look-up for all who want the same at the same time."""
+"""Single-flight: concurrent callers with the same key share one call."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
@@ -8,16 +8,16 @@ Result = TypeVar("Result")
 
 
 class SingleFlight(Generic[Result]):
-    """At most one call per key is under way. It ends by itself, whoever of those that wait for it goes away."""
+    """Runs at most one call per key at a time. A call runs to its end even if all its waiters are cancelled."""
 
     def __init__(self) -> None:
         self._calls: dict[Hashable, asyncio.Task[Result]] = {}
 
     async def run(self, key: Hashable, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """The result of the call that is under way for this key, or of a new one.
+        """Return the result of the call in progress for this key, or of a new one.
 
         Raises:
-            Exception: whatever the call raises.
+            Exception: any error of the call.
         """
         task = self._calls.get(key)
         if task is None:
@@ -27,6 +27,6 @@ class SingleFlight(Generic[Result]):
 
     def _end(self, key: Hashable, task: asyncio.Task[Result]) -> None:
         del self._calls[key]
-        # If all have gone away, its error is nobody's.
+        # Retrieve the error, so that asyncio does not log it when all waiters are gone.
         if not task.cancelled():
             task.exception()

@@ -1,7 +1,7 @@
-"""Where uploads land before they are checked: one folder per upload, in a folder that this process holds locked.
+"""Spool for uploads before validation: one folder per upload, inside a locked folder per process.
 
-Several processes may share a HOME. Each holds a lock on its own folder while it lives, so whoever starts
-next can tell what a crashed one left behind and removes it.
+Several processes may share a HOME. Each holds a lock on its folder while it lives. The next process to start thus
+detects the folders of crashed processes and removes them.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from adapters.fair_semaphore import FairSemaphore, QueueFull
 from adapters.stores.files import disk_errors, new_directory
 from app.domain.errors import Busy
 
-#: Bytes gathered before a thread hashes and writes them: enough to make the hop cheap, and two of them are
-#: all the memory that a file in flight takes.
+#: Bytes buffered before a thread hashes and writes them: enough to make the thread switch cheap. A file in flight
+#: takes at most two such buffers of memory.
 BATCH_BYTES = 4 * 2**20
-#: Of an upload that has waited for its place already.
+#: Seconds; short, because the upload has waited for a permit already.
 _RETRY_AFTER_S = 10
 
 
 @dataclass(frozen=True, slots=True)
 class SpooledFile:
-    """A received file: its SHA-256 (hex) and its size in bytes.
+    """A received file with its SHA-256 (hex) and its size in bytes.
 
     Attributes:
-        adopt: keeps bytes that the store has already, in its staging area, under their digest; blocks. None: the
-            store gets them from ``path``.
+        adopt: moves bytes from the store's staging area to their digest; blocks. None: the store is given the bytes
+            from ``path``.
     """
 
     path: Path
@@ -45,7 +45,7 @@ class SpooledFile:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """The two files of a version, as PEFT names them, side by side in one folder."""
+    """The two files of a version, under PEFT's names in one folder."""
 
     config: SpooledFile
     weights: SpooledFile
@@ -56,11 +56,11 @@ class Upload:
 
 
 class Spool:
-    """The folder of one process's uploads in flight.
+    """Folder of one process's uploads in flight.
 
     Args:
-        places: uploads at the same time; half of them for one tenant.
-        patience_s: how long another one waits for a place, in seconds.
+        places: maximum number of concurrent uploads; one tenant may have half of them.
+        patience_s: longest wait for a permit, in seconds.
     """
 
     def __init__(self, root: Path, *, places: int, patience_s: float) -> None:
@@ -71,10 +71,10 @@ class Spool:
         self._lock: int | None = None
 
     def open(self) -> None:
-        """Make and lock this process's folder, and remove those of processes that are gone. Blocks.
+        """Create and lock this process's folder, and remove the folders of dead processes. Blocks.
 
         Raises:
-            DiskFull, StoreUnavailable: the folder cannot be made.
+            DiskFull, StoreUnavailable: the folder cannot be created.
         """
         with disk_errors("spool uploads"):
             while self._lock is None:
@@ -86,7 +86,7 @@ class Spool:
                     os.close(abandoned)
 
     def close(self) -> None:
-        """Remove this process's folder and whatever is in it. Blocks."""
+        """Remove this process's folder with its content. Blocks."""
         shutil.rmtree(self._own, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -94,14 +94,14 @@ class Spool:
 
     @asynccontextmanager
     async def folder(self, tenant: str) -> AsyncGenerator[Path]:
-        """A new folder that is gone, with its files, when the block ends.
+        """Provide a new folder, which is removed with its files when the block ends.
 
         Args:
-            tenant: whose upload it is; tenants take turns.
+            tenant: tenant of the upload; permits are granted round-robin over tenants.
 
         Raises:
-            Busy: no place came free.
-            DiskFull, StoreUnavailable
+            Busy: no permit became available.
+            DiskFull, StoreUnavailable: the folder cannot be created.
         """
         path = self._own / uuid.uuid4().hex
         try:
@@ -111,19 +111,19 @@ class Spool:
                         await asyncio.to_thread(path.mkdir, mode=0o700)
                     yield path
                 finally:
-                    # Unlinking gigabytes takes a while, and must happen even if the request is being cancelled.
+                    # Shield it: unlinking gigabytes takes time, and must complete even if the request is cancelled.
                     await asyncio.shield(asyncio.to_thread(shutil.rmtree, path, ignore_errors=True))
         except QueueFull:
             raise Busy("too many uploads at the same time", retry_after=_RETRY_AFTER_S) from None
 
 
 class SpoolWriter:
-    """Writes and hashes one file in batches, off the event loop: one batch is written while the next is gathered.
+    """Double-buffered file writer: a thread hashes and writes one batch while the next is gathered.
 
-    Feed it with ``add``, and ``await flush()`` whenever it is ``due``; end with ``finish``, or with ``abandon``.
+    Feed it with ``add``, and ``await flush()`` whenever it is ``due``. End with ``finish`` or ``abandon``.
 
     Raises:
-        DiskFull, StoreUnavailable: the file cannot be made.
+        DiskFull, StoreUnavailable: the file cannot be created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -136,7 +136,7 @@ class SpoolWriter:
         self.size = 0
 
     def add(self, data: memoryview) -> None:
-        """Take bytes; they are copied."""
+        """Append bytes; they are copied."""
         self._batch += data
         self.size += len(data)
 
@@ -145,20 +145,20 @@ class SpoolWriter:
         return len(self._batch) >= BATCH_BYTES
 
     async def flush(self) -> None:
-        """Wait for the batch before, then start to write this one.
+        """Wait for the previous batch, then start to write this one.
 
         Raises:
-            DiskFull, StoreUnavailable: the batch before could not be written.
+            DiskFull, StoreUnavailable: the previous batch could not be written.
         """
         await self._settle()
         batch, self._batch = self._batch, bytearray()
         self._writing = asyncio.get_running_loop().run_in_executor(None, self._write, batch)
 
     async def finish(self) -> SpooledFile:
-        """Write what is left and close the file.
+        """Write the last batch and close the file.
 
         Raises:
-            DiskFull, StoreUnavailable
+            DiskFull, StoreUnavailable: the file could not be written.
         """
         await self.flush()
         await self._settle()
@@ -166,7 +166,7 @@ class SpoolWriter:
         return SpooledFile(self._path, self._hash.hexdigest(), self.size)
 
     async def abandon(self) -> None:
-        """Close the file, once no thread writes to it any more; what becomes of its bytes does not matter."""
+        """Wait for the writing thread and close the file; write errors are ignored."""
         if self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
         with contextlib.suppress(StorageError):
@@ -174,7 +174,7 @@ class SpoolWriter:
 
     async def _settle(self) -> None:
         if self._writing is not None:
-            # A thread cannot be stopped: whoever is cancelled here must still be able to wait for it.
+            # A thread cannot be cancelled. Shield it, so that a cancelled caller can still wait for it later.
             await asyncio.shield(self._writing)
             self._writing = None
 
@@ -189,7 +189,7 @@ class SpoolWriter:
 
 
 def _lock(folder: Path) -> int | None:
-    """Lock a folder without waiting: a descriptor that holds the lock, or None if another process has it."""
+    """Try to lock a folder; return a descriptor that holds the lock, or None if another process holds it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
@@ -199,7 +199,7 @@ def _lock(folder: Path) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
-    # Between its making and its locking another process may have taken the folder for an abandoned one.
+    # Another process may have removed the folder as abandoned between its creation and its locking.
     if not folder.exists():
         os.close(descriptor)
         return None

@@ -1,4 +1,4 @@
-"""A thread that does one thing after the other for an event loop."""
+"""Single worker thread for an event loop."""
 
 import asyncio
 import threading
@@ -11,10 +11,10 @@ _Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
 class WorkerThread:
-    """What ``ThreadPoolExecutor(1)`` does, for less than half of its cost: with records that come one by one, handing
-    them over took nearly as long as flushing them to the disk.
+    """Lean replacement of ``ThreadPoolExecutor(1)``. See docs/decisions/0058-single-worker-thread.md.
 
-    It begins with its first work. What it has not done when the process ends is not done, unless :meth:`end` waits.
+    The thread starts with its first job. Jobs that are pending when the process exits are lost, unless :meth:`end`
+    was called.
     """
 
     def __init__(self, name: str) -> None:
@@ -23,7 +23,7 @@ class WorkerThread:
         self._thread: threading.Thread | None = None
 
     async def run(self, function: Callable[[], T]) -> T:
-        """What the function returns or raises; it runs to its end also if nobody waits any more."""
+        """Run the function in the thread and return its result. It runs to its end even if the caller is cancelled."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
@@ -32,7 +32,7 @@ class WorkerThread:
         return await future
 
     def end(self) -> None:
-        """Let it end when it has done all that it was given; waits for that."""
+        """Finish all pending jobs and join the thread."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
@@ -44,9 +44,9 @@ class WorkerThread:
             result, error = None, None
             try:
                 result = function()
-            except Exception as raised:  # noqa: BLE001 - whoever waits is told
+            except Exception as raised:  # noqa: BLE001 - passed to the caller
                 error = raised
-            # A loop that is closed has nobody who waits.
+            # A closed loop has no waiter left.
             if not (loop := future.get_loop()).is_closed():
                 loop.call_soon_threadsafe(_tell, future, result, error)
 

@@ -1,1 +1,1 @@
-"""Comparison of a running engine with transformers and PEFT."""
+"""Verification of a running engine against transformers and PEFT."""

@@ -1,18 +1,18 @@
-"""Verdict on an engine's answers from a reference's logprobs. Pure: numbers in, a verdict out."""
+"""Verdict on an engine's answers from a reference's logprobs. Pure functions without I/O."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
 
-#: Bound for differences of logprobs (natural logarithm) in float32. Another order of summation explains some 1e-4.
+#: Bound for logprob differences (natural logarithm) in float32. Another summation order explains about 1e-4.
 FLOAT32_BOUND = 1e-3
-#: Bound in a narrower dtype, as a multiple of the reference's own difference between that dtype and float32.
+#: Bound in a narrower dtype, as a multiple of the reference's difference between that dtype and float32.
 NARROW_FACTOR = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Greedy answer of the engine: token ids of prompt and answer, and the logprob of each token of the answer."""
+    """Greedy answer of the engine: token ids of prompt and answer, and the logprob of each answer token."""
 
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
@@ -21,12 +21,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Reference's logprobs for an answer. Each token follows the engine's own tokens before it.
+    """Logprobs of the reference for an answer, computed with teacher forcing on the engine's tokens.
 
     Attributes:
-        logprobs: of the engine's tokens.
-        best: most likely token at each place.
-        best_logprobs: of the most likely tokens.
+        logprobs: logprobs of the engine's tokens.
+        best: most likely token at each position.
+        best_logprobs: logprobs of the most likely tokens.
     """
 
     logprobs: tuple[float, ...]
@@ -39,10 +39,10 @@ class Compared:
     """Comparison of one answer.
 
     Attributes:
-        prompt_tokens: of the prompt.
-        largest, mean: differences of logprobs; infinite if the engine's is NaN.
-        first_other: index of the first token that is not the reference's greedy one, ties within the bound excepted;
-            None if there is none.
+        prompt_tokens: number of prompt tokens.
+        largest, mean: differences of logprobs; infinite if the engine's logprob is NaN.
+        first_other: index of the first token that differs from the reference's greedy one, except ties within the
+            bound; None if all tokens agree.
     """
 
     prompt_tokens: int
@@ -57,7 +57,7 @@ class Verdict:
 
     Attributes:
         bound_largest, bound_mean: bounds of the differences.
-        reasons: why the answers are wrong; empty if they are right.
+        reasons: reasons why the answers are wrong; empty if they are right.
     """
 
     prompts: tuple[Compared, ...]
@@ -78,9 +78,9 @@ def judge(answers: Sequence[Answer], exact: Sequence[Scores], narrow: Sequence[S
     """Compare answers with a reference.
 
     Args:
-        answers: at least one, with one token or more each.
+        answers: at least one answer, each with at least one token.
         exact: scores of the reference in float32.
-        narrow: scores of the reference in the engine's dtype, unless that is float32.
+        narrow: scores of the reference in the engine's dtype; None if that is float32.
     """
     if narrow is None:
         bound_largest = bound_mean = FLOAT32_BOUND
@@ -103,7 +103,7 @@ def _compare(answer: Answer, scores: Scores, bound: float) -> Compared:
     others = (
         place
         for place, (token, best) in enumerate(zip(answer.tokens, scores.best, strict=True))
-        # Of two tokens whose difference is within the bound, either is greedy.
+        # If two tokens differ by no more than the bound, either counts as greedy.
         if token != best and scores.best_logprobs[place] - scores.logprobs[place] > bound
     )
     return Compared(len(answer.prompt), max(differences), sum(differences) / len(differences), next(others, None))

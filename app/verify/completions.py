@@ -1,4 +1,4 @@
-"""Requests and answers of ``/v1/completions`` for a comparison: greedy, with the logprob of each token."""
+"""Requests and responses of ``/v1/completions`` for a verification: greedy, with the logprob of each token."""
 
 from collections.abc import Mapping, Sequence
 from math import nan
@@ -23,6 +23,6 @@ def request_body(model: str, prompt: Sequence[int], tokens: int) -> dict[str, An
 
 def answer_of(prompt: Sequence[int], body: Mapping[str, Any]) -> Answer:
     choice = body["choices"][0]
-    # JSON has no NaN: the server writes null.
+    # JSON has no NaN, so the server writes null.
     logprobs = (nan if logprob is None else logprob for logprob in choice["logprobs"]["token_logprobs"])
     return Answer(tuple(prompt), tuple(choice["token_ids"]), tuple(logprobs))

@@ -1,34 +1,34 @@
-"""Prompts for a comparison: random tokens, short and long."""
+"""Prompts for a verification: random tokens, short and long."""
 
 import random
 from collections.abc import Collection, Sequence
 
-#: Prompts of each length.
+#: Number of prompts of each length.
 _EACH = 2
 _SHORT = (8, 24, 72)
-#: Share of the context that the longest prompt has.
+#: Divisor of the context length that gives the longest prompt.
 _LONGEST_PART = 4
 
 
 def default_lengths(context: int, longest: int) -> list[int]:
-    """Three short lengths and a long one, in tokens.
+    """Return three short lengths and a long one, in tokens.
 
     Args:
-        context: tokens of the longest sequence.
-        longest: upper limit of the long one, which is a quarter of the context at most.
+        context: context length in tokens.
+        longest: upper limit of the long prompt, which is at most a quarter of the context.
     """
     most = max(1, min(longest, context // _LONGEST_PART))
     return sorted({*(length for length in _SHORT if length < most), most})
 
 
 def prompts(vocabulary: int, special: Collection[int], lengths: Sequence[int]) -> list[list[int]]:
-    """Token ids of two prompts for each length. The same arguments give the same prompts.
+    """Generate two prompts of token ids for each length. Equal arguments give equal prompts.
 
     Args:
-        vocabulary: number of tokens.
-        special: ids without text, which are left out.
-        lengths: in tokens.
+        vocabulary: size of the vocabulary in tokens.
+        special: ids of tokens without text, which are left out.
+        lengths: prompt lengths in tokens.
     """
-    chance = random.Random(1)  # noqa: S311 - no secret
+    chance = random.Random(1)  # noqa: S311 - not used for security
     ordinary = [token for token in range(vocabulary) if token not in special]
     return [chance.choices(ordinary, k=length) for length in lengths for _ in range(_EACH)]

@@ -1,4 +1,4 @@
-"""Reference of a comparison: transformers and PEFT on a base and an adapter."""
+"""Reference implementation for a verification: transformers and PEFT on a base and an adapter."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +16,11 @@ class Reference:
     """One base with at most one adapter.
 
     Args:
-        base: its folder.
+        base: the base's folder.
         adapter: folder of PEFT's two files, or None for the base alone.
-        device: as torch names it.
-        dtype: of the weights and the arithmetic.
-        fp8: whether weights and inputs of the base's linear layers are rounded to fp8, the head excepted.
+        device: torch device name.
+        dtype: dtype of the weights and of the arithmetic.
+        fp8: round weights and inputs of the base's linear layers, except the head, to fp8.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Reference:
         self._model, self._device = model.to(device).eval(), device
 
     def scores(self, answers: Sequence[Answer]) -> list[Scores]:
-        """Score each answer in one pass, every token after the engine's own tokens before it."""
+        """Score each answer in one forward pass, with teacher forcing on the engine's tokens."""
         with torch.inference_mode():
             return [self._score(answer) for answer in answers]
 
@@ -56,7 +56,7 @@ class Reference:
 
 
 def _round_linear_layers(model: torch.nn.Module) -> None:
-    """Round weights by row and inputs by token, as kernels for fp8 do."""
+    """Round weights by row and inputs by token, as fp8 kernels do."""
     for name, layer in model.named_modules():
         if isinstance(layer, torch.nn.Linear) and name != "lm_head":
             layer.weight.data = round_to_fp8(layer.weight.data)
@@ -64,17 +64,17 @@ def _round_linear_layers(model: torch.nn.Module) -> None:
 
 
 def round_to_fp8(values: torch.Tensor) -> torch.Tensor:
-    """The nearest number of float8 e4m3, scaled for each row by its largest element."""
+    """Round to the nearest float8 e4m3 number, with one scale per row given by its largest element."""
     scale = values.abs().amax(-1, keepdim=True).clamp(min=1e-8) / torch.finfo(torch.float8_e4m3fn).max
     return (values / scale).to(torch.float8_e4m3fn).to(values.dtype) * scale
 
 
 def context_of(base: Path) -> int:
-    """Tokens of the longest sequence that a base takes."""
+    """Return a base's context length in tokens."""
     return int(AutoConfig.from_pretrained(base, local_files_only=True).max_position_embeddings)
 
 
 def special_ids(base: Path) -> tuple[int, frozenset[int]]:
-    """Number of tokens of a base's tokenizer, and its special ones."""
+    """Return the vocabulary size of a base's tokenizer and the ids of its special tokens."""
     tokenizer = AutoTokenizer.from_pretrained(base, local_files_only=True)
     return len(tokenizer), frozenset(tokenizer.all_special_ids)

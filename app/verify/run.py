@@ -1,4 +1,4 @@
-"""One comparison: ask the engine, score its answers with the reference, judge."""
+"""One verification: query the engine, score its answers with the reference, judge."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from app.verify.comparison import Answer, Verdict, judge
 from app.verify.prompts import prompts
 from app.verify.reference import Reference, special_ids
 
-#: Greedy answer of a running engine: prompt, number of tokens -> answer.
+#: Gets a greedy answer from a running engine: (prompt, number of tokens) -> answer.
 Ask = Callable[[Sequence[int], int], Answer]
 
 
@@ -27,14 +27,14 @@ def verify(
     """Compare a running engine with transformers and PEFT.
 
     Args:
-        ask: asks the engine for the adapter, or for the base.
-        base: its folder, without quantisation.
+        ask: queries the engine with the adapter, or with the base alone.
+        base: folder of the base without quantization.
         adapter: folder of PEFT's two files, or None for the base alone.
-        device: of the reference, ``cpu`` or ``cuda``.
-        dtype: of the engine: ``bfloat16``, ``float16`` or ``float32``.
-        tokens: of each answer.
-        lengths: of the prompts, in tokens.
-        fp8: whether the engine serves the base in fp8.
+        device: device of the reference, ``cpu`` or ``cuda``.
+        dtype: dtype of the engine: ``bfloat16``, ``float16`` or ``float32``.
+        tokens: number of tokens of each answer.
+        lengths: prompt lengths in tokens.
+        fp8: True if the engine serves the base in fp8.
     """
     answers = [ask(prompt, tokens) for prompt in prompts(*special_ids(base), lengths)]
     exact = Reference(base, adapter, device=device, dtype=torch.float32).scores(answers)

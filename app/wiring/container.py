@@ -1,7 +1,10 @@
-"""What lives as long as the process. Everything here is safe to use by many requests at once.
+"""Container of everything that lives as long as the process. All of it is safe for concurrent requests.
 
-What lives as long as one request is made where it is used: a database connection inside one service call, a
-spool folder around one upload, an adapter's lease inside the engine.
+Objects that live as long as one request are created where they are used:
+
+- a database connection inside one service call,
+- a spool folder around one upload,
+- an adapter's lease inside the engine.
 """
 
 import asyncio
@@ -73,12 +76,11 @@ from app.wiring.store import configured_store
 
 
 class Container:
-    """The parts of one server, wired.
+    """The wired parts of one server.
 
-    ``app.main`` starts and ends those that need it, ``app.wiring.jobs`` has those that repeat.
-
-    Making one reads and makes files in HOME, connects to nothing and starts nothing. It blocks. The services are made
-    when they are first asked for, each of them once.
+    ``app.main`` starts and stops the parts that need it. ``app.wiring.jobs`` builds the periodic jobs. The constructor
+    blocks: it reads and creates files in HOME, but connects to nothing and starts nothing. Each service is created on
+    first access.
 
     Args:
         engine: another implementation of the port; default: vLLM in this process.
@@ -86,7 +88,7 @@ class Container:
     Raises:
         app.served_base.BaseNotFound
         adapters.errors.AdapterError: the base, the store's URL or HOME's disk is not usable.
-        ValueError: the database's URL is not one that the registry supports.
+        ValueError: the registry does not support the database's URL.
     """
 
     def __init__(self, settings: Settings, *, engine: Engine | None = None) -> None:
@@ -102,7 +104,7 @@ class Container:
         self.engine = engine or VllmEngine(
             settings, base=base.path, base_name=base.name, cache=self.cache, slots=self._slots
         )
-        # Only who has a platform key may learn which adapters are asked for.
+        # Only holders of a platform key may learn which adapters get requests.
         self._traffic = Traffic() if settings.metrics_key_required else None
         self.metrics = Metrics(self.engine, self.cache, self._traffic)
         self.engine_view = EngineViewService(self.database, self.engine, node=node_name())
@@ -115,7 +117,7 @@ class Container:
         self._callers, self._readers = CallerCache(), InFlightLookups()
 
     async def open_peppers(self) -> None:
-        """Load the peppers and prove that they are the registry's: before any service that makes or checks a secret.
+        """Load the peppers and verify that they belong to the registry. Call this before any service uses a secret.
 
         Raises:
             app.services.access.peppers.MissingPepper
@@ -142,7 +144,7 @@ class Container:
     def store_owner(self) -> StoreOwner:
         return StoreOwner(self.database, self.store)
 
-    # Who calls.
+    # Access: tenants, keys, audit.
 
     @cached_property
     def keys(self) -> KeyService:
@@ -164,7 +166,7 @@ class Container:
     def idempotency(self) -> IdempotencyService:
         return IdempotencyService(self.database, self._peppers)
 
-    # What is kept.
+    # Catalog: adapters, descriptions, shares, aliases, canaries.
 
     @cached_property
     def adapters(self) -> AdapterService:
@@ -195,7 +197,7 @@ class Container:
     def _blobs(self) -> BlobService:
         return BlobService(self.database, self.store, self.node)
 
-    # How versions come.
+    # Publishing.
 
     @cached_property
     def trials(self) -> SmokeTestService:
@@ -247,7 +249,7 @@ class Container:
     def lost_bytes(self) -> LostBytes:
         return LostBytes(self.database, self.store, self.cache)
 
-    # How they go.
+    # Deletion and retirement.
 
     @cached_property
     def deleting(self) -> DeletionWorker:
@@ -264,7 +266,7 @@ class Container:
     def retirement(self) -> RetirementService:
         return RetirementService(self.database, self.engine, self._readers)
 
-    # How they are served.
+    # Serving.
 
     @cached_property
     def inference(self) -> InferenceService:
@@ -286,7 +288,7 @@ class Container:
     def models(self) -> ModelService:
         return ModelService(self.adapters, self.sharing, base_name=self.base.name)
 
-    # What is used.
+    # Usage, limits and placement.
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -344,7 +346,7 @@ class Container:
             lora_head=self.settings.engine.lora_head,
         )
 
-    # How several servers go together, and who watches.
+    # Operations across servers.
 
     @cached_property
     def nodes(self) -> NodeService:

@@ -1,9 +1,9 @@
-"""Everything that ``/metrics`` shows.
+"""Metrics of HTTP, engine and disk cache, and the exposition of ``/metrics``.
 
-Labels never name a tenant, an adapter or a path that a caller made up: their number stays bounded, and nobody learns
-who else is served here. Only where ``/metrics`` asks for a platform key, the adapters with the most requests have
-rows of their own, and the others have one together. Requests that anybody can send without a key and that are refused
-(401, 404, 405) make no series of routes and are counted by their error's code.
+- Labels never hold a tenant, an adapter or a path from a caller. Their cardinality stays bounded, and no caller learns
+  about other tenants.
+- If ``/metrics`` requires a platform key, the adapters with the most requests get rows. The others share one row.
+- Refusals that need no key (401, 404, 405) create no series by route. They are counted by error code.
 """
 
 import asyncio
@@ -27,24 +27,24 @@ from app.services.serving.adapter_traffic import Share, Traffic
 
 _DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
-#: Adapters with rows of their own.
+#: Maximum number of adapters with a row each.
 TOP = 50
 
-#: The text is rendered at most once in so many seconds, however often it is asked for.
+#: Minimum interval in seconds between two renderings of the text.
 RENDERED_EVERY_S = 1.0
 
-#: Refusals of requests that need no key.
+#: Statuses of refusals that need no key.
 _UNCOUNTED = frozenset({401, 404, 405})
 
-#: Of the engine's own metrics, the one that lists the adapters it runs, and one that counts by step.
+#: Hidden vLLM metrics: the first lists the loaded adapters, the second counts tokens by step.
 _HIDDEN = frozenset({"vllm:lora_requests_info", "vllm:iteration_tokens_total"})
 
 
 class Metrics:
-    """This process's own metrics, in a registry of their own: of HTTP requests, the engine and the disk cache.
+    """Metrics of this process in a separate registry: HTTP requests, engine and disk cache.
 
     Args:
-        traffic: which adapters were asked for; None: adapters have no rows.
+        traffic: recent requests by adapter; None hides the rows of adapters.
     """
 
     def __init__(self, engine: Engine, cache: DiskCache, traffic: Traffic | None = None) -> None:
@@ -70,7 +70,7 @@ class Metrics:
             registry=self.registry,
         )
         for row in ROWS.values():
-            self._errors.labels(row.code)  # a rate needs a 0 to begin with
+            self._errors.labels(row.code)  # start each series at 0, so that rates have a first sample
         self._first_token = self._seconds(
             "tenora_time_to_first_token_seconds",
             "From a request's arrival in the queue to its first token; cold: its adapter had no slot when it came",
@@ -84,7 +84,7 @@ class Metrics:
         self._admission = self._seconds(
             "tenora_engine_admission_wait_seconds", "From a request's arrival in the queue to its entry into the engine"
         )
-        # Finding a series by its labels takes longer than counting in it; there are as many here as are shown.
+        # Cache label look-ups, which cost more than counting. The caches have as many entries as there are series.
         self._answered, self._first_tokens = functools.cache(self._series), functools.cache(self._first_token.labels)
         self._sources: list[Callable[[], Collector]] = []
         self._rendering = asyncio.Lock()
@@ -93,11 +93,11 @@ class Metrics:
         engine.watch_waits(self.admitted)
 
     def add(self, source: Callable[[], Collector]) -> None:
-        """Show more: the source is called in the event loop, and what it returns is written down in a thread."""
+        """Add a collector. ``source`` runs on the event loop; the collector that it returns runs in a thread."""
         self._sources.append(source)
 
     def observe(self, method: str, route: str, status: int, duration_s: float, code: str | None = None) -> None:
-        """Count one answered request; ``route`` is a template, never a path, and ``code`` one of our errors'."""
+        """Count one answered request; ``route`` is a template, never a path, and ``code`` a code of Tenora's errors."""
         if status not in _UNCOUNTED:
             requests, durations = self._answered(method, route, status)
             requests.inc()
@@ -106,20 +106,20 @@ class Metrics:
             self._errors.labels(code).inc()
 
     def used(self, record: UsageRecord) -> None:
-        """Count what one request used of the engine."""
+        """Record the time to first token of one request."""
         if record.ttft_s is not None:
             self._first_tokens("warm" if record.load_s is None else "cold").observe(record.ttft_s)
 
     def admitted(self, wait_s: float) -> None:
-        """Count one request that entered the engine after it had waited so many seconds."""
+        """Record the admission wait of one request in seconds."""
         self._admission.observe(wait_s)
 
     def watch_limits(self, health: Callable[[], Health]) -> None:
-        """Show whether limits are counted."""
+        """Export the health of the limit accounts."""
         self._limits = health
 
     async def exposition(self) -> bytes:
-        """Prometheus text, up to a second old: these metrics, then those of the process and of the engine."""
+        """Return Prometheus text, up to a second old: these metrics, then those of the process and of vLLM."""
         async with self._rendering:
             if time.monotonic() - self._rendered_at >= RENDERED_EVERY_S:
                 self._rendered = await self.render()
@@ -127,7 +127,7 @@ class Metrics:
         return self._rendered
 
     async def render(self) -> bytes:
-        """The text as of now. The parts are asked in the event loop that changes them, and written down in a thread."""
+        """Render the current text: take snapshots on the event loop, format them in a thread."""
         cache = self._cache
         self._engine.write_statistics()
         now = _Now(
@@ -155,7 +155,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """Numbers that the parts keep themselves, at one moment; ``cache``: hits, misses, evictions."""
+    """Snapshot of counters that other parts maintain; ``cache`` is (hits, misses, evictions)."""
 
     stats: EngineStats
     overview: EngineOverview
@@ -194,7 +194,7 @@ class _Parts(Collector):
 
 
 class _Shared(Collector):
-    """The default registry, where the client library and vLLM put theirs, less what names adapters."""
+    """The default registry, used by the client library and vLLM, without metrics that name adapters."""
 
     def collect(self) -> Iterable[Metric]:
         return (metric for metric in REGISTRY.collect() if metric.name not in _HIDDEN)
@@ -219,7 +219,7 @@ def _places(overview: EngineOverview) -> Iterable[Metric]:
 
 
 def _tiers(overview: EngineOverview) -> Iterable[Metric]:
-    """Counts by tier: the node's disk, host memory, the engine's slots; bytes of the first two."""
+    """Yield counters by tier (node's disk, host memory, slots), and byte gauges of disk and host memory."""
     counts = {
         "hits": "Adapters found in a tier",
         "misses": "Adapters that had to be brought into a tier",
@@ -238,7 +238,7 @@ def _tiers(overview: EngineOverview) -> Iterable[Metric]:
 
 
 def _adapters(overview: EngineOverview, shares: tuple[Share, ...]) -> Iterable[Metric]:
-    """Numbers of the adapters with the most requests, and ``other``: what all the rest has together."""
+    """Yield gauges of the adapters with the most requests, and of ``other``, the sum of the rest."""
     names = {share.version_id: share.name for share in shares}
     rest = names[0]
     running, waiting = dict.fromkeys(names.values(), 0), dict.fromkeys(names.values(), 0)

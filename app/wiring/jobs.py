@@ -1,4 +1,4 @@
-"""Work that a server repeats while it runs, and how often."""
+"""Periodic background jobs of a server, and their intervals in seconds."""
 
 from app.services.access.access_log import EVERY_S as ACCESSES_EVERY_S
 from app.services.access.audit import EVERY_S as AUDIT_EVERY_S
@@ -27,7 +27,7 @@ _CANARIES_EVERY_S = 0.5
 
 
 def background(process: Container) -> tuple[Periodic, ...]:
-    """The work of this server's parts; none of it has begun."""
+    """Build the periodic jobs of this server; none of them is started."""
     canaries = CanaryRunner(process.database, process.outcomes, process.node)
     sweeper = UploadSweeper(process.database, process.store, process.settings.limits)
     settings = process.settings

@@ -1,4 +1,4 @@
-"""What limits are made of, and where they are counted."""
+"""Wiring of the limit service and of the accounts that it counts in."""
 
 from app.database.session import Database
 from app.engine.port import Engine
@@ -14,8 +14,10 @@ from app.wiring.engine_metrics import Metrics
 def limit_service(
     settings: Settings, database: Database, engine: Engine, node_id: str, metrics: Metrics
 ) -> LimitService:
-    """Raises:
-    ValueError: as :func:`accounts_of`.
+    """Build the limit service with its accounts and prices.
+
+    Raises:
+        ValueError: as for :func:`accounts_of`.
     """
     accounts = accounts_of(settings, database, node_id)
     metrics.watch_limits(lambda: accounts.health)
@@ -23,10 +25,10 @@ def limit_service(
 
 
 def accounts_of(settings: Settings, database: Database, node_id: str) -> Accounts:
-    """The accounts that the settings choose.
+    """Build the accounts that the settings select.
 
     Raises:
-        ValueError: they are to be shared on a database that cannot.
+        ValueError: accounts in the database were selected, but it is not PostgreSQL.
     """
     if settings.limit_accounts == "database" and not database.is_postgresql:
         raise ValueError("TENORA_LIMIT_ACCOUNTS: found database, allowed auto or memory with SQLite")

@@ -1,4 +1,4 @@
-"""Which server this is: one process on one HOME, with an engine and a disk cache of its own."""
+"""Node identity: a node is one process on one HOME, with its own engine and disk cache."""
 
 import contextlib
 import os
@@ -12,16 +12,16 @@ _MAX_NAME = 100
 
 
 class InvalidNodeId(ValueError):
-    """``HOME/node`` holds something else than a node's id."""
+    """``HOME/node`` does not hold a node id."""
 
 
 def node_id(home: Path) -> str:
-    """This node's id, 32 hex digits, kept in ``HOME/node`` and made the first time. Blocks.
+    """Return this node's id (32 hex digits) from ``HOME/node``; generate it on first use. Blocks.
 
-    It names the HOME, not the process: what a deletion has to remove from this disk outlives a restart.
+    The id names the HOME, not the process: data that a deletion must remove from this disk outlives a restart.
 
     Raises:
-        InvalidNodeId: the file was changed by somebody.
+        InvalidNodeId: the file does not hold a node id.
         OSError: HOME cannot be read or written.
     """
     path = home / "node"
@@ -34,7 +34,7 @@ def node_id(home: Path) -> str:
 
 
 def node_name() -> str:
-    """This machine's name, for people."""
+    """Return this machine's name for display."""
     return "".join(c for c in socket.gethostname() if c.isprintable())[:_MAX_NAME] or "unnamed"
 
 
@@ -48,7 +48,7 @@ def _make(path: Path) -> None:
             file.write(identity + "\n")
             file.flush()
             os.fsync(file.fileno())
-        # A link appears whole and never replaces: of two starts at once the second keeps the first one's id.
+        # Linking is atomic and never replaces: if two processes start at once, the second uses the first one's id.
         with contextlib.suppress(FileExistsError):
             path.hardlink_to(temporary)
     finally:

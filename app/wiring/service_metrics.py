@@ -1,4 +1,4 @@
-"""What ``/metrics`` shows of the parts around the engine."""
+"""Metrics of the services around the engine, for ``/metrics``."""
 
 import shutil
 from collections.abc import Iterable, Mapping
@@ -16,13 +16,13 @@ from app.wiring.container import Container
 
 
 class ServiceMetrics:
-    """Labels are names of this release's own: of limits, of parts, of repeated work."""
+    """Collector factory. Label values are a fixed set: names of limits, parts and periodic jobs."""
 
     def __init__(self, process: Container, works: tuple[Periodic, ...]) -> None:
         self._process, self._works = process, works
 
     def now(self) -> Collector:
-        """The numbers of this moment. To be asked in the event loop that changes them."""
+        """Take a snapshot of the metrics. Call it on the event loop, which owns the values."""
         process = self._process
         return _Now(
             refused=dict(process.limits.refused),
@@ -54,7 +54,7 @@ class _Now(Collector):
     ledger: Ledger
 
     def collect(self) -> Iterable[Metric]:
-        """Blocks for as long as the disk takes to say how full it is."""
+        """Yield the metrics. Blocks while it queries the disk's usage."""
         yield _counted("tenora_limit_refusals", "Requests refused by a tenant's or key's limit", "limit", self.refused)
         yield _counted("tenora_database_failures", "Database statements that failed", "cause", self.database_failures)
         yield _labelled("tenora_ready", "Whether a part answered when it was last asked", "part", self.ready)

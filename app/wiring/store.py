@@ -1,4 +1,4 @@
-"""The blob store that the settings name."""
+"""Blob store selected by the settings."""
 
 from urllib.parse import urlsplit
 
@@ -9,11 +9,11 @@ from app.settings import Settings
 
 
 def configured_store(settings: Settings) -> BlobStore:
-    """Open the store: ``store_url``, or a folder in HOME. Blocks.
+    """Open the store at ``store_url``, or in a folder of HOME. Blocks.
 
     Raises:
-        adapters.errors.InvalidName: the URL, or the endpoint's, is not of the right shape.
-        adapters.errors.StorageError: a local folder cannot be made, or boto3 finds no usable configuration.
+        adapters.errors.InvalidName: the store's or the endpoint's URL is malformed.
+        adapters.errors.StorageError: a local folder cannot be created, or boto3 finds no usable configuration.
     """
     return open_store(
         _url(settings),
@@ -24,11 +24,11 @@ def configured_store(settings: Settings) -> BlobStore:
 
 
 def check_store(settings: Settings) -> None:
-    """Ask the store whether it answers, and say to an operator where it is and why it does not. Blocks.
+    """Check that the store answers; the error tells an operator where the store is and why it fails. Blocks.
 
     Raises:
-        adapters.errors.InvalidName: the URL, or the endpoint's, is not of the right shape.
-        adapters.errors.StoreUnavailable
+        adapters.errors.InvalidName: the store's or the endpoint's URL is malformed.
+        adapters.errors.StoreUnavailable: the store cannot be used.
     """
     try:
         configured_store(settings).check()

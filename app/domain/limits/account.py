@@ -1,4 +1,4 @@
-"""What one subject has used, as plain data."""
+"""Usage counters of one subject, as plain data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -13,7 +13,7 @@ _WINDOWS = ("requests", "tokens")
 
 @dataclass(frozen=True, slots=True)
 class PeriodTotals:
-    """What was used of a day and of its month; costs in picos."""
+    """Totals of a day and of its month; costs in picos."""
 
     tokens_of_day: int = 0
     tokens_of_month: int = 0
@@ -23,11 +23,11 @@ class PeriodTotals:
 
 @dataclass(slots=True)
 class Account:
-    """What one subject has used.
+    """Usage counters of one subject.
 
     Attributes:
-        running: requests that have not ended.
-        day, month: which ones the sums of tokens and of their cost, in picos, are of.
+        running: requests in flight.
+        day, month: current periods, to which the totals of tokens and costs (in picos) belong.
     """
 
     requests: MinuteWindow = field(default_factory=MinuteWindow)
@@ -42,18 +42,18 @@ class Account:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "Account":
-        """What :attr:`stored` gave."""
+        """Parse the output of :attr:`stored`."""
         windows = {name: MinuteWindow.of(stored[name]) for name in _WINDOWS}
         return cls(**{**stored, **windows})
 
     @property
     def stored(self) -> dict[str, Any]:
-        """As JSON."""
+        """JSON representation."""
         numbers = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _WINDOWS}
         return numbers | {name: getattr(self, name).steps for name in _WINDOWS}
 
     def advance(self, now: float, at: datetime) -> None:
-        """Begin new minutes, days and months."""
+        """Advance the windows, and reset the totals of periods that have ended."""
         self.requests.advance(now)
         self.tokens.advance(now)
         if self.day != (day := day_of(at)):
@@ -62,7 +62,7 @@ class Account:
             self.month, self.tokens_of_month, self.cost_of_month = month, 0, 0
 
     def add_sums(self, tokens: int, cost: int, *, day: int, month: int) -> None:
-        """Change what was used of a day and a month, if they are still those."""
+        """Add to the totals of a day and a month, where these are still the current ones."""
         if self.day == day:
             self.tokens_of_day += tokens
             self.cost_of_day += cost
@@ -71,6 +71,6 @@ class Account:
             self.cost_of_month += cost
 
     def is_idle(self) -> bool:
-        """Whether forgetting it changes nothing."""
+        """Return whether the account holds no usage, so that it can be dropped."""
         used = self.requests.total or self.tokens.total or self.tokens_of_month or self.cost_of_month
         return not (self.running or used)

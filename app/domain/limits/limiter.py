@@ -1,7 +1,7 @@
-"""What each tenant and key has used lately, and whether one request more may run.
+"""Rate limiter and budgets for tenants, keys and adapters.
 
-All limits of a request are taken together or not at all. Tokens are taken before it runs, as many as it can use, and
-settled when it has ended; both count for the moment at which it came. State in, decision out: no clock, no I/O.
+A request takes all its limits atomically. Tokens are reserved at admission, at the upper bound, and settled at the end;
+both count at the time of admission. State in, decision out: no clock, no I/O.
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ Subject = tuple[Literal["tenant", "key", "adapter"], str]
 
 
 class LimitBreach(Exception):
-    """A limit that one request more would go beyond.
+    """A limit that another request would exceed.
 
     Attributes:
-        name: of :class:`Limits`.
-        found: what the subject would have used with it.
-        retry_after_s: seconds until it fits if nothing else comes; None: it never does.
+        name: name of the limit in :class:`Limits`.
+        found: usage of the subject with this request.
+        retry_after_s: seconds until the request fits if no other arrives; None: never.
     """
 
     def __init__(self, subject: Subject, name: str, found: int, allowed: int, retry_after_s: float | None) -> None:
@@ -37,11 +37,11 @@ class LimitBreach(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RateStatus:
-    """Where a subject stands with one limit per minute.
+    """Status of one limit per minute.
 
     Attributes:
-        remaining: what still fits now.
-        reset_s: seconds until all of it does.
+        remaining: amount that still fits now.
+        reset_s: seconds until the whole limit is available.
     """
 
     limit: int
@@ -51,7 +51,10 @@ class RateStatus:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitStatus:
-    """The nearest limits of a request: of all its subjects the one with the least left; None: no limit."""
+    """Tightest limits per minute of a request, over all its subjects; None: no limit.
+
+    The tightest limit has the smallest share left.
+    """
 
     requests: RateStatus | None
     tokens: RateStatus | None
@@ -59,7 +62,7 @@ class RateLimitStatus:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a request was given, until it is settled."""
+    """Amounts reserved for a request until they are settled."""
 
     subjects: tuple[Subject, ...]
     tokens: int
@@ -70,10 +73,10 @@ class Reservation:
 
 
 class Limiter:
-    """The accounts of all subjects that have used something this month.
+    """Accounts of all subjects with usage in the current month.
 
     Args:
-        accounts: those that there are already.
+        accounts: existing accounts.
     """
 
     def __init__(self, accounts: Mapping[Subject, Account] = MappingProxyType({})) -> None:
@@ -82,15 +85,15 @@ class Limiter:
     def take(
         self, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime, *, cost: int = 0
     ) -> Reservation:
-        """Let a request run that can use so many tokens, and cost so many picos, at most.
+        """Reserve a request's upper bounds of tokens and of cost (in picos) against its limits.
 
         Args:
-            limits: of each of its subjects.
-            now: monotonic, in seconds.
+            limits: limits of each of its subjects.
+            now: monotonic time in seconds.
             at: the same moment in UTC.
 
         Raises:
-            Exceeded: of all limits that it would go beyond the one to wait for longest; nothing is taken.
+            LimitBreach: the breached limit with the longest wait; nothing is reserved.
         """
         self._check(limits, tokens, now, at, cost)
         accounts = [self._account(subject, now, at) for subject in limits]
@@ -103,7 +106,7 @@ class Limiter:
         return Reservation(tuple(limits), tokens, step, day, month, cost)
 
     def check_requests(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> None:
-        """Raise what :meth:`take` would of a request that needs no token; take nothing."""
+        """Raise the error that :meth:`take` would raise for a request without tokens; reserve nothing."""
         self._check({subject: limit.of_requests for subject, limit in limits.items()}, 0, now, at, 0)
 
     def _check(self, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime, cost: int) -> None:
@@ -118,9 +121,9 @@ class Limiter:
             raise max(breaches, key=_wait)
 
     def settle(self, grant: Reservation, tokens: int, now: float, at: datetime, *, cost: int = 0) -> None:
-        """The request has ended, used so many tokens and cost so many picos: what it took beyond them is given back.
+        """Replace a reservation with the true tokens and cost (in picos) of a finished request.
 
-        Once per grant.
+        Call it once per reservation.
         """
         difference = tokens - grant.tokens
         for subject in grant.subjects:
@@ -131,10 +134,10 @@ class Limiter:
         self._forget_idle(grant.subjects)
 
     def charge(self, grant: Reservation, tokens: int, cost: int, now: float, at: datetime, *, minute: bool) -> None:
-        """Count a request afterwards.
+        """Add usage after the fact.
 
         Args:
-            minute: whether it counts for the minute from now on too; not if that had it when it came.
+            minute: True to count the request in the minute from now on; False if that minute counted it at admission.
         """
         for subject in grant.subjects:
             account = self._account(subject, now, at)
@@ -144,7 +147,7 @@ class Limiter:
             account.add_sums(tokens, cost, day=grant.day, month=grant.month)
 
     def standing(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> RateLimitStatus:
-        """Where a request's subjects stand now."""
+        """Return the rate limit status of a request's subjects."""
         requests, tokens = list[RateStatus](), list[RateStatus]()
         rated = {subject: limit for subject, limit in limits.items() if limit.of_minutes}
         for subject, limit in rated.items():
@@ -157,7 +160,7 @@ class Limiter:
         return RateLimitStatus(min(requests, key=_left, default=None), min(tokens, key=_left, default=None))
 
     def restore(self, subject: Subject, used: PeriodTotals, now: float, at: datetime) -> None:
-        """Add what a subject used before this limiter was made, of the day and month that it is."""
+        """Add usage of the current day and month from before this limiter existed."""
         account = self._account(subject, now, at)
         account.tokens_of_day += used.tokens_of_day
         account.tokens_of_month += used.tokens_of_month
@@ -165,22 +168,22 @@ class Limiter:
         account.cost_of_month += used.cost_of_month
 
     def restore_request(self, subject: Subject, tokens: int, came: float, at: datetime) -> None:
-        """Add a request of the last minute; in the order that they came, before any new one."""
+        """Add a request of the last minute; call it in order of arrival, before any new request."""
         account = self._account(subject, came, at)
         account.requests.add(came, 1)
         account.tokens.add(came, tokens)
 
     def tidy(self, now: float, at: datetime, most: int) -> None:
-        """Forget what has left its minute, day and month, of as many accounts as are given, all of them in turn."""
+        """Advance up to ``most`` accounts and drop the idle ones; successive calls cover all accounts in rotation."""
         for subject in list(islice(self._accounts, most)):
             account = self._accounts.pop(subject)
             account.advance(now, at)
             if not account.is_idle():
-                self._accounts[subject] = account  # last in turn now
+                self._accounts[subject] = account  # last in the rotation
 
     @property
     def accounts(self) -> Mapping[Subject, Account]:
-        """Those with something in them."""
+        """Accounts with usage."""
         return self._accounts
 
     def _account(self, subject: Subject, now: float, at: datetime) -> Account:
@@ -197,7 +200,7 @@ class Limiter:
 
 
 def subjects_of(tenant_id: int, key_id: str, adapter_id: int | None) -> tuple[Subject, ...]:
-    """Whose limits a key's request is bound by: its tenant's, its own, and those of an adapter, if it names one."""
+    """Return the subjects whose limits apply: the tenant, the key and, if there is one, the adapter."""
     own: tuple[Subject, Subject] = ("tenant", str(tenant_id)), ("key", key_id)
     return own if adapter_id is None else (*own, ("adapter", str(adapter_id)))
 
@@ -205,7 +208,7 @@ def subjects_of(tenant_id: int, key_id: str, adapter_id: int | None) -> tuple[Su
 def _breaches(
     subject: Subject, account: Account, limits: Limits, tokens: int, cost: int, now: float, at: datetime
 ) -> list[LimitBreach]:
-    """Every limit that one request more would go beyond."""
+    """Return every limit that the request would exceed."""
     counted = (
         ("tokens_per_request", 0, tokens),
         ("concurrent_requests", account.running, 1),
@@ -224,7 +227,7 @@ def _breaches(
 
 
 def _wait_s(name: str, account: Account, more: int, allowed: int, now: float, at: datetime) -> float | None:
-    """Seconds until it fits; what is larger than the limit by itself never does."""
+    """Return the seconds until the request fits; None if it exceeds the limit by itself."""
     if more > allowed:
         return None
     if name == "concurrent_requests":

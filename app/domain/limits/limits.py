@@ -1,4 +1,4 @@
-"""How much may be asked for, as plain frozen data."""
+"""Rate limits and budgets, as frozen data."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -6,20 +6,20 @@ from typing import Any, Self
 
 from app.domain.money import amount_text, parse_amount
 
-#: Those of :class:`Limits` that are amounts of money.
+#: Limits of :class:`Limits` that are amounts of money.
 COSTS = frozenset({"cost_per_day", "cost_per_month"})
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one subject, a tenant, a key or an adapter, may use; None: no limit.
+    """Limits of one subject: a tenant, a key or an adapter; None means no limit.
 
-    Tokens are those of prompts and answers together. A minute is any sixty seconds, days and months are UTC's.
+    Tokens are those of prompts and answers together. A minute is any 60 seconds; days and months are in UTC.
 
     Attributes:
-        concurrent_requests: that have not ended.
-        tokens_per_request: prompt and the most that its answer may have.
-        cost_per_day, cost_per_month: in picos, see :mod:`app.domain.money`.
+        concurrent_requests: requests in flight.
+        tokens_per_request: prompt tokens plus the maximum of output tokens.
+        cost_per_day, cost_per_month: budgets in picos, see :mod:`app.domain.money`.
     """
 
     requests_per_minute: int | None = None
@@ -33,18 +33,18 @@ class Limits:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
-        """What :attr:`given` gave."""
+        """Parse the output of :attr:`given`."""
         return cls(**{name: parse_amount(limit) if name in COSTS else limit for name, limit in stored.items()})
 
     @property
     def given(self) -> dict[str, int | str]:
-        """Those that are set, as people read them: money as decimals."""
+        """Limits that are set, for display and JSON: money as decimals."""
         found = {name: limit for name, limit in asdict(self).items() if limit is not None}
         return {name: amount_text(limit) if name in COSTS else limit for name, limit in found.items()}
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether a request's tokens must be known before it runs."""
+        """True if a request's tokens must be known before it runs."""
         return any(
             limit is not None
             for limit in (
@@ -59,14 +59,14 @@ class Limits:
 
     @property
     def of_minutes(self) -> bool:
-        """Whether what comes within a minute is limited."""
+        """True if there is a limit per minute."""
         return self.requests_per_minute is not None or self.tokens_per_minute is not None
 
     @property
     def of_requests(self) -> "Limits":
-        """Those that ask nothing of a request but that it comes."""
+        """Limits that apply to a request without knowledge of its tokens."""
         return Limits(requests_per_minute=self.requests_per_minute, concurrent_requests=self.concurrent_requests)
 
 
-#: A subject's until somebody sets others.
+#: Default limits of a subject.
 UNLIMITED = Limits()

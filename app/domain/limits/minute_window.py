@@ -1,28 +1,29 @@
-"""A sum over the last sixty seconds that is never too small."""
+"""Sliding sum over the last 60 seconds, an upper bound."""
 
 from collections.abc import Iterable
 from math import floor, inf
 
 SPAN_S = 60.0
-#: An amount leaves when its whole step has: up to a fifth of a second late, a 300th of the span.
+#: Buckets per second. An amount expires with its bucket: up to 0.2 s late, 1/300 of the span.
 _STEPS_PER_S = 5
 
 
 class MinuteWindow:
-    """Amounts by the time that they came, in steps of a fifth of a second. Times only ever grow."""
+    """Sliding window counter with buckets of 0.2 s. Times must not decrease."""
 
     __slots__ = ("_next", "_steps", "total")
 
     def __init__(self) -> None:
-        #: No deque: an empty one takes half a KiB, and most windows are empty, each of a key that was used this month.
+        #: A list, because an empty deque is larger and most windows are empty. See
+        #: docs/decisions/0069-lists-in-rate-limit-windows.md.
         self._steps: list[list[int]] = []
         self.total = 0
-        #: When the oldest step leaves.
+        #: Time at which the oldest bucket expires.
         self._next = inf
 
     @classmethod
     def of(cls, steps: Iterable[tuple[int, int]]) -> "MinuteWindow":
-        """What :attr:`steps` gave."""
+        """Parse the output of :attr:`steps`."""
         window = cls()
         window._steps.extend([step, amount] for step, amount in steps)
         window.total = sum(amount for _, amount in window._steps)
@@ -31,11 +32,11 @@ class MinuteWindow:
 
     @property
     def steps(self) -> list[tuple[int, int]]:
-        """Each step with what came in it, the oldest first."""
+        """Buckets as (step, amount), oldest first."""
         return [(step, amount) for step, amount in self._steps]
 
     def add(self, now: float, amount: int) -> int:
-        """Count an amount; returns the step to correct it by."""
+        """Add an amount; return its step, for :meth:`correct`."""
         self.advance(now)
         step = floor(now * _STEPS_PER_S)
         if self._steps and self._steps[-1][0] >= step:
@@ -47,7 +48,7 @@ class MinuteWindow:
         return self._steps[-1][0]
 
     def correct(self, step: int, difference: int) -> None:
-        """Change what was counted in a step; one that has left the window counts no more."""
+        """Adjust the amount of a bucket; no effect if the bucket has expired."""
         for found in reversed(self._steps):
             if found[0] == step:
                 found[1] += difference
@@ -57,7 +58,7 @@ class MinuteWindow:
                 return
 
     def advance(self, now: float) -> None:
-        """Forget what is older than the span."""
+        """Expire buckets older than the span."""
         if now < self._next:
             return
         old = 0
@@ -70,7 +71,10 @@ class MinuteWindow:
         self._next = self._oldest_leaves()
 
     def room_in(self, now: float, amount: int, limit: int) -> float:
-        """Seconds until an amount fits, if nothing else comes; that it ever does is the caller's to know."""
+        """Return the seconds until an amount fits if nothing else arrives.
+
+        The caller ensures that the amount does not exceed the limit.
+        """
         self.advance(now)
         over, wait = self.total + amount - limit, 0.0
         for step, counted in self._steps:
@@ -81,7 +85,7 @@ class MinuteWindow:
         return wait
 
     def empty_in(self, now: float) -> float:
-        """Seconds until nothing is left of what is counted."""
+        """Return the seconds until the window is empty."""
         return max(0.0, _leaves(self._steps[-1][0]) - now) if self._steps else 0.0
 
     def _oldest_leaves(self) -> float:

@@ -1,4 +1,4 @@
-"""The days and months of UTC that budgets are of."""
+"""Days and months of budgets, in UTC."""
 
 from datetime import UTC, datetime
 
@@ -15,13 +15,13 @@ def month_of(at: datetime) -> int:
 
 
 def day_left_s(at: datetime) -> float:
-    """Seconds until the next day begins."""
+    """Return the seconds until the next day begins."""
     utc = at.astimezone(UTC)
     return _DAY_S - (utc.hour * 3600 + utc.minute * 60 + utc.second)
 
 
 def month_left_s(at: datetime) -> float:
-    """Seconds until the next month begins."""
+    """Return the seconds until the next month begins."""
     utc = at.astimezone(UTC)
     following = datetime(utc.year + utc.month // 12, utc.month % 12 + 1, 1, tzinfo=UTC)
     return day_left_s(at) + _DAY_S * (following.toordinal() - utc.toordinal() - 1)

@@ -1,4 +1,4 @@
-"""What is left of limits, for those whom they bind."""
+"""Remaining allowance under each limit, for display."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -10,12 +10,12 @@ from app.domain.limits.periods import day_left_s, month_left_s
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Where a subject stands with one limit.
+    """Status of a subject under one limit.
 
     Attributes:
-        name: of :class:`app.domain.limits.limits.Limits`; amounts of money are in picos.
-        used: with the most that running requests can use; None: the limit is one of each request.
-        reset_s: seconds until nothing of it is used; None: that is no matter of time.
+        name: name of the limit in :class:`app.domain.limits.limits.Limits`; amounts of money are in picos.
+        used: usage, with the upper bounds of requests in flight; None for a limit per request.
+        reset_s: seconds until the usage is zero; None if it does not depend on time.
     """
 
     name: str
@@ -29,7 +29,13 @@ class Left:
 
 
 def left(limits: Limits, account: Account, now: float, at: datetime) -> list[Left]:
-    """Standing of a subject with each of its limits; the moment as in :class:`app.domain.limits.limiter.Limiter`."""
+    """Return the status of a subject under each of its limits.
+
+    Args:
+        limits: limits of the subject.
+        account: usage counters of the subject.
+        now, at: the current time, as in :class:`app.domain.limits.limiter.Limiter`.
+    """
     account.advance(now, at)
     day_s, month_s = day_left_s(at), month_left_s(at)
     used: dict[str, tuple[int | None, float | None]] = {

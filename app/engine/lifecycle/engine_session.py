@@ -1,4 +1,4 @@
-"""One life of an engine together with the adapters that are loaded in it."""
+"""Engine session: one run of the engine, from start to death or shutdown, with the adapters loaded in it."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class EngineSession:
-    """A running engine, its queue and its adapters."""
+    """Running engine with its admission queue and its adapters."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class EngineSession:
         self.queue = AdmissionQueue(
             slots=slots,
             window=self.window,
-            # The engine sets nobody aside before its own places are taken.
+            # The engine sets sequences aside only when its own places are taken, which a smaller window prevents.
             aside=self.window if self.window >= instance.window else 0,
             max_age_s=settings.queue.max_age_s,
             bounds=_bounds(settings.queue),
@@ -75,7 +75,7 @@ class EngineSession:
         answer: Callable[[EngineRequest], Awaitable[Any]],
         standing: DesiredAdapters,
     ) -> "EngineSession":
-        """Start an engine; what every life holds is loaded while it answers already.
+        """Start an engine. The desired adapters are loaded while it already answers.
 
         Raises: as :meth:`EngineInstance.launch`.
         """
@@ -94,7 +94,7 @@ class EngineSession:
         return life
 
     async def begun(self) -> None:
-        """Return when what every life holds is loaded, or was tried."""
+        """Wait until each desired adapter is loaded or has failed."""
         if self._beginning:
             await asyncio.wait({self._beginning})
 
@@ -108,7 +108,7 @@ class EngineSession:
         await self.loader.close()
 
     async def _end_if_hung(self, hang_s: float) -> None:
-        with contextlib.suppress(EngineUnavailable):  # it is dead already
+        with contextlib.suppress(EngineUnavailable):  # the engine has died already
             await until_silent(self.instance.adapters, hang_s)
             logger.error("the engine has not answered for %.0f s; its processes are killed", hang_s)
             self.hung = True

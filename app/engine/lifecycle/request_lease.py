@@ -1,4 +1,4 @@
-"""A request inside the engine: what it holds, and gives back when the engine is done with it."""
+"""Lease of a request in the engine: its slot time and its sequences, settled when the engine is done with it."""
 
 import asyncio
 import time
@@ -14,10 +14,10 @@ from app.observability.tracing import Attributes, Trace
 
 
 class RequestLease:
-    """The leases of a request that is in the engine.
+    """Leases of a request that is in the engine.
 
     Args:
-        used: takes the seconds of a slot that were the request's, and says what else it used.
+        used: receives the request's slot-seconds and returns its token usage.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class RequestLease:
         self._released = False
 
     def release(self) -> None:
-        """The request has ended in the engine: settle what it cost. A second call does nothing."""
+        """Settle the cost of the request after its end in the engine. Idempotent."""
         if self._released:
             return
         self._released = True
@@ -46,7 +46,7 @@ class RequestLease:
         self._sequences.release(usage)
 
     async def abort(self, events: Events | None = None) -> None:
-        """Abort what still runs, and only then give the slot away: the engine must never see one adapter too many."""
+        """Abort what still runs, and release the slot only then: the engine must never see one adapter too many."""
         try:
             await asyncio.shield(self._life.instance.abort(self._request))
             if events:
@@ -56,9 +56,9 @@ class RequestLease:
 
 
 class LeasedEvents:
-    """A stream that holds its request's lease until the engine is done, or it is closed, started or not.
+    """Stream that holds its request's lease until the engine is done or the stream is closed, started or not.
 
-    (The body of a generator function that was never started never reaches its ``finally``.)
+    This is not a generator function, because the ``finally`` of a generator that was never started does not run.
     """
 
     def __init__(self, events: Events, held: RequestLease) -> None:
@@ -89,7 +89,7 @@ class LeasedEvents:
 
 
 def _asked(request: EngineRequest) -> Attributes:
-    """What is shown of a request that is recorded, in the names of OpenTelemetry's GenAI conventions."""
+    """Span attributes of a traced request, in the names of OpenTelemetry's GenAI conventions."""
     return {
         "gen_ai.operation.name": "chat" if request.endpoint is Endpoint.CHAT else "text_completion",
         "gen_ai.provider.name": "tenora",
@@ -100,7 +100,7 @@ def _asked(request: EngineRequest) -> Attributes:
 
 
 def _told(usage: Usage, began: float) -> Attributes:
-    """What is shown of its tokens; the first one's seconds count from its entry into the engine."""
+    """Span attributes of its tokens. The time to the first one counts from its entry into the engine."""
     if usage.first_at is None:
         return {}
     return {

@@ -1,7 +1,7 @@
-"""The sequences of one request in the engine: each goes in when its turn has come, and gives its place back as it ends.
+"""Sequences of one request: each enters the engine on its admission, and releases its place when it ends.
 
-vLLM is asked for the whole answer at once, and makes a request of its own of each sequence. Its output processor knows
-all of them from the beginning, so that answers, streams and aborts are as vLLM's. Its core gets each in its turn.
+vLLM gets the whole request at once, and makes an internal request for each sequence. Its output processor knows all of
+them from the beginning, so answers, streams and aborts work as in vLLM. Its core gets each sequence on its admission.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 class Sequences:
-    """What a request's sequences hold.
+    """Leases of a request's sequences.
 
-    Args:
-        all_ended: called once every sequence has ended in the engine.
+    Attributes:
+        all_ended: callback, called once every sequence has ended in the engine.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Sequences:
         self.all_ended: Callable[[], None] = lambda: None
 
     async def begin(self) -> LoadedLease:
-        """Return once the first may run; the others follow by themselves.
+        """Wait until the first sequence may run. The others follow in the background.
 
         Raises: as :meth:`AdapterLoader.lease`.
         """
@@ -63,7 +63,7 @@ class Sequences:
         return lease
 
     def release(self, usage: Usage) -> None:
-        """The request has ended in the engine, or was aborted: settle what its sequences cost, and let none follow."""
+        """Settle the cost of all sequences after the request's end or abort, and admit no further ones."""
         if self._feeding:
             self._feeding.cancel()
             self._instance.gate.forget(self._request.request_id)
@@ -87,7 +87,7 @@ class Sequences:
             lease.release(prompt_tokens=sequence.prompt_tokens, output_tokens=sequence.output_tokens)
 
     async def _feed(self, turns: Later) -> None:
-        """Let each sequence into the engine in its turn."""
+        """Let each sequence into the engine on its admission."""
         gate, request_id = self._instance.gate, self._request.request_id
         try:
             await gate.open(request_id, (0, 0), self._queue.tag(request_id))
@@ -96,7 +96,7 @@ class Sequences:
                     self._leases[number] = lease
                     tag = self._queue.tag(self._ticket.name(number))
                     await gate.open(request_id, divmod(number, self._choices), tag)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the answer gets it
+        except Exception as error:  # noqa: BLE001 - passed on to the caller that waits for the answer
             logger.warning("a sequence of request %s cannot run: %r", request_id, error)
             self._instance.fail(self._request, error)
 

@@ -1,15 +1,16 @@
-"""The smoke check: a few short prompts on a version and on the base, compared number by number.
+"""Smoke check: compare a version's logprobs for a few short prompts with the base's.
 
-Whether an adapter has an effect is asked of the logprobs of all tokens, the prompts' own included, as those are
-given the same tokens on both sides. On one machine and one batch the same weights give the same numbers to the last
-bit, so an adapter without effect is usually found by equality. But a kernel may round differently in a batch of
-another size, and then the base differs from itself too. So a small difference is judged against that one: base and
-version are asked again, side by side, and the version has an effect only if each of its answers is further from all
-of the base's than twice what the base's are from each other. Measured on a CPU with 12 other requests running: base
-and an adapter of zeros 0 in float32 and bfloat16; an adapter scaled to a ten-thousandth 0.0006 and 0.036.
+The logprobs of all tokens decide whether an adapter has an effect. They include the prompts' own tokens, which are the
+same on both sides. On one machine and in one batch, the same weights give the same numbers to the last bit. So
+equality usually reveals an adapter without effect.
 
-A long prompt is asked together with the short ones. It only has to be answered with finite numbers: some faults of
-kernels, and adapters that overflow, show in long sequences only. The logprobs of its own tokens are not asked for.
+A kernel may round differently in a batch of another size, and then the base differs from itself too. A small
+difference is therefore compared with the base's noise: base and version are asked again, side by side. The version has
+an effect only if each of its answers is far from all of the base's answers. Far means more than twice the distance
+between the base's answers. See docs/decisions/0020-smoke-check-by-logprobs.md.
+
+A long prompt runs together with the short ones, and must only give finite numbers. Some kernel faults, and adapters
+that overflow, show in long sequences only. The logprobs of the long prompt itself are not requested.
 """
 
 import asyncio
@@ -26,8 +27,8 @@ from adapters.identity import VersionKey
 from app.domain.errors import EngineUnavailable
 from app.engine.port import Endpoint, EngineRequest, SmokeResult
 
-#: Token ids that every vocabulary has and that are special in none of the supported bases; no text, as what it
-#: would mean is the tokenizer's.
+#: Prompts of token ids that every vocabulary has and that are special in none of the supported bases. They are not
+#: text, whose token ids depend on the tokenizer.
 PROMPTS = tuple(tuple(3 + (17 * row * place + 5 * place + row) % 90 for place in range(10)) for row in range(1, 5))
 _NEW_TOKENS = 4
 _BODY: dict[str, Any] = {
@@ -35,17 +36,17 @@ _BODY: dict[str, Any] = {
     "max_tokens": _NEW_TOKENS,
     "temperature": 0,
     "ignore_eos": True,
-    # The logprob of each token of the answer, none of its alternatives.
+    # The logprob of each token of the answer, without alternatives.
     "logprobs": 0,
     "return_tokens_as_token_ids": True,
 }
 
-#: The long prompt has a quarter of the context, 2,048 tokens at most.
+#: Length of the long prompt: a quarter of the context, at most 2,048 tokens.
 _LONG_PART, _LONGEST = 4, 2048
 
-#: A difference of logprobs (natural logarithm) that no rounding makes: bfloat16 logits of 32 are 0.25 apart.
+#: Difference of logprobs (natural logarithm) beyond any rounding. bfloat16 logits of 32 are 0.25 apart.
 _CLEAR = 1.0
-#: How often base and version are asked side by side when the difference is smaller.
+#: Rounds in which base and version are asked side by side, if the difference is smaller.
 _ROUNDS = 3
 _BASE_ANSWERS = 8
 
@@ -54,7 +55,7 @@ Ask = Callable[[EngineRequest], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What was answered to the prompts: for each of them tokens and their logprobs, the first one's None."""
+    """Answer to the prompts: tokens and logprobs for each prompt. The first token's logprob is None."""
 
     tokens: tuple[tuple[str, ...], ...]
     logprobs: tuple[tuple[float | None, ...], ...]
@@ -65,19 +66,19 @@ class Scored:
         """Read a completion.
 
         Args:
-            finite: whether the engine found no NaN itself.
-            prompts: whether the prompts' tokens were asked for.
+            finite: whether the engine itself found no NaN.
+            prompts: whether the prompts' tokens were requested.
         """
         scored = [choice["logprobs"] for choice in answer["choices"]]
         logprobs = tuple(tuple(one["token_logprobs"]) for one in scored)
-        # The engine knows no logprob of a prompt's first token, and all others must be numbers.
+        # A prompt's first token has no logprob. All others must be numbers.
         known = [value for row in logprobs for value in row[int(prompts) :]]
         numbers = all(isinstance(value, float) and math.isfinite(value) for value in known)
         return cls(tuple(tuple(one["tokens"]) for one in scored), logprobs, finite and numbers)
 
 
 def distance(one: Scored, other: Scored) -> float:
-    """The largest difference of logprobs at tokens that both were given; 0 only if all is the same."""
+    """Largest difference of logprobs at tokens with equal prefixes; 0 only if both answers are equal."""
     largest = 0.0
     for tokens, others, scores, other_scores in zip(
         one.tokens, other.tokens, one.logprobs, other.logprobs, strict=True
@@ -86,14 +87,14 @@ def distance(one: Scored, other: Scored) -> float:
             if score is not None and other_score is not None:
                 largest = max(largest, abs(score - other_score))
             if token != other_token:
-                # From here on they were given different tokens.
+                # From here on their prefixes differ.
                 largest = max(largest, sys.float_info.epsilon)
                 break
     return largest
 
 
 def differs(version: Sequence[Scored], base: Sequence[Scored]) -> bool:
-    """Whether the version's answers are too far from the base's for the base's own differences to explain."""
+    """Return whether the version's distance to the base's answers exceeds the base's own noise."""
     noise = max((_nearest(answer, [*base[:at], *base[at + 1 :]]) for at, answer in enumerate(base)), default=0.0)
     return min(_nearest(answer, base) for answer in version) > 2 * noise
 
@@ -103,13 +104,13 @@ def _nearest(answer: Scored, others: Sequence[Scored]) -> float:
 
 
 class SmokeCheck:
-    """Smoke checks on one life of an engine; the base's answers are kept for the next check.
+    """Smoke checks in one engine session. The base's answers are kept for the next check.
 
     Args:
-        ask: runs one request, through the slots like any other.
-        was_finite: whether the engine found no NaN in a request that has ended.
-        context: tokens of the longest sequence that the engine takes.
-        prompts: whether the prompts' own tokens are asked for too, which an engine that serves the head cannot answer.
+        ask: function that runs one request, through admission and slots like any other.
+        was_finite: predicate whether the engine found no NaN in a request that has ended.
+        context: longest sequence that the engine takes, in tokens.
+        prompts: whether logprobs of the prompts' own tokens are requested. An engine that serves the head refuses them.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class SmokeCheck:
 
         Raises:
             AdapterLoadFailed, EngineUnavailable
-            adapters.errors.StorageError: the version's bytes could not be had.
+            adapters.errors.StorageError: the version's bytes are not available.
         """
         answers = [await self._ask_both(key)]
         if not self._base:
@@ -141,7 +142,7 @@ class SmokeCheck:
         return SmokeResult(finite=answers[-1].finite, has_effect=differs(answers[1:], list(self._base)))
 
     async def _ask_both(self, key: VersionKey) -> Scored:
-        """Ask the short prompts and the long one in the same steps. The answer is that of the short ones."""
+        """Run the short prompts and the long one in the same steps. Return the answer to the short ones."""
         long = asyncio.create_task(self._answer(key, self._long, prompts=False))
         try:
             answer = await self._ask(key)
@@ -150,7 +151,7 @@ class SmokeCheck:
             await _ended(long)
 
     async def _side_by_side(self, key: VersionKey) -> Scored:
-        """Ask base and version at the same moment, so that they share their batches."""
+        """Ask base and version at the same time, so that they share batches."""
         base = asyncio.create_task(self._ask_base())
         try:
             answer = await self._ask(key)
@@ -169,7 +170,7 @@ class SmokeCheck:
         return await self._answer(key, self._body, prompts=self._prompts)
 
     async def _answer(self, key: VersionKey | None, body: Mapping[str, Any], *, prompts: bool) -> Scored:
-        # A salt of its own each time: what is computed here is nobody's, and nothing computed before is used.
+        # A new salt each time separates this request from everything in the prefix cache.
         request_id = f"smoke-{next(self._numbers)}-{secrets.token_hex(4)}"
         request = EngineRequest(request_id, Endpoint.COMPLETIONS, dict(body), self._base_name, key, request_id)
         answer = await self._ask_engine(request)
@@ -182,6 +183,6 @@ def long_prompt(context: int) -> list[int]:
 
 
 async def _ended(work: asyncio.Task[Scored]) -> None:
-    """Cancel a task and wait for its end. Its result or error is dropped."""
+    """Cancel a task and wait for its end. Discard its result or error."""
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)

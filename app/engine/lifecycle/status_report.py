@@ -1,4 +1,4 @@
-"""What an operator sees of the tiers and queues: read from the parts that keep it, changing nothing."""
+"""Operator's snapshot of the tiers and queues, read without side effects."""
 
 from adapters.cache import DiskCache
 from app.engine.lifecycle.engine_session import EngineSession
@@ -17,7 +17,7 @@ def overview(
     host_bytes: int,
     kernels: KernelChecks,
 ) -> EngineOverview:
-    """The engine at this moment; without a life, the tiers below it only."""
+    """Return the current state of the engine; without a session, only the tiers below it."""
     queue = life.queue.snapshot() if life else QueueSnapshot((), ())
     disk = TierStats("disk", cache.hits, cache.misses, cache.evictions, cache.failures)
     return EngineOverview(

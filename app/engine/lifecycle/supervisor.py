@@ -1,4 +1,4 @@
-"""Keeps an engine alive: notices its death, ends what is left of it, and starts another."""
+"""Supervisor: detect the engine's death, release its session, and start another with exponential backoff."""
 
 import asyncio
 import contextlib
@@ -12,33 +12,34 @@ from app.engine.status import EngineState
 logger = logging.getLogger(__name__)
 
 _MAX_BACKOFF_S = 60.0
-#: What clients are told to wait: about the time that a small engine takes to start.
+#: Retry-After for clients, in seconds: roughly the start time of a small engine.
 _RETRY_AFTER_S = 15
 
 
 class Life(Protocol):
-    """One life of an engine, as the supervisor sees it.
+    """Engine session, as the supervisor sees it.
 
     Attributes:
-        hung: it was killed because it no longer answered.
+        dead: set at its death.
+        hung: whether it was killed because it no longer answered.
     """
 
     dead: asyncio.Event
     hung: bool
 
     async def end(self) -> None:
-        """Release everything that the life holds; called once, after its death or at shutdown."""
+        """Release everything that the session holds. Called once, after its death or at shutdown."""
 
 
 L = TypeVar("L", bound=Life)
 
 
 class Supervisor(Generic[L]):
-    """Owns the current life of the engine.
+    """Owner of the current engine session.
 
     Args:
-        launch: starts a life and returns when it answers.
-        backoff_s: the pause before a failed start is tried again, in seconds; doubles up to 60.
+        launch: function that starts a session and returns it once it answers.
+        backoff_s: pause before a failed start is retried, in seconds; doubles up to 60.
     """
 
     def __init__(self, launch: Callable[[], Awaitable[L]], *, backoff_s: float) -> None:
@@ -52,22 +53,22 @@ class Supervisor(Generic[L]):
 
     @property
     def current(self) -> L | None:
-        """The life that answers now, if one does."""
+        """Session that answers now, or None."""
         return None if self._life is None or self._life.dead.is_set() else self._life
 
     @property
     def life(self) -> L:
-        """The life that answers now.
+        """Session that answers now.
 
         Raises:
-            EngineUnavailable
+            EngineUnavailable: no session answers.
         """
         if (life := self.current) is None:
             raise EngineUnavailable("the engine is starting", retry_after=_RETRY_AFTER_S)
         return life
 
     async def start(self) -> None:
-        """Start the first life; its failure is the caller's, as nothing has worked yet."""
+        """Start the first session. A failure is raised, not retried, as nothing has worked yet."""
         self.state = EngineState.STARTING
         try:
             self._life = await self._launch()
@@ -78,7 +79,7 @@ class Supervisor(Generic[L]):
         self._guard = asyncio.create_task(self._keep_alive(self._life))
 
     def leave(self) -> None:
-        """Launch nothing from now on; the life that answers goes on until :meth:`stop`, or until its death."""
+        """Launch no more sessions. The current one continues until :meth:`stop`, or until its death."""
         self._leaving = True
         if self._launching and self._guard is not None:
             self.state = EngineState.STOPPED

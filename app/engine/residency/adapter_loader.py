@@ -1,4 +1,4 @@
-"""How a request gets its adapter: host memory and the queue side by side, then a slot, a lease around it all."""
+"""Adapter loading for requests: stage into host memory while queueing, then copy into a slot, under one lease."""
 
 import asyncio
 import itertools
@@ -23,16 +23,16 @@ from app.scheduling.admission_request import AdmissionRequest
 
 logger = logging.getLogger(__name__)
 
-#: Ids whose bytes are remembered before those that are not held are forgotten.
+#: Digests to keep before those of versions that are not held are dropped.
 _MOST_DIGESTS = 10_000
 _DISPLACE_POLL_S = 0.02
 
 
 class LoadedLease:
-    """The right of one sequence to run, with its version in a slot.
+    """Right of one sequence to run, with its version in a slot.
 
     Attributes:
-        phases: what its request waited for; None if its version had a slot when it came, or it needs none.
+        phases: load phases of its request; None if its version had a slot on arrival, or it needs none.
     """
 
     def __init__(self, release: Callable[[int | None, int | None], None], phases: LoadPhases | None = None) -> None:
@@ -40,20 +40,21 @@ class LoadedLease:
         self._release: Callable[[int | None, int | None], None] | None = release
 
     def release(self, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
-        """Give the right back, with the true counts of tokens if they are known; a second call does nothing."""
+        """Release the slot and the place in the engine, with true token counts if they are known. Idempotent."""
         release, self._release = self._release, None
         if release:
             release(prompt_tokens, output_tokens)
 
 
 class AdapterLoader:
-    """The adapters of one life of an engine.
+    """Adapter residency in one engine session: plans every load and every eviction.
 
-    vLLM is never left to evict or to read a file by itself: what it holds is planned here.
+    vLLM never evicts or reads a file by itself.
 
     Args:
-        slots: of the engine.
-        notify: told of every load and removal.
+        slots: number of the engine's LoRA slots.
+        host_bytes: capacity of the host tier, in bytes.
+        notify: listener for every load and removal.
     """
 
     def __init__(
@@ -70,22 +71,21 @@ class AdapterLoader:
         self.host = HostTier(transfers, cache, queue, capacity=host_bytes)
         self.slots = Residency(slots)
         self.failures = 0
-        #: Of the versions that are in slots, or on their way there.
+        #: Versions in slots, or on their way there.
         self._keys: dict[int, VersionKey] = {}
-        #: Versions on their way out.
+        #: Versions on their way out of slots, with the number of removals under way.
         self._leaving: Counter[int] = Counter()
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._removals: set[asyncio.Task[None]] = set()
-        #: Changes of the slots are asked for in the order of the plan: an evicted version may be wanted again before
-        #: it is out.
+        #: Serializes slot changes in the order of the plan: an evicted version may be loaded again before it is out.
         self._changes = asyncio.Lock()
         self._closed = False
-        #: Digest of the bytes that an id stands for here, of all ids that are held and some that were.
+        #: Digest of the bytes under each version id, of all ids that are held and some that were.
         self._digests: dict[int, str] = {}
         self._numbers = itertools.count(1)
 
     async def enter(self, ticket: AdmissionRequest) -> LoadedLease:
-        """Return once a request for the base model may run, with its first sequence.
+        """Wait until the first sequence of a base-model request may run.
 
         Raises:
             QueueFull, Busy, EngineUnavailable
@@ -94,9 +94,9 @@ class AdapterLoader:
         return self._lease(ticket, ticket.request_id)
 
     async def later(self, turns: Later, key: VersionKey | None) -> AsyncGenerator[tuple[int, LoadedLease]]:
-        """The sequences of a request behind its first, each once it may run and its version has a slot.
+        """Yield the further sequences of a request, each once it may run and its version has a slot.
 
-        Raises: as :meth:`lease`, but for QueueFull and Busy.
+        Raises: as :meth:`lease`, except QueueFull and Busy.
         """
         ticket = replace(turns.ticket, deadline=None)
         if key:
@@ -113,15 +113,15 @@ class AdapterLoader:
                 self.host.let_go(key.version_id)
 
     async def lease(self, ticket: AdmissionRequest, key: VersionKey) -> LoadedLease:
-        """Return once the request may run and its version has a slot.
+        """Wait until the request may run and its version has a slot.
 
-        The request queues from the beginning, and its version is fetched and staged meanwhile: a slot is only ever
-        given to a version that can be copied into it at once.
+        The version is fetched and staged while the request queues. A slot is given only to a version that can be
+        copied into it at once.
 
         Raises:
             QueueFull, AdapterLoadFailed, EngineUnavailable
-            Busy: also when the deadline passes before the version has its slot.
-            adapters.errors.StorageError: the version's bytes could not be had.
+            Busy: the queue refuses the request, or the deadline passes before the version has its slot.
+            adapters.errors.StorageError: the version's bytes are not available.
         """
         self._queue.check_open()
         came = time.monotonic()
@@ -139,42 +139,42 @@ class AdapterLoader:
         return self._lease(ticket, ticket.request_id, phases)
 
     async def load(self, key: VersionKey) -> None:
-        """Load a version into a slot; it stays until its place is needed.
+        """Load a version into a slot. It stays until its slot is needed.
 
         Raises: as :meth:`lease`.
         """
         (await self.lease(self.ticket("load", key), key)).release()
 
     def prefetch(self, key: VersionKey) -> None:
-        """Bring a version into host memory if nobody has to go for it."""
+        """Prefetch a version into host memory if it fits without an eviction."""
         if self._identify(key):
             self.host.prefetch(key)
 
     def ticket(self, purpose: str, key: VersionKey) -> AdmissionRequest:
-        """The server's own request for a version, which takes no place in the batch."""
+        """Build the server's own admission request for a version. It takes no place in the batch."""
         return AdmissionRequest(f"{purpose} {next(self._numbers)}", "", 1.0, key.version_id, (), 0, sequences=0)
 
     def keep_slot(self, version_id: int) -> None:
-        """Let every request of a leased version in at once, until :meth:`share_slot`."""
+        """Admit every request of a leased version at once, until :meth:`share_slot`."""
         self._queue.pin(version_id)
 
     def share_slot(self, version_id: int) -> None:
         self._queue.unpin(version_id)
 
     def holds(self, version_id: int) -> bool:
-        """Whether the version is in a slot or in host memory, or on its way, were it only to be taken out."""
+        """Return whether the version is in a slot or in host memory, or on its way in or out."""
         return any(version_id in tier for tier in (self._keys, self._leaving, self.slots)) or self.host.holds(
             version_id
         )
 
     async def unload(self, version_id: int) -> None:
-        """Drop a version, now or when its last request has ended."""
+        """Drop a version now, or when its last request has ended."""
         await self.host.remove(version_id)
         if self.slots.remove(version_id):
             await self._remove(version_id)
 
     async def close(self) -> None:
-        """The engine is gone: refuse who waits, give back every file."""
+        """Refuse all waiting requests and release every file, after the engine's end."""
         self._closed = True
         self._queue.close()
         tasks = [*self._loads.values(), *self._removals]
@@ -184,7 +184,7 @@ class AdapterLoader:
         await self.host.close()
 
     def _identify(self, key: VersionKey) -> bool:
-        """Note which bytes the id stands for; False: others are held under it."""
+        """Record the digest of a version id. Return False if other bytes are held under the id."""
         known = self._digests.get(key.version_id, key.digest)
         if known != key.digest and self.holds(key.version_id):
             return False
@@ -194,16 +194,16 @@ class AdapterLoader:
         return True
 
     async def _displace(self, key: VersionKey) -> None:
-        """Drop other bytes that are held under the version's id, and return once none are left.
+        """Drop other bytes held under the version's id, and return once none are left.
 
-        Ids are never reused, but for a database that is restored under a running server.
+        Ids are never reused, except when a database is restored under a running server.
         """
         if self._identify(key):
             return
         logger.warning("version %s has the id of other bytes in the engine, which are dropped", key.lora_name)
         while not self._identify(key):
             await self.unload(key.version_id)
-            # Requests that run on them end first.
+            # Requests that run on the old bytes end first.
             await asyncio.sleep(_DISPLACE_POLL_S)
             self._queue.check_open()
 
@@ -216,11 +216,11 @@ class AdapterLoader:
             raise
 
     async def _placed(self, ticket: AdmissionRequest, name: str, key: VersionKey, came: float, turn: float) -> None:
-        """Give a sequence that has its turn a slot with its version."""
+        """Give an admitted sequence a slot with its version; on an error, leave the queue."""
         try:
             await self._ensure_placed(ticket, key, came, turn)
         except BaseException:
-            # A copy goes on without whoever began it, and has that slot until it ends.
+            # The copy continues without the request that started it, and occupies the place until it ends.
             if load := self._loads.get(key.version_id):
                 load.add_done_callback(lambda _: self._leave(name, 0, 0))
             else:
@@ -228,21 +228,26 @@ class AdapterLoader:
             raise
 
     async def _ensure_placed(self, ticket: AdmissionRequest, key: VersionKey, came: float, turn: float) -> None:
-        """Take a lease on a slot, and copy the version into it first if need be; when the request came and got on."""
+        """Lease a slot, and copy the version into it first if needed.
+
+        Args:
+            came: monotonic time of the request's arrival.
+            turn: monotonic time of its admission.
+        """
         version_id = key.version_id
         decision = self.slots.admit(version_id, now=time.monotonic())
         if decision.admission is Admission.WAIT:
-            # The queue lets no more distinct versions in than there are slots.
+            # The queue admits no more distinct versions than there are slots.
             raise EngineUnavailable("every slot of the engine is taken", retry_after=1)
         if decision.admission is Admission.LOAD:
             leaving = tuple(self._leave_slot(other) for other in decision.evict)
             self._keys[version_id] = key
             load = self._loads[version_id] = asyncio.create_task(self._place(ticket.tenant, key, leaving, came, turn))
-            # Its error is for whoever waits; if all have gone away, it is nobody's.
+            # Requests that wait for the load get its error. Retrieve it in case all of them have gone away.
             load.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             if pending := self._loads.get(version_id):
-                # Whoever started the load may go away; the others still wait for it.
+                # The request that started the load may be cancelled. Others still wait for the load.
                 async with before_deadline(ticket, "its adapter"):
                     await asyncio.shield(pending)
         except BaseException:
@@ -280,7 +285,7 @@ class AdapterLoader:
                 try:
                     await copies.enter_async_context(self.host.copy(key, tenant))
                 except BaseException:
-                    # Their slots are given away already.
+                    # The plan has already given their slots away.
                     for other in leaving:
                         await self._transfers.take_out(other)
                     raise
@@ -288,7 +293,7 @@ class AdapterLoader:
             await placed
 
     def _phases(self, key: VersionKey, came: float, turn: float) -> LoadPhases:
-        """The seconds from a request's arrival to its turn, and from there until now, by what they were needed for."""
+        """Split the seconds from a request's arrival until now into load phases."""
         arrival = self.host.arrival(key.version_id)
         fetched = max(came, arrival.fetched) if arrival else came
         staged = max(fetched, arrival.staged) if arrival else came
@@ -312,7 +317,7 @@ class AdapterLoader:
             removal.add_done_callback(self._removals.discard)
 
     def _remove(self, version_id: int) -> Coroutine[None, None, None]:
-        """Take a version out of its slot that the plan has removed."""
+        """Free the slot of a version that the plan has removed."""
         return self._removed(self._leave_slot(version_id))
 
     async def _removed(self, key: VersionKey) -> None:

@@ -1,4 +1,4 @@
-"""Waiting for a turn: the asyncio side of :class:`app.scheduling.admission.Admission`."""
+"""Asyncio front end of :class:`app.scheduling.admission.Admission`."""
 
 import asyncio
 import math
@@ -14,7 +14,7 @@ from app.scheduling.snapshot import QueueSnapshot
 
 
 class AdmissionQueue:
-    """Lets requests into one life of the engine, in the order that the scheduler says."""
+    """Admission queue of one engine session. The scheduler decides the order."""
 
     def __init__(
         self,
@@ -31,30 +31,32 @@ class AdmissionQueue:
         )
         self._turns: dict[str, asyncio.Future[None]] = {}
         self._versions: dict[int, set[str]] = {}
-        #: Requests of several sequences, by the name of the one that waits.
+        #: Requests of several sequences, by the name of the sequence that waits.
         self._wide: dict[str, Later] = {}
         self._closed = False
 
     def check_open(self) -> None:
-        """Raises:
-        EngineUnavailable: the queue was closed.
+        """Check that the queue accepts requests.
+
+        Raises:
+            EngineUnavailable: the queue is closed.
         """
         if self._closed:
             raise _restarting()
 
     def tag(self, name: str) -> float:
-        """Of a sequence that may run: those with the least go first while there are too many."""
+        """Return the start tag of an admitted sequence. If more run than have places, the smallest tags go first."""
         return self._admission.tag(name)
 
     async def enter(self, ticket: AdmissionRequest) -> None:
-        """Return when the request's first sequence may run; end it with :meth:`leave`, also after an error here.
+        """Wait until the request's first sequence may run. End it with :meth:`leave`, also after an error here.
 
-        Whoever has more of them asks for their turns before this, with :meth:`later`.
+        For a request of several sequences, call :meth:`later` before this.
 
         Raises:
-            QueueFull: the tenant has as many requests waiting as it may.
-            Busy: everybody has, or the first token would come too late.
-            EngineUnavailable: the queue was closed.
+            QueueFull: the tenant's queue is full.
+            Busy: the server's queue is full, or the first token would come too late.
+            EngineUnavailable: the queue is closed.
         """
         self.check_open()
         try:
@@ -67,36 +69,36 @@ class AdmissionQueue:
         await self._turn(ticket)
 
     def later(self, ticket: AdmissionRequest) -> "Later":
-        """The turns of the request's sequences behind the first."""
+        """Return an iterator over the request's sequences after the first, each yielded when it is admitted."""
         return Later(ticket, self._wide, self.leave)
 
     def read(self, name: str) -> None:
-        """The engine has read a sequence's prompt."""
+        """Record that the engine has prefilled a sequence's prompt."""
         self._let_in(self._admission.read(name, time.monotonic()))
 
     def generated(self, name: str, output_tokens: int) -> None:
-        """A sequence has so many tokens."""
+        """Record the number of tokens that a sequence has generated."""
         self._let_in(self._admission.generated(name, output_tokens, time.monotonic()))
 
     def leave(self, name: str, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
-        """End a sequence, whether it ran, failed or gave up waiting; the true counts of tokens, if they are known."""
+        """End a sequence that ran, failed or gave up waiting; with the true counts of tokens, if they are known."""
         now = time.monotonic()
         self._let_in(self._admission.leave(name, now, prompt_tokens=prompt_tokens, output_tokens=output_tokens))
 
     def staged(self, version_id: int) -> None:
-        """The version can be copied into a slot, or has one."""
+        """Record that the version can be copied into a slot, or has one."""
         self._let_in(self._admission.staged(version_id, time.monotonic()))
 
     def unstaged(self, version_id: int) -> None:
-        """It no longer can."""
+        """Record that the version has no slot and can no longer be copied into one."""
         self._admission.unstaged(version_id)
 
     def wanted(self) -> Iterator[int]:
-        """Versions that requests wait for and that are not staged, the longest waiting first."""
+        """Versions that requests wait for and that are not staged, longest wait first."""
         return self._admission.wanted()
 
     def fail(self, version_id: int, error: BaseException) -> None:
-        """Tell all who wait for a version that it cannot be had."""
+        """Fail all requests that wait for a version."""
         for request_id in self._versions.get(version_id, ()):
             if not (turn := self._turns[request_id]).done():
                 turn.set_exception(error)
@@ -105,18 +107,18 @@ class AdmissionQueue:
                 later.fail(error)
 
     def pin(self, version_id: int) -> None:
-        """Keep nobody of the version waiting, as long as a request of it holds its slot."""
+        """Admit the version's requests without waiting, while a request of it holds its slot."""
         self._let_in(self._admission.pin(version_id, time.monotonic()))
 
     def unpin(self, version_id: int) -> None:
-        """Make the version one like all others."""
+        """Queue the version's requests like all others again."""
         self._admission.unpin(version_id)
 
     def snapshot(self) -> QueueSnapshot:
         return self._admission.snapshot(time.monotonic())
 
     def close(self) -> None:
-        """Refuse all who wait and all who come."""
+        """Refuse all waiting and all new requests."""
         self._closed = True
         for turn in self._turns.values():
             if not turn.done():
@@ -126,7 +128,7 @@ class AdmissionQueue:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for their turn."""
+        """Number of requests that wait for admission."""
         return self._admission.waiting
 
     async def _turn(self, ticket: AdmissionRequest) -> None:
@@ -145,7 +147,7 @@ class AdmissionQueue:
 
     def _let_in(self, admitted: Iterable[str]) -> None:
         for name in admitted:
-            # A request admitted as it is being cancelled has no turn to take: its own `leave` follows.
+            # A request that is admitted while it is being cancelled has no future here. It calls `leave` itself.
             if (turn := self._turns.get(name)) and not turn.done():
                 turn.set_result(None)
             if later := self._wide.get(name):
@@ -153,12 +155,12 @@ class AdmissionQueue:
 
 
 class Later:
-    """The turns of a request's sequences behind the first: an asynchronous iterator over their numbers.
+    """Asynchronous iterator over a request's sequences after the first. It yields their numbers on admission.
 
-    Each of them is ended with :meth:`AdmissionQueue.leave`; :meth:`close` ends those that nobody has seen.
+    The consumer ends each yielded sequence with :meth:`AdmissionQueue.leave`. :meth:`close` ends those not yet yielded.
 
     Args:
-        waiting: requests of several sequences by the name of the one that waits.
+        waiting: requests of several sequences, by the name of the sequence that waits.
     """
 
     def __init__(self, ticket: AdmissionRequest, waiting: "dict[str, Later]", leave: Callable[[str], None]) -> None:
@@ -169,7 +171,7 @@ class Later:
         waiting[ticket.name(0)] = self
 
     def admit(self) -> None:
-        """The one that waited may run, and the next one waits."""
+        """Record the admission of the waiting sequence, and let the next one wait."""
         del self._waiting[self.ticket.name(self._next)]
         if self._next:
             self._admitted.put_nowait(self._next)
@@ -178,15 +180,17 @@ class Later:
             self._waiting[self.ticket.name(self._next)] = self
 
     def fail(self, error: BaseException) -> None:
-        """The one that waits has no turn to wait for."""
+        """Hand the consumer an error: the waiting sequence will not be admitted."""
         self._admitted.put_nowait(error)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> int:
-        """Raises:
-        BaseException: of :meth:`fail`.
+        """Return the number of the next admitted sequence.
+
+        Raises:
+            BaseException: the error passed to :meth:`fail`.
         """
         if self._next >= self.ticket.sequences and self._admitted.empty():
             raise StopAsyncIteration
@@ -196,7 +200,7 @@ class Later:
         return found
 
     def close(self) -> None:
-        """End the one that waits, and with it all behind it, and those that were admitted since the last one."""
+        """End the waiting sequence and all after it, and those admitted but not yet yielded."""
         name = self.ticket.name(self._next)
         if self._waiting.pop(name, None):
             self._leave(name)
@@ -207,7 +211,7 @@ class Later:
 
 @asynccontextmanager
 async def before_deadline(ticket: AdmissionRequest, what: str) -> AsyncIterator[None]:
-    """A wait that ends at the request's deadline, if it has one.
+    """Bound a wait by the request's deadline, if it has one.
 
     Raises:
         Busy: the deadline passed.

@@ -1,4 +1,4 @@
-"""What a request is expected to cost, before the engine has counted it."""
+"""Cost estimate of a request, before the engine has counted its tokens."""
 
 import time
 from typing import Any
@@ -7,14 +7,14 @@ from app.engine.port import EngineRequest
 from app.engine.request_size import has_many_prompts, prompt_count
 from app.scheduling.admission_request import AdmissionRequest
 
-#: Bytes of text per token, about right for English and code. It is settled with the true count.
+#: Bytes of text per token, roughly right for English and code. The true count replaces the estimate later.
 _BYTES_PER_TOKEN = 4
-#: What a request without ``max_tokens`` is taken to generate; OpenAI's completions default to 16, chats to what fits.
+#: Output tokens assumed without ``max_tokens``. OpenAI defaults to 16 for completions, and to what fits for chats.
 _OUTPUT_TOKENS = 256
 
 
 def ticket(request: EngineRequest) -> AdmissionRequest:
-    """A request as the scheduler sees it; its deadline counts from now, by ``time.monotonic``."""
+    """Build the admission request of a request. Its deadline counts from now, by ``time.monotonic``."""
     body = request.body
     sequences = prompt_count(body) * int(body.get("n") or 1)
     asked = (body.get("max_completion_tokens"), body.get("max_tokens"), _OUTPUT_TOKENS)
@@ -33,7 +33,7 @@ def ticket(request: EngineRequest) -> AdmissionRequest:
 
 
 def _prompts(request: EngineRequest) -> tuple[int, ...]:
-    """Tokens of each prompt."""
+    """Return the tokens of each prompt, estimated unless they are known."""
     if request.rendered is not None:
         return tuple(request.rendered.counts)
     if request.prompt is not None:
@@ -41,14 +41,14 @@ def _prompts(request: EngineRequest) -> tuple[int, ...]:
     if prompt := request.body.get("prompt"):
         return tuple(map(_tokens, prompt)) if has_many_prompts(request.body) else (_tokens(prompt),)
     messages: list[dict[str, Any]] = request.body.get("messages", [])
-    # What a template makes of tools may be longer than all that is said.
+    # The rendered tools may be longer than all messages together.
     told = [request.body.get("tools"), *(message.get("tool_calls") for message in messages)]
     contents = [message.get("content") for message in messages]
     return (_tokens(contents) + _bytes(told) // _BYTES_PER_TOKEN,)
 
 
 def _tokens(prompt: Any) -> int:
-    """Tokens of a text, of token ids, or of a list of either; exact for token ids."""
+    """Estimate the tokens of a text, of token ids, or of a list of either; exact for token ids."""
     if isinstance(prompt, str):
         return 1 + _bytes(prompt) // _BYTES_PER_TOKEN
     if isinstance(prompt, list):
@@ -61,12 +61,12 @@ def _tokens(prompt: Any) -> int:
 
 
 def _bytes(value: Any) -> int:
-    """Bytes in UTF-8 of all texts in a JSON value, names of fields among them, however deep they are."""
+    """Count the UTF-8 bytes of all strings in a JSON value, field names included, at any depth."""
     total, rest = 0, [value]
     while rest:
         one = rest.pop()
         if isinstance(one, str):
-            # JSON may have half a surrogate pair.
+            # JSON may contain half a surrogate pair.
             total += len(one) if one.isascii() else len(one.encode(errors="surrogatepass"))
         elif isinstance(one, list):
             rest += one

@@ -1,4 +1,4 @@
-"""The tier of host memory: from the blob store over this node's disk to a copy that a slot can be filled from."""
+"""Host memory tier: fetch adapters to this node's disk, and stage the copies that fill slots."""
 
 import asyncio
 import time
@@ -18,25 +18,25 @@ from app.engine.residency.transfer import Transfers
 
 @dataclass(slots=True)
 class Arrival:
-    """When a version's files were on this disk, and when its copy was in host memory; by ``time.monotonic``."""
+    """Times at which a version's files reached this disk and its copy reached host memory, by ``time.monotonic``."""
 
     fetched: float
     staged: float
 
 
 class HostTier:
-    """Brings versions into host memory for those who wait for them, and keeps them while there is room.
+    """Host memory cache of adapters: brings in versions that requests wait for, and keeps them while there is room.
 
     Fetches of different versions run in parallel. Stagings begin in the order in which versions have waited in the
-    queue, as far as there is room, so that nobody who came later keeps the longest waiting one out. A version without
-    anybody who waits may be evicted.
+    queue, as room allows. So later requests cannot starve the version that has waited longest. A version that no
+    request waits for may be evicted.
 
     Args:
-        capacity: bytes.
+        capacity: size of the tier, in bytes.
 
     Attributes:
-        residency: the plan of this tier, for others to read.
-        failures: versions that could not be brought here.
+        residency: plan of this tier, read-only for others.
+        failures: number of versions that could not be brought here.
     """
 
     def __init__(self, transfers: Transfers, cache: DiskCache, queue: AdmissionQueue, *, capacity: int) -> None:
@@ -49,32 +49,32 @@ class HostTier:
         self._staged: set[int] = set()
         self._leased: set[int] = set()
         self._with_slot: set[int] = set()
-        #: Prefetched ones that are on this disk, in the order in which they were asked for.
+        #: Prefetched versions that are not staged yet, in the order of the prefetches.
         self._spare: dict[int, VersionKey] = {}
         self._files: dict[int, Lease] = {}
         self._arrivals: dict[int, Arrival] = {}
         self._fetches: dict[int, asyncio.Task[None]] = {}
         self._stagings: dict[int, asyncio.Task[None]] = {}
-        #: Versions that are staged for a slot alone, see `copy`. A worker stages no version twice at a time.
+        #: Versions staged for a single slot copy, see `copy`. A worker cannot stage a version twice at a time.
         self._passing: set[int] = set()
         self._drops: set[asyncio.Task[None]] = set()
 
     def holds(self, version_id: int) -> bool:
-        """Whether anything of the version is here or on its way, were it only its files."""
+        """Return whether the version, or only its files, is here or on its way."""
         return version_id in self.residency or version_id in self._files or version_id in self._fetches
 
     def is_staged(self, version_id: int) -> bool:
         return version_id in self._staged
 
     def arrival(self, version_id: int) -> Arrival | None:
-        """When a version came that was brought in this life of the engine."""
+        """Return the arrival times of a version that was brought here in this engine session."""
         return self._arrivals.get(version_id)
 
     def hold(self, key: VersionKey, share: str) -> None:
-        """A request wants the version: start what is missing, and keep it here until :meth:`let_go`.
+        """Hold a version here for a request until :meth:`let_go`, and start to bring in what is missing.
 
         Args:
-            share: whose part of the fetches it uses, a tenant's slug.
+            share: slug of the tenant whose share of the fetches it uses.
         """
         version_id = key.version_id
         self._wanting[version_id] += 1
@@ -83,7 +83,7 @@ class HostTier:
         self._bring(key)
 
     def let_go(self, version_id: int) -> None:
-        """A request wants it no more, or has it in a slot."""
+        """Release a request's hold. The request was cancelled, or has the version in a slot."""
         self._wanting[version_id] -= 1
         if not self._wanting[version_id]:
             del self._wanting[version_id]
@@ -93,7 +93,7 @@ class HostTier:
             self._advance()
 
     def prefetch(self, key: VersionKey) -> None:
-        """Bring a version here if nobody has to go for it."""
+        """Bring a version here if it fits without an eviction."""
         known = self.holds(key.version_id) or key.version_id in self._with_slot
         if not known and self.residency.would_fit(key.weights_bytes):
             self._spare[key.version_id] = key
@@ -101,17 +101,18 @@ class HostTier:
 
     @asynccontextmanager
     async def copy(self, key: VersionKey, share: str) -> AsyncIterator[None]:
-        """A copy of a version that a slot can be filled from, there as long as the context.
+        """Provide a staged copy of a version inside the context, from which a slot can be filled.
 
-        It is staged as a rule, and kept although its request goes away. If it was dropped before, or the request was
-        let in for a slot that is lost since, it is staged for this alone, whatever room there is.
+        The copy is usually staged already, and is kept if its request goes away. It may have been dropped, or the
+        request was admitted for a slot that is lost by now. Then the version is staged for this context alone, even
+        if there is no free room.
 
         Args:
             share: as for :meth:`hold`.
 
         Raises:
             AdapterLoadFailed, EngineUnavailable
-            adapters.errors.StorageError: its bytes could not be had.
+            adapters.errors.StorageError: its bytes are not available.
         """
         while staging := self._stagings.get(version_id := key.version_id):
             await asyncio.wait({staging})
@@ -143,12 +144,12 @@ class HostTier:
             await self._transfers.unstage([key.version_id])
 
     def slot_given(self, version_id: int) -> None:
-        """The version can be used without a copy here from now on."""
+        """Record that the version has a slot, and needs no copy here."""
         self._with_slot.add(version_id)
         self._queue.staged(version_id)
 
     def slot_lost(self, version_id: int) -> None:
-        """It cannot; who waits for it needs a copy."""
+        """Record that the version lost its slot. Requests that wait for it need a copy again."""
         self._with_slot.discard(version_id)
         if version_id not in self._staged:
             self._queue.unstaged(version_id)
@@ -156,7 +157,7 @@ class HostTier:
                 self._bring(self._keys[version_id])
 
     async def remove(self, version_id: int) -> None:
-        """Drop a deleted version, now or when nobody wants it any more."""
+        """Drop a deleted version, now or when no request holds it any more."""
         self._spare.pop(version_id, None)
         self._forget(version_id)
         if self.residency.remove(version_id):
@@ -164,7 +165,7 @@ class HostTier:
             await self._transfers.unstage([version_id])
 
     async def close(self) -> None:
-        """The engine is gone: end what is under way, give back every file."""
+        """Cancel all work and release every file, after the engine's end."""
         tasks = [*self._fetches.values(), *self._stagings.values(), *self._drops]
         for task in tasks:
             task.cancel()
@@ -183,7 +184,7 @@ class HostTier:
             self._fetch(key, self._shares[version_id])
 
     def _fetch(self, key: VersionKey, share: str | None) -> None:
-        """Start to fetch a version; ``share`` is None for one that nobody waits for."""
+        """Start to fetch a version, or raise the priority of its fetch; ``share`` is None for a prefetch."""
         version_id = key.version_id
         if version_id in self._fetches:
             if share is not None:
@@ -201,7 +202,7 @@ class HostTier:
             del self._fetches[version_id]
             self._spare.pop(version_id, None)
             if share is None and version_id in self._wanting:
-                # What failed as spare work, for want of room perhaps, is somebody's work by now.
+                # The prefetch failed, perhaps for lack of room, and by now a request waits for the version.
                 self._bring(key)
             else:
                 self._failed(version_id, error)
@@ -214,7 +215,7 @@ class HostTier:
             self._advance()
 
     def _advance(self) -> None:
-        """Begin every staging for which there is room: first of those who wait, then of those who may come."""
+        """Start every staging that has room: first for waiting requests, then for prefetches."""
         for version_id in list(self._queue.wanted()):
             if self._can_stage(version_id) and not self._stage(version_id):
                 return
@@ -231,7 +232,7 @@ class HostTier:
         return version_id in self._files and version_id not in self._stagings and version_id not in self._passing
 
     def _stage(self, version_id: int) -> bool:
-        """Begin to stage a version whose files are here; False: there is no room yet."""
+        """Start to stage a version whose files are here. Return False if there is no room yet."""
         key, arrival = self._keys[version_id], self._arrivals[version_id]
         decision = self.residency.admit(version_id, key.weights_bytes, now=time.monotonic())
         if decision.admission is Admission.WAIT:
@@ -271,7 +272,7 @@ class HostTier:
         self._forget(version_id)
 
     def _forget(self, version_id: int) -> None:
-        """Keep nothing of a version that nobody wants and that is not on its way: its copy, if it has one, stays."""
+        """Forget a version that no request holds and that is not on its way. A staged copy stays."""
         under_way = version_id in self._stagings or version_id in self._fetches
         if under_way or version_id in self._wanting or version_id in self._spare:
             return

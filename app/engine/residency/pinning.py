@@ -1,4 +1,4 @@
-"""Versions that keep a slot of their own, and what every life of the engine is to hold from its start."""
+"""Pinned versions, and the desired adapters of every engine session."""
 
 import logging
 from typing import Protocol
@@ -12,31 +12,31 @@ logger = logging.getLogger(__name__)
 
 
 class Pins:
-    """The pinned versions of one life of an engine.
+    """Pinned versions of one engine session.
 
-    A pin is a lease that its holder keeps: the version is never evicted and its slot is nobody else's.
+    A pin is a lease that is kept. The version is never evicted, and no other version gets its slot.
 
     Args:
-        slots: of the engine; at least one is never pinned.
+        slots: number of the engine's slots. At least one is never pinned.
     """
 
     def __init__(self, loader: AdapterLoader, *, slots: int) -> None:
         self._loader, self._slots = loader, slots
-        #: None while the version is being loaded.
+        #: Pins by version id.
         self._pins: dict[int, _Pin] = {}
 
     @property
     def versions(self) -> frozenset[int]:
-        """Those that keep a slot now."""
+        """Versions that hold a pinned slot now."""
         return frozenset(version_id for version_id, pin in self._pins.items() if pin.lease is not None)
 
     async def pin(self, key: VersionKey) -> None:
-        """Load a version and keep it; returns once it is loaded, or at once if it is pinned already.
+        """Load a version and keep it in its slot. Return at once if it is pinned already.
 
         Raises:
             Conflict: no slot would be left for other versions.
             AdapterLoadFailed, EngineUnavailable
-            adapters.errors.StorageError: the version's bytes could not be had.
+            adapters.errors.StorageError: the version's bytes are not available.
         """
         version_id = key.version_id
         if version_id in self._pins:
@@ -54,11 +54,11 @@ class Pins:
             self._give_up(version_id, pin)
             raise
         if self._pins.get(version_id) is not pin:
-            # Unpinned while it was being loaded.
+            # Unpinned during the load.
             self._give_up(version_id, pin)
 
     def unpin(self, version_id: int) -> None:
-        """Let the version share the slots again; one that is not pinned is no error."""
+        """Release a pin. A version that is not pinned is ignored."""
         pin = self._pins.pop(version_id, None)
         if pin is not None and pin.lease is not None:
             self._give_up(version_id, pin)
@@ -73,13 +73,13 @@ class Pins:
 
 
 class _Pin:
-    """One pin; its lease is None while the version is being loaded."""
+    """Pin of one version. Its lease is None during the load."""
 
     lease: LoadedLease | None = None
 
 
 class DesiredAdapters:
-    """The versions that every life of the engine is to hold, by id: pinned, or loaded at its start."""
+    """Desired adapters of every engine session by version id: pinned, or preloaded at its start."""
 
     def __init__(self) -> None:
         self.pins: dict[int, VersionKey] = {}
@@ -90,7 +90,7 @@ class DesiredAdapters:
         self.preloads.pop(version_id, None)
 
     async def establish(self, loader: AdapterLoader, pins: Pins) -> None:
-        """Give them to a new life. What cannot be loaded is logged and no longer held to; the others follow."""
+        """Load the desired adapters into a new session. A version that fails is logged and no longer desired."""
         try:
             for key in list(self.pins.values()):
                 if key.version_id in self.pins and not await self._try(pins.pin, key):

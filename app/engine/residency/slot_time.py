@@ -1,4 +1,4 @@
-"""For how long a tenant had a slot: its seconds, shared alike by the requests of the tenant that run on it."""
+"""Slot time accounting: a tenant's slot-seconds, split evenly among its requests that run on the slot."""
 
 import time
 from collections.abc import Callable
@@ -7,14 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class _Sharers:
-    """A tenant's requests of one version: how many, since when, and the seconds that one since the first would have."""
+    """Requests of one tenant that share a version's slot.
+
+    Attributes:
+        count: number of these requests.
+        since: time of the last change of ``count``.
+        seconds: slot-seconds of a request that has run since the first one began.
+    """
 
     count: int
     since: float
     seconds: float = 0.0
 
     def change(self, by: int, now: float) -> float:
-        """Let requests come or go; returns the seconds until now."""
+        """Add or remove requests. Return ``seconds`` up to now."""
         if self.count:
             self.seconds += (now - self.since) / self.count
         self.count, self.since = self.count + by, now
@@ -22,11 +28,11 @@ class _Sharers:
 
 
 class SlotTime:
-    """The slot-seconds of requests.
+    """Slot-seconds of requests.
 
-    At each moment every version that a tenant's requests run on gives them one second a second, in equal parts, so that
-    a tenant's sum is the seconds for which it had slots. Of a shared adapter each tenant that uses it has them all: a
-    part would tell it what the others do.
+    Each version that a tenant's requests run on gives them one second per second, in equal parts. So the sum over a
+    tenant's requests is the time for which it had slots. Each tenant that uses a shared adapter gets all of its
+    seconds: a split would reveal the activity of the others.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -34,7 +40,7 @@ class SlotTime:
         self._sharers: dict[tuple[str, int], _Sharers] = {}
 
     def begin(self, tenant: str, version_id: int) -> Callable[[], float]:
-        """A request begins to use a version's slot; the returned function ends that, once, and says its seconds."""
+        """Start to count slot time for a request. The returned function stops it, once, and returns the seconds."""
         now, key = self._monotonic(), (tenant, version_id)
         sharers = self._sharers.setdefault(key, _Sharers(0, now))
         before = sharers.change(+1, now)

@@ -1,4 +1,4 @@
-"""Moves adapters through a running engine: into host memory beside its steps, into a slot between them."""
+"""Adapter transfer through a running engine: into host memory during its steps, into a slot between them."""
 
 import asyncio
 import contextlib
@@ -15,14 +15,14 @@ from app.domain.errors import AdapterLoadFailed, EngineUnavailable
 
 logger = logging.getLogger(__name__)
 
-#: How long one piece of a copy into a slot may hold up a step.
+#: Time budget of one piece of a copy into a slot, in seconds. Steps wait meanwhile.
 _COPY_S = 0.008
-#: How often the workers are asked for stagings that have ended, while there are any; each costs a step less than 1 ms.
+#: Interval at which the workers are polled for ended stagings, in seconds.
 _ASK_EVERY_S = 0.005
 
 
 class Workers(Protocol):
-    """What moving needs of a running engine; see :class:`app.engine.vllm.instance.EngineInstance`."""
+    """Engine operations that transfers need; see :class:`app.engine.vllm.instance.EngineInstance`."""
 
     async def call_workers(self, method: str, *args: Any) -> list[Any]: ...
 
@@ -32,11 +32,15 @@ class Workers(Protocol):
 
 
 class Transfers:
-    """The adapters of one engine, host memory and slots. The caller plans who goes where; nothing here evicts.
+    """Adapter transfers of one engine, to host memory and to slots. The caller plans evictions.
 
-    What is asked of host memory, and what is asked of the slots, reaches the workers in the order in which it was
-    asked, so all these begin when they are called, not when they are awaited. A copy that is made anew would fall to
-    the eviction before it otherwise. Changes of slots that wait for the same step go together.
+    Calls for host memory reach the workers in the order in which they were made, and so do calls for slots. Therefore
+    they begin when they are called, not when they are awaited. Otherwise an earlier eviction could drop a copy that was
+    staged again. Slot changes that wait for the same step are sent together.
+    See docs/decisions/0022-stage-during-steps-copy-between-them.md.
+
+    Raises:
+        EngineUnavailable: by every method, if the engine has died or cannot change its slots.
     """
 
     def __init__(self, workers: Workers) -> None:
@@ -47,32 +51,29 @@ class Transfers:
         self._changing: asyncio.Task[None] | None = None
 
     def stage(self, key: VersionKey, path: Path, evict: Sequence[int] = ()) -> asyncio.Task[int]:
-        """Bring a version into host memory, which is not on its way there; returns its bytes, of all workers together.
+        """Stage a version in host memory. It must not be on its way there already.
 
         Args:
-            path: the folder that has its files.
-            evict: versions that are dropped from there first.
+            path: folder of its files.
+            evict: versions to drop from host memory first.
+
+        Returns:
+            Task with the size of the copy in bytes, summed over all workers.
 
         Raises:
-            AdapterLoadFailed: and nothing of it is in host memory.
-            EngineUnavailable
+            AdapterLoadFailed: nothing of it is in host memory.
         """
         return asyncio.create_task(self._stage(key, path, evict))
 
     def unstage(self, version_ids: Sequence[int]) -> asyncio.Task[None]:
-        """Drop versions from host memory; those that are not there are no error. Slots that they have stay.
-
-        Raises:
-            EngineUnavailable
-        """
+        """Drop versions from host memory. Versions that are not there are ignored. Their slots stay."""
         return asyncio.create_task(self._unstage(version_ids))
 
     def place(self, key: VersionKey, evict: Sequence[VersionKey]) -> asyncio.Task[None]:
-        """Copy a staged version into a slot, after giving up the slots of others.
+        """Copy a staged version into a slot, after freeing the slots of others.
 
         Raises:
-            AdapterLoadFailed: and nothing of it is in a slot.
-            EngineUnavailable
+            AdapterLoadFailed: nothing of it is in a slot.
         """
         for other in evict:
             self._workers.forget_adapter(other)
@@ -80,11 +81,7 @@ class Transfers:
         return asyncio.create_task(self._placed(key, change))
 
     def take_out(self, key: VersionKey) -> "asyncio.Future[None]":
-        """Free a version's slot; one without a slot is no error.
-
-        Raises:
-            EngineUnavailable
-        """
+        """Free a version's slot. A version without a slot is ignored."""
         self._workers.forget_adapter(key)
         return self._change(None, [key.version_id])
 
@@ -92,7 +89,7 @@ class Transfers:
         try:
             await change
         except _Failed as error:
-            # Of several workers another may have it.
+            # With several workers, another one may have copied it.
             await self.take_out(key)
             raise _load_failed(key, error) from None
         self._workers.name_adapter(key)
@@ -105,11 +102,11 @@ class Transfers:
         return done
 
     async def _change_slots(self) -> None:
-        """Have the workers change slots, as long as there is something to change."""
+        """Send slot changes to the workers until none are pending."""
         try:
             while self._changes:
                 asked = [(change.version_id, change.leaving) for change in self._changes]
-                # What one worker has done and another not is asked of both again.
+                # A change that only some workers have completed is sent to all of them again.
                 ended = list(
                     zip(*await self._workers.call_workers("tenora_change_slots", asked, _COPY_S), strict=False)
                 )
@@ -118,7 +115,7 @@ class Transfers:
                 del self._changes[: len(ended)]
         except Exception as error:
             if not isinstance(error, EngineUnavailable):
-                # No fault of the versions: what is wrong with one of them is an outcome.
+                # An error of a single version is an outcome, so this one is not the fault of a version.
                 logger.exception("the workers could not change slots")
                 error = EngineUnavailable("the engine could not change its slots", retry_after=5)
             for change in self._changes:
@@ -130,7 +127,7 @@ class Transfers:
     async def _stage(self, key: VersionKey, path: Path, evict: Sequence[int]) -> int:
         staging = self._staging[key.version_id] = _Staging()
         try:
-            # The disk need not wait for the step that the call waits for, and nothing for a thread that is free.
+            # Start to read from disk now, as the call below waits for a step. Do not wait for a free thread.
             asyncio.get_running_loop().run_in_executor(None, _read_ahead, path / WEIGHTS_FILE)
             workers = await self._workers.call_workers(
                 "tenora_stage", key.version_id, key.lora_name, str(path), list(evict)
@@ -152,7 +149,7 @@ class Transfers:
         await self._workers.call_workers("tenora_unstage", list(version_ids))
 
     async def _ask(self) -> None:
-        """Hand out what the workers say of stagings, as long as there are any."""
+        """Poll the workers for outcomes while stagings are under way."""
         try:
             while self._staging:
                 for outcomes in await self._workers.call_workers("tenora_finished"):
@@ -161,7 +158,7 @@ class Transfers:
                             staging.add(size, error)
                 self._staging = {number: one for number, one in self._staging.items() if not one.done.done()}
                 await asyncio.sleep(_ASK_EVERY_S)
-        except Exception as error:  # noqa: BLE001 - whoever waits is told
+        except Exception as error:  # noqa: BLE001 - passed on to the waiting calls
             for staging in self._staging.values():
                 staging.fail(error)
             self._staging.clear()
@@ -170,12 +167,12 @@ class Transfers:
 
 
 class _Failed(Exception):
-    """A worker could not stage a version, or not copy it."""
+    """Failure of a worker to stage or copy a version."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A version that is copied into a slot, if any, and those that lose theirs."""
+    """Slot change: the version to copy into a slot, if any, and the versions whose slots are freed."""
 
     version_id: int | None
     leaving: list[int]
@@ -183,11 +180,11 @@ class _Change:
 
 
 class _Staging:
-    """One staging under way in all workers."""
+    """Staging of one version, under way in all workers."""
 
     def __init__(self) -> None:
         self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        #: None until all workers have begun; a quick one may have ended by then.
+        #: None until all workers have begun. A fast worker may have ended by then.
         self._expected: int | None = None
         self._ended = self._bytes = 0
 
@@ -218,12 +215,12 @@ def _settle(done: "asyncio.Future[None]", error: Exception | None) -> None:
         done.set_result(None)
         return
     done.set_exception(error)
-    done.exception()  # whoever waited may have gone away
+    done.exception()  # mark it as retrieved, as its waiter may be gone
 
 
 def _read_ahead(file: Path) -> None:
-    """Have the system read a file as a whole: whoever maps it would read it page by page."""
-    # A worker that does not find it says so better.
+    """Ask the kernel to read a whole file ahead. A process that maps it would read it page by page."""
+    # A worker reports a missing file better.
     with contextlib.suppress(OSError), file.open("rb") as opened:
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 

@@ -1,4 +1,4 @@
-"""The settings as vLLM's command line, the one spelling that its own server has too."""
+"""Engine settings as arguments of vLLM's command line, which vLLM's own server accepts too."""
 
 import json
 from pathlib import Path
@@ -7,31 +7,31 @@ from adapters.geometry import HEAD_MODULE, LINEAR_MODULES
 from app.planning.budget import CPU_KV_CACHE_BYTES
 from app.settings import EngineSettings, Settings
 
-#: Small models write blanks for ever where a grammar lets them. llguidance builds its automaton as it goes,
-#: so a hostile schema costs no compile time up front.
+#: Small models emit blanks forever where a grammar allows it. llguidance builds its automaton lazily, so a hostile
+#: schema costs no compile time up front.
 _STRUCTURED_OUTPUTS = {"backend": "guidance", "disable_any_whitespace": True}
 
-#: What vLLM's LoRA kernels on a GPU do not take. "auto" never becomes it there.
+#: Dtypes that vLLM's LoRA kernels on a GPU do not support. "auto" never selects them there.
 _NOT_ON_GPU = frozenset({"float", "float32"})
 WORKER_EXTENSION = "app.engine.vllm.worker.extension.WorkerExtension"
 
 
 class InvalidEngineArgument(ValueError):
-    """A setting of the engine that it cannot have: an argument that Tenora sets itself, or a dtype not for a GPU."""
+    """Setting that the engine cannot have: an argument that Tenora sets itself, or a dtype unsupported on a GPU."""
 
 
 def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: bool, slots: int) -> list[str]:
-    """vLLM's arguments for this base on a CPU or a GPU.
+    """Build vLLM's arguments for this base on a CPU or a GPU.
 
     Args:
-        slots: LoRA slots, where the setting may say ``auto``.
+        slots: number of LoRA slots. The setting itself may be ``auto``.
 
     Raises:
         InvalidEngineArgument
     """
     engine = settings.engine
     if not cpu and engine.dtype in _NOT_ON_GPU:
-        # vLLM would load the base, compile it, and die of an assertion without a word.
+        # vLLM would load and compile the base, and then die of an assertion without a message.
         raise InvalidEngineArgument(
             f"TENORA_ENGINE__DTYPE: found {engine.dtype}, allowed auto, bfloat16 or float16 with adapters on a GPU"
         )
@@ -40,20 +40,20 @@ def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: b
         "served_model_name": served_name,
         "enable_lora": True,
         "max_loras": slots,
-        # Host memory is planned and filled by Tenora: vLLM is to know of what has a slot and of nothing else.
+        # Tenora plans and fills host memory. vLLM must know only of adapters that have a slot.
         "max_cpu_loras": slots,
         "max_lora_rank": engine.max_lora_rank,
-        # What validation admits. Where the head is among them, logprobs of prompts are refused: vLLM computes those
+        # Modules that validation admits. With the head among them, logprobs of prompts are refused: vLLM computes them
         # for more rows than it knows adapters of, and a CPU worker dies of it.
         "lora_target_modules": (*LINEAR_MODULES, HEAD_MODULE) if engine.lora_head else LINEAR_MODULES,
         "max_logprobs": settings.limits.logprobs,
         "dtype": engine.dtype,
         "tensor_parallel_size": engine.tensor_parallel_size,
         "worker_extension_cls": WORKER_EXTENSION,
-        "scheduler_cls": None,  # Tenora's own, chosen at the start; see app/engine/vllm/worker/extension.py
+        "scheduler_cls": None,  # chosen at the start; see app/engine/vllm/worker/extension.py
         "scheduling_policy": "priority",  # see app/engine/vllm/scheduler/preemption.py
         "enable_auto_tool_choice": True,
-        # Clients cannot send one: it would not pass the allow-list of fields. The server sends prompts it rendered.
+        # Safe, as the allow-list of fields removes a client's template. The server sends prompts that it rendered.
         "trust_request_chat_template": True,
         "tool_call_parser": engine.tool_call_parser or _tool_call_parser(base),
         "revision": settings.base_model_revision,
@@ -65,7 +65,7 @@ def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: b
 
 
 def _tool_call_parser(base: Path) -> str:
-    """Llama 3's own format where the tokenizer knows its token; else the one that needs no token."""
+    """Choose Llama 3's format if the tokenizer has its token, else the format that needs no token."""
     tokenizer = base / "tokenizer.json"
     has_token = tokenizer.is_file() and "<|python_tag|>" in tokenizer.read_text(encoding="utf-8")
     return "llama3_json" if has_token else "pythonic"

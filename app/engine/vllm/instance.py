@@ -1,7 +1,7 @@
-"""One life of a vLLM engine: from its start to its death or shutdown.
+"""vLLM engine of one session, from its start to its death or shutdown.
 
-Only modules of this package, and one that asks for the machine, import vLLM;
-``tests/app/engine/vllm/test_vllm_contract.py`` holds every name of it that they use.
+Only modules of this package, and one that inspects the machine, import vLLM.
+``tests/app/engine/vllm/test_vllm_contract.py`` checks every name of it that they use.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Longer than one token: see the AMX note in app/engine/vllm/worker/extension.py.
+#: Warm-up request. It is longer than one token: see the AMX note in app/engine/vllm/worker/extension.py.
 _WARM_UP: dict[str, Any] = {"prompt": [1] * 8, "max_tokens": 2, "temperature": 0, "logprobs": 1}
 _NO_TEMPLATE = "messages: this model's base has no chat template; an operator sets TENORA_PROMPT_FORMAT, or defaults"
 _DEATH_POLL_S = 0.1
@@ -55,23 +55,26 @@ _UNTOLD_S = 10
 
 
 def on_cpu() -> bool:
-    """Whether this build of vLLM runs on the CPU."""
+    """Return whether this build of vLLM runs on the CPU."""
     return bool(current_platform.is_cpu())
 
 
 class EngineInstance:
-    """A running engine.
+    """Running vLLM engine.
 
     Attributes:
-        dead: set once it can answer no more.
+        dead: set once it can no longer answer.
         kernels: result of its kernel check.
+
+    Raises:
+        EngineUnavailable: by the calls that need an answer of the engine, once it has died.
     """
 
     def __init__(self, llm: AsyncLLM, state: State, base_name: str, log: OutputLog, kernels: KernelReport) -> None:
         self.dead, self.kernels = asyncio.Event(), kernels
         self._llm, self._log = llm, log
         log.watch(llm.output_processor)
-        #: Lets the sequences of a request into the engine one by one, where that is asked for.
+        #: Holds the sequences of announced requests back until their admission.
         self.gate = SequenceGate(llm)
         self._models = state.openai_serving_models
         self._base_name = base_name
@@ -90,14 +93,15 @@ class EngineInstance:
     async def launch(
         cls, arguments: list[str], *, kernel_configs: Path, base_name: str, log: OutputLog
     ) -> "EngineInstance":
-        """Start an engine and return once it has answered a request; ``log`` gets what its steps say.
+        """Start an engine and return once it has answered a request.
 
         Args:
             kernel_configs: see :func:`app.engine.vllm.launch.construct`.
+            log: recorder for the outputs of every step.
 
         Raises:
             BrokenKernels: its LoRA kernels compute wrong numbers.
-            Exception: whatever vLLM raises when it cannot start; nothing is left running.
+            Exception: any error of vLLM's start. No process is left running.
         """
         construction = asyncio.ensure_future(asyncio.to_thread(construct, arguments, kernel_configs))
         try:
@@ -113,9 +117,9 @@ class EngineInstance:
 
     @classmethod
     async def _give_up(cls, construction: "asyncio.Future[tuple[AsyncLLM, Any]]") -> None:
-        """End a construction: its thread cannot be cancelled, but gives up without its processes.
+        """End a construction. Its thread cannot be cancelled, but fails without its processes.
 
-        It may be about to start them, so they are ended until it has.
+        The thread may be about to start them, so they are killed repeatedly until it has ended.
         """
         while not construction.done():
             end_engines()
@@ -139,48 +143,39 @@ class EngineInstance:
         return instance
 
     async def shutdown(self) -> None:
-        """End the engine and its processes; what it still answers ends as if it had died."""
+        """Stop the engine and its processes. Running answers end as if the engine had died."""
         self.dead.set()
         self._llm.output_processor.propagate_error(EngineDeadError())
         self._watcher.cancel()
         await asyncio.to_thread(self._llm.shutdown)
 
     async def kill(self) -> None:
-        """End the engine's processes as they are; ``dead`` follows, and requests end as in any death."""
+        """Kill the engine's processes. ``dead`` is set soon after, and requests end as after any death."""
         for process in self._llm.engine_core.resources.engine_manager.processes:
             await asyncio.to_thread(kill_process_tree, process.pid)
 
     async def check(self, timeout_s: float) -> None:
-        """Prove that the engine's loop turns.
-
-        Raises:
-            EngineUnavailable
-        """
+        """Check that the engine's loop answers within ``timeout_s`` seconds."""
         try:
             await asyncio.wait_for(self._until_dead(self._llm.list_loras()), timeout_s)
         except TimeoutError:
             raise EngineUnavailable("the engine does not answer", retry_after=_RETRY_AFTER_S) from None
 
     async def adapters(self) -> frozenset[int]:
-        """The versions that the engine itself says it holds.
-
-        Raises:
-            EngineUnavailable
-        """
+        """Return the versions that the engine itself reports."""
         return frozenset(await self._until_dead(self._llm.list_loras()))
 
     async def answer(self, request: EngineRequest, *, tag: float = 0.0) -> dict[str, Any] | sse.Events:
-        """Run one request on the engine; its adapter is loaded already.
+        """Run one request on the engine. Its adapter must be loaded.
 
-        A version that makes NaN logits gets a 200 from vLLM: every token has id 0, and every logprob is NaN, which
-        JSON has no word for. Clients see the text of token 0 (empty where that is a special token) and null for
-        the logprobs. ``was_finite`` of the log then says so, before the answer ends.
+        vLLM answers a version with NaN logits with status 200: every token has id 0, and every logprob is NaN, which
+        JSON cannot express. Clients get the text of token 0 (empty if it is a special token) and null logprobs. The
+        log's ``was_finite`` reports NaN before the answer ends.
 
-        Where there are more than places, requests with smaller tags go first
-        (:mod:`app.engine.vllm.scheduler.preemption`).
+        With more requests than places, smaller tags go first (:mod:`app.engine.vllm.scheduler.preemption`).
 
         Raises:
-            InvalidRequest, EngineUnavailable
+            InvalidRequest: vLLM refuses the body.
         """
         body_type, handler, _ = self._endpoints[request.endpoint]
         asked, rendered = self._asked(request), request.rendered
@@ -199,7 +194,7 @@ class EngineInstance:
         return {**whole, "model": request.model}
 
     async def most_tokens(self, request: EngineRequest) -> MostTokens:
-        """See :meth:`app.engine.port.Engine.most_tokens`. No adapter changes what a prompt's tokens are."""
+        """See :meth:`app.engine.port.Engine.most_tokens`. Adapters do not change the tokens of a prompt."""
         counts, rendered = request_size.token_counts(request.body), None
         if counts is None:
             rendered = await self._rendered(request)
@@ -224,7 +219,7 @@ class EngineInstance:
         return Asked.of(request, name, greedy=self._greedy)
 
     async def abort(self, request: EngineRequest) -> None:
-        """Abort whatever of the request still runs, and count what it had made; what has ended is no error."""
+        """Abort what still runs of the request, and count the tokens it had generated. Ended requests are ignored."""
         if self.dead.is_set():
             return
         with contextlib.suppress(EngineDeadError):
@@ -234,7 +229,7 @@ class EngineInstance:
             self._log.add(request.request_id, await self._untold(sequences))
 
     def fail(self, request: EngineRequest, error: Exception) -> None:
-        """End whatever of the request still runs, or waits at the gate, with an error."""
+        """End what still runs of the request, or waits at the gate, with an error."""
         self.gate.fail(request.request_id, error)
         processor = self._llm.output_processor
         for external_id in self._ids(request):
@@ -242,18 +237,18 @@ class EngineInstance:
                 processor.request_states[name].queue.put(error)
 
     def _ids(self, request: EngineRequest) -> list[str]:
-        """vLLM's ids of the request's prompts."""
+        """Return vLLM's ids of the request's prompts."""
         prefix = f"{self._endpoints[request.endpoint][2]}-{request.request_id}"
         if request.endpoint is Endpoint.CHAT:
             return [prefix]
         return [f"{prefix}-{index}" for index in range(request_size.prompt_count(request.body))]
 
     async def _untold(self, sequences: list[str]) -> int:
-        """Tokens of sequences that were aborted, of which the engine had not told yet."""
+        """Return the number of tokens of aborted sequences that the engine had not reported yet."""
         try:
             async with asyncio.timeout(_UNTOLD_S):
                 return int(await self._until_dead(self._llm.engine_core.call_utility_async("tenora_untold", sequences)))
-        except Exception as error:  # noqa: BLE001 - vLLM's bare one; the engine hangs, dies or is being shut down
+        except Exception as error:  # noqa: BLE001 - vLLM raises a bare one if the engine hangs, dies or shuts down
             logger.warning("the last tokens of an abandoned answer are not known: %r", error)
             return 0
 
@@ -261,34 +256,33 @@ class EngineInstance:
         """Call a method of every worker between two steps; see :mod:`app.engine.vllm.worker.extension`.
 
         Raises:
-            EngineUnavailable
-            Exception: vLLM's bare one for whatever failed in a worker.
+            Exception: vLLM's bare one, for any error in a worker.
         """
         return await self._until_dead(self._llm.collective_rpc(method, args=args))
 
     def name_adapter(self, key: VersionKey) -> None:
-        """Let requests name a version that has a slot."""
-        # The path is part of vLLM's prefix-cache keys; nothing is read from it, as the version is loaded already.
+        """Register the name of a version that has a slot, so that requests can use it."""
+        # The path is part of vLLM's prefix-cache keys. vLLM reads nothing from it, as the version is loaded already.
         request = LoRARequest(lora_name=key.lora_name, lora_int_id=key.version_id, lora_path=key.digest)
         self._models.lora_requests[key.lora_name] = request
 
     def forget_adapter(self, key: VersionKey) -> None:
-        """Take its name back; one without a name is no error."""
+        """Unregister a version's name. An unknown name is ignored."""
         self._models.lora_requests.pop(key.lora_name, None)
 
     @property
     def window(self) -> int:
-        """Sequences that fit into one step of the engine."""
+        """Maximum number of sequences in one step."""
         return int(self._llm.vllm_config.scheduler_config.max_num_seqs)
 
     @property
     def context(self) -> int:
-        """Tokens of the longest sequence, prompt and answer together."""
+        """Maximum tokens of a sequence, prompt and answer together."""
         return int(self._llm.model_config.max_model_len)
 
     @property
     def step_tokens(self) -> int:
-        """Most tokens of one step."""
+        """Maximum tokens of one step."""
         return int(self._llm.vllm_config.scheduler_config.max_num_batched_tokens)
 
     @property
@@ -296,12 +290,12 @@ class EngineInstance:
         return frozenset(self._llm.get_tokenizer().all_special_ids)
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
-        """The text of each token by itself, as vLLM's logprobs show it."""
+        """Decode each token by itself, as vLLM's logprobs show it."""
         tokenizer = self._llm.get_tokenizer()
         return [tokenizer.decode([token_id]) for token_id in token_ids]
 
     def write_statistics(self) -> None:
-        """Bring vLLM's own metrics up to date."""
+        """Flush vLLM's buffered metrics."""
         if self._llm.logger_manager is None:
             return
         for statistics in self._llm.logger_manager.stat_loggers:
@@ -310,7 +304,7 @@ class EngineInstance:
 
     @property
     def running(self) -> int:
-        """Requests that the engine has not finished."""
+        """Number of requests that the engine has not finished."""
         return int(self._llm.get_num_unfinished_requests())
 
     async def _watch(self) -> None:
@@ -320,7 +314,7 @@ class EngineInstance:
 
     @contextlib.contextmanager
     def _translated(self, asked: Asked) -> Iterator[None]:
-        """What vLLM says of a body, or of itself, in our words."""
+        """Translate vLLM's errors into Tenora's."""
         try:
             yield
         except ValidationError as error:
@@ -334,13 +328,13 @@ class EngineInstance:
         except ChatTemplateResolutionError:
             raise InvalidRequest(_NO_TEMPLATE, param="messages") from None
         except Exception as error:
-            # Parts of an engine that is shut down fail each in its own way.
+            # During a shutdown, different parts of the engine fail in different ways.
             if self.dead.is_set() or isinstance(error, EngineDeadError | EngineGenerateError | GracefulHTTPError):
                 raise translation.stopped() from None
             raise
 
     async def _until_dead(self, call: Awaitable[T]) -> T:
-        """Await a call to the engine's process: vLLM leaves such calls waiting for ever when that dies."""
+        """Await a call to the engine's process, and fail if the engine dies. vLLM would wait forever."""
         work = asyncio.ensure_future(call)
         death = asyncio.ensure_future(self.dead.wait())
         try:
@@ -348,7 +342,7 @@ class EngineInstance:
             if work.done():
                 return work.result()
         except EngineDeadError:
-            self.dead.set()  # noticed here before the watcher
+            self.dead.set()  # detected here before the watcher
         finally:
             work.cancel()
             death.cancel()

@@ -1,4 +1,4 @@
-"""From arguments to vLLM's engine, with what Tenora puts in."""
+"""Construction of vLLM's engine from arguments, with Tenora's scheduler, executor and patches."""
 
 import os
 from pathlib import Path
@@ -24,12 +24,12 @@ from app.engine.vllm.scheduler.prefill_chunking import can_bound_steps
 from app.engine.vllm.worker.fork_server import EngineContext, end_engines
 from app.engine.vllm.worker.in_core_executor import CoreExecutor, fits_in_core
 
-#: vLLM's own processes inherit these.
+#: Environment that vLLM's processes inherit.
 ENVIRONMENT = {
-    # Count NaN in the logits of every step, and go on when there are some: the requests of other tenants are sound.
+    # Count NaN in the logits of every step, and continue after NaN: the requests of other tenants are sound.
     "VLLM_COMPUTE_NANS_IN_LOGITS": "1",
     "VLLM_RAISE_ON_LOGIT_NANS": "0",
-    # What does not come from the fork server, such as the workers of several cards, starts as under vLLM's own server.
+    # Start method for processes outside the fork server, such as the workers of several cards; vLLM's server uses it.
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
 SCHEDULER = "app.engine.vllm.worker.extension.ClearingScheduler"
@@ -38,41 +38,41 @@ BOUNDED_SCHEDULER = "app.engine.vllm.worker.extension.BoundedScheduler"
 
 
 def construct(arguments: list[str], kernel_configs: Path) -> tuple[AsyncLLM, Any]:
-    """Parse and start; takes seconds, so it runs in a thread.
+    """Parse the arguments and start the engine. It takes seconds, so call it in a thread.
 
     Args:
-        kernel_configs: folder for kernel configurations, where this machine's card needs some.
+        kernel_configs: folder for kernel configurations, if this machine's card needs any.
 
     Raises:
-        Exception: whatever vLLM raises when it cannot start.
+        Exception: any error of vLLM's start.
     """
-    envs.disable_envs_cache()  # of the life before, see below
+    envs.disable_envs_cache()  # enabled below in the session before
     os.environ.update(ENVIRONMENT)
-    # Its processes would trace their own steps there, by another protocol and unasked. Ours has read it by now.
+    # vLLM's processes would export traces of their steps there, by another protocol. Tenora has read it by now.
     os.environ.pop("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", None)
     if current_platform.is_cpu():
         do_without_compiler(os.environ)
     if hopper.needs_workaround():
         hopper.use_one_stage(kernel_configs, os.environ, current_platform.get_device_name())
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
-    # The context decides defaults such as the batch size: these are those of vLLM's own server.
+    # The usage context decides defaults such as the batch size. Use the defaults of vLLM's own server.
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(UsageContext.OPENAI_API_SERVER)
     config.scheduler_config.scheduler_cls = _scheduler(config)
-    # Whoever names an executor gets it.
+    # An executor that the operator names takes precedence.
     if args.distributed_executor_backend is None and fits_in_core(config):
         config.parallel_config.distributed_executor_backend = CoreExecutor
     if config.parallel_config.numa_bind:
-        # To bind memory, vLLM starts a program that starts the process: there is no use for a fork server.
+        # To bind memory, vLLM starts each process through another program, which makes the fork server useless.
         end_engines()
     else:
         engine_utils.get_mp_context = EngineContext
-    # Of several tokens of a speculation vLLM means to count the step, once.
+    # With speculative decoding, vLLM means to count a step once, not its tokens.
     if not config.speculative_config:
         async_llm.IterationStats = TokenStatistics
     write_plainly()
-    # "Disabled" are vLLM's own loggers; one that is named is asked all the same.
+    # disable_log_stats turns off vLLM's default loggers only. A logger in stat_loggers still runs.
     llm = AsyncLLM.from_vllm_config(config, stat_loggers=[EngineStatistics], disable_log_stats=True)
-    # Its processes do it by themselves: every request asks the environment for the same things, some dozens of times.
+    # Without the cache, every request reads the same variables dozens of times. vLLM's processes enable it themselves.
     envs.enable_envs_cache()
     work_out_once(llm)
     return llm, args

@@ -1,4 +1,4 @@
-"""What the engine's steps say of each request and no answer carries: NaN among its logits, tokens as they come."""
+"""Per-request log of the engine's outputs: NaN in logits, and token counts as they arrive. No answer carries them."""
 
 import asyncio
 import time
@@ -8,22 +8,23 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 _REMEMBERED = 10_000
-#: Tokens of a sequence at which its follower is told of them first.
+#: Tokens of a sequence at its first progress report.
 _FIRST_TOLD = 2
 
 
-#: Which of a request's prompts, and which of its choices.
+#: Position of a sequence in its request: index of the prompt, index of the choice.
 Place = tuple[int, int]
 
 
 @dataclass(slots=True)
 class SequenceUsage:
-    """Tokens of one sequence so far; those of its prompt are the first one's of several that share it.
+    """Tokens of one sequence so far. Of several that share a prompt, the first one counts its tokens.
 
     Attributes:
-        name: the engine's own.
-        place: of the sequence in its request.
-        told: tokens from which on its follower is to be told of them again.
+        name: vLLM's internal request id.
+        place: position of the sequence in its request.
+        request: usage of the whole request.
+        told: number of tokens at the next progress report.
     """
 
     name: str
@@ -36,7 +37,12 @@ class SequenceUsage:
 
 @dataclass(slots=True)
 class Usage:
-    """Tokens of one request so far, all its prompts and sequences together; when the first came, monotonic."""
+    """Tokens of one request so far, over all its prompts and sequences.
+
+    Attributes:
+        first_at: monotonic time of the first token.
+        prompts: indices of the prompts that are counted.
+    """
 
     request_id: str = ""
     prompt_tokens: int = 0
@@ -48,23 +54,23 @@ class Usage:
 
 
 class Follower(Protocol):
-    """Whoever wants to know how a request's sequences get on. It is called in the event loop, soon after the step."""
+    """Observer of a request's sequences. It is called in the event loop, soon after the step."""
 
     def began(self, place: Place) -> None:
-        """A sequence has its first token, so its prompt was read."""
+        """Handle a sequence's first token: its prompt has been prefilled."""
 
     def grew(self, place: Place, output_tokens: int) -> None:
-        """A sequence has so many tokens, told whenever they have doubled."""
+        """Handle a sequence's progress, reported whenever its tokens have doubled."""
 
     def ended(self, sequence: SequenceUsage) -> None:
-        """A sequence has ended in the engine, whoever has read what of it."""
+        """Handle a sequence's end in the engine, regardless of what the client has read."""
 
 
 class OutputLog:
-    """Reads the outputs of every step where they arrive, in this process, before the answers that they belong to end.
+    """Tap on vLLM's output processor: records each step's outputs before the answers end.
 
     vLLM counts NaN in its sampler (``VLLM_COMPUTE_NANS_IN_LOGITS``) and reports them with every step's outputs, but
-    puts them into no answer. Request ids whose logits held NaN are remembered, the newest 10,000 of them.
+    puts them into no answer. The newest 10,000 ids of requests with NaN are kept.
     """
 
     def __init__(self) -> None:
@@ -74,24 +80,24 @@ class OutputLog:
         self._followers: dict[str, Follower] = {}
 
     def follow(self, request_id: str, follower: Follower) -> None:
-        """Tell the follower of a request's sequences until its usage is taken."""
+        """Report the progress of a request's sequences to the follower, until the request's usage is taken."""
         self._followers[request_id] = follower
 
     def was_finite(self, request_id: str) -> bool:
         return request_id not in self._not_finite
 
     def unended(self, request_id: str) -> list[str]:
-        """The engine's names of the request's sequences that have had a token and have not ended."""
+        """Return vLLM's names of the request's sequences that have produced a token and have not ended."""
         usage = self._usages.get(request_id)
         return [one.name for one in usage.sequences.values() if one.name in self._sequences] if usage else []
 
     def add(self, request_id: str, tokens: int) -> None:
-        """Count tokens that the engine has made and never told of."""
+        """Count tokens that the engine generated without reporting them."""
         if usage := self._usages.get(request_id):
             usage.output_tokens += tokens
 
     def take(self, request_id: str) -> Usage | None:
-        """The tokens of a request that has ended or is given up, if it had any; nothing of it is kept."""
+        """Pop the usage of a request that has ended or was aborted; None if it had no token."""
         self._followers.pop(request_id, None)
         usage = self._usages.pop(request_id, None)
         for sequence in usage.sequences.values() if usage else ():
@@ -99,7 +105,7 @@ class OutputLog:
         return usage
 
     def watch(self, processor: Any) -> None:
-        """Read every output that reaches vLLM's output processor."""
+        """Wrap vLLM's output processor to record every output."""
         process: Callable[..., Any] = processor.process_outputs
         sequences = self._sequences
 
@@ -110,7 +116,7 @@ class OutputLog:
             for output in outputs:
                 sequence = sequences.get(output.request_id)
                 if (state := states.get(output.request_id)) is None:
-                    # Given up while this was on its way, if it has not ended.
+                    # The request was aborted while this output was on its way. An ended sequence is not counted.
                     if sequence:
                         sequence.request.output_tokens += len(output.new_token_ids)
                     continue
@@ -119,7 +125,7 @@ class OutputLog:
                 if output.num_nans_in_logits:
                     self._note(state.external_req_id)
             processed = process(outputs, *args, **kwargs)
-            # Now tokens behind a stop string are cut off.
+            # By now vLLM has cut off the tokens after a stop string.
             for sequence, output in counted:
                 tokens = len(output.new_token_ids)
                 sequence.output_tokens += tokens
@@ -134,7 +140,7 @@ class OutputLog:
         processor.process_outputs = noting
 
     def _begin(self, state: Any, output: Any) -> SequenceUsage:
-        """The usage of a sequence that is seen for the first time."""
+        """Create the usage of a sequence at its first output."""
         request_id, place = own_id(state.external_req_id), place_of(state.external_req_id, output.request_id)
         usage = self._usages.setdefault(request_id, Usage(request_id))
         sequence = SequenceUsage(output.request_id, place, usage)
@@ -151,13 +157,13 @@ class OutputLog:
         return sequence
 
     def _end(self, sequence: SequenceUsage) -> None:
-        # What comes of it from here on is behind a stop string.
+        # Later outputs of this sequence come after a stop string.
         self._sequences.pop(sequence.name, None)
         self._tell(sequence, lambda follower, one: follower.ended(one))
 
     def _tell(self, sequence: SequenceUsage, what: Callable[[Follower, SequenceUsage], None]) -> None:
         if follower := self._followers.get(sequence.request.request_id):
-            # Not from within vLLM's own loop, which would end with an error here.
+            # Do not call it inside vLLM's own loop, which an error would end.
             asyncio.get_running_loop().call_soon(what, follower, sequence)
 
     def _note(self, external_id: str) -> None:
@@ -167,17 +173,17 @@ class OutputLog:
 
 
 def own_id(external_id: str) -> str:
-    """The request's id as Tenora made it: ``cmpl-<id>-<prompt>`` and ``chatcmpl-<id>`` are vLLM's."""
+    """Return Tenora's request id from vLLM's ``cmpl-<id>-<prompt>`` or ``chatcmpl-<id>``."""
     kind, _, rest = external_id.partition("-")
     return rest.rpartition("-")[0] if kind == "cmpl" else rest
 
 
 def prompt_of(external_id: str) -> int:
-    """Which of a request's prompts it is; a chat has one."""
+    """Return the index of a prompt in its request; a chat has one prompt."""
     return int(external_id.rpartition("-")[2]) if external_id.startswith("cmpl-") else 0
 
 
 def place_of(external_id: str, name: str) -> Place:
-    """Which of a request's sequences it is, by vLLM's two ids; of several choices the second is ``<choice>_<id>``."""
+    """Return a sequence's position from vLLM's two ids; with several choices ``name`` is ``<choice>_<id>``."""
     choice, _, rest = name.partition("_")
     return prompt_of(external_id), int(choice) if rest and choice.isdigit() else 0

@@ -1,4 +1,4 @@
-"""Prompts as vLLM runs them: what was rendered to be counted for limits is run as it is, not rendered again."""
+"""Reuse of rendered prompts: a prompt that was rendered to count its tokens is not rendered again to run."""
 
 import time
 from collections.abc import Iterator
@@ -12,16 +12,16 @@ from app.engine.port import Endpoint
 
 
 class NoRoomForAnswer(ValueError):
-    """A prompt of as many tokens as the context has; vLLM itself refuses it later, without naming the cause."""
+    """Prompt that fills the whole context. vLLM itself refuses it later, without naming the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A request whose prompts are tokens.
+    """Request with tokenized prompts.
 
     Attributes:
-        body: vLLM's own request; rendering may have changed it, so that it belongs to what came of it.
-        result: what its renderer gave: the engine's inputs, for a chat with the conversation before them.
+        body: vLLM's request. Rendering may have changed it, so ``result`` is valid for this object only.
+        result: output of vLLM's renderer: the engine's inputs; for a chat, the conversation comes before them.
     """
 
     body: BaseModel
@@ -29,7 +29,7 @@ class Rendered:
 
     @property
     def inputs(self) -> list[dict[str, Any]]:
-        """Of the engine, one for each prompt."""
+        """Inputs of the engine, one for each prompt."""
         return _inputs(self.result)
 
     @property
@@ -39,11 +39,10 @@ class Rendered:
 
 
 class RenderedOnce:
-    """vLLM's renderer, which gives again what it has given for the same request; all else is as it was."""
+    """Proxy of vLLM's renderer that returns known results for known requests, and delegates everything else.
 
-    """
     Args:
-        longest: tokens of a prompt and its answer together; None: nothing is known of that.
+        longest: maximum tokens of a prompt and its answer together; None: unknown.
     """
 
     def __init__(self, renderer: Any, *, longest: int | None = None) -> None:
@@ -55,12 +54,12 @@ class RenderedOnce:
 
     @contextmanager
     def knowing(self, rendered: Rendered | None) -> Iterator[None]:
-        """Give this whenever its request is to be rendered in this context."""
+        """Return this result, inside the context, when its request is rendered."""
         if rendered is None:
             yield
             return
         for one in rendered.inputs:
-            # To the engine it comes now: what it waited for before is not the engine's time.
+            # The request enters the engine now. Its earlier wait is not the engine's time.
             one["arrival_time"] = time.time()
         self._known[id(rendered.body)] = rendered.result
         try:
@@ -69,7 +68,7 @@ class RenderedOnce:
             del self._known[id(rendered.body)]
 
     async def render(self, endpoint: Endpoint, request: BaseModel) -> Any:
-        """What this endpoint renders a request to: the engine's inputs, or an error.
+        """Render a request of this endpoint to the engine's inputs, or an error.
 
         Raises:
             NoRoomForAnswer

@@ -1,4 +1,4 @@
-"""What vLLM's CPU build needs of the machine beside Python packages: libnuma, and a C++ compiler for torch.compile."""
+"""System requirements of vLLM's CPU build: libnuma, and a C++ compiler for torch.compile."""
 
 import ctypes
 import importlib.metadata
@@ -13,7 +13,7 @@ _DYNAMO_DISABLE = "TORCHDYNAMO_DISABLE"
 
 
 class MissingLibrary(OSError):
-    """A shared library that vLLM is linked against cannot be loaded."""
+    """Failure to load a shared library that vLLM is linked against."""
 
 
 def is_cpu_build() -> bool:
@@ -26,7 +26,9 @@ def is_cpu_build() -> bool:
 
 
 def check_libraries() -> None:
-    """Load what vLLM's CPU build is linked against; without it vLLM goes on, and dies later of a missing operator.
+    """Check that the shared libraries of vLLM's CPU build can be loaded.
+
+    Without them vLLM starts, and dies later of a missing operator.
 
     Raises:
         MissingLibrary
@@ -43,9 +45,9 @@ def check_libraries() -> None:
 
 
 def do_without_compiler(environment: MutableMapping[str, str]) -> None:
-    """Turn torch.compile off in the environment of a CPU engine if there is no C++ compiler: its warm-up would fail.
+    """Disable torch.compile for a CPU engine if there is no C++ compiler. Its warm-up would fail.
 
-    The answers are the same. Whoever sets the variable decides.
+    The answers are the same. A value that is set already stays.
     """
     if _DYNAMO_DISABLE in environment or _has_compiler():
         return
@@ -57,7 +59,7 @@ def do_without_compiler(environment: MutableMapping[str, str]) -> None:
 
 
 def _has_compiler() -> bool:
-    """Whether torch's inductor finds one; it reads CXX."""
+    """Return whether torch's inductor finds a compiler. It reads CXX."""
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 

@@ -1,7 +1,7 @@
-"""Keeps sequences from vLLM until they may run.
+"""Gate that holds sequences back from vLLM until their admission.
 
-vLLM makes a state of each sequence in this process: 1,024 of them, of one request, take 3 MB and 50 ms. So a prompt is
-given to vLLM only once the first of its sequences may run, and vLLM's core gets each of these in its turn.
+vLLM keeps a state for each sequence in this process. So a prompt is handed to vLLM only once the first of its sequences
+may run, and vLLM's core gets each sequence on its admission. See docs/decisions/0021-gate-before-vllm.md.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from app.engine.vllm.scheduler.preemption import priority
 
 @dataclass(slots=True)
 class _Gated:
-    """One request.
+    """One gated request.
 
     Attributes:
-        turns: of its prompts; one has come once a sequence of the prompt may run.
-        priorities: of its sequences that may run.
-        held: sequences that vLLM has made and that may not run.
-        error: why no other one will ever run.
+        turns: futures of its prompts, each done once a sequence of the prompt may run.
+        priorities: vLLM's priorities of its admitted sequences.
+        held: sequences that vLLM has made and that are not admitted yet.
+        error: reason why no further sequence will run.
     """
 
     turns: dict[int, asyncio.Future[None]] = field(default_factory=dict)
@@ -36,10 +36,10 @@ class _Gated:
 
 
 class SequenceGate:
-    """A gate in front of the engine for requests that were announced; all others pass.
+    """Gate before the engine for announced requests. All other requests pass.
 
     Args:
-        llm: vLLM's engine, whose requests pass here from now on.
+        llm: vLLM's engine. Its methods that add requests are wrapped.
     """
 
     def __init__(self, llm: Any) -> None:
@@ -49,11 +49,11 @@ class SequenceGate:
         self._requests: dict[str, _Gated] = {}
 
     def expect(self, request_id: str) -> None:
-        """Let nothing of the request pass before it is let in."""
+        """Announce a request: hold everything of it back until its admission."""
         self._requests[request_id] = _Gated()
 
     async def open(self, request_id: str, place: Place, tag: float) -> None:
-        """Let a sequence in, now or once vLLM has made it."""
+        """Admit a sequence, now or once vLLM has made it."""
         gated = self._requests[request_id]
         gated.priorities[place] = priority(tag)
         if not (turn := gated.turn(place[0])).done():
@@ -62,7 +62,7 @@ class SequenceGate:
             await self._pass(sequence, gated.priorities[place])
 
     def fail(self, request_id: str, error: Exception) -> None:
-        """No prompt of the request that waits has a turn to wait for."""
+        """Fail all prompts of the request that wait at the gate."""
         if gated := self._requests.get(request_id):
             gated.error = error
             for turn in gated.turns.values():
@@ -70,7 +70,7 @@ class SequenceGate:
                     turn.set_exception(error)
 
     def forget(self, request_id: str) -> None:
-        """The request is over. What was held is dropped: vLLM has been told to abort it."""
+        """Forget a request that is over, with its held sequences: vLLM was told to abort it."""
         self._requests.pop(request_id, None)
 
     async def _prompt_in_turn(self, request_id: str, *args: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""vLLM's answers as clients may see them."""
+"""Conversion of vLLM's answers and stream events for clients."""
 
 import asyncio
 import json
@@ -13,29 +13,29 @@ from app.engine.vllm.translation import Asked
 
 _NULLABLE_OF_CHOICE = dict.fromkeys(("logprobs", "finish_reason"))
 _NULLABLE_OF_MESSAGE = dict.fromkeys(("content", "refusal"))
-#: Fields that are null in OpenAI's answers too.
+#: Fields that may be null in OpenAI's answers too.
 NULLABLE = frozenset({*_NULLABLE_OF_CHOICE, *_NULLABLE_OF_MESSAGE})
 _ERROR_PREFIX = 'data: {"error"'
 
 
 class Events:
-    """Server-sent events of one answer, each with the public model name.
+    """Server-sent events of one answer, with the public model name.
 
-    vLLM checks part of a request only when its stream is first read, so :meth:`begin` reads the first
-    event: an error there is raised, and becomes a status instead of a stream.
+    vLLM checks part of a request only when its stream is first read. Therefore :meth:`begin` reads the first event. An
+    error there is raised, and becomes an HTTP status instead of a stream.
     """
 
     def __init__(self, source: AsyncGenerator[str, None], first: str | None, asked: Asked) -> None:
         self._source = source
         self._first = first
         self._asked = asked
-        # A quote inside a JSON string is escaped, so this text is only ever the key and its value.
+        # Quotes inside JSON strings are escaped, so this text can only be the key and its value.
         self._old = f'"model":{json.dumps(asked.engine_name)}'
         self._new = f'"model":{json.dumps(asked.public_name)}'
 
     @classmethod
     async def begin(cls, source: AsyncGenerator[str, None], asked: Asked) -> "Events":
-        """Read the first event and return the stream that begins with it.
+        """Read the first event, and return the stream including that event.
 
         Raises:
             InvalidRequest, EngineUnavailable: the first event is an error.
@@ -47,10 +47,10 @@ class Events:
         return cls(source, first, asked)
 
     async def next(self) -> str | None:
-        """The next event, or None at the end."""
+        """Return the next event, or None at the end."""
         event, self._first = self._first, None
         if event is None:
-            # anext() with a default would go through a slower kind of awaitable.
+            # anext() with a default uses a slower kind of awaitable.
             try:
                 event = await self._source.__anext__()
             except StopAsyncIteration:
@@ -64,9 +64,9 @@ class Events:
 
 
 def without_nulls(answer: BaseModel) -> dict[str, Any]:
-    """A whole answer as JSON values, without the fields that are null and that OpenAI's answers do not have.
+    """Convert a whole answer to JSON values, without null fields that OpenAI's answers do not have.
 
-    A client that sends a message back sends all of its fields back, and some refuse a null where they know no field.
+    A client that sends a message back sends all of its fields. Some reject a null in a field that they do not know.
     """
     whole = answer.model_dump(exclude_none=True)
     for choice in whole["choices"]:
@@ -77,7 +77,7 @@ def without_nulls(answer: BaseModel) -> dict[str, Any]:
 
 
 def without_nan(value: Any) -> Any:
-    """A JSON value with null for what JSON has no word for."""
+    """Replace NaN and infinity in a JSON value by null."""
     if isinstance(value, dict):
         return {name: without_nan(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -91,6 +91,6 @@ def _error_of(event: str) -> dict[str, Any]:
 
 
 def raise_if_cancelled() -> None:
-    """vLLM turns a cancelled request into an answer; whoever cancelled it wants it to end."""
+    """Raise CancelledError if the current task is being cancelled. vLLM turns a cancelled request into an answer."""
     if (task := asyncio.current_task()) and task.cancelling():
         raise asyncio.CancelledError

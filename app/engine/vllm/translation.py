@@ -1,4 +1,4 @@
-"""Requests in vLLM's words, and what it says of them in ours."""
+"""Translation of requests into vLLM's form, and of vLLM's errors into Tenora's."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -8,11 +8,11 @@ from pydantic import ValidationError
 from app.domain.errors import ContextLengthExceeded, EngineUnavailable, InvalidRequest, TenoraError
 from app.engine.port import Endpoint, EngineRequest
 
-#: A chat template for prompts that are rendered already.
+#: Chat template that passes a rendered prompt through unchanged.
 AS_IT_IS = "{{ prompt }}"
-#: What vLLM says of a request whose grammar its compiler gave up, and of no other that there is here.
+#: vLLM's message for a request whose grammar the compiler gave up. Here, no other request gets this message.
 GENERATION_FAILED = "Internal server error"
-#: What vLLM calls a prompt that is too long to be read.
+#: vLLM's parameter names in errors about prompts that are too long to be read.
 _TOO_LONG = frozenset({"input_text", "input_tokens"})
 _MESSAGE_CHARS = 500
 _RETRY_AFTER_S = 5
@@ -20,13 +20,14 @@ _RETRY_AFTER_S = 5
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request as vLLM is asked it.
+    """Request in the form that vLLM gets.
 
     Attributes:
-        engine_name, public_name: its model's, for vLLM and for its client.
-        prompt_field: the field of the request that holds the prompt.
-        form: the field that says which form the answer must have; None if none does.
-        greedy: whether the base decodes greedily where a request names no temperature.
+        engine_name: model name for vLLM.
+        public_name: model name for the client.
+        prompt_field: request field that holds the prompt.
+        form: request field that constrains the form of the answer, or None.
+        greedy: whether the base decodes greedily if a request sets no temperature.
     """
 
     engine_name: str
@@ -41,7 +42,7 @@ class Asked:
         return cls(engine_name, request.model, prompt_field, _form(request.body), greedy)
 
     def body(self, request: EngineRequest) -> dict[str, Any]:
-        """vLLM's request: what the client asks for, under what only the server sets."""
+        """Build vLLM's request: the client's fields, overridden by those that only the server sets."""
         own: dict[str, Any] = {
             "model": self.engine_name,
             "request_id": request.request_id,
@@ -50,36 +51,36 @@ class Asked:
         if request.prompt is not None:
             own |= {"chat_template": AS_IT_IS, "chat_template_kwargs": {"prompt": request.prompt}}
         if self.greedy and request.body.get("n", 1) > 1 and "temperature" not in request.body:
-            own["temperature"] = 1.0  # several answers need sampling; OpenAI's default
+            own["temperature"] = 1.0  # several answers need sampling; 1.0 is OpenAI's default
         return request.body | own
 
     def text(self, message: str) -> str:
-        """What vLLM says, with the name that the client knows."""
+        """Shorten a message of vLLM, and replace the engine's model name by the public one."""
         return message.replace(self.engine_name, self.public_name)[:_MESSAGE_CHARS]
 
     def error(self, body: dict[str, Any]) -> TenoraError:
-        """vLLM's error body as ours: what the client did wrong keeps its words, what went wrong here does not."""
+        """Translate vLLM's error body. Client errors keep vLLM's message, server errors do not."""
         if 400 <= int(body.get("code") or 500) < 500:
             return self.refused(str(body.get("message", "")), body.get("param"))
         return self.failed() if body.get("message") == GENERATION_FAILED else stopped()
 
     def refused(self, message: str, param: str | None) -> ContextLengthExceeded | InvalidRequest:
-        """What the client did wrong, in vLLM's words.
+        """Build the error of an invalid request from vLLM's message.
 
         Args:
             param: vLLM's name of the field.
         """
         if param in _TOO_LONG:
-            # The rest is vLLM's internal name and the value.
+            # The rest is vLLM's internal parameter name and the value.
             return self.too_long(message.partition(" (parameter=")[0])
         return InvalidRequest(self.text(message), param=param)
 
     def too_long(self, message: str) -> ContextLengthExceeded:
-        """The prompt leaves no room for an answer."""
+        """Build the error of a prompt that leaves no room for an answer."""
         return ContextLengthExceeded(self.text(message), param=self.prompt_field)
 
     def failed(self) -> TenoraError:
-        """The engine gave up this answer alone: its grammar went beyond what the compiler may use."""
+        """Build the error of an answer that the engine gave up alone: its grammar exceeds the compiler's limits."""
         if self.form is None:
             return stopped()
         return InvalidRequest(
@@ -93,7 +94,7 @@ def stopped() -> EngineUnavailable:
 
 
 def from_validation(error: ValidationError) -> InvalidRequest:
-    """The first thing that vLLM's own request model refuses, named."""
+    """Translate the first error of vLLM's request model, with the name of its field."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"] if isinstance(part, str | int))
     return InvalidRequest(f"{field or 'body'}: {first['msg']}"[:_MESSAGE_CHARS], param=field or None)

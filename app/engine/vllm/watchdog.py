@@ -1,7 +1,7 @@
-"""Notices an engine that lives and does nothing, or dies and leaves a call without an answer.
+"""Watchdog for an engine that hangs, or that dies and leaves a call without an answer.
 
-Between any two steps vLLM's loop takes calls and asks its workers, so a call that stays without an answer says that
-a step or the loop stands still, whether requests run or not.
+Between steps vLLM's loop accepts calls and forwards them to its workers. So an unanswered call means that a step or the
+loop is stuck, with or without running requests.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ _RETRY_AFTER_S = 15
 
 
 async def until_silent(call: Callable[[], Awaitable[object]], silence_s: float) -> None:
-    """Return once one call has had no answer for ``silence_s``; until then one call follows the other.
+    """Send one call after another. Return once a call stays unanswered for ``silence_s`` seconds.
 
-    The seconds are counted by looks, ten in all: after a pause of the whole machine or container both sides have
-    been silent, and the answer is there by the next look.
+    The time is counted in ten polls, not by the clock. After a pause of the whole machine or container both sides have
+    been silent, and the answer has arrived by the next poll.
 
     Raises:
-        Exception: whatever the call raises.
+        Exception: any error of the call.
     """
     pause_s = silence_s / _LOOKS
     while True:
@@ -43,11 +43,11 @@ async def until_silent(call: Callable[[], Awaitable[object]], silence_s: float) 
 
 
 async def while_alive(died: Callable[[], bool], work: Awaitable[T]) -> T:
-    """What ``work`` returns, which asks an engine: vLLM lets it wait for ever if that dies meanwhile.
+    """Await ``work``, a call to an engine, and fail if the engine dies meanwhile. vLLM would wait forever.
 
     Raises:
-        EngineUnavailable: it died.
-        Exception: whatever ``work`` raises.
+        EngineUnavailable: the engine died.
+        Exception: any error of ``work``.
     """
     task = asyncio.ensure_future(work)
     try:

@@ -1,8 +1,12 @@
 """Workload ``adapters``: many adapters on few slots, Tenora against its rivals over a grid of cells.
 
-Each round starts the servers afresh, measures vLLM's capacity with one adapter, and then answers every cell of the grid
-on every server, the same requests on each, in an order drawn by lot. All cells of a round share its servers: they come
-from another order in each round, and the medians over the rounds are what is shown.
+Each round does this:
+
+1. Start fresh servers.
+2. Measure vLLM's capacity with one adapter.
+3. Send each cell's requests to every server, in random order of cells and servers.
+
+All cells of a round share its servers. Their order differs between rounds, and the report shows medians over rounds.
 """
 
 import random
@@ -23,21 +27,24 @@ from app.lab.bench.open_loop import Plan, Request, Run
 from app.lab.bench.servers import Server
 from app.lab.bench.workload import Arrival, Load, arrivals
 
-#: Requests per second of the overload run, until they are clearly more than the server answers.
+#: Initial rate of the overload run in requests per second. It grows until the server clearly cannot keep up.
 _OVERLOAD = 200.0
 _WARMING = 8
-#: How long answers are waited for after the last arrival. The naive server never catches up.
+#: Maximum wait for answers after the last arrival, in seconds. The naive server never catches up.
 _DRAIN_S = 300.0
 _NAIVE_DRAIN_S = 5.0
 
 
 def run(home: Path, options: Options, *, out: Path | None, console: Console, base: Path | None = None) -> Path:
-    """Measure, print the table to stdout, and return where the JSON was written; a PNG lies next to it.
+    """Run the benchmark, print its table to stdout and write a JSON file with a PNG next to it.
 
     Args:
-        home: keeps models and published adapters between runs.
-        console: for progress.
-        base: another one than the toy, served in its own dtype.
+        home: folder that keeps models and published adapters between runs.
+        console: console for progress.
+        base: folder of another base than the toy, served in its stored dtype.
+
+    Returns:
+        Path of the JSON file.
 
     Raises:
         ServerFailed, LoadError
@@ -58,19 +65,19 @@ def run(home: Path, options: Options, *, out: Path | None, console: Console, bas
         for number in range(1, options.rounds + 1):
             measured += grid.round(number)
             content = {"workload": "adapters", **machine, "options": asdict(options), **fleet.settings}
-            # After each round: what hours have measured is not to be lost with the last one.
+            # Write after each round, so that a failure does not lose hours of results.
             report.write(path, content | {"rounds": [asdict(one) for one in measured]})
     show(measured, options.cells(), report.describe(machine), path.with_suffix(".png"))
     return path
 
 
 class Grid:
-    """The rounds of one run.
+    """Rounds of one run.
 
     Args:
-        start: starts fresh servers, among them ``tenora`` and ``vllm``, for as long as the stack is open.
-        names: of the adapters.
-        vocabulary: of the base.
+        start: starts fresh servers, ``tenora`` and ``vllm`` among them. They live until the stack closes.
+        names: names of the adapters.
+        vocabulary: vocabulary size of the base.
     """
 
     def __init__(
@@ -87,7 +94,7 @@ class Grid:
         self._task: TaskID = progress.add_task("", total=options.rounds * len(options.cells()))
 
     def round(self, number: int) -> Iterator[Measured]:
-        """Start the servers, measure the capacity, and answer every cell on every server."""
+        """Start the servers, measure the capacity and run every cell on every server."""
         order = random.Random(f"{self._options.seed} {number}")  # noqa: S311 - the same order every time
         with ExitStack() as stack:
             self._tell(number, "starting the servers")
@@ -107,7 +114,7 @@ class Grid:
                 self._progress.advance(self._task)
 
     def _warm_up(self, server: Server) -> None:
-        """Every adapter answers once, a few at a time; no prompt of a cell comes before it."""
+        """Warm up: request each adapter once, a few at a time, with prompts that no cell uses."""
         if server.name in {"peft", "base"}:
             return
         ids = random.Random(f"warm {self._options.seed}")  # noqa: S311 - the same prompts every time
@@ -125,11 +132,11 @@ class Grid:
         open_loop.drive(Plan(server.port, requests))
 
     def _capacity(self, server: Server, number: int) -> float:
-        """Requests per second that the server answers with one adapter when more arrive than it can take."""
+        """Measure the throughput with one adapter under overload, in requests per second."""
         rate = _OVERLOAD
         while True:
             load = Load(rate, self._options.overload_s, adapters=1)
-            # A seed of its own each time: prompts that came before would be in the prefix cache.
+            # Use a new seed each time: repeated prompts would hit the prefix cache.
             seed = (self._options.seed, number, int(rate))
             run = self._drive(server, arrivals(load, vocabulary=self._vocabulary, seed=seed), _DRAIN_S)
             found = report.measure_open(run, [0] * load.requests)["requests_per_s"]
@@ -141,7 +148,7 @@ class Grid:
         options = self._options
         load = Load(cell.load / 100 * capacity, options.seconds, cell.adapters, alpha=cell.alpha, cv=options.cv)
         seed = (options.seed, number, cell.adapters, int(1000 * cell.alpha), cell.load)
-        # What is answered per second depends on when the last one comes, so all cells of a load get the same times.
+        # Throughput depends on the time of the last arrival, so all cells of a load share their arrival times.
         gaps_seed = (options.seed, number, cell.load)
         return arrivals(load, vocabulary=self._vocabulary, seed=seed, gaps_seed=gaps_seed)
 

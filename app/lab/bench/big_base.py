@@ -1,7 +1,7 @@
-"""Bases of Llama 3.1 8B's and Llama 3.2 1B's shape with random bfloat16 weights, for a machine without a model hub.
+"""Bases in the shape of Llama 3.1 8B and Llama 3.2 1B with random bfloat16 weights. Needs no model hub.
 
-``python -m app.lab.bench.big_base FOLDER`` makes the 8B in ``FOLDER/llama-8b-random`` and prints that path. What a step
-costs depends on the shapes and not on the values, so these stand in for the real bases wherever speed is measured.
+``python -m app.lab.bench.big_base FOLDER`` creates the 8B in ``FOLDER/llama-8b-random`` and prints that path. The cost
+of a step depends on shapes, not on values, so these bases stand in for the real ones in measurements of speed.
 """
 
 import json
@@ -24,7 +24,7 @@ _STD = 0.02
 
 
 def eight_b_config() -> LlamaConfig:
-    """The shape of Llama 3.1 8B (its ``config.json`` on the Hugging Face Hub)."""
+    """Shape of Llama 3.1 8B, from its ``config.json`` on the Hugging Face Hub."""
     return LlamaConfig(
         vocab_size=128256,
         hidden_size=4096,
@@ -49,19 +49,19 @@ def eight_b_config() -> LlamaConfig:
 
 
 def eight_b_base(home: Path) -> Path:
-    """The random 8B base in ``home``, made first unless it is there: 16 GB on disk, under 2 GB of memory."""
+    """Return the random 8B base in ``home``, created if missing. Needs 16 GB of disk and under 2 GB of memory."""
     return _base(home / NAME, eight_b_config)
 
 
 def one_b_config() -> LlamaConfig:
-    """The shape of Llama 3.2 1B, with a head that is not the embedding: 1.5 billion parameters."""
+    """Shape of Llama 3.2 1B with an untied head: 1.5 billion parameters."""
     config = eight_b_config()
     config.update({"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "head_dim": 64})
     return config
 
 
 def one_b_base(home: Path) -> Path:
-    """The random 1B base in ``home``, made first unless it is there: 3 GB on disk."""
+    """Return the random 1B base in ``home``, created if missing. Needs 3 GB of disk."""
     return _base(home / SMALL_NAME, one_b_config)
 
 
@@ -75,13 +75,13 @@ def _base(folder: Path, config: Callable[[], LlamaConfig]) -> Path:
 
 
 def write_base(folder: Path, config: LlamaConfig, *, seed: int = SEED) -> None:
-    """Write a Llama with random bfloat16 weights and a byte-level tokenizer, as transformers would.
+    """Write a Llama with random bfloat16 weights and a byte-level tokenizer in transformers' format.
 
-    One layer is one file, so that one layer is all that is ever in memory.
+    Each layer is one file, so at most one layer is in memory.
 
     Args:
-        folder: is made.
-        seed: of the weights.
+        folder: folder to create.
+        seed: seed of the weights.
     """
     folder.mkdir(parents=True)
     generator = torch.Generator().manual_seed(seed)
@@ -102,7 +102,7 @@ def write_base(folder: Path, config: LlamaConfig, *, seed: int = SEED) -> None:
 
 
 def _shards(config: LlamaConfig) -> Iterator[dict[str, tuple[int, ...]]]:
-    """Names and shapes of the tensors of each file: one layer each, then what is around the layers."""
+    """Yield tensor names and shapes of each file: one file per layer, then one for the rest."""
     hidden, inner = config.hidden_size, config.intermediate_size
     head = hidden // config.num_attention_heads
     queries, keys = config.num_attention_heads * head, config.num_key_value_heads * head
@@ -127,13 +127,16 @@ def _shards(config: LlamaConfig) -> Iterator[dict[str, tuple[int, ...]]]:
 
 
 def _weights(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    if len(shape) == 1:  # a norm
+    if len(shape) == 1:  # norm weights
         return torch.ones(shape, dtype=torch.bfloat16)
     return torch.empty(shape, dtype=torch.bfloat16).normal_(0, _STD, generator=generator)
 
 
 def _tokenizer(size: int) -> PreTrainedTokenizerFast:
-    """Bytes, and names for the other ids: a random base answers with any of them, and each has to have a text."""
+    """Build a byte-level tokenizer with a word for each other id.
+
+    A random base generates any id, and each id needs a text.
+    """
     special = ["<s>", "</s>"]
     known = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     words = [*known, *(f"w{number}" for number in range(len(known), size))]

@@ -1,7 +1,7 @@
-"""The closed loop of the load generators, the same for every server: completions, streamed or not.
+"""Closed-loop load generator for completions, streamed or not, the same for every server.
 
-Runs as a process of its own (``python -m app.lab.bench.client``: a plan as JSON on stdin, samples as JSON on
-stdout), so that it shares no interpreter with a server.
+It runs as a separate process (``python -m app.lab.bench.client``), which reads a plan as JSON from stdin and prints
+samples as JSON. So it shares no interpreter with a server.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Any
 
 from app.lab.bench.wire import Answer, Connection, LoadError, completion, http_request
 
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Plan:
     """One round against one server.
 
     Attributes:
-        headers: sent with every request.
-        prompts: token ids, one list per request; answered in this order.
-        concurrency: requests in flight at any time.
-        output_tokens: every answer has exactly so many.
-        stream: whether the tokens come one by one; else there is no inter-token latency, and the TTFT is the answer's.
+        headers: headers of every request.
+        prompts: token ids, one list per request, sent in this order.
+        concurrency: number of requests in flight at any time.
+        output_tokens: exact number of tokens of every answer.
+        stream: True to stream tokens. Otherwise there is no inter-token latency, and the TTFT is that of the answer.
     """
 
     host: str
@@ -45,13 +45,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """What one round measured.
+    """Samples of one round.
 
     Attributes:
-        wall_s: from the first request to the last answer's end, in seconds.
-        ttft_s: per request, until the first event with a token arrived.
-        gaps_s: between the events of each request that carry tokens, all requests together.
-        output_tokens: tokens generated in all, as the server counted them.
+        wall_s: seconds from the first request to the end of the last answer.
+        ttft_s: seconds until the first event with a token, per request.
+        gaps_s: seconds between events with tokens within a request, for all requests together.
+        output_tokens: total number of generated tokens, as the server counted them.
     """
 
     wall_s: float
@@ -61,10 +61,10 @@ class Samples:
 
 
 async def run(plan: Plan) -> Samples:
-    """Answer every prompt of the plan, ``plan.concurrency`` at a time.
+    """Send all prompts of the plan, ``plan.concurrency`` at a time.
 
     Raises:
-        LoadError: any request failed.
+        LoadError: a request failed.
         OSError: the server does not listen.
     """
     requests = [_request(plan, prompt) for prompt in reversed(plan.prompts)]
@@ -100,19 +100,19 @@ def _request(plan: Plan, prompt: list[int]) -> bytes:
 
 
 def drive(plan: Plan) -> Samples:
-    """Run the plan in a process of its own.
+    """Run the plan in a separate process.
 
     Raises:
-        LoadError
+        LoadError: a request failed.
     """
     return Samples(**run_generator("app.lab.bench.client", asdict(plan)))
 
 
 def run_generator(module: str, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a load generator, ``python -m module``, and return what it printed.
+    """Run a load generator, ``python -m module``, and return the JSON that it printed.
 
     Raises:
-        LoadError: it failed.
+        LoadError: the generator failed.
     """
     done = subprocess.run(
         [sys.executable, "-m", module], cwd=_ROOT, input=json.dumps(plan), capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""Whether a server's adapters are cold, and what it says of loading them."""
+"""Checks that a server's adapters are cold, and its metrics of loading them."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -16,20 +16,20 @@ _SHOWN = 1000
 
 
 def drop_from_page_cache(folders: Iterable[Path]) -> None:
-    """Ask the system to forget the content of the files below these folders; pages that are mapped stay."""
+    """Drop the files below these folders from the page cache. Mapped pages stay."""
     for folder in folders:
         for path in folder.rglob("*"):
             if path.is_file() and not path.is_symlink():
                 with path.open("rb") as file:
-                    os.fdatasync(file.fileno())  # pages not yet written are not forgotten
+                    os.fdatasync(file.fileno())  # dirty pages are not dropped
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def require_cold(server: Server, adapters: Iterable[str]) -> None:
-    """See that Tenora has none of these adapters in host memory or in a slot; other servers are not asked.
+    """Check that Tenora has none of these adapters in host memory or in a slot. Other servers are not checked.
 
     Raises:
-        NotMeasured: names those that it has, and where.
+        NotMeasured: some adapters are warm. The message names them with their tiers.
     """
     if not server.admin_headers:
         return
@@ -40,13 +40,13 @@ def require_cold(server: Server, adapters: Iterable[str]) -> None:
 
 
 def in_slots(server: Server, adapters: Iterable[str]) -> list[str]:
-    """Those of these adapters that Tenora has in a slot; of other servers all, as they are not asked."""
+    """Return the adapters that Tenora has in a slot. For other servers, return all of them."""
     tiers = _tiers(server) if server.admin_headers else dict.fromkeys(adapters, "slot")
     return [name for name in adapters if tiers.get(name) == "slot"]
 
 
 def _tiers(server: Server) -> dict[str, str]:
-    """Where Tenora has each adapter, by its name."""
+    """Tier of each adapter by name."""
     answer = httpx.get(
         f"{server.url}/admin/engine",
         params={"limit": _SHOWN},
@@ -61,7 +61,7 @@ def _tiers(server: Server) -> dict[str, str]:
 
 
 def load_totals(server: Server) -> dict[str, tuple[float, float]]:
-    """Phase of a load -> seconds and loads so far; empty where the server does not say."""
+    """Total seconds and number of loads by phase. Empty if the server does not export them."""
     answer = httpx.get(f"{server.url}/metrics", headers=server.admin_headers, timeout=_TIMEOUT_S, trust_env=False)
     text = answer.raise_for_status().text
     sums: dict[str, float] = {}
@@ -76,7 +76,7 @@ def load_totals(server: Server) -> dict[str, tuple[float, float]]:
 
 
 def mean_ms(before: Mapping[str, tuple[float, float]], after: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-    """Phase -> milliseconds of a load in the mean, of the loads between two moments."""
+    """Mean milliseconds per load by phase, for the loads between two readings."""
     found: dict[str, float] = {}
     for phase, (seconds, loads) in after.items():
         earlier_s, earlier = before.get(phase, (0.0, 0.0))

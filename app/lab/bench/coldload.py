@@ -1,12 +1,16 @@
-"""Workload ``coldload``: what a running stream notices of adapters that are loaded meanwhile, and how long they take.
+"""Workload ``coldload``: the effect of adapter loads on a running stream, and the duration of the loads.
 
-A long stream of the base model runs; adapters are requested that are on the server's disk, but neither in host memory
-nor in a slot: first one by one, then some at a time. Afterwards adapters that are in slots are requested in the same
-way: what the stream notices then is the price of the requests, not of the loading.
+A long stream of the base model runs. Meanwhile adapters are requested that are on the server's disk, but neither in
+host memory nor in a slot: first one by one, then several at a time. Afterwards adapters in slots are requested in the
+same way. Their effect on the stream is the price of the requests without the loads.
 
-Cold means, for Tenora, that a request before fetched the adapter to the disk and later ones drove it out of host
-memory; its time counts from the request. vLLM's own server is told to load the adapter's folder, which is all that it
-knows of cold, and its time counts from that call. The files are dropped from the page cache on both sides.
+Cold means:
+
+- Tenora: an earlier request fetched the adapter to the disk, and later ones evicted it from host memory. The time
+  counts from the request.
+- vLLM's own server: it is told to load the adapter's folder, its only notion of cold. The time counts from that call.
+
+The files are dropped from the page cache on both sides.
 """
 
 import time
@@ -29,15 +33,15 @@ from app.lab.bench.timeline import NotMeasured, Script, Served
 
 RANK = 64
 SLOTS = 4
-#: Adapters that fit into host memory, and as many others that are asked for to drive the cold ones out of it.
+#: Adapters that fit into host memory, and the number of other adapters that are requested to evict the cold ones.
 HOST_ADAPTERS = 8
 INPUT_TOKENS, OUTPUT_TOKENS = 16, 8
 STREAM_INPUT_TOKENS = 16
 SEED = 2025
 
-#: vLLM's own route; Tenora loads what a request names.
+#: vLLM's route. Tenora loads the adapter that a request names.
 _LOAD_PATH = "/v1/load_lora_adapter"
-#: The least part of a stream that its median gap is taken from.
+#: Minimum number of gaps for the median gap of a stream.
 _MIN_GAPS = 20
 _PREPARE_S = 600.0
 
@@ -61,17 +65,17 @@ METRICS: Mapping[str, Metric] = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured.
+    """Size of the measurement.
 
     Attributes:
-        rounds: per side, each with a fresh server.
-        adapters: cold ones in each part.
-        at_once: requested at a time in the second part.
-        rest_s: after the files have left the page cache, before the stream begins. They are on the disk then, and for
-            five seconds a virtual machine was found to take time from its processors for that.
-        settle_s: the stream runs alone for so long; its median gap is of this time.
-        watch_s: time for all the loads of a part; the stream is cut off then.
-        stream_tokens: of each stream; another one follows.
+        rounds: rounds per side, each with a fresh server.
+        adapters: number of cold adapters in each part.
+        at_once: concurrent requests in the second part.
+        rest_s: pause in seconds between dropping the page cache and the stream.
+            See docs/decisions/0080-quiet-machine-before-a-benchmark.md.
+        settle_s: seconds for which the stream runs alone. Its median gap is from this time.
+        watch_s: seconds for all loads of a part, after which the stream is cut off.
+        stream_tokens: tokens of each stream, which is followed by another one.
     """
 
     rounds: int
@@ -84,7 +88,7 @@ class Size:
 
     @property
     def streams(self) -> int:
-        """Enough of them for all of the time at a millisecond per token."""
+        """Number of streams that covers the whole time at one millisecond per token."""
         return 1 + int((self.settle_s + self.watch_s) * 1000 / self.stream_tokens)
 
 
@@ -94,7 +98,7 @@ QUICK = Size(rounds=1, adapters=3, at_once=3, settle_s=3.0, watch_s=12.0)
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Adapter names: those requested cold in each of the parts, and those that drive them out of host memory."""
+    """Adapter names: those requested cold in each part, and fillers that evict them from host memory."""
 
     one: Sequence[str]
     some: Sequence[str]
@@ -110,10 +114,10 @@ class Names:
 
 
 def figures(served: Sequence[Served]) -> dict[str, float]:
-    """What one part's samples come to, in milliseconds.
+    """Compute the metrics of one part, in milliseconds.
 
     Raises:
-        NotMeasured: a request failed, or the stream did not run all the time.
+        NotMeasured: a request failed, or the stream had interruptions.
     """
     streams = [one.sample for one in timeline.of(STREAM, served)]
     timeline.require_answered(one for one in served if one.group != STREAM)
@@ -141,7 +145,7 @@ def figures(served: Sequence[Served]) -> dict[str, float]:
 
 
 def panels(rounds: Sequence[Round]) -> list[Panel]:
-    """The stream's gaps in the last round, over the seconds since the first load began."""
+    """Plot the stream's gaps in the last round over the seconds since the first load."""
     last = max(one.number for one in rounds)
     found: list[Panel] = []
     for part in PARTS:
@@ -157,7 +161,7 @@ def panels(rounds: Sequence[Round]) -> list[Panel]:
 
 
 def _begun(served: Sequence[Served]) -> Iterator[tuple[float, Served]]:
-    """Each cold request with the moment its time counts from: the load call that it followed, or itself."""
+    """Yield each cold request with its start: the time of the load call before it, or of the request itself."""
     begun: float | None = None
     for one in served:
         if one.group == LOAD:
@@ -175,7 +179,7 @@ def _until_first_token(begun: tuple[float, Served]) -> tuple[float, float]:
 
 
 class Measurement:
-    """Measures one server; see :data:`app.lab.bench.pairs.Measure`."""
+    """Measurement of one server. See :data:`app.lab.bench.pairs.Measure`."""
 
     def __init__(self, setup: Setup, names: Names, size: Size) -> None:
         self._setup, self._names, self._size = setup, names, size
@@ -188,14 +192,14 @@ class Measurement:
         names, size = self._names, self._size
         parts = [(ONE, names.one, 1), (SOME, names.some, size.at_once)]
         found = [self._part(server, number, folder, *part) for part in parts]
-        # The last ones of all, but for those that Tenora would rather do without than others.
+        # Take the last ones, without those that Tenora evicted in favour of others.
         last = cold.in_slots(server, names.some[-min(SLOTS, size.at_once) :])
         return [*found, self._part(server, number, folder, WARM, last, 1)]
 
     def _prepare(self, server: Server) -> None:
-        """Warm the server up, and fill its slots and host memory with others than those that are to be cold."""
+        """Warm the server up, and fill its slots and host memory with adapters other than the cold ones."""
         script = Script()
-        # On Tenora this also fetches the cold ones to its disk, from where later ones drive them out of host memory.
+        # On Tenora this also fetches the cold adapters to its disk. Later ones evict them from host memory.
         names = self._names.all() if server.name == "tenora" else self._names.fillers
         self._ask(script, server, names, at=0.0)
         timeline.require_answered(script.served(drive(Plan(server.port, script.requests, _PREPARE_S)).samples))
@@ -218,7 +222,7 @@ class Measurement:
         return Round(server.name, number, part, figures(served) | phases, sent)
 
     def _ask(self, script: Script, server: Server, names: Sequence[str], *, at: float, load: bool = True) -> None:
-        """One request after another for these adapters, each after its loading where the server has to be told to."""
+        """Request these adapters one after another, each after its load call where the server needs one."""
         before: int | None = None
         for name in names:
             if load and server.name == "vllm":
@@ -246,13 +250,16 @@ def run(
     rank: int = RANK,
     sides: Sequence[str] = pairs.SIDES,
 ) -> Path:
-    """Measure, print the tables, and return where the JSON was written.
+    """Run the benchmark, print its tables and write a JSON file.
 
     Args:
-        home: keeps models between runs.
-        console: for progress.
-        base: another base than the one of hidden size 1024.
-        rank: of the adapters.
+        home: folder that keeps models between runs.
+        console: console for progress.
+        base: folder of another base than the one of hidden size 1024.
+        rank: rank of the adapters.
+
+    Returns:
+        Path of the JSON file.
 
     Raises:
         ServerFailed, LoadError, NotMeasured

@@ -1,8 +1,8 @@
-"""``python -m app.lab.bench.cpu_kernel``: what LoRA slots that nobody uses in a step cost that step, on a CPU.
+"""``python -m app.lab.bench.cpu_kernel``: cost of idle LoRA slots per step on a CPU.
 
-One decode step's LoRA work of a Llama of hidden size 128 with 4 layers, rank 8 in slots of rank 64, without the engine
-around it: the same tokens and adapters with more and more slots, in turn, the fastest of many rounds each. What grows
-with the slots is their price. The constants of :mod:`app.planning.slots` come from here.
+It runs the LoRA work of one decode step without the engine: a Llama of hidden size 128 with 4 layers, rank 8 in slots
+of rank 64. The same tokens and adapters run with growing numbers of slots, interleaved, and the fastest of many rounds
+counts. The growth is the price of idle slots. The constants of :mod:`app.planning.slots` come from here.
 """
 
 import json
@@ -17,12 +17,12 @@ import torch
 from app.engine.vllm.worker.cpu_lora import GroupedPunicaWrapper, lay_out
 
 SLOTS = (16, 64, 256, 1024, 4096)
-#: Tokens of the step, and adapters that they use.
+#: Tokens of the step, and number of adapters that they use.
 BATCHES = ((8, 1), (32, 4), (32, 16), (128, 16))
 ROUNDS = 40
 
 _HIDDEN, _INTERMEDIATE, _LAYERS, _RANK, _SLOT_RANK = 128, 256, 4, 8, 64
-#: Inputs and outputs of the linear layers as vLLM merges them.
+#: Input and output sizes of the linear layers as vLLM merges them.
 _MODULES = (
     (_HIDDEN, (_HIDDEN, _HIDDEN, _HIDDEN)),
     (_HIDDEN, (_HIDDEN,)),
@@ -33,10 +33,10 @@ _MODULES = (
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a step's LoRA work took.
+    """Cost of a step's LoRA work.
 
     Attributes:
-        seconds: by number of slots, the fastest of all rounds.
+        seconds: fastest time of all rounds in seconds, by number of slots.
     """
 
     tokens: int
@@ -45,13 +45,13 @@ class Price:
 
     @property
     def idle_slot_s(self) -> float:
-        """Seconds that one more slot adds."""
+        """Seconds that each additional slot adds."""
         fewest, most = min(self.seconds), max(self.seconds)
         return (self.seconds[most] - self.seconds[fewest]) / (most - fewest)
 
 
 class Step:
-    """The LoRA work of one step over so many slots, all of them taken, a few of them used."""
+    """LoRA work of one step. All slots are taken, a few of them are used."""
 
     def __init__(self, slots: int, tokens: int, adapters: int) -> None:
         self._ids: list[int | None] = list(range(1, slots + 1))
@@ -83,7 +83,7 @@ class Step:
 
 
 def measure(tokens: int, adapters: int, *, slots: Sequence[int] = SLOTS, rounds: int = ROUNDS) -> Price:
-    """Measure steps of so many tokens for so many adapters, all numbers of slots in turn."""
+    """Measure steps with these numbers of tokens and adapters, interleaving all numbers of slots."""
     steps = {count: Step(count, tokens, adapters) for count in slots}
     fastest = dict.fromkeys(slots, float("inf"))
     with torch.inference_mode():
@@ -94,7 +94,7 @@ def measure(tokens: int, adapters: int, *, slots: Sequence[int] = SLOTS, rounds:
 
 
 def _matrices(slots: int, used: list[int], inputs: int, outputs: tuple[int, ...]) -> Any:
-    """LoRA A and B as the worker has them; pages of slots that are not used are never touched."""
+    """LoRA A and B in the worker's layout. The pages of unused slots are never touched."""
     a = tuple(torch.zeros(slots, 1, _SLOT_RANK, inputs, dtype=torch.bfloat16) for _ in outputs)
     b = tuple(lay_out(torch.zeros(slots, 1, width, _SLOT_RANK, dtype=torch.bfloat16)) for width in outputs)
     for slot in used:

@@ -1,4 +1,4 @@
-"""``tenora bench decisions``: what a decision of the scheduler costs while ten thousand requests wait."""
+"""``tenora bench decisions``: cost of a scheduling decision with ten thousand waiting requests."""
 
 import random
 import sys
@@ -9,17 +9,17 @@ from app.scheduling.admission import Admission
 from app.scheduling.admission_request import AdmissionRequest, Bounds
 from app.support.gc_tuning import collect_rarely
 
-#: Seconds between requests that end: nearly all that waits for a slot soon waits longer than the age allowed.
+#: Seconds between the ends of requests. Nearly all that waits for a slot soon exceeds the maximum age.
 _STEP_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A queue that stays as long as it is: each request that ends is followed by one that comes.
+    """Queue of constant length: each request that ends is replaced by a new one.
 
     Attributes:
-        versions: staged versions, each wanted by any tenant; 0: all want the base model.
-        deadlines: whether every request has one, so that its wait is estimated.
+        versions: number of staged versions, each requested by any tenant. 0 means that all request the base model.
+        deadlines: True if every request has a deadline, so that its wait is estimated.
     """
 
     tenants: int
@@ -43,12 +43,12 @@ SCENARIOS = {
 
 
 def measure(*, steps: int = 20_000) -> dict[str, float]:
-    """Every scenario's microseconds per decision, by its name; see :func:`cost_of_decision`."""
+    """Microseconds per decision by scenario. See :func:`cost_of_decision`."""
     return {name: cost_of_decision(scenario, steps=steps) for name, scenario in SCENARIOS.items()}
 
 
 def cost_of_decision(scenario: Scenario, *, steps: int, seed: int = 1) -> float:
-    """Microseconds of this thread's processor time per ``enter`` or ``leave``, over so many pairs of them."""
+    """CPU time of this thread per ``enter`` or ``leave`` in microseconds, over ``steps`` pairs of them."""
     chance = random.Random(seed)  # noqa: S311 - a workload, no secret
     bounds = Bounds(requests=10**9, tenant_requests=10**9, seconds=1e12)
     admission = Admission(slots=scenario.slots, window=scenario.window, bounds=bounds)

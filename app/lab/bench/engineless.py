@@ -1,7 +1,7 @@
-"""A server without an engine, for workloads that only upload, in a process of its own; and adapters for it.
+"""Server without an engine in a separate process, for workloads that only upload, and adapters for it.
 
-It has the application's whole HTTP side, its validator, its stores and its database. Every version passes its
-smoke check, as there is nothing to smoke.
+The server has the application's full HTTP side, validator, stores and database. Every version passes its smoke check,
+since there is no engine to check it on.
 """
 
 import json
@@ -33,7 +33,7 @@ from app.services.access.keys import KeyService
 from app.services.access.peppers import load_peppers
 from app.settings import Settings
 
-#: Llama 3 8B, the base that the adapter fits; its weights are not needed.
+#: Llama 3 8B, the base that the adapter fits. Its weights are not needed.
 BASE_CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "hidden_size": 4096,
@@ -49,7 +49,7 @@ START_S = 180
 
 
 class NoEngine:
-    """The engine's port in a server that only takes uploads: it refuses every request."""
+    """Engine port for a server that only takes uploads. It refuses every request."""
 
     state = EngineState.STOPPED
     special_token_ids: frozenset[int] = frozenset()
@@ -90,19 +90,19 @@ class NoEngine:
         return None
 
     def watch_waits(self, _listener: Callable[[float], None]) -> None:
-        """Nobody waits here."""
+        """Do nothing: no request waits here."""
 
     def prefetch(self, _key: VersionKey) -> None:
-        """There is nothing to prefetch for."""
+        """Do nothing: no request needs the adapter."""
 
     async def start(self) -> None:
-        """There is nothing to start."""
+        """Do nothing: there is no engine to start."""
 
     def leave(self) -> None:
-        """Nothing to do: there is no engine to start again."""
+        """Do nothing: there is no engine to restart."""
 
     async def stop(self) -> None:
-        """There is nothing to stop."""
+        """Do nothing: there is no engine to stop."""
 
     async def answer(self, _request: EngineRequest) -> Answer:
         raise EngineUnavailable("this server measures uploads only")
@@ -117,29 +117,36 @@ class NoEngine:
         return True
 
     async def preload(self, _key: VersionKey) -> None:
-        """There is nothing to load into."""
+        """Do nothing: there is no slot to load into."""
 
     async def pin(self, _key: VersionKey) -> None:
-        """There is nothing to pin to."""
+        """Do nothing: there is no slot to pin."""
 
     async def unpin(self, _version_id: int) -> None:
-        """Nothing is pinned."""
+        """Do nothing: no version is pinned."""
 
     async def holds(self, _version_id: int) -> bool:
         return False
 
     def subscribe(self, _listener: Listener) -> None:
-        """Nothing will happen."""
+        """Do nothing: no event will occur."""
 
     async def unload(self, _version_id: int) -> None:
-        """There is nothing to unload."""
+        """Do nothing: no version is loaded."""
 
     async def check(self) -> None:
         raise EngineUnavailable("this server measures uploads only")
 
 
 def prepare(folder: Path, size: int) -> tuple[Path, Path]:
-    """Make a base's configuration, and an adapter of about ``size`` bytes for it; returns their folders."""
+    """Create the configuration of a base and an adapter for it.
+
+    Args:
+        size: approximate size of the adapter in bytes.
+
+    Returns:
+        Folders of the base and of the adapter.
+    """
     base, adapter = folder / "llama-3-8b", folder / "adapter"
     base.mkdir()
     adapter.mkdir()
@@ -149,7 +156,7 @@ def prepare(folder: Path, size: int) -> tuple[Path, Path]:
 
 
 def save_adapter(folder: Path, geometry: BaseGeometry, size: int) -> None:
-    """Write a valid float32 adapter for every linear layer, of the rank that comes nearest to ``size`` bytes."""
+    """Write a valid float32 adapter for every linear layer, with the rank closest to ``size`` bytes."""
     per_rank = 4 * geometry.layers * sum(sum(dims) for dims in geometry.dims.values())
     rank = min(max(round(size / per_rank), 1), MAX_RANK)
     random = np.random.default_rng(0)
@@ -166,7 +173,7 @@ def save_adapter(folder: Path, geometry: BaseGeometry, size: int) -> None:
 
 
 async def set_up(settings: Settings) -> str:
-    """Make the registry and return a platform key."""
+    """Create the registry and return a platform key."""
     url = database_url(settings)
     upgrade(url)
     database = Database(url)
@@ -179,13 +186,13 @@ async def set_up(settings: Settings) -> str:
 
 @contextmanager
 def serving(settings: Settings) -> Iterator[tuple[str, int]]:
-    """A server in a process of its own: its URL and process id."""
+    """Run a server in a separate process and yield its URL and process id."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"
         server = multiprocessing.get_context("spawn").Process(target=_serve, args=(settings, sock), daemon=True)
         server.start()
     try:
-        # The socket listens already, so this waits until the server takes its first connection.
+        # The socket listens already, so this request waits until the server accepts its first connection.
         httpx.get(f"{url}/health/live", timeout=START_S, trust_env=False).raise_for_status()
         yield url, int(server.pid or 0)
     finally:

@@ -1,13 +1,15 @@
-"""Workload ``fairness``: what a tenant feels of the others.
+"""Workload ``fairness``: isolation between tenants.
 
-Eight tenants with an adapter each. Capacity is measured first, on each server for itself. Then an open loop: all
-tenants send an equal share of 80 % of it, and then the same with one of them sending ten times its share; the other
-seven's TTFT is compared. A machine may have a fifth less to give a minute later, so this is done in turns, each with
-its capacity, in either order. Then closed loops with more clients than the engine takes at a time, so that every tenant
-has requests waiting always, with lengths of its own: first with equal weights, then with weights 1, 2 and 4.
+There are eight tenants with one adapter each.
+
+1. Open loop: all tenants send equal shares of 80 % of the server's capacity, then one of them sends ten times its
+   share. The TTFT of the other seven is compared. The loops run in turns of alternating order, each with a fresh
+   measurement of capacity. See docs/decisions/0081-interleaved-rounds-in-benchmarks.md.
+2. Closed loop: more clients than the engine runs at a time, so that every tenant always has a backlog. Each tenant has
+   different lengths. The weights are equal at first, then 1, 2 and 4.
 
 Served tokens are weighted as in Sheng et al., "Fairness in Serving Large Language Models" (OSDI 2024): a prompt token
-is 1, an output token 2; output tokens alone are told beside that. vLLM's own server knows no tenants.
+counts 1, an output token 2. Output tokens alone are reported too. vLLM's own server has no tenants.
 """
 
 import time
@@ -36,22 +38,22 @@ TENANTS = tuple(f"tenant-{number}" for number in range(1, 9))
 HOSTILE = TENANTS[0]
 HOSTILE_TIMES = 10
 LOAD = 0.8
-#: Lengths of prompts and answers in the open loop, the second left out; as in the workload ``adapters``.
+#: Half-open range of prompt and answer lengths in the open loop, as in the workload ``adapters``.
 LENGTHS = (SHORTEST, 64)
-#: Weights of the tenants, in their order; sums of each group are compared, and each tenant of it.
+#: Weights of the tenants in their order. Both the groups' totals and each tenant within a group are compared.
 WEIGHTS = (1, 2, 4, 1, 2, 4, 1, 2)
 SEED = 2027
 
 OPEN = EQUAL, TENFOLD = "equal shares", "one sends ten times its share"
 CLOSED = CAPACITY, BACKLOGGED, WEIGHTED = "capacity", "all backlogged", "weights 1, 2, 4"
 
-#: Requests of all clients, each second in which capacity is measured: more than any server answers.
+#: Requests of all clients per second of a capacity measurement, more than any server answers.
 _MOST_PER_S = 1000
-#: No client gets through so many times its part of capacity.
+#: Safety factor: no client completes this multiple of its part of the capacity.
 _MARGIN = 5
-#: Longest wait for the answers after an open loop's last request.
+#: Maximum wait for answers after the last request of an open loop, in seconds.
 _DRAIN_S = 300.0
-#: A server remembers a caller, and with it its tenant's weight, for up to a second.
+#: Wait for a new weight to apply, in seconds. A server caches a caller with its tenant's weight for up to one second.
 _REMEMBERED_S = 1.5
 
 OPEN_METRICS: Mapping[str, Metric] = {
@@ -74,16 +76,16 @@ CLOSED_METRICS: Mapping[str, Metric] = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured.
+    """Size of the measurement.
 
     Attributes:
-        rounds: per side, each with a fresh server.
-        seconds: of each part, but for capacity's; all turns of an open loop together.
-        turns: of the open loops.
-        capacity_s: seconds in which capacity is measured before each turn.
-        clients: of each tenant in the closed loops.
-        sequences: that the engine runs at a time; fewer than all clients, or none of them would ever wait.
-        slots: LoRA slots.
+        rounds: rounds per side, each with a fresh server.
+        seconds: length of each part except capacity. For an open loop, the sum over its turns.
+        turns: number of turns of the open loops.
+        capacity_s: length in seconds of the capacity measurement before each turn.
+        clients: clients of each tenant in the closed loops.
+        sequences: sequences that the engine runs at a time, fewer than all clients so that some wait.
+        slots: number of LoRA slots.
     """
 
     rounds: int
@@ -96,7 +98,7 @@ class Size:
 
     @property
     def warm_up_s(self) -> float:
-        """What a closed loop's figures leave out at its begin."""
+        """Seconds at the start of a closed loop that its metrics leave out."""
         return min(5.0, self.seconds / 4)
 
 
@@ -105,10 +107,10 @@ QUICK = Size(rounds=1, seconds=12.0, turns=1, capacity_s=8.0)
 
 
 def open_figures(served: Sequence[Served], seconds: float) -> dict[str, float]:
-    """What an open loop's samples come to; a request without a first token has waited for ever.
+    """Compute the metrics of an open loop. A request without a first token counts as an infinite wait.
 
     Raises:
-        NotMeasured: the others sent nothing.
+        NotMeasured: the hostile tenant or all others sent nothing.
     """
     sent = [one for one in served if one.sample.sent is not None]
     others = [one for one in sent if one.group != HOSTILE]
@@ -131,14 +133,14 @@ def _ttft(served: Sequence[Served]) -> list[float]:
 
 
 def _rank(values: Sequence[float], part: float) -> float:
-    """The percentile by nearest rank: between a number and infinity nothing can be interpolated."""
+    """Percentile by nearest rank: interpolation is undefined between a number and infinity."""
     return sorted(values)[ceil(part * len(values)) - 1]
 
 
 def closed_figures(
     served: Sequence[Served], begin: float, end: float, weights: Mapping[str, float]
 ) -> dict[str, float]:
-    """What a closed loop's samples come to between two moments.
+    """Compute the metrics of a closed loop between two times.
 
     Raises:
         NotMeasured: a request failed, or a tenant was served nothing.
@@ -157,7 +159,7 @@ def closed_figures(
 
 
 def panels(rounds: Sequence[Round]) -> list[Panel]:
-    """The others' TTFT by round; what each tenant was served, of its weight's share, in the median of the rounds."""
+    """Plot the others' TTFT by round, and each tenant's served tokens relative to its share, as medians over rounds."""
     name = "others_p99_ttft_s"
     found = [outcome.by_round(rounds, part, {name: ""}, part, "the other seven's TTFT p99, s") for part in OPEN]
     for part in (BACKLOGGED, WEIGHTED):
@@ -172,7 +174,7 @@ def panels(rounds: Sequence[Round]) -> list[Panel]:
 
 
 class Measurement:
-    """Measures one server; see :data:`app.lab.bench.pairs.Measure`."""
+    """Measurement of one server. See :data:`app.lab.bench.pairs.Measure`."""
 
     def __init__(self, setup: Setup, size: Size) -> None:
         self._size, self._vocabulary = size, models.vocabulary(setup.base)
@@ -199,7 +201,7 @@ class Measurement:
         script, seconds = Script(), self._size.seconds / self._size.turns
         for position, (tenant, rate) in enumerate(rates.items()):
             load = Load(rate, seconds, adapters=1, longest=LENGTHS[1])
-            gaps_seed = [*seed, position]  # the others come at the same times in both parts, with prompts of their own
+            gaps_seed = [*seed, position]  # same arrival times of the others in both parts, different prompts
             part_seed = [*gaps_seed, OPEN.index(part)]
             for one in arrivals(load, vocabulary=self._vocabulary, seed=part_seed, gaps_seed=gaps_seed):
                 script.add(tenant, _request(server, tenant, one.prompt, one.output_tokens, one.at))
@@ -245,7 +247,7 @@ def _request(server: Server, tenant: str, prompt: list[int], output_tokens: int,
 
 
 def _lengths(position: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """A backlogged tenant's lengths of prompts and answers: from long and short to short and long."""
+    """Prompt and answer lengths of a backlogged tenant, from long prompts with short answers to the reverse."""
     return (SHORTEST, 96 - 10 * position), (SHORTEST, 24 + 10 * position)
 
 
@@ -268,13 +270,16 @@ def run(
     rank: int = RANK,
     sides: Sequence[str] = pairs.SIDES,
 ) -> Path:
-    """Measure, print the tables, and return where the JSON was written.
+    """Run the benchmark, print its tables and write a JSON file.
 
     Args:
-        home: keeps models between runs.
-        console: for progress.
-        base: another base than the toy.
-        rank: of the adapters.
+        home: folder that keeps models between runs.
+        console: console for progress.
+        base: folder of another base than the toy.
+        rank: rank of the adapters.
+
+    Returns:
+        Path of the JSON file.
 
     Raises:
         ServerFailed, LoadError, NotMeasured

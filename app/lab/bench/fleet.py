@@ -1,4 +1,4 @@
-"""The servers of the workload ``adapters``: Tenora and its rivals, with the same adapters and slots."""
+"""Servers of the workload ``adapters``: Tenora and its rivals, with the same adapters and slots."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -14,13 +14,14 @@ from app.lab.bench.servers import Server
 
 
 class Fleet:
-    """Starts the servers of a round.
+    """Servers of a round.
 
     Args:
-        home: keeps what is published between runs; ``folder`` is the servers' own.
+        home: folder that keeps published adapters between runs.
+        folder: folder for the servers' files.
 
     Attributes:
-        settings: of both sides, as the last round had them.
+        settings: settings of both sides in the last round.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Fleet:
         self.settings: dict[str, Any] = {}
 
     def start(self, stack: ExitStack, number: int) -> dict[str, Server]:
-        """The servers by name, all of them up: an idle engine takes no CPU."""
+        """Start all servers and return them by name. They run side by side, since an idle engine uses no CPU."""
         options, folder = self._options, self._folder / f"round-{number}"
         rank = next(rank for rank in RANKS if rank >= max(options.ranks))
         settings = {
@@ -58,7 +59,7 @@ class Fleet:
                 on_published=lambda: self._progress.advance(self._task),
             )
         )
-        self._progress.update(self._task, visible=False)  # the next round starts with what this one published
+        self._progress.update(self._task, visible=False)  # the next round reuses what this one published
         slots = int(shown_engine(tenora)["slots"]["total"]) if options.slots == "auto" else int(options.slots)
         host = options.host_adapters or slots * (4 if slots >= 64 else 2)
         arguments = rivals.vllm_arguments(self._base, slots=slots, host_adapters=host, settings=settings)
@@ -79,7 +80,7 @@ class Fleet:
 
 
 def shown_engine(server: Server) -> dict[str, Any]:
-    """What a running Tenora shows of its engine."""
+    """Fetch the engine status of a running Tenora."""
     answer = httpx.get(f"{server.url}/admin/engine", headers=server.admin_headers, trust_env=False, timeout=30)
     answer.raise_for_status()
     found: dict[str, Any] = answer.json()

@@ -1,4 +1,4 @@
-"""The grid of the workload ``adapters``: its cells, what is kept of each, and how they are shown."""
+"""Grid of the workload ``adapters``: its cells, their results, and the report."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ from app.lab.bench.report import Spread
 from app.lab.bench.workload import Arrival
 from app.settings import QueueSettings
 
-#: vLLM's allowed values of ``max_lora_rank``.
+#: Values of ``max_lora_rank`` that vLLM allows.
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _RIVALS = ("vllm", "peft", "base")
-#: Of a pipe, which has none of its own.
+#: Console width for a pipe, in characters.
 _WIDTH = 230
-#: What the tables show: metric -> title.
+#: Metrics in the tables with their titles.
 _SHOWN = {
     "requests_per_s": "requests/s",
     "attainment": "attainment",
@@ -33,7 +33,7 @@ _SHOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One point of the grid: adapters, alpha of the power law, load in percent of the capacity."""
+    """Point of the grid: number of adapters, alpha of the power law, load in percent of the capacity."""
 
     adapters: int
     alpha: float
@@ -47,23 +47,23 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The grid and how it is measured.
+    """Grid and measurement options.
 
     Attributes:
         adapters: numbers of adapters (n).
-        alphas: of the power law.
+        alphas: alphas of the power law.
         loads: requests per second, in percent of vLLM's capacity with one adapter.
-        slots: LoRA slots of both sides; ``auto``: as many as Tenora finds, for vLLM too.
-        seconds: for which the requests of a cell arrive.
-        rounds: per server and cell, on fresh servers.
-        ranks: of the adapters, round robin.
-        rivals: of ``vllm``, ``peft`` and ``base``; vLLM also gives the capacity, so it always runs.
-        host_adapters: adapters in vLLM's host memory; None: twice the slots, from 64 slots on four times.
+        slots: number of LoRA slots on both sides. ``auto`` means the number that Tenora chooses, for vLLM too.
+        seconds: seconds of arrivals per cell.
+        rounds: rounds per server and cell, on fresh servers.
+        ranks: ranks of the adapters, round robin.
+        rivals: any of ``vllm``, ``peft`` and ``base``. vLLM always runs, since it defines the capacity.
+        host_adapters: adapters in vLLM's host memory. None means twice the slots, or four times from 64 slots.
         cv: coefficient of variation of the gaps between arrivals.
-        tenants: that the adapters belong to, round robin.
-        settings: further ``TENORA_*`` of Tenora's server; what is an engine argument holds for vLLM too.
-        seed: of adapters, requests and orders.
-        overload_s: for which requests arrive when the capacity is measured.
+        tenants: number of tenants that own the adapters, round robin.
+        settings: further ``TENORA_*`` of Tenora's server. Engine arguments among them apply to vLLM too.
+        seed: seed of adapters, requests and orders.
+        overload_s: seconds of arrivals in the capacity measurement.
     """
 
     adapters: tuple[int, ...] = (1, 8, 32, 200)
@@ -95,15 +95,15 @@ class Options:
 
     @property
     def max_age_s(self) -> float:
-        """How long Tenora lets an adapter be passed over before one that holds a slot makes room."""
+        """Maximum age: seconds that an adapter may wait before a slot holder must make room for it."""
         return float(self.settings.get("TENORA_QUEUE__MAX_AGE_S", QueueSettings().max_age_s))
 
     def quick(self) -> "Options":
-        """A smoke test, not a result."""
+        """Reduce the grid to a smoke test, which is not a result."""
         return replace(self, adapters=(1, 8), alphas=(1.0,), loads=(70,), seconds=8.0, rounds=1)
 
     def cells(self) -> list[Cell]:
-        """The grid; with one adapter the power law says nothing."""
+        """Cells of the grid. With one adapter the power law has no effect, so alpha is 1."""
         return [
             Cell(adapters, alpha, load)
             for adapters in self.adapters
@@ -114,15 +114,15 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One cell on one server in one round.
+    """Result of one cell on one server in one round.
 
     Attributes:
         capacity: requests per second that vLLM answered with one adapter in this round.
-        rate: requests per second that were sent.
-        api_cpu_s: CPU time of the API process.
-        peak_bytes: largest resident memory so far of the server's processes, pages that they share counted in each.
-        tiers: Tenora's hits, misses and evictions since its start, as ``GET /admin/engine`` shows them.
-        samples: per request, in columns; see :func:`columns`.
+        rate: requests per second sent.
+        api_cpu_s: CPU seconds of the API process.
+        peak_bytes: peak resident memory of the server's processes so far. Shared pages count in each process.
+        tiers: Tenora's hits, misses and evictions since its start, in the form of ``GET /admin/engine``.
+        samples: samples of all requests in columns. See :func:`columns`.
     """
 
     server: str
@@ -138,9 +138,9 @@ class Measured:
 
 
 def columns(requests: Sequence[Arrival], run: Run) -> dict[str, Any]:
-    """The raw samples, short enough to be kept: tokens, and times in whole milliseconds since the cell's start.
+    """Compact raw samples for the JSON file: tokens, and times in whole milliseconds since the cell's start.
 
-    ``gap`` is the longest time between two tokens of the request, ``why`` has the reasons of those that failed.
+    ``gap`` is the longest time between two tokens of the request. ``why`` has the reasons of failed requests.
     """
     samples = run.samples
     return {
@@ -181,7 +181,7 @@ def show(measured: Sequence[Measured], cells: Sequence[Cell], machine: str, png:
 
 
 def summaries(measured: Sequence[Measured]) -> dict[tuple[str, Cell], dict[str, Spread]]:
-    """The metrics over the rounds, by server and cell."""
+    """Summarise the metrics over the rounds, by server and cell."""
     rounds: dict[tuple[str, Cell], list[Mapping[str, float]]] = {}
     for one in measured:
         rounds.setdefault((one.server, one.cell), []).append(one.metrics)
@@ -191,7 +191,7 @@ def summaries(measured: Sequence[Measured]) -> dict[tuple[str, Cell], dict[str, 
 def throughput_ratio(
     found: Mapping[tuple[str, Cell], Mapping[str, Spread]], cell: Cell, rival: str = "vllm"
 ) -> float | None:
-    """Tenora's throughput by the rival's in one cell; None if the rival answered nothing."""
+    """Ratio of Tenora's throughput to the rival's in one cell, None if the rival answered nothing."""
     return report.ratio(found["tenora", cell]["requests_per_s"], found[rival, cell]["requests_per_s"])
 
 
@@ -222,7 +222,7 @@ def _cell(metrics: Mapping[str, Spread], name: str) -> str:
 
 
 def _panels(found: Mapping[tuple[str, Cell], Mapping[str, Spread]], cells: Sequence[Cell]) -> list[Panel]:
-    """Throughput above attainment; one column per load and skew."""
+    """Panels of throughput and attainment, with one column per load and skew."""
     kinds = sorted({(cell.load, cell.alpha) for cell in cells if cell.adapters > 1} or {(cells[0].load, 1.0)})
     rows = (("requests_per_s", "requests/s"), ("attainment", "attainment"))
     return [

@@ -1,7 +1,7 @@
-"""Workload ``guardrails``: what limits and metering cost, with and without them in one run.
+"""Workload ``guardrails``: cost of limits and metering.
 
-The closed loop of :mod:`app.lab.bench.overhead` against two servers of Tenora's: one as it comes, with every limit set
-on the tenant and on its key, all of them far away; the other without limits and without metering
+It runs the closed loop of :mod:`app.lab.bench.overhead` against two Tenora servers in turn. One has every limit set on
+the tenant and its key, far above the load. The other runs without limits and metering
 (:mod:`app.cli.without_limits`).
 """
 
@@ -23,19 +23,23 @@ from app.lab.bench.publishing import TENANT
 from app.lab.bench.servers import Server
 
 ON, OFF = "guarded", "unguarded"
-#: Rounds long enough to tell a few percent apart, where those of :mod:`app.lab.bench.overhead` differ by fifteen.
+#: Rounds long enough to resolve differences of a few percent.
+#: See docs/decisions/0081-interleaved-rounds-in-benchmarks.md.
 FULL = Size(7, {1: 20, 64: 768})
 
-#: No benchmark gets there; money is a decimal.
+#: Limits that no benchmark reaches. Money is a decimal.
 _FAR = {name: "1000000" if name in COSTS else 10**12 for name in (one.name for one in dataclasses.fields(Limits))}
 
 
 def run(home: Path, *, out: Path | None, quick: bool, console: Console, base: Path | None = None) -> Path:
-    """Measure, print the tables to stdout, and return where the JSON was written; arguments as of ``overhead``.
+    """Run the benchmark, print its tables and write a JSON file. The arguments are those of ``overhead``.
+
+    Returns:
+        Path of the JSON file.
 
     Raises:
         ServerFailed, LoadError
-        app.client.api.Refused: the server did not take a limit.
+        app.client.api.Refused: the server rejected a limit.
     """
     size = QUICK if quick else FULL
     home = home.resolve()

@@ -1,6 +1,6 @@
-"""Base models and adapters of the benchmarks: random weights, made once and kept below a folder by their shapes.
+"""Base models and adapters of the benchmarks, with random weights, cached in a folder by shape.
 
-Both bases are float32, as are the adapters that PEFT makes for them.
+Both bases are float32, as are the adapters that PEFT creates for them.
 """
 
 import shutil
@@ -19,13 +19,13 @@ from adapters.geometry import LINEAR_MODULES
 CONTEXT_LENGTH = 2048
 
 _SEED = 11
-#: Large enough against the bases' weights that every adapter has answers of its own.
+#: Large enough against the base's weights that every adapter gives different answers.
 _B_SCALE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of a Llama; heads have ``hidden / heads`` dimensions."""
+    """Sizes of a Llama. Heads have ``hidden / heads`` dimensions."""
 
     name: str
     hidden: int
@@ -41,34 +41,37 @@ WIDE = Shape("wide", hidden=1024, intermediate=2816, layers=8, heads=16, kv_head
 
 
 def toy_base(home: Path) -> Path:
-    """A Llama of hidden size 128 and 4 layers (3 MB); an adapter of rank 8 has 0.26 MB."""
+    """Llama of hidden size 128 and 4 layers (3 MB). An adapter of rank 8 has 0.26 MB."""
     return _base(home, TOY)
 
 
 def wide_base(home: Path) -> Path:
-    """A Llama of hidden size 1024 and 8 layers (0.37 GB); an adapter of rank 64 has 37 MB."""
+    """Llama of hidden size 1024 and 8 layers (0.37 GB). An adapter of rank 64 has 37 MB."""
     return _base(home, WIDE)
 
 
 def served_dtype() -> str:
-    """What a base of this project is served in: bfloat16, which ``auto`` makes of float32, but on a CPU, slow in it."""
+    """Dtype for serving a base of this project.
+
+    On a GPU it is ``auto``, which serves float32 weights in bfloat16. On a CPU it is float32: bfloat16 is slow there.
+    """
     from app.engine.vllm.instance import on_cpu  # imports vLLM
 
     return "float32" if on_cpu() else "auto"
 
 
 def vocabulary(base: Path) -> int:
-    """Tokens that the base knows."""
+    """Vocabulary size of the base."""
     from transformers import AutoConfig
 
     return int(AutoConfig.from_pretrained(base).vocab_size)
 
 
 def adapters(home: Path, base: Path, count: int, ranks: Sequence[int], seed: int) -> list[Path]:
-    """``count`` adapters for every linear layer of a base of this module, their ranks round robin over ``ranks``.
+    """Return ``count`` adapters for every linear layer of a base, with ranks round robin over ``ranks``.
 
-    PEFT makes one of each rank; the others have its configuration and keys, and random values of their own. What an
-    earlier call made is used again.
+    PEFT creates one template per rank. The adapters share its configuration and keys and have different random values.
+    Adapters of an earlier call are reused.
     """
     folder = home / "models" / f"{base.name}-adapters-{seed}"
     found = [folder / f"{index:05d}-r{ranks[index % len(ranks)]}" for index in range(count)]
@@ -114,9 +117,9 @@ def _base(home: Path, shape: Shape) -> Path:
 
 
 def _template(home: Path, base: Path, rank: int) -> Path:
-    """An adapter as PEFT names and shapes it for a base; its weights are zeros.
+    """Adapter with PEFT's names and shapes for a base, and zero weights.
 
-    PEFT sees the base's shapes alone: of 8 billion parameters in float32 a machine may not have the 32 GB.
+    PEFT gets the shapes of the base only: 8 billion parameters in float32 need 32 GB of memory.
     """
     folder = home / "models" / f"{base.name}-peft-r{rank}"
     if folder.exists():
@@ -127,11 +130,11 @@ def _template(home: Path, base: Path, rank: int) -> Path:
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base), dtype=torch.float32)
-    # The name in adapter_config.json is to be the same wherever the base lies.
+    # A fixed name keeps adapter_config.json independent of the base's folder.
     model.name_or_path = f"tenora-{base.name}-base"
     modules = list(LINEAR_MODULES)
     config = LoraConfig(task_type="CAUSAL_LM", r=rank, lora_alpha=2 * rank, target_modules=modules, inference_mode=True)
-    # PEFT would ask a model hub whether the vocabulary grew; it did not.
+    # Without this PEFT would ask a model hub whether the vocabulary has grown.
     weights = get_peft_model_state_dict(get_peft_model(model, config), save_embedding_layers=False)
     config.target_modules = modules
     partial = _partial(folder)
@@ -164,14 +167,14 @@ def _write(folder: Path, *parts: Any) -> None:
 
 
 def _hide_progress_bars() -> None:
-    """Transformers' own bars would break into the benchmark's."""
+    """Hide the progress bars of transformers, which would corrupt the benchmark's."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
 
 
 def _partial(folder: Path) -> Path:
-    """Where a folder is written before it gets its name: a run that is killed leaves nothing half done under it."""
+    """Temporary name of a folder, renamed once complete: a killed run leaves no half-written folder."""
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     return partial

@@ -1,8 +1,10 @@
-"""The open loop of the load generators: requests that start when they are due, whatever became of those before.
+"""Open-loop load generator: requests start when they are due, regardless of the state of earlier ones.
 
-Runs as a process of its own (``python -m app.lab.bench.open_loop``: a plan as JSON on stdin, its samples as JSON on
-stdout). A request that fails is a sample with its reason, never the end of the run. A request may also wait for
-another one's end (``after``), which makes closed loops, and may be any other call to the server (``path``, ``body``).
+It runs as a separate process (``python -m app.lab.bench.open_loop``), which reads a plan as JSON from stdin and prints
+samples as JSON. A failed request is a sample with a reason and does not end the run.
+
+A request may wait for the end of another one (``after``), which makes closed loops. It may also be any other call to
+the server (``path``, ``body``).
 """
 
 import asyncio
@@ -20,25 +22,26 @@ import uvloop
 from app.lab.bench.client import run_generator
 from app.lab.bench.wire import Answer, Connection, LoadError, completion, http_request
 
-#: vLLM's server closes a connection that is idle for 5 s, which a client would see as a failed request.
+#: Maximum idle time of a reused connection, in seconds. vLLM's server closes connections idle for 5 s, which a client
+#: would see as a failed request.
 _KEEP_ALIVE_S = 3.0
-#: The reason of a request that was not due before the plan's ``stop_s``.
+#: Reason of a request that was not due before the plan's ``stop_s``.
 NOT_SENT = "not sent"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of a plan.
+    """Request of a plan.
 
     Attributes:
-        at: seconds after the start when it is sent.
-        model: the adapter's name, or the base model's.
-        headers: sent with it.
+        at: send time in seconds after the start.
+        model: name of the adapter or the base model.
+        headers: HTTP headers.
         prompt: token ids.
-        output_tokens: the answer has exactly so many; greedy, streamed.
-        after: position in the plan of a request that must have ended before.
-        path: where it goes.
-        body: sent instead of a completion; its answer only needs to have the status 200.
+        output_tokens: exact number of tokens of the answer, which is greedy and streamed.
+        after: position in the plan of a request that must end first.
+        path: path of the URL.
+        body: JSON body in place of a completion. Its answer only needs status 200.
     """
 
     at: float
@@ -53,11 +56,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run against one server.
+    """Run against one server.
 
     Attributes:
-        drain_s: seconds after the last start for which answers are waited for; what comes later has failed.
-        stop_s: nothing is sent later than that; None: everything is sent.
+        drain_s: seconds after the last start in which answers still count. Later ones have failed.
+        stop_s: time of the last send in seconds after the start, None to send everything.
     """
 
     port: int
@@ -69,16 +72,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What became of one request. Times are seconds since the run's start.
+    """Outcome of one request. Times are seconds since the run's start.
 
     Attributes:
-        sent: None if it never was.
-        first: when its first token arrived; None if none did.
-        end: when its answer ended or failed.
-        gaps_ms: between the events that carry its tokens, in milliseconds.
+        sent: send time, None if the request was not sent.
+        first: arrival time of the first token, None if none arrived.
+        end: time at which the answer ended or failed.
+        gaps_ms: milliseconds between events with tokens.
         tokens: tokens of a complete answer, as the server counted them.
-        why: None if it was answered as asked, else the reason.
-        load_ms: how long the server says that loading the adapter took (``x-tenora-load-ms``).
+        why: reason of a failure, None for a correct answer.
+        load_ms: milliseconds of the adapter's load, as reported by the server (``x-tenora-load-ms``).
     """
 
     sent: float | None = None
@@ -95,17 +98,17 @@ class Sample:
 
     @property
     def ttft_s(self) -> float | None:
-        """From when it was sent to its first token; None if there was none."""
+        """Seconds from the send to the first token, None if there was none."""
         return None if self.first is None or self.sent is None else self.first - self.sent
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The samples of a plan's requests, in their order.
+    """Samples of a plan's requests in their order.
 
     Attributes:
-        wall_s: from the start to the end of the last answer, in seconds.
-        cpu_s: CPU time of the generator itself.
+        wall_s: seconds from the start to the end of the last answer.
+        cpu_s: CPU seconds of the generator.
     """
 
     wall_s: float
@@ -114,17 +117,17 @@ class Run:
 
 
 def drive(plan: Plan) -> Run:
-    """Run the plan in a process of its own.
+    """Run the plan in a separate process.
 
     Raises:
-        LoadError: the generator failed; that of a request is its sample.
+        LoadError: the generator failed. A failed request is in its sample instead.
     """
     found = run_generator("app.lab.bench.open_loop", asdict(plan))
     return Run(found["wall_s"], found["cpu_s"], [Sample(**sample) for sample in found["samples"]])
 
 
 class Generator:
-    """Sends the requests of one plan."""
+    """Sender of the requests of one plan."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -137,7 +140,7 @@ class Generator:
         self._started = 0.0
 
     async def run(self) -> Run:
-        """Send everything and wait for the answers."""
+        """Send all requests and wait for the answers."""
         self._started = time.perf_counter()
         tasks = [
             asyncio.create_task(self._send_when_due(number))
@@ -163,7 +166,7 @@ class Generator:
             if self._plan.stop_s is None or self._now() <= self._plan.stop_s:
                 self._samples[number] = await self._ask(number)
         except asyncio.CancelledError:
-            # The run's end, and its only reason to cancel: what has not begun stays NOT_SENT.
+            # Tasks are cancelled only at the end of the run. Requests that have not begun stay NOT_SENT.
             return
         finally:
             if number in self._ended:
@@ -190,7 +193,7 @@ class Generator:
         return sample
 
     async def _connection(self) -> Connection:
-        """The connection that was used last, if the server still has it, or a new one."""
+        """Return the most recently used connection if the server still has it open, else a new one."""
         while self._idle:
             since, connection = self._idle.pop()
             if time.perf_counter() - since < _KEEP_ALIVE_S and connection.open:
@@ -210,7 +213,7 @@ class Generator:
 
     def _sample(self, answer: Answer, why: str | None) -> Sample:
         arrivals = answer.arrivals
-        # The last event of a complete answer is the usage and carries no token.
+        # The last event of a complete answer is the usage, which carries no token.
         tokens = arrivals[:-1] if len(arrivals) > 1 and why is None else arrivals
         load = answer.body.headers.get("x-tenora-load-ms")
         return Sample(

@@ -1,4 +1,4 @@
-"""What rounds of two sides come to: tables, a plot, and the JSON that keeps every sample."""
+"""Results of rounds of two sides: tables, a plot, and the JSON file with every sample."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,11 +20,11 @@ from app.lab.bench.timeline import Served
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A workload's rounds.
+    """Rounds of a workload.
 
     Attributes:
-        details: how much was measured, and with what; for the JSON.
-        parts: of the workload, with the figures that their tables show.
+        details: options of the measurement, for the JSON file.
+        parts: parts of the workload with the metrics of their tables.
     """
 
     workload: str
@@ -34,11 +34,11 @@ class Outcome:
     rounds: Sequence[Round]
 
     def keep(self, home: Path, out: Path | None, panels: Sequence[Panel]) -> Path:
-        """Print the tables to stdout, write the JSON and next to it the plot; returns the JSON's path."""
+        """Print the tables to stdout, write the JSON file with the plot next to it, and return the JSON file's path."""
         machine = report.environment()
         path = out or home / f"{self.workload}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
         report.write(path, {"workload": self.workload, **machine, **self._content()})
-        # A pipe has no width of its own, and the tables need this much.
+        # A pipe has no width, and the tables need this one.
         console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
         console.print(f"{self.workload}: {report.describe(machine)}", soft_wrap=True)
         console.print("medians (smallest to largest round), median of the rounds' own ratios")
@@ -60,28 +60,28 @@ class Outcome:
 
 
 def without_gaps(served: Iterable[Served]) -> list[Served]:
-    """The samples without the inter-token gaps, where those are millions."""
+    """Drop the inter-token gaps of samples, where they number millions."""
     return [replace(one, sample=replace(one.sample, gaps_ms=[])) for one in served]
 
 
 def spreads(rounds: Iterable[Round], side: str, part: str) -> dict[str, Spread]:
-    """Each figure of a part over its rounds; of some a round may have none."""
+    """Spread of each metric of a part over its rounds. A round may lack some metrics."""
     return report.summarise([one.figures for one in rounds if (one.server, one.part) == (side, part)])
 
 
 def paired(rounds: Iterable[Round], part: str, name: str) -> list[float]:
-    """Tenora's figure over vLLM's, round by round, where both have it."""
+    """Ratio of Tenora's metric to vLLM's by round, for rounds with both."""
     values = {(one.server, one.number): one.figures.get(name) for one in rounds if one.part == part}
     pairs = [(ours, values.get(("vllm", number))) for (side, number), ours in values.items() if side == "tenora"]
     return [ours / theirs for ours, theirs in pairs if ours is not None and theirs]
 
 
 def by_round(rounds: Sequence[Round], part: str, names: Mapping[str, str], title: str, label: str) -> Panel:
-    """A panel of figures over the rounds.
+    """Plot metrics over the rounds.
 
     Args:
-        names: figure -> what follows the server's name in the legend; empty: the name alone.
-        label: of the y axis.
+        names: legend suffix after the server's name by metric, empty for the name alone.
+        label: label of the y axis.
     """
     series: list[Series] = []
     for side in SIDES:
@@ -94,7 +94,7 @@ def by_round(rounds: Sequence[Round], part: str, names: Mapping[str, str], title
 
 
 def table(title: str, rounds: Sequence[Round], part: str, metrics: Mapping[str, Metric]) -> Table:
-    """Both sides' medians (smallest to largest), and the median of the rounds' own ratios."""
+    """Table of both sides' medians (smallest to largest), and of the median over the rounds of their ratio."""
     result = Table("", *SIDES, " / ".join(SIDES), title=title, title_justify="left")
     ours, theirs = (spreads(rounds, side, part) for side in SIDES)
     for name, metric in metrics.items():

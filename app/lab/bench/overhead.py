@@ -1,7 +1,7 @@
-"""Workload ``overhead``: what Tenora adds to vLLM's own server, same engine arguments, same weights.
+"""Workload ``overhead``: overhead of Tenora over vLLM's own server, with the same engine arguments and weights.
 
-A closed loop of completions with one warm adapter, streamed and not. Both servers are started fresh and stay up, as an
-idle engine takes no CPU; the rounds alternate between them, so that a machine that slows down slows both.
+It runs a closed loop of completions with one warm adapter, streamed and not. Both servers are started fresh and stay
+up, since an idle engine uses no CPU. The rounds alternate between them, so that a machine that slows down slows both.
 """
 
 import random
@@ -29,17 +29,17 @@ SEED = 2024
 SLOTS = 4
 
 _SETTINGS = {"TENORA_ENGINE__MAX_LORAS": str(SLOTS)}
-#: Of the adapter that is made for a given base.
+#: Rank of the adapter that is created for a given base.
 _RANK = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured.
+    """Size of the measurement.
 
     Attributes:
-        rounds: per server, concurrency and kind of answer.
-        requests: concurrency -> requests in one round.
+        rounds: rounds per server, concurrency and kind of answer.
+        requests: requests of one round by concurrency.
     """
 
     rounds: int
@@ -64,12 +64,15 @@ class Round:
 
 
 def run(home: Path, *, out: Path | None, quick: bool, console: Console, base: Path | None = None) -> Path:
-    """Measure, print the tables to stdout, and return where the JSON was written.
+    """Run the benchmark, print its tables to stdout and write a JSON file.
 
     Args:
-        home: keeps the demo's models between runs; everything else in it is made anew.
-        console: for progress.
-        base: another one than the demo's, with an adapter of random values, served in its own dtype.
+        home: folder that keeps the demo's models between runs. Everything else in it is recreated.
+        console: console for progress.
+        base: folder of another base than the demo's, served in its stored dtype with an adapter of random values.
+
+    Returns:
+        Path of the JSON file.
 
     Raises:
         ServerFailed, LoadError
@@ -102,7 +105,7 @@ def run(home: Path, *, out: Path | None, quick: bool, console: Console, base: Pa
 
 
 def prepare(home: Path, base: Path | None, console: Console) -> tuple[Path, Path, Mapping[str, str]]:
-    """The base and the adapter that are measured, and the settings that they are served with; default: the demo's."""
+    """Return the base, the adapter and the server settings, by default those of the demo."""
     return _given(home, base) if base else _demo(home, console)
 
 
@@ -118,10 +121,13 @@ def _given(home: Path, base: Path) -> tuple[Path, Path, Mapping[str, str]]:
 
 
 def measure(pair: Sequence[Server], size: Size, tokens: int, console: Console) -> list[Round]:
-    """Every round, the servers in turn; ``tokens`` is the size of the vocabulary.
+    """Run every round, alternating between the servers.
+
+    Args:
+        tokens: vocabulary size.
 
     Raises:
-        LoadError
+        LoadError: a request failed.
     """
     prompts = _Prompts(tokens)
     rounds: list[Round] = []
@@ -130,7 +136,7 @@ def measure(pair: Sequence[Server], size: Size, tokens: int, console: Console) -
         for concurrency, requests in size.requests.items():
             for streamed in (True, False):
                 for server in pair:
-                    # A round that does not count.
+                    # Warm-up round, not recorded.
                     _load(server, prompts.take(2 * concurrency), concurrency, streamed=streamed)
                     progress.advance(task)
                 for number in range(1, size.rounds + 1):
@@ -142,7 +148,7 @@ def measure(pair: Sequence[Server], size: Size, tokens: int, console: Console) -
 
 
 class _Prompts:
-    """Random token ids: a prompt that came before would measure the prefix cache."""
+    """Random token ids. A repeated prompt would measure the prefix cache."""
 
     def __init__(self, tokens: int) -> None:
         self._random = random.Random(SEED)  # noqa: S311 - a benchmark wants the same numbers every time
@@ -178,7 +184,7 @@ def _load(server: Server, prompts: list[list[int]], concurrency: int, *, streame
 
 
 def described(size: Size, settings: Mapping[str, str]) -> dict[str, Any]:
-    """What was measured, for the file that is kept."""
+    """Options of the measurement, for the JSON file."""
     return {
         "rounds_per_server": size.rounds,
         "requests_per_round": dict(size.requests),
@@ -190,9 +196,9 @@ def described(size: Size, settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def show(rounds: Sequence[Round], size: Size, machine: str) -> None:
-    """Print a table for each concurrency and kind of answer, the first server over the second."""
+    """Print a table for each concurrency and kind of answer, with ratios of the first server to the second."""
     first, second = dict.fromkeys(one.server for one in rounds)
-    # A pipe has no width of its own, and the tables need this much.
+    # A pipe has no width, and the tables need this one.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     console.print(f"{machine}\none adapter, {INPUT_TOKENS} tokens in, {OUTPUT_TOKENS} out, greedy", soft_wrap=True)
     console.print(f"medians of {size.rounds} (smallest to largest), ratios of medians")

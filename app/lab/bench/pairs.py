@@ -1,4 +1,4 @@
-"""Tenora and vLLM's own server in turn, each started fresh for its round, with the same engine arguments."""
+"""Paired rounds: Tenora and vLLM's own server in turn, each started fresh with the same engine arguments."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,25 +17,25 @@ from app.lab.bench.timeline import Served
 
 SIDES = ("tenora", "vllm")
 
-#: So many of the largest adapter's bytes are room for one, with something over.
+#: Host memory per adapter, as a multiple of the largest adapter's bytes.
 _ROOM = 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What both sides serve.
+    """Configuration that both sides serve.
 
     Attributes:
-        home: folder that keeps what is published between runs.
+        home: folder that keeps published adapters between runs.
         base: folder of the base model.
-        adapters: adapter name -> folder.
-        slots: LoRA slots (``max_loras``).
-        host_adapters: adapters that fit into host memory beside the slots.
-        max_rank: the slots' rank.
-        dtype: of the base and the slots; adapters are float32 on disk, and staged in this.
-        sequences: most that run at the same time (``max_num_seqs``); None: vLLM's own default.
-        tenants: adapter name -> slug of its tenant; those left out belong to one tenant.
-        register: whether vLLM loads the adapters before it is ready.
+        adapters: folder by adapter name.
+        slots: number of LoRA slots (``max_loras``).
+        host_adapters: number of adapters that fit into host memory in addition to the slots.
+        max_rank: rank of the slots.
+        dtype: dtype of the base and the slots. Adapters are float32 on disk and are staged in this dtype.
+        sequences: maximum number of running sequences (``max_num_seqs``), None for vLLM's default.
+        tenants: tenant slug by adapter name. Adapters left out belong to one tenant.
+        register: True if vLLM loads the adapters before it is ready.
     """
 
     home: Path
@@ -51,7 +51,7 @@ class Setup:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Tenora's settings; vLLM's arguments are computed from the same."""
+        """Tenora's settings. vLLM's arguments are derived from them."""
         on_disk = max((path / WEIGHTS_NAME).stat().st_size for path in self.adapters.values())
         staged = on_disk if self.dtype == "float32" else on_disk / 2
         extra = {} if self.sequences is None else {"TENORA_ENGINE__EXTRA_ARGS": f'{{"max_num_seqs": {self.sequences}}}'}
@@ -75,10 +75,10 @@ class Round:
     """One part of one round against one server.
 
     Attributes:
-        part: of the workload.
-        figures: what the samples come to.
-        served: the samples.
-        details: figures for the plot.
+        part: part of the workload.
+        figures: metrics by name.
+        served: samples.
+        details: values for the plot.
     """
 
     server: str
@@ -89,12 +89,12 @@ class Round:
     details: Mapping[str, float] = field(default_factory=dict)
 
 
-#: Measures one server in one round; ``folder`` is where it keeps its files.
+#: Measurement of one server in one round. The folder holds the server's files.
 Measure = Callable[[Server, int, Path], list[Round]]
 
 
 class Prompts:
-    """Random token ids: a prompt that came before would measure the prefix cache."""
+    """Random token ids. A repeated prompt would measure the prefix cache."""
 
     def __init__(self, vocabulary: int, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311 - a benchmark wants the same numbers every time
@@ -104,7 +104,7 @@ class Prompts:
         return self._random.choices(self._vocabulary, k=length)
 
     def length(self, lengths: tuple[int, int]) -> int:
-        """A length of at least the first and less than the second."""
+        """Draw a length from a half-open range."""
         return self._random.randrange(*lengths)
 
 

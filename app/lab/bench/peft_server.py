@@ -1,7 +1,9 @@
-"""The naive rival: transformers and PEFT behind a completions route, one request at a time.
+"""Naive rival: transformers and PEFT behind a completions route, one request at a time.
 
-``python -m app.lab.bench.peft_server --base FOLDER --adapters NAMES.json --port N``; an adapter is loaded when it is
-first asked for and stays, and ``set_adapter`` or ``disable_adapter`` comes before each request.
+Usage: ``python -m app.lab.bench.peft_server --base FOLDER --adapters NAMES.json --port N``.
+
+An adapter is loaded at its first request and stays loaded. ``set_adapter`` or ``disable_adapter`` precedes each
+request.
 """
 
 import argparse
@@ -27,10 +29,10 @@ from app.lab.bench.servers import BASE_NAME
 
 
 class NaiveServer:
-    """One model and one thread that generates.
+    """Server with one model and one generating thread.
 
     Args:
-        adapters: adapter name -> folder.
+        adapters: folder by adapter name.
     """
 
     def __init__(self, base: Path, adapters: Mapping[str, Path]) -> None:
@@ -73,10 +75,10 @@ class NaiveServer:
             while (token := await tokens.get()) is not None:
                 count += 1
                 yield _event({"choices": [{"index": 0, "text": self._tokenizer.decode([token])}]})
-            # A generation that failed says so here, after the end that it still puts into the queue.
+            # A failed generation raises here, after the end marker that it still puts into the queue.
             await done
         finally:
-            # Whoever asked may be gone before the thread came to it.
+            # The client may disconnect before the thread starts this request.
             done.cancel()
         yield _event({"choices": [], "usage": {"completion_tokens": count}})
         yield "data: [DONE]\n\n"
@@ -108,7 +110,7 @@ class NaiveServer:
 
 
 class _Streamer(BaseStreamer):  # type: ignore[misc]  # transformers ships no types
-    """Hands each new token on, and None at the end; the prompt comes first and is left out."""
+    """Pass each new token on, and None at the end. The prompt, which comes first, is skipped."""
 
     def __init__(self, put: Any) -> None:
         self._put = put
@@ -120,7 +122,7 @@ class _Streamer(BaseStreamer):  # type: ignore[misc]  # transformers ships no ty
         self._prompt_seen = True
 
     def end(self) -> None:
-        """The generation has its own end, which a failure has too: close()."""
+        """Do nothing: the caller signals the end with close(), also after a failure."""
 
     def close(self) -> None:
         self._put(None)

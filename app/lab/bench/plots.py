@@ -1,17 +1,17 @@
-"""Plots of benchmark results, as PNG; matplotlib is imported when one is drawn."""
+"""Plots of benchmark results as PNG. matplotlib is imported on the first plot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: One colour per server in every plot (Okabe and Ito's, which colour-blind readers can tell apart).
+#: One colour per server in every plot: Okabe and Ito's palette, which colour-blind readers can tell apart.
 _COLOURS = {"tenora": "#0072B2", "vllm": "#D55E00", "peft": "#999999", "base": "#009E73"}
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: y over x, and the smallest and largest y over the rounds where there are several."""
+    """One line: y over x, with the smallest and largest y if there are several rounds."""
 
     name: str
     x: Sequence[float]
@@ -25,8 +25,8 @@ class Panel:
     """One pair of axes.
 
     Attributes:
-        x, y: labels of the axes, with their units.
-        marks: x positions of vertical lines, e.g. when something was loaded.
+        x, y: labels of the axes with their units.
+        marks: x positions of vertical lines, for example of a load.
     """
 
     title: str
@@ -39,7 +39,7 @@ class Panel:
 
 
 def draw(path: Path, title: str, panels: Sequence[Panel]) -> None:
-    """Draw the panels, those of one y label in one row, and write them to ``path``."""
+    """Draw the panels, one row per y label, and write them to ``path``."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,7 +1,7 @@
-"""A registry with many adapters, made through the admin API and kept, so that every server starts on its own copy.
+"""Registry with many adapters, created once through the admin API. Each benchmarked server starts on a copy.
 
-Publishing tries each version on an engine, which takes most of the time. A benchmark publishes to a server without
-one (:mod:`app.lab.bench.engineless`) once, and gives each fresh Tenora a copy of what that left in its HOME.
+Publishing on a real engine spends most of its time in smoke checks. So a benchmark publishes once to a server without
+an engine (:mod:`app.lab.bench.engineless`) and gives each fresh Tenora a copy of the resulting HOME.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from app.client.api import Api, path_of
 from app.lab.bench.engineless import serving, set_up
 from app.settings import Settings
 
-#: Whose an adapter is that no tenant is named for.
+#: Default tenant of an adapter.
 TENANT = "bench"
 
-#: As many as the server validates at the same time, and one on its way.
+#: Concurrent uploads: the number that the server validates in parallel, and one in transfer.
 _UPLOADS = 3
 _KEYS = "keys.json"
-#: What a server writes into HOME that the next one is to make for itself.
+#: Folders in HOME that the next server must create for itself.
 _NOT_KEPT = ("cache", "spool")
 
 
@@ -36,17 +36,17 @@ def make_home(
     weights: Mapping[str, float],
     on_published: Callable[[], None],
 ) -> None:
-    """Set up HOME with tenants, keys and every adapter, unless it is there.
+    """Create HOME with tenants, keys and all adapters unless it exists.
 
     Args:
-        settings: ``TENORA_*`` of the server that is to run on it.
-        adapters: adapter name -> folder.
-        tenants: adapter name -> slug of the tenant that it belongs to; those left out belong to TENANT.
-        weights: tenant slug -> its share of the engine; those left out have 1.
-        on_published: called after each adapter.
+        settings: ``TENORA_*`` of the server that will run on it.
+        adapters: folder by adapter name.
+        tenants: tenant slug by adapter name. Adapters left out belong to TENANT.
+        weights: share of the engine by tenant slug, 1 for those left out.
+        on_published: callback after each adapter.
 
     Raises:
-        app.client.api.Refused: the server did not take a tenant or an adapter.
+        app.client.api.Refused: the server refused a tenant or an adapter.
     """
     if home.exists():
         return
@@ -59,7 +59,7 @@ def make_home(
     with serving(found) as (url, _):
         with Api(url, admin_key) as api:
             keys = {slug: _make_tenant(api, slug, weights.get(slug)) for slug in slugs}
-        # Publishing several at a time keeps both cores busy; a connection belongs to one thread.
+        # Publish in parallel to use both cores, with one connection per thread.
         with ThreadPoolExecutor(_UPLOADS) as threads:
             shares = [dict(list(adapters.items())[start::_UPLOADS]) for start in range(_UPLOADS)]
             jobs = [threads.submit(_publish, url, admin_key, share, tenants, on_published) for share in shares]
@@ -70,9 +70,12 @@ def make_home(
 
 
 def copy_home(home: Path, copy: Path) -> tuple[str, dict[str, str]]:
-    """Give a server its own HOME; returns the platform key, and the tenants' keys by slug.
+    """Copy HOME for a server.
 
-    Blobs never change, so they are linked, not copied; the node's disk cache starts empty.
+    Blobs are immutable, so they are hard-linked. The node's disk cache starts empty.
+
+    Returns:
+        The platform key, and the tenants' keys by slug.
     """
     kept = shutil.ignore_patterns(*_NOT_KEPT)
     shutil.copytree(home, copy, ignore=kept, copy_function=_link_blobs)
@@ -81,7 +84,7 @@ def copy_home(home: Path, copy: Path) -> tuple[str, dict[str, str]]:
 
 
 def settings_of(environment: Mapping[str, str]) -> Settings:
-    """The settings that a server with this environment has, but for what this process's own environment adds."""
+    """Settings of a server with these environment variables. This process's environment adds to them."""
     values: dict[str, Any] = {}
     for name, value in environment.items():
         *groups, last = name.removeprefix("TENORA_").lower().split("__")

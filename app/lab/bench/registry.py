@@ -1,4 +1,4 @@
-"""What the registry costs: resolving a key and an adapter name among many, and starting up.
+"""Cost of the registry: resolving a key and an adapter name among many, and starting up.
 
 python -m app.lab.bench.registry
 python -m app.lab.bench.registry --database-url postgresql+psycopg://USER@HOST/EMPTY_DATABASE
@@ -47,10 +47,10 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was measured.
+    """Results of the benchmark.
 
     Attributes:
-        start_empty_ms, start_full_ms: from the construction of ``Database`` to its first successful check.
+        start_empty_ms, start_full_ms: milliseconds from the construction of ``Database`` to its first successful check.
     """
 
     tenants: int
@@ -61,7 +61,7 @@ class Report:
 
 
 async def measure(url: str, *, tenants: int = 1000, adapters_each: int = 10, rounds: int = 2000) -> Report:
-    """Fill the registry, which must be at head and empty, and time look-ups one at a time.
+    """Fill the registry and time single look-ups. The registry must be at the head revision and empty.
 
     Raises:
         ValueError: the registry holds tenants.
@@ -172,7 +172,7 @@ async def _time_steps(
     callers = {text: await cached.authenticate(text) for text, _ in asked}
 
     async def resolve(caller: Caller, name: str) -> None:
-        # A service remembers names; a new one has none to remember.
+        # Use a new service each time, since a service caches names.
         adapters = AdapterService(database, base_name="base", base_digest=_BASE_DIGEST)
         await adapters.resolve(caller.tenant_id or 0, ModelName(name))
 

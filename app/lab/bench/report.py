@@ -1,4 +1,4 @@
-"""Statistics of benchmark rounds, and how they are shown and kept."""
+"""Statistics of benchmark rounds, their tables and their JSON file."""
 
 import json
 import os
@@ -19,26 +19,26 @@ from app.lab.bench import waits
 from app.lab.bench.client import Samples
 from app.lab.bench.open_loop import Run
 
-#: A request whose first token comes later has missed its objective (S-LoRA's service level objective).
+#: Maximum TTFT in seconds for a request to attain its objective (the service level objective of S-LoRA).
 ATTAINED_S = 6.0
 
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number per round.
+    """Metric with one value per round.
 
     Attributes:
-        label: how a table calls it, with its unit.
-        digits: shown after the point.
+        label: name in tables, with its unit.
+        digits: number of decimals.
     """
 
     label: str
     digits: int
 
 
-#: Of a closed loop. Of answers that are not streamed the TTFT is the whole answer's time.
+#: Metrics of a closed loop. Without streaming, the TTFT is the time of the whole answer.
 METRICS: Mapping[str, Metric] = {
     "requests_per_s": Metric("requests/s", 2),
     "output_tokens_per_s": Metric("output tokens/s", 0),
@@ -52,7 +52,7 @@ METRICS: Mapping[str, Metric] = {
     "api_cpu_s_per_1000_tokens": Metric("API CPU s / 1000 tokens", 3),
 }
 
-#: Of an open loop.
+#: Metrics of an open loop.
 OPEN_METRICS: Mapping[str, Metric] = {
     "requests_per_s": Metric("requests/s", 2),
     "output_tokens_per_s": Metric("output tokens/s", 0),
@@ -70,7 +70,7 @@ OPEN_METRICS: Mapping[str, Metric] = {
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A metric over the rounds: its median, smallest and largest value."""
+    """Metric over the rounds: its median, smallest and largest value."""
 
     median: float
     low: float
@@ -82,7 +82,7 @@ class Spread:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The percentile by linear interpolation between the two nearest ranks (numpy's default)."""
+    """Percentile by linear interpolation between the two nearest ranks (numpy's default)."""
     ordered = sorted(values)
     position = (len(ordered) - 1) * percent / 100
     below = int(position)
@@ -91,7 +91,11 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def measure(samples: Samples, cpu_s: float) -> dict[str, float]:
-    """The METRICS of one closed loop; ``cpu_s`` is the API process's CPU time in it."""
+    """Compute METRICS for a closed loop.
+
+    Args:
+        cpu_s: CPU seconds of the API process during the loop.
+    """
     requests = len(samples.ttft_s)
     return {
         "requests_per_s": requests / samples.wall_s,
@@ -104,10 +108,12 @@ def measure(samples: Samples, cpu_s: float) -> dict[str, float]:
 
 
 def measure_open(run: Run, adapters: Sequence[object]) -> dict[str, float]:
-    """The OPEN_METRICS of one open loop; ``adapters`` says of each request which one it was for.
+    """Compute OPEN_METRICS for an open loop. Metrics without data are left out.
 
-    Throughput is what was answered as asked, by the time until the last answer. A metric that nothing was measured
-    for is left out.
+    Throughput counts correct answers over the time until the last answer.
+
+    Args:
+        adapters: adapter of each request.
     """
     sent = [(sample, adapter) for sample, adapter in zip(run.samples, adapters, strict=True) if sample.sent is not None]
     done = [sample for sample, _ in sent if sample.ok]
@@ -124,7 +130,7 @@ def measure_open(run: Run, adapters: Sequence[object]) -> dict[str, float]:
 
 
 def distribution(name: str, unit: str, values: Sequence[float]) -> dict[str, float]:
-    """``NAME_p50_UNIT``, ``NAME_p99_UNIT`` and ``NAME_max_UNIT``; empty if there are no values."""
+    """Compute ``NAME_p50_UNIT``, ``NAME_p99_UNIT`` and ``NAME_max_UNIT``, or nothing without values."""
     if not values:
         return {}
     return {
@@ -138,7 +144,7 @@ def jain(shares: Sequence[float]) -> float:
     """Jain's index, (sum x)^2 / (n * sum x^2): 1 if all are equal, 1/n if one has all (Jain et al. 1984).
 
     Raises:
-        ValueError: there is nothing to share.
+        ValueError: all shares are 0.
     """
     squares = sum(share**2 for share in shares)
     if not squares:
@@ -147,13 +153,13 @@ def jain(shares: Sequence[float]) -> float:
 
 
 def summarise(rounds: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
-    """Each metric over the rounds that have it."""
+    """Summarise each metric over the rounds that have it."""
     names = dict.fromkeys(name for one in rounds for name in one)
     return {name: Spread.of([one[name] for one in rounds if name in one]) for name in names}
 
 
 def ratio(ours: Spread, theirs: Spread) -> float | None:
-    """Ratio of medians; None if the rival's is 0."""
+    """Ratio of the medians, None if the rival's is 0."""
     return ours.median / theirs.median if theirs.median else None
 
 
@@ -164,7 +170,7 @@ def table(
     names: tuple[str, str],
     metrics: Mapping[str, Metric] = METRICS,
 ) -> Table:
-    """Two servers side by side: median (smallest to largest round), and the ratio of the medians.
+    """Table of two servers: median (smallest to largest round), and the ratio of the medians.
 
     A metric that one of them lacks is left out.
     """
@@ -179,12 +185,12 @@ def table(
 
 
 def spread(value: Spread, digits: int) -> str:
-    """The median, smallest and largest value, for a table."""
+    """Format the median, smallest and largest value for a table."""
     return f"{value.median:.{digits}f}  ({value.low:.{digits}f} to {value.high:.{digits}f})"
 
 
 def environment() -> dict[str, Any]:
-    """When, where and with what a benchmark ran."""
+    """Date, machine, versions and commit of a benchmark run."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "processor": _processor(),
@@ -200,14 +206,14 @@ def environment() -> dict[str, Any]:
 
 
 def describe(environment: Mapping[str, Any]) -> str:
-    """One line about the machine, to be quoted beside absolute numbers."""
+    """Describe the machine in one line, to be quoted next to absolute numbers."""
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
     machine = environment["card"] or environment["processor"]
     return f"{machine}, {environment['cores']} cores; {versions}; commit {str(environment['commit'])[:12]}"
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Keep the run as JSON; the folder is made if there is none."""
+    """Write the run as JSON. A missing folder is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content) + "\n", encoding="utf-8")
 
@@ -227,7 +233,7 @@ def _versions(*names: str) -> dict[str, str]:
 
 
 def _output(program: str, *arguments: str) -> str | None:
-    """What a program prints, or None where there is none or it fails."""
+    """Output of a program, None if it is missing or fails."""
     path = shutil.which(program)
     if path is None:
         return None

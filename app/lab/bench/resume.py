@@ -1,10 +1,10 @@
-"""Workload ``resume``: an upload that is killed again and again, and what of it is sent twice.
+"""Workload ``resume``: bytes sent twice by an upload that is killed repeatedly.
 
-``tenora adapters push`` runs as a process of its own against a server of its own. It is killed with SIGKILL at
-points of the data drawn at random, each time run again, and at last left to finish. Proxies count what the client
-sends to the server and, with S3, to the bucket. At the end the store's bytes are hashed.
+``tenora adapters push`` runs as a separate process against a separate server. It is killed with SIGKILL at random
+points of the data, restarted each time, and finally left to finish. Proxies count the bytes that the client sends to
+the server and, with S3, to the bucket. At the end the store's bytes are hashed.
 
-With ``--s3`` the store is moto's S3 server, which comes with the development environment.
+With ``--s3`` the store is moto's S3 server, which is part of the development environment.
 """
 
 import argparse
@@ -45,16 +45,17 @@ _PUSH_TIMEOUT_S = 1800
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was measured.
+    """Results of the benchmark.
 
     Attributes:
-        adapter_bytes: of both files.
-        sent_bytes: to wherever the parts went, with all headers.
-        sent_twice: the part of ``adapter_bytes`` that was sent more than once, headers counted with it.
-        server_bytes: between client and server, both ways.
-        server_part: the same, as a part of ``adapter_bytes``.
-        digest_matches: what the store holds has the files' digests, and the version says so.
-        kills: bytes sent when the client was killed.
+        adapter_bytes: size of both files.
+        sent_bytes: bytes sent to the destination of the parts, headers included.
+        sent_twice: excess of ``sent_bytes`` as a fraction of ``adapter_bytes``, headers included.
+        server_bytes: bytes between client and server in both directions.
+        server_part: ``server_bytes`` as a fraction of ``adapter_bytes``.
+        digest_matches: True if the stored bytes have the files' digests and the version reports them.
+        seconds: duration of all uploads together.
+        kills: bytes sent at each kill of the client.
     """
 
     adapter_bytes: int
@@ -68,7 +69,7 @@ class Outcome:
 
 
 class CountingProxy:
-    """Carries TCP connections to a server and counts the bytes both ways; use it as a context."""
+    """TCP proxy that counts the bytes in both directions. Use it as a context manager."""
 
     def __init__(self, target: str) -> None:
         parts = urlsplit(target)
@@ -83,12 +84,12 @@ class CountingProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Closing alone does not wake a thread that is in accept().
+        # close() alone does not wake a thread blocked in accept().
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def wait_for(self, up: int, process: "subprocess.Popen[bytes]") -> bool:
-        """Return once so many bytes went up (True), or the process has ended (False)."""
+        """Wait until ``up`` bytes were sent (True) or the process ended (False)."""
         while process.poll() is None:
             with self._changed:
                 if self._changed.wait_for(lambda: self.up >= up, timeout=0.1):
@@ -126,7 +127,7 @@ class CountingProxy:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print JSON."""
+    """Run the benchmark and print JSON."""
     parser = argparse.ArgumentParser(prog="tenora bench resume", description=__doc__)
     parser.add_argument("--megabytes", type=int, default=500, help="size of the adapter, from 11 to 1300")
     parser.add_argument("--kills", type=int, default=10)
@@ -142,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(folder: Path, *, size: int, kills: int, seed: int, s3: bool) -> Outcome:
-    """Push an adapter of about ``size`` bytes to a server below ``folder``, killed ``kills`` times."""
+    """Push an adapter of about ``size`` bytes to a server below ``folder``, killing the client ``kills`` times."""
     base, adapter = prepare(folder, size)
     home, engine = folder / "home", EngineSettings(max_lora_rank=MAX_RANK)
     if not s3:
@@ -225,7 +226,7 @@ def _matches(adapter: Path, settings: Settings, version: Mapping[str, Any]) -> b
 
 @contextmanager
 def _s3_server() -> Iterator[str]:
-    """moto's server in a process of its own, with an empty bucket; boto3 finds credentials that fit."""
+    """Run moto's server in a separate process with an empty bucket, and set matching credentials for boto3."""
     os.environ |= {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_EC2_METADATA_DISABLED": "true"}
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)

@@ -1,11 +1,11 @@
-"""Tenora and its rivals, each started fresh and ended with its block.
+"""Tenora and its rivals, each started fresh and stopped at the end of its block.
 
-| rival | what |
+| rival | server |
 |---|---|
-| ``tenora`` | ``tenora serve`` on a HOME of its own, with everything published |
+| ``tenora`` | ``tenora serve`` on a separate HOME with all adapters published |
 | ``vllm`` | vLLM's own server with the engine arguments that Tenora computes |
 | ``peft`` | transformers and PEFT, one request at a time |
-| ``base`` | one of these servers, asked for its base model only |
+| ``base`` | one of these servers, with requests for its base model only |
 """
 
 import dataclasses
@@ -22,15 +22,16 @@ from app.lab.bench.servers import BASE_NAME, Server
 
 VLLM_MODULE = "vllm.entrypoints.openai.api_server"
 
-#: Tenora writes no access log here either.
+#: Tenora writes no access log in benchmarks either.
 _VLLM_ARGUMENTS = ("--host", "127.0.0.1", "--disable-uvicorn-access-log")
-#: The base is named by whoever starts the server; the rest is Tenora's own code, and the rival is vLLM as it comes.
+#: Engine arguments that vLLM's server does not get. The base is passed by its launcher. The others name Tenora's code,
+#: and the rival is unmodified vLLM.
 _NOT_PASSED = frozenset({"--model", "--worker-extension-cls", "--scheduler-cls", "--scheduling-policy"})
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def _ignore() -> None:
-    """Nobody watches."""
+    """Ignore progress."""
 
 
 @contextmanager
@@ -46,22 +47,22 @@ def tenora(
     on_published: Callable[[], None] = _ignore,
     module: str = "app.cli",
 ) -> Iterator[Server]:
-    """Tenora with these adapters published.
+    """Run Tenora with these adapters published.
 
     Args:
-        base: its folder.
-        adapters: adapter name -> folder.
-        home: keeps what is published, for the next server.
-        folder: of this server alone; gets its HOME and its log.
-        tenants: adapter name -> slug of its tenant; those left out belong to one tenant.
-        settings: ``TENORA_*``, the model's excepted.
-        weights: tenant slug -> its share of the engine; those left out have 1.
-        on_published: called after each adapter that is published, not for those that are kept.
-        module: whose command ``serve`` starts it.
+        base: folder of the base model.
+        adapters: folder by adapter name.
+        home: folder that keeps published adapters for the next server.
+        folder: folder of this server for its HOME and its log.
+        tenants: tenant slug by adapter name. Adapters left out belong to one tenant.
+        settings: ``TENORA_*`` without those of the model.
+        weights: share of the engine by tenant slug, 1 for those left out.
+        on_published: callback after each newly published adapter.
+        module: module whose command ``serve`` starts the server.
 
     Raises:
-        ServerFailed: it did not become ready.
-        app.client.api.Refused: it did not take a tenant or an adapter.
+        ServerFailed: the server did not become ready.
+        app.client.api.Refused: the server refused a tenant or an adapter.
     """
     owners = {name: (tenants or {}).get(name, TENANT) for name in adapters}
     found, shares = _environment(base, settings), weights or {}
@@ -83,16 +84,16 @@ def tenora(
 def vllm(
     base: Path, adapters: Mapping[str, Path], *, arguments: Sequence[str], folder: Path, register: bool = True
 ) -> Iterator[Server]:
-    """vLLM's own server with these engine arguments.
+    """Run vLLM's own server with these engine arguments.
 
     Args:
-        arguments: see :func:`vllm_arguments`.
-        folder: gets its log.
-        register: whether it loads the adapters one after the other before it is ready, the last ones staying loaded;
-            else it takes ``POST /v1/load_lora_adapter`` (:func:`load_body`).
+        arguments: engine arguments. See :func:`vllm_arguments`.
+        folder: folder of the log.
+        register: True to load the adapters in order before the server is ready, the last ones staying loaded. False to
+            accept ``POST /v1/load_lora_adapter`` instead (:func:`load_body`).
 
     Raises:
-        ServerFailed: it did not become ready.
+        ServerFailed: the server did not become ready.
     """
     port = servers.free_port()
     command = [VLLM_MODULE, "--model", str(base), *arguments, *_VLLM_ARGUMENTS, "--port", str(port)]
@@ -106,10 +107,10 @@ def vllm(
 
 @contextmanager
 def peft(base: Path, adapters: Mapping[str, Path], *, folder: Path) -> Iterator[Server]:
-    """Transformers and PEFT, one request at a time, ``set_adapter`` before each: what most teams begin with.
+    """Run the usual first approach of teams: transformers and PEFT, one request at a time, ``set_adapter`` before each.
 
     Raises:
-        ServerFailed: it did not become ready.
+        ServerFailed: the server did not become ready.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = folder / "adapters.json"
@@ -122,24 +123,24 @@ def peft(base: Path, adapters: Mapping[str, Path], *, folder: Path) -> Iterator[
 
 
 def base_only(server: Server) -> Server:
-    """The same server, asked for its base model whatever adapter a request is meant for: the ceiling."""
+    """Send all requests for adapters to the base model of the same server: the upper bound of throughput."""
     return dataclasses.replace(server, name="base", only_base=True)
 
 
 def load_body(name: str, path: Path) -> dict[str, str]:
-    """The body of vLLM's ``POST /v1/load_lora_adapter``."""
+    """Body of vLLM's ``POST /v1/load_lora_adapter``."""
     return {"lora_name": name, "lora_path": str(path)}
 
 
 def vllm_arguments(base: Path, *, slots: int, host_adapters: int, settings: Mapping[str, str] = _NONE) -> list[str]:
-    """The engine arguments that Tenora computes, for vLLM's own server.
+    """Engine arguments that Tenora computes, for vLLM's own server.
 
-    Left out is what names Tenora's own code. ``max_cpu_loras`` is another, as Tenora plans host memory itself.
+    Arguments that name Tenora's code are removed. ``max_cpu_loras`` is replaced, since Tenora plans host memory itself.
 
     Args:
-        slots: LoRA slots (``max_loras``).
-        host_adapters: adapters that vLLM may keep in host memory (``max_cpu_loras``).
-        settings: ``TENORA_*``, as for :func:`tenora`.
+        slots: number of LoRA slots (``max_loras``).
+        host_adapters: number of adapters that vLLM may keep in host memory (``max_cpu_loras``).
+        settings: ``TENORA_*`` as for :func:`tenora`.
     """
     from app.engine.vllm.arguments import engine_arguments  # imports vLLM
     from app.engine.vllm.instance import on_cpu
@@ -166,7 +167,7 @@ def _digest(
     owners: Mapping[str, str],
     weights: Mapping[str, float],
 ) -> str:
-    """Changes with everything that the content of a published HOME depends on."""
+    """Digest of all inputs that determine the content of a published HOME."""
     from app.database.migrate import head_revision
 
     rank = settings.get("TENORA_ENGINE__MAX_LORA_RANK")

@@ -1,4 +1,4 @@
-"""The servers that a benchmark compares, each a process of its own on a port of its own."""
+"""Servers under benchmark, each a separate process on a separate port."""
 
 import os
 import signal
@@ -13,31 +13,31 @@ from pathlib import Path
 
 import httpx
 
-#: What every server calls its base model.
+#: Name of the base model on every server.
 BASE_NAME = "base"
 
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[3]
 _START_S = 600
 _STOP_S = 60
 _POLL_S = 0.5
 
 
 class ServerFailed(RuntimeError):
-    """A server ended, or did not become ready; the message holds the end of its log."""
+    """A server ended or did not become ready. The message has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server.
+    """Running server.
 
     Attributes:
         name: ``tenora``, ``vllm``, ``peft`` or ``base``.
-        port: on 127.0.0.1.
-        pid: of the API process; engines are its children.
-        headers: what a request needs whose adapter has none of its own.
-        adapter_headers: adapter name -> what its requests need: the key of the tenant that it belongs to.
-        admin_headers: what a call to the admin API needs; empty where there is none.
-        only_base: whether requests name the base model, whatever adapter they are meant for.
+        port: port on 127.0.0.1.
+        pid: process id of the API process. Engines are its children.
+        headers: headers of requests for adapters without an entry in ``adapter_headers``.
+        adapter_headers: headers by adapter name, with the key of the owning tenant.
+        admin_headers: headers of admin API calls, empty if there is no such API.
+        only_base: True to send all requests to the base model.
     """
 
     name: str
@@ -53,36 +53,36 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def headers_for(self, adapter: str | None) -> dict[str, str]:
-        """The headers of a request for an adapter, or for the base model (None)."""
+        """Headers of a request for an adapter, or for the base model (None)."""
         return self.headers if adapter is None else self.adapter_headers.get(adapter, self.headers)
 
     def model_for(self, adapter: str | None) -> str:
-        """What a request for an adapter names, or one for the base model (None)."""
+        """Model name of a request for an adapter, or for the base model (None)."""
         return BASE_NAME if adapter is None or self.only_base else adapter
 
     def cpu_s(self) -> float:
-        """User and system seconds of the API process so far, without its children.
+        """User and system CPU seconds of the API process so far, without its children.
 
         Raises:
-            ServerFailed: it has ended.
+            ServerFailed: the process has ended.
         """
         try:
             status = Path(f"/proc/{self.pid}/stat").read_text()
         except FileNotFoundError:
             raise ServerFailed(f"{self.name} has ended") from None
-        # proc(5): utime and stime are fields 14 and 15; the second, the name, may hold spaces but ends the last ")".
+        # proc(5): utime and stime are fields 14 and 15. Field 2, the name, may contain spaces and ends at the last ")".
         fields = status.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def peak_bytes(self) -> int:
-        """Largest resident memory so far of the server's processes, pages that they share counted in each."""
-        # Each server leads a process group of its own; VmHWM is the peak, in KiB.
+        """Peak resident memory of the server's processes. Shared pages count in each process."""
+        # Each server leads a process group. VmHWM is the peak in KiB.
         folders = (folder for folder in Path("/proc").iterdir() if folder.name.isdecimal())
         return sum(_peak_bytes(folder) for folder in folders if _group(folder) == self.pid)
 
 
 def _group(folder: Path) -> int | None:
-    # proc(5): the process group is field 5. A process may end while it is looked at.
+    # proc(5): the process group is field 5. A process may end during the read.
     with suppress(OSError):
         return int((folder / "stat").read_text().rpartition(")")[2].split()[2])
     return None
@@ -96,32 +96,32 @@ def _peak_bytes(folder: Path) -> int:
 
 
 def free_port() -> int:
-    """A port that nothing listens on just now."""
+    """Find a port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """This process's environment with these settings, offline.
+    """Build a server's environment from this process's and these settings, offline.
 
-    Of Tenora's own settings only the engine's pass: a benchmark must never meet a database or store in use.
+    Of Tenora's settings only the engine's are inherited. A benchmark must never reach a production database or store.
     """
     inherited = {
         name: value
         for name, value in os.environ.items()
         if not name.upper().startswith("TENORA_") or name.upper().startswith("TENORA_ENGINE__")
     }
-    # No proxy stands before a server that is measured; and its rivals write no access log either.
+    # No proxy precedes a benchmarked server, so it needs no drain. The rivals write no access log either.
     own = {"TENORA_DRAIN_SECONDS": "0", "TENORA_LOG__ACCESS": "false"}
     return inherited | {"HF_HUB_OFFLINE": "1"} | own | settings
 
 
 def run_module(*arguments: str, env: Mapping[str, str]) -> str:
-    """Run ``python -m ...`` to its end and return what it printed.
+    """Run ``python -m ...`` to its end and return its output.
 
     Raises:
-        ServerFailed: it failed.
+        ServerFailed: the module failed.
     """
     done = subprocess.run(
         [sys.executable, "-m", *arguments], cwd=_ROOT, env=dict(env), capture_output=True, text=True, check=False
@@ -135,7 +135,7 @@ def run_module(*arguments: str, env: Mapping[str, str]) -> str:
 def running(
     name: str, arguments: list[str], *, port: int, ready: str, env: Mapping[str, str], log: Path
 ) -> Iterator[Server]:
-    """Start ``python -m ...``, wait until ``ready`` (a path) answers 200, and end it afterwards.
+    """Start ``python -m ...``, wait until the path ``ready`` answers 200, and stop the process afterwards.
 
     Raises:
         ServerFailed
@@ -147,8 +147,8 @@ def running(
             env=dict(env),
             stdout=output,
             stderr=subprocess.STDOUT,
-            # A group to end, but no session of its own: Linux would schedule each session as one task per core, and who
-            # is idle most of the time would wait up to seconds for its turn (sched_autogroup).
+            # A process group, so that the whole server can be killed, but no new session.
+            # See docs/decisions/0082-no-sessions-for-benchmarked-servers.md.
             process_group=0,
         )
     try:
@@ -165,7 +165,7 @@ def _wait_ready(server: Server, process: subprocess.Popen[bytes], ready: str, lo
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 raise ServerFailed(f"{server.name} ended with {process.returncode}:\n{_tail(log)}")
-            # Until it listens there is nothing to connect to.
+            # Connections fail until the server listens.
             with suppress(httpx.TransportError):
                 if http.get(ready).is_success:
                     return
@@ -184,6 +184,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    # An engine must not outlive its server and disturb the next measurement.
+    # A surviving engine would disturb the next measurement.
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""How evenly tenants were served."""
+"""Fairness metrics of served tokens."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,10 +12,10 @@ OUTPUT_WEIGHT = 2
 def served_tokens(
     served: Sequence[Served], tenants: Iterable[str], begin: float, end: float, *, output_only: bool
 ) -> list[float]:
-    """Each tenant's tokens served between two moments; tenants are the samples' groups.
+    """Count each tenant's tokens served between two times. Tenants are the samples' groups.
 
     Args:
-        output_only: whether prompts do not count; else an output token counts twice.
+        output_only: True to ignore prompts. Otherwise an output token counts twice.
     """
     pairs = (timeline.tokens_between(timeline.of(tenant, served), begin, end) for tenant in tenants)
     return [float(outputs if output_only else prompts + OUTPUT_WEIGHT * outputs) for prompts, outputs in pairs]
@@ -25,7 +25,7 @@ def jain(values: Sequence[float], weights: Sequence[float]) -> float:
     """Jain's index of values divided by their weights.
 
     Raises:
-        NotMeasured: nobody has anything.
+        NotMeasured: all values are 0.
     """
     if not any(values):
         raise NotMeasured("no tenant was served anything")
@@ -33,10 +33,10 @@ def jain(values: Sequence[float], weights: Sequence[float]) -> float:
 
 
 def shares_of(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Each value as a multiple of its weight's share of the sum: 1 where the weight is met.
+    """Divide each value by its weight's share of the sum. The result is 1 for an exact share.
 
     Raises:
-        NotMeasured: nobody has anything.
+        NotMeasured: all values are 0.
     """
     total, parts = sum(values), sum(weights)
     if not total:
@@ -45,9 +45,9 @@ def shares_of(values: Sequence[float], weights: Sequence[float]) -> list[float]:
 
 
 def off_weights(values: Sequence[float], weights: Sequence[float]) -> float:
-    """How far the value that is farthest is from its weight's share of the sum, as a part of that share.
+    """Largest relative deviation of a value from its weight's share of the sum.
 
     Raises:
-        NotMeasured: nobody has anything.
+        NotMeasured: all values are 0.
     """
     return max(abs(share - 1) for share in shares_of(values, weights))

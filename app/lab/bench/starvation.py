@@ -1,8 +1,8 @@
-"""Workload ``starvation``: how long a cold adapter waits for the only slot, which a saturated adapter holds.
+"""Workload ``starvation``: wait of a cold adapter while a saturated adapter holds the only slot.
 
-One slot. Eight clients send one request after another for the hot adapter; one request for a cold adapter comes in
-between. Tenora promises the cold one its turn after the settable age T and one drain, which is the time that the hot
-requests in the engine need to end; vLLM's scheduler promises nothing.
+Eight clients send requests for the hot adapter in closed loops. One request for a cold adapter arrives in between.
+Tenora bounds the cold request's wait by the maximum age T (a setting) plus one drain. A drain is the time that the
+running hot requests need to end. vLLM's scheduler has no bound.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,15 +24,15 @@ RANK = 8
 CLIENTS = 8
 HOST_ADAPTERS = 4
 INPUT_TOKENS = 64
-#: Lengths of the hot answers, the second left out; the cold one has the fewest.
+#: Half-open range of hot answers' lengths. The cold answer has the lower bound.
 OUTPUT_TOKENS = (16, 64)
 #: Tenora's default ``TENORA_QUEUE__MAX_AGE_S``.
 MAX_AGE_S = QueueSettings().max_age_s
 SEED = 2026
 
-#: The first second of the hot load is its own warm-up.
+#: Warm-up at the start of the hot load, in seconds.
 _WARM_UP_S = 1.0
-#: A client's share of requests, for each second: more than any server answers.
+#: Planned requests of a client per second, more than any server answers.
 _REQUESTS_PER_S = 40
 _PREPARE_S = 600.0
 
@@ -52,12 +52,12 @@ METRICS: Mapping[str, Metric] = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured.
+    """Size of the measurement.
 
     Attributes:
-        rounds: per side, each with a fresh server.
-        seconds: of hot load.
-        cold_at_s: when the cold request comes.
+        rounds: rounds per side, each with a fresh server.
+        seconds: length of the hot load.
+        cold_at_s: time of the cold request.
     """
 
     rounds: int
@@ -70,11 +70,11 @@ QUICK = Size(rounds=1, seconds=10.0)
 
 
 def figures(served: Sequence[Served], seconds: float) -> dict[str, float]:
-    """What one round's samples come to.
+    """Compute the metrics of one round.
 
-    ``hot_lost_s`` is the time for which the hot load stood still, as it were: of the time from the cold request to
-    its answer's end, the part in which the hot tokens came that would have come at the rate of the rest of the run.
-    It is left out where that rest is shorter than that time.
+    ``hot_lost_s`` is the hot load's lost time between the cold request and the end of its answer. It is that interval
+    minus the time in which its hot tokens would have come at the rate of the rest of the run. It is left out if the
+    rest is shorter than the interval.
 
     Raises:
         NotMeasured: a request failed, or the hot load ended early.
@@ -118,7 +118,7 @@ def _lost(hot: Sequence[Served], begin: float, end: float, seconds: float) -> di
 
 
 class Measurement:
-    """Measures one server; see :data:`app.lab.bench.pairs.Measure`."""
+    """Measurement of one server. See :data:`app.lab.bench.pairs.Measure`."""
 
     def __init__(self, setup: Setup, size: Size) -> None:
         self._setup, self._size = setup, size
@@ -140,7 +140,7 @@ class Measurement:
         return [Round(server.name, number, PART, figures(sent, size.seconds), sent)]
 
     def _prepare(self, server: Server) -> None:
-        """Warm up; the cold adapter has been asked for before, and the others drove it out of slot and host memory."""
+        """Warm up. Request the cold adapter first, then others that evict it from its slot and from host memory."""
         script = Script()
         script.chain("prepare", (self._request(server, name) for name in (COLD, *self._fillers(), HOT)))
         timeline.require_answered(script.served(drive(Plan(server.port, script.requests, _PREPARE_S)).samples))
@@ -179,13 +179,16 @@ def run(
     rank: int = RANK,
     sides: Sequence[str] = pairs.SIDES,
 ) -> Path:
-    """Measure, print the table, and return where the JSON was written.
+    """Run the benchmark, print its table and write a JSON file.
 
     Args:
-        home: keeps models between runs.
-        console: for progress.
-        base: another base than the toy.
-        rank: of the adapters.
+        home: folder that keeps models between runs.
+        console: console for progress.
+        base: folder of another base than the toy.
+        rank: rank of the adapters.
+
+    Returns:
+        Path of the JSON file.
 
     Raises:
         ServerFailed, LoadError, NotMeasured

@@ -1,4 +1,4 @@
-"""Closed loops made of an open loop's requests, and what its samples say about moments of the run."""
+"""Closed loops built from an open loop's requests, and metrics of its samples over intervals of the run."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -9,15 +9,15 @@ from app.lab.bench.wire import LoadError
 
 
 class NotMeasured(LoadError):
-    """The run did not show what it was made to show; its numbers would mean something else."""
+    """The run did not meet the conditions of its measurement, so its numbers are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One request and what became of it.
+    """Request with its outcome.
 
     Attributes:
-        group: whose it is: a tenant, or a part that it plays in the workload.
+        group: tenant, or role in the workload.
     """
 
     group: str
@@ -27,11 +27,11 @@ class Served:
 
 
 class Script:
-    """The requests of a plan as they are written down, each with its group.
+    """Builder of a plan's requests, each with its group.
 
     Attributes:
-        requests: in the plan's order.
-        groups: one for each request.
+        requests: requests in the plan's order.
+        groups: group of each request.
     """
 
     def __init__(self) -> None:
@@ -40,13 +40,13 @@ class Script:
         self._ends: list[int] = []
 
     def add(self, group: str, request: Request) -> int:
-        """Write a request down; returns its position in the plan."""
+        """Add a request and return its position in the plan."""
         self.requests.append(request)
         self.groups.append(group)
         return len(self.requests) - 1
 
     def chain(self, group: str, requests: Iterable[Request]) -> None:
-        """Write down requests of which each is sent when the one before it has ended."""
+        """Add a chain of requests. Each is sent when the one before it has ended."""
         before: int | None = None
         for request in requests:
             before = self.add(group, replace(request, after=before))
@@ -54,17 +54,17 @@ class Script:
             self._ends.append(before)
 
     def require_unfinished(self, samples: Sequence[Sample]) -> None:
-        """See that no chain ran out of requests before the plan's ``stop_s``.
+        """Check that no chain ran out of requests before the plan's ``stop_s``.
 
         Raises:
-            NotMeasured
+            NotMeasured: a chain ran out.
         """
         for end in self._ends:
             if samples[end].why != NOT_SENT:
                 raise NotMeasured(f"a client of {self.groups[end]} had sent all its requests before the end")
 
     def served(self, samples: Sequence[Sample]) -> list[Served]:
-        """The plan's samples together with their requests."""
+        """Combine the plan's requests with their samples."""
         return [
             Served(group, len(request.prompt), request.output_tokens, sample)
             for group, request, sample in zip(self.groups, self.requests, samples, strict=True)
@@ -72,15 +72,15 @@ class Script:
 
 
 def of(group: str, served: Iterable[Served]) -> list[Served]:
-    """A group's requests that were sent."""
+    """Sent requests of a group."""
     return [one for one in served if one.group == group and one.sample.why != NOT_SENT]
 
 
 def require_answered(served: Iterable[Served]) -> None:
-    """See that every request was answered as asked.
+    """Check that every request was answered correctly.
 
     Raises:
-        NotMeasured: one was not; names its group and the reason.
+        NotMeasured: a request failed. The message names its group and the reason.
     """
     for one in served:
         if not one.sample.ok:
@@ -88,14 +88,14 @@ def require_answered(served: Iterable[Served]) -> None:
 
 
 def arrivals(sample: Sample) -> list[float]:
-    """When the events that carry tokens came, in seconds since the run's start."""
+    """Arrival times of events with tokens, in seconds since the run's start."""
     if sample.first is None:
         return []
     return list(accumulate((gap / 1000 for gap in sample.gaps_ms), initial=sample.first))
 
 
 def gaps_between(streams: Iterable[Sample], begin: float, end: float) -> list[float]:
-    """Inter-token gaps of streams, in seconds, that overlap an interval. Between two streams there is none."""
+    """Inter-token gaps of streams that overlap an interval, in seconds. The break between two streams does not count."""
     return [
         after - before
         for stream in streams
@@ -105,15 +105,15 @@ def gaps_between(streams: Iterable[Sample], begin: float, end: float) -> list[fl
 
 
 def gaps_before(streams: Iterable[Sample], end: float) -> list[float]:
-    """Inter-token gaps of streams, in seconds, that ended before a moment."""
+    """Inter-token gaps of streams that ended before a time, in seconds."""
     return [after - before for stream in streams for before, after in pairwise(arrivals(stream)) if after <= end]
 
 
 def require_running(streams: Sequence[Sample], begin: float, end: float) -> None:
-    """See that a chain of streams went on for all of an interval, but for the change from one stream to the next.
+    """Check that a chain of streams covered an interval, except for the breaks between streams.
 
     Raises:
-        NotMeasured: a stream failed early, or tokens came for too small a part of the interval.
+        NotMeasured: a stream failed early, or the streams covered too little of the interval.
     """
     for stream in streams:
         if stream.why is not None and (stream.end or 0.0) < end:
@@ -125,7 +125,7 @@ def require_running(streams: Sequence[Sample], begin: float, end: float) -> None
 
 
 def tokens_between(served: Iterable[Served], begin: float, end: float) -> tuple[int, int]:
-    """Prompt and output tokens served in an interval; a prompt counts when its first token comes."""
+    """Count the prompt and output tokens served in an interval. A prompt counts at the time of its first output token."""
     prompts = outputs = 0
     for one in served:
         times = arrivals(one.sample)

@@ -1,8 +1,8 @@
-"""Workload ``upload``: what publishing a large adapter over HTTP costs in time and in the server's memory.
+"""Workload ``upload``: time and server memory of publishing a large adapter over HTTP.
 
-The server runs in a process of its own with the application's whole HTTP side, its validator, a local store and
-SQLite, on a temporary HOME; only the engine is left out, as it takes no part. Each round publishes new bytes and
-then lets ``sha256sum`` read the same file, which is in the page cache for both.
+The server runs in a separate process with the application's full HTTP side, its validator, a local store and SQLite,
+on a temporary HOME. Only the engine is left out, since it takes no part. Each round publishes new bytes and then runs
+``sha256sum`` on the same file, which is in the page cache for both.
 """
 
 import argparse
@@ -31,8 +31,8 @@ _MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One publication: seconds, the server's CPU seconds (its validator's too), and its resident bytes before it and
-    at their peak.
+    """One upload: its seconds, the server's CPU seconds including its validator, and the server's resident bytes before
+    the upload and at their peak.
     """
 
     upload_s: float
@@ -43,7 +43,7 @@ class Round:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print JSON: every round, and the medians."""
+    """Run the benchmark and print every round and the medians as JSON."""
     parser = argparse.ArgumentParser(prog="tenora bench upload", description=__doc__)
     parser.add_argument("--bytes", type=int, default=2**30, help="size of the adapter, from 11 MB to 1.3 GB")
     parser.add_argument("--rounds", type=int, default=3)
@@ -67,7 +67,7 @@ def run(folder: Path, *, size: int, rounds: int) -> list[Round]:
 
 
 def summary(rounds: Sequence[Round], size: int) -> dict[str, object]:
-    """Medians over the rounds, and the rounds."""
+    """Medians over the rounds, with the rounds."""
     ratios = [done.sha256sum_s / done.upload_s for done in rounds]
     return {
         "adapter_bytes": size,
@@ -82,7 +82,7 @@ def summary(rounds: Sequence[Round], size: int) -> dict[str, object]:
 
 def _measure(client: httpx.Client, pid: int, adapter: Path, number: int) -> Round:
     _make_new(adapter / WEIGHTS_NAME, number)
-    # Resets the peak that the kernel keeps: proc(5), clear_refs.
+    # Reset the kernel's peak of resident memory: proc(5), clear_refs.
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     before, cpu_s = _memory(pid, "VmRSS"), _cpu_s(pid)
     started = time.perf_counter()
@@ -100,7 +100,7 @@ def _measure(client: httpx.Client, pid: int, adapter: Path, number: int) -> Roun
 
 
 def _make_new(weights: Path, number: int) -> None:
-    """Change one value, so that the store has not seen these bytes."""
+    """Change one value, so that the bytes are new to the store."""
     with weights.open("r+b") as file:
         (header_bytes,) = struct.unpack("<Q", file.read(8))
         file.seek(8 + header_bytes)
@@ -108,13 +108,13 @@ def _make_new(weights: Path, number: int) -> None:
 
 
 def _memory(pid: int, field: str) -> int:
-    """A line of ``/proc/<pid>/status``, in bytes."""
+    """Value of a line of ``/proc/<pid>/status``, in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
 def _cpu_s(pid: int) -> float:
-    """User and system time of a process and of its children that ended: fields 14 to 17 of ``/proc/<pid>/stat``."""
+    """User and system CPU seconds of a process and its ended children: fields 14 to 17 of ``/proc/<pid>/stat``."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""How long adapters waited, by what clients saw, and how long the scheduler may let them wait."""
+"""Waits of adapters as seen by clients, and the scheduler's bound on them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,13 +7,13 @@ from math import ceil
 
 from app.lab.bench.open_loop import Sample
 
-#: A request and the adapter that it was for.
+#: Sample of a request, and its adapter.
 Sent = tuple[Sample, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A time in which an adapter had a request waiting and none of its requests was begun; seconds."""
+    """Interval in which an adapter had a waiting request and none of its requests began. Times are in seconds."""
 
     adapter: object
     since: float
@@ -25,15 +25,15 @@ class Wait:
 
 
 def waits(sent: Iterable[Sent]) -> Iterator[Wait]:
-    """Every adapter's waits.
+    """Yield the waits of every adapter.
 
-    A request is begun with its first token, or waits until it fails. That a request waits behind others of its own
-    adapter does not count: it is how long an adapter was passed over.
+    A request begins with its first token, or waits until it fails. Waiting behind requests of the same adapter does not
+    count: a wait measures how long the adapter was passed over.
     """
     events: dict[object, list[tuple[float, int]]] = defaultdict(list)
     for sample, adapter in sent:
         if sample.sent is not None:
-            # Of events at one time the arrival comes first.
+            # At equal times the arrival sorts first.
             events[adapter] += [(sample.sent, 0), (_begun(sample), 1)]
     for adapter, moments in events.items():
         waiting, since = 0, 0.0
@@ -47,16 +47,16 @@ def waits(sent: Iterable[Sent]) -> Iterator[Wait]:
 
 
 def longest(sent: Iterable[Sent]) -> float:
-    """Seconds of the longest of them; 0 without any."""
+    """Longest wait in seconds, 0 without any."""
     return max((wait.seconds for wait in waits(sent)), default=0.0)
 
 
 def of_bound(sent: Sequence[Sent], slots: int, max_age_s: float) -> float:
-    """The wait that used most of its bound, as a part of it; above 1 the promise was broken.
+    """Largest ratio of a wait to its bound. A value above 1 violates the bound.
 
-    The bound is ceil(adapters that wait, its own included / slots) x (age + the longest drain), with the longest time
-    from an answer's first token to its end for a drain. It is about slots: where sequences are short of room, too, a
-    wait may be longer.
+    The bound is ceil(waiting adapters, this one included / slots) x (age + longest drain). The longest time from an
+    answer's first token to its end stands for the drain. The bound is about slots: a shortage of sequences can make a
+    wait longer.
     """
     drain_s = max(
         (one.end - one.first for one, _ in sent if one.first is not None and one.end is not None), default=0.0
@@ -66,7 +66,7 @@ def of_bound(sent: Sequence[Sent], slots: int, max_age_s: float) -> float:
         return worst
     waiting = [(one.sent, _begun(one), adapter) for one, adapter in sent if one.sent is not None]
     for wait in waits(sent):
-        # A shorter wait is within its bound whoever waits, and cannot be the worst.
+        # Skip shorter waits: each bound is at least one round, so they cannot be the worst.
         if wait.seconds > worst * round_s:
             others = {adapter for since, begun, adapter in waiting if since <= wait.since < begun} | {wait.adapter}
             worst = max(worst, wait.seconds / (ceil(len(others) / slots) * round_s))

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as the load generators speak it: one POST per request, the times taken when bytes arrive."""
+"""Minimal HTTP/1.1 client of the load generators: one POST per request, timestamps at the arrival of bytes."""
 
 import asyncio
 import json
@@ -11,17 +11,17 @@ _OK = 200
 
 
 class LoadError(RuntimeError):
-    """The server refused a request, closed the connection, or answered otherwise than asked."""
+    """The server refused a request, closed the connection or gave a wrong answer."""
 
 
 class Body:
-    """Takes an HTTP/1.1 answer apart as it arrives: chunked, or of a given length.
+    """Incremental parser of an HTTP/1.1 response, chunked or with a content length.
 
     Attributes:
-        status: None until the head is there.
-        headers: their names in lower case.
-        events: server-sent events of a status 200 that are complete and not yet taken.
-        done: the answer's end has come.
+        status: HTTP status, None until the head is complete.
+        headers: headers with lower-case names.
+        events: complete server-sent events of a status 200 that are not consumed yet.
+        done: True after the end of the response.
     """
 
     def __init__(self) -> None:
@@ -35,10 +35,10 @@ class Body:
         self.done = False
 
     def feed(self, data: bytes) -> None:
-        """Take in what arrived.
+        """Parse received bytes.
 
         Raises:
-            LoadError: these bytes are no answer.
+            LoadError: the bytes are not a valid response.
         """
         self._bytes += data
         if self.status is None and not self._read_head():
@@ -55,7 +55,7 @@ class Body:
 
     @property
     def rest(self) -> bytes:
-        """The content that was not taken as an event: a whole body that is no event stream."""
+        """Content outside of events: the whole body of a response that is not an event stream."""
         return bytes(self._content)
 
     def _read_head(self) -> bool:
@@ -90,12 +90,12 @@ class Body:
 
 
 class Answer:
-    """One request's answer, complete or as far as it came. Times are of ``time.perf_counter``.
+    """Answer to one request, complete or partial. Times are those of ``time.perf_counter``.
 
     Attributes:
-        sent: when the request was sent.
-        arrivals: when its events came, the last one with the usage included, ``[DONE]`` not.
-        last: that last event; of an answer without events the whole body.
+        sent: time at which the request was sent.
+        arrivals: arrival times of events, including the last one with the usage, excluding ``[DONE]``.
+        last: last event, or the whole body of an answer without events.
     """
 
     def __init__(self) -> None:
@@ -105,11 +105,11 @@ class Answer:
         self.body = Body()
 
     def feed(self, data: bytes) -> bool:
-        """Take in what arrived; returns whether the answer is complete.
+        """Parse received bytes and return whether the answer is complete.
 
         Raises:
-            LoadError: these bytes are no answer.
-            ValueError: a chunk's size is no number.
+            LoadError: the bytes are not a valid response.
+            ValueError: the size of a chunk is not a number.
         """
         now = time.perf_counter()
         self.body.feed(data)
@@ -123,7 +123,7 @@ class Answer:
         return self.body.done
 
     def accepted(self) -> str:
-        """The last event, or the whole body of an answer without events.
+        """Return the last event, or the whole body of an answer without events.
 
         Raises:
             LoadError: the status is not 200.
@@ -134,10 +134,10 @@ class Answer:
         return text
 
     def tokens(self) -> int:
-        """How many tokens were generated, as the server counted them.
+        """Return the number of generated tokens as the server counted them.
 
         Raises:
-            LoadError: the status is not 200, or the last event is no usage.
+            LoadError: the status is not 200, or the last event has no usage.
         """
         text = self.accepted()
         try:
@@ -147,10 +147,10 @@ class Answer:
 
 
 class Connection(asyncio.Protocol):
-    """One keep-alive connection with one request in flight at most.
+    """Keep-alive connection with at most one request in flight.
 
     Attributes:
-        answer: the last request's, for whoever wants to know how far it came.
+        answer: answer to the last request, possibly partial.
     """
 
     def __init__(self) -> None:
@@ -175,14 +175,14 @@ class Connection(asyncio.Protocol):
 
     @property
     def open(self) -> bool:
-        """Whether a request can be sent."""
+        """True if a request can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
     async def ask(self, request: bytes) -> Answer:
-        """Send one request and return its answer, whatever its status.
+        """Send one request and return its answer with any status.
 
         Raises:
-            LoadError: the connection broke, or what came is no answer.
+            LoadError: the connection broke, or the response is invalid.
         """
         if self._transport is None or not self.open:
             raise LoadError("the server closed the connection")
@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
 
 
 def http_request(host: str, port: int, path: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> bytes:
-    """A POST of JSON over HTTP/1.1."""
+    """Serialise a POST of JSON over HTTP/1.1."""
     content = json.dumps(body).encode()
     sent = {
         "host": f"{host}:{port}",
@@ -216,6 +216,6 @@ def http_request(host: str, port: int, path: str, headers: Mapping[str, str], bo
 
 
 def completion(model: str, prompt: list[int], output_tokens: int, *, stream: bool = True) -> dict[str, Any]:
-    """The body of a greedy completion of exactly so many tokens."""
+    """Body of a greedy completion with exactly ``output_tokens`` tokens."""
     body = {"model": model, "prompt": prompt, "max_tokens": output_tokens, "temperature": 0, "ignore_eos": True}
     return body | ({"stream": True, "stream_options": {"include_usage": True}} if stream else {})

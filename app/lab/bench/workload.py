@@ -1,7 +1,7 @@
-"""The workload of many adapters, after S-LoRA's (Sheng et al. 2023, arXiv:2311.03285, section 7.1). Pure.
+"""Workload of many adapters after S-LoRA's (Sheng et al. 2023, arXiv:2311.03285, section 7.1). Pure.
 
-Arrivals have Gamma gaps with the coefficient of variation ``cv`` (1 is a Poisson process); lengths are uniform; how
-often an adapter is asked for follows a power law.
+Gaps between arrivals are Gamma distributed with the coefficient of variation ``cv`` (1 is a Poisson process). Lengths
+are uniform. The popularity of adapters follows a power law.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-#: Tokens: lengths are uniform in [SHORTEST, longest).
+#: Lower bound of lengths in tokens. Lengths are uniform in [SHORTEST, longest).
 SHORTEST = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the requests of one run are like.
+    """Parameters of the requests of one run.
 
     Attributes:
         rate: requests per second (R).
-        seconds: for which they arrive (T); there are floor(R * T).
+        seconds: length of the arrivals (T). There are floor(R * T) requests.
         adapters: number of adapters (n).
-        alpha: of the power law: 1 is uniform, smaller is more skewed.
+        alpha: exponent of the power law. 1 is uniform, smaller is more skewed.
         cv: coefficient of variation of the gaps between arrivals.
-        longest: prompts and answers are shorter than so many tokens (L).
+        longest: exclusive upper bound of prompt and answer lengths in tokens (L).
     """
 
     rate: float
@@ -41,7 +41,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request: seconds after the start, its adapter's index, its prompt's token ids, the answer's tokens."""
+    """Request: seconds after the start, index of the adapter, token ids of the prompt, number of output tokens."""
 
     at: float
     adapter: int
@@ -52,15 +52,15 @@ class Arrival:
 def arrivals(
     load: Load, *, vocabulary: int, seed: int | Sequence[int], gaps_seed: int | Sequence[int] | None = None
 ) -> list[Arrival]:
-    """The requests of one run in order, the same for the same seeds; token ids are uniform in [0, vocabulary).
+    """Draw the requests of one run in order, deterministic for the seeds. Token ids are uniform in [0, vocabulary).
 
     Args:
-        gaps_seed: of the times between them, where several runs are to be compared; None: drawn with the rest.
+        gaps_seed: seed of the arrival times, to share them between runs. None draws them with the rest.
     """
     random = np.random.default_rng(seed)
     count = load.requests
     times = np.cumsum(_gaps(random if gaps_seed is None else np.random.default_rng(gaps_seed), load, count))
-    # Power(alpha) has the density alpha * x^(alpha - 1) on [0, 1]; 1 itself can come out by rounding.
+    # Power(alpha) has the density alpha * x^(alpha - 1) on [0, 1]. Rounding can produce 1 itself.
     adapters = np.minimum(load.adapters * random.power(load.alpha, count), load.adapters - 1).astype(int)
     inputs, outputs = (random.integers(SHORTEST, load.longest, count) for _ in range(2))
     ids = random.integers(0, vocabulary, int(inputs.sum())).tolist()
@@ -68,12 +68,12 @@ def arrivals(
 
 
 def share(adapter: int, adapters: int, alpha: float) -> float:
-    """P(i) = ((i + 1) / n)^alpha - (i / n)^alpha, the share of requests that adapter i of n gets."""
+    """Share of requests of adapter i of n: P(i) = ((i + 1) / n)^alpha - (i / n)^alpha."""
     return float(((adapter + 1) / adapters) ** alpha - (adapter / adapters) ** alpha)
 
 
 def popular(count: int, adapters: int, alpha: float) -> float:
-    """The share of requests that the ``count`` most popular adapters get together."""
+    """Share of requests of the ``count`` most popular adapters together."""
     shares = sorted((share(adapter, adapters, alpha) for adapter in range(adapters)), reverse=True)
     return sum(shares[:count])
 

@@ -1,7 +1,7 @@
-"""``tenora bench simulate``: millions of requests to the scheduler, over an engine that is only a clock.
+"""``tenora bench simulate``: run the scheduler over a simulated engine with millions of requests.
 
-Everything is repeatable by its seed but the seconds that it takes here. The exit code is 1 if any adapter waited
-longer than the scheduler promises.
+All results but the wall time are deterministic for the seed. The exit code is 1 if any adapter waited longer than the
+scheduler's bound.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _DEFAULT = Machine()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Simulate, print a table, and return the exit code."""
+    """Simulate, print a table and return the exit code."""
     options = _parser().parse_args(arguments)
     machine = Machine(
         slots=options.slots,
@@ -50,10 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def simulate(workload: Workload, machine: Machine) -> Outcome:
-    """Run one simulation of the server's own scheduler, with a progress bar on stderr.
+    """Run one simulation of the server's scheduler, with a progress bar on stderr.
 
     Raises:
-        BrokenPromise: the scheduler let a request in that cannot run, or some wait that nothing will let in.
+        BrokenPromise: the scheduler admitted a request that cannot run, or left requests waiting forever.
     """
     scheduler = Admission(
         slots=machine.slots, window=machine.window, max_age_s=machine.max_age_s, bounds=machine.bounds

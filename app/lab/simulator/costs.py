@@ -1,26 +1,26 @@
-"""What a step, a load and a copy cost on a machine: the parameters of the simulated engine."""
+"""Cost model of the simulated engine: seconds of a step, a load and a copy."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds, as measured; the defaults are those of 2 CPU cores with a toy Llama (hidden size 128, 4 layers): a step
-    as it fits the cells of ``tenora bench adapters``, a load as ``tenora bench coldload`` shows it. Only the fetch is
-    assumed, of a store beyond a network.
+    """Cost parameters in seconds. See docs/decisions/0083-cost-model-of-the-simulator.md for the defaults.
 
-    A step's price is linear in what it computes. To take it from another machine, fit the four step parameters to
-    steps of the engine with different batches, and the three of a load to ``LoadPhases`` of its answers.
+    The cost of a step is linear in its work. To model another machine:
+
+    - Fit the four step parameters to the engine's steps with different batches.
+    - Fit the three of a load to ``LoadPhases`` of its answers.
 
     Attributes:
-        step_s: a step, however little is in it.
-        sequence_s: each sequence that decodes a token in it.
-        prefill_token_s: each prompt token computed in it.
-        adapter_s: each distinct adapter among its sequences.
-        fetch_s: from the blob store to the node's disk, once per version.
-        stage_s_per_byte: from the disk to host memory.
-        copy_s, copy_s_per_byte: from host memory to a slot; the engine computes nothing meanwhile.
-        copy_chunk_s: most that is copied between two steps.
+        step_s: fixed cost of a step.
+        sequence_s: cost of each sequence that decodes a token.
+        prefill_token_s: cost of each prompt token.
+        adapter_s: cost of each distinct adapter in the batch.
+        fetch_s: transfer from the blob store to the node's disk, once per version.
+        stage_s_per_byte: transfer from the disk to host memory.
+        copy_s, copy_s_per_byte: transfer from host memory to a slot, during which the engine computes nothing.
+        copy_chunk_s: maximum copy time between two steps.
     """
 
     step_s: float = 3.5e-3
@@ -34,7 +34,7 @@ class Costs:
     copy_chunk_s: float = 8e-3
 
     def step(self, sequences: int, prefill_tokens: int, adapters: int) -> float:
-        """Seconds of one step: every sequence gets one token."""
+        """Seconds of one step, in which every sequence gets one token."""
         return (
             self.step_s
             + self.sequence_s * sequences
@@ -43,6 +43,6 @@ class Costs:
         )
 
     def requests_per_s(self, window: int, prompt_tokens: float, output_tokens: float) -> float:
-        """What the engine serves with one adapter and a full batch of ``window`` sequences of these mean lengths."""
+        """Requests per second with one adapter and a full batch of ``window`` sequences of these mean lengths."""
         decode = output_tokens * self.step(window, 0, 1) / window
         return 1 / (decode + self.prefill_token_s * prompt_tokens)

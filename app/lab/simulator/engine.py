@@ -1,4 +1,4 @@
-"""An engine with continuous batching, as a clock: each step gives every sequence in the batch one token."""
+"""Simulated engine with continuous batching: each step gives every sequence in the batch one token."""
 
 import heapq
 import math
@@ -8,25 +8,25 @@ from collections.abc import Callable
 from app.lab.simulator.costs import Costs
 from app.lab.simulator.job import Job
 
-#: A copy with less than this left is done; sums of chunks are not exact.
+#: Tolerance in seconds below which a copy is done, since sums of chunks are not exact.
 _NOTHING_S = 1e-12
 
 
 class Engine:
-    """The batch and the copies into slots; what changes it takes effect with the next step.
+    """Batch and copies into slots. Changes take effect with the next step.
 
-    A prompt is computed in the step after its request joined, which makes the first token; prompts are not cut into
-    pieces. Copies into slots run between steps, in order and a piece at a time; without a batch they run through.
-    Nobody is set aside: who is let in beyond the window makes the steps longer for all.
+    The step after a request joined computes its whole prompt and makes its first token. Copies into slots run in order
+    between steps, one chunk at a time. Without a batch they run to their end. Sequences are never preempted: those
+    admitted beyond the window make the steps longer for all.
 
     Args:
-        finished: told of each request whose last token is there.
-        copied: told of each version whose copy is in its slot.
+        finished: callback for each request after its last token.
+        copied: callback for each version after its copy into a slot.
 
     Attributes:
-        now: seconds; the end of the last step.
-        steps: how many there were.
-        busy_s: seconds in which it computed or copied.
+        now: end of the last step, in seconds.
+        steps: number of steps.
+        busy_s: seconds spent computing or copying.
     """
 
     def __init__(self, costs: Costs, *, finished: Callable[[Job], None], copied: Callable[[int], None]) -> None:
@@ -34,7 +34,7 @@ class Engine:
         self.now = self.busy_s = 0.0
         self.steps = 0
         self._joining: list[Job] = []
-        #: (last step, id, job); an aborted job stays until its turn.
+        #: Heap of (last step, id, job). An aborted job stays until its last step.
         self._batch: list[tuple[int, str, Job]] = []
         self._sequences = 0
         self._adapters: Counter[int] = Counter()
@@ -42,29 +42,29 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        """Nothing to compute and nothing to copy."""
+        """True if there is nothing to compute and nothing to copy."""
         return not (self._sequences or self._joining or self._copies)
 
     def join(self, job: Job) -> None:
         self._joining.append(job)
 
     def copy(self, version_id: int, seconds: float) -> None:
-        """Copy a version into its slot, after those before it."""
+        """Queue a copy of a version into its slot."""
         self._copies.append((version_id, seconds))
 
     def stop_copy(self, version_id: int) -> None:
-        """Leave a copy as it is; it has not ended."""
+        """Cancel an unfinished copy."""
         self._copies = deque(copy for copy in self._copies if copy[0] != version_id)
 
     def abort(self, job: Job) -> None:
-        """Take a request out of the batch."""
+        """Remove a request from the batch."""
         if job in self._joining:
             self._joining.remove(job)
         elif job.last_step:
             self._leave(job)
 
     def advance(self, until: float) -> None:
-        """Run at least one step, and on until one ends at ``until`` or later, or anything changes."""
+        """Run at least one step, and continue until a step ends at ``until`` or later or a change occurs."""
         if self._joining or self._copies:
             self._changing_step()
         else:
@@ -75,7 +75,7 @@ class Engine:
             self._pass(steps, steps * seconds)
 
     def settle(self) -> None:
-        """Report whose last token came with the last step."""
+        """Report the requests whose last token came with the last step."""
         while self._batch and self._batch[0][0] <= self.steps:
             job = heapq.heappop(self._batch)[2]
             if not job.gone:
@@ -102,7 +102,7 @@ class Engine:
             self._copied(version_id)
 
     def _copy_some(self) -> tuple[float, list[int]]:
-        """Seconds that this pause copies, and the versions that are done."""
+        """Copy for at most one chunk. Return the seconds spent and the completed versions."""
         if not self._sequences and self._copies:
             version_id, seconds = self._copies.popleft()
             return seconds, [version_id]

@@ -1,34 +1,34 @@
-"""How evenly backlogged tenants are served: Jain's index over spans of the simulation."""
+"""Fairness between backlogged tenants: Jain's index over spans of the simulation."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
 
 from app.scheduling.token_counters import cost_of
 
-#: Long against the run of one request, whose tokens all count when it ends.
+#: Length of a span in seconds. It is long against one request, whose tokens all count at its end.
 _SPAN_S = 20.0
 
 
 def jain(values: Iterable[float]) -> float:
-    """(sum x)^2 / (n * sum x^2): 1 when all are equal, 1/n when one has everything (Jain et al. 1984)."""
+    """Jain's index (sum x)^2 / (n * sum x^2): 1 if all are equal, 1/n if one has all (Jain et al. 1984)."""
     numbers = list(values)
     squares = sum(number * number for number in numbers)
     return sum(numbers) ** 2 / (len(numbers) * squares) if squares else 1.0
 
 
 class Fairness:
-    """Served tokens of the tenants that had requests waiting all through a span, per span.
+    """Served tokens per span, for tenants that had a backlog throughout the span.
 
-    Tokens count as the scheduler counts them. A request waits if the base model or an adapter in memory could serve
-    it: loads are not the scheduler's. Where there are more such adapters than slots, they take turns, and tenants with
-    many get more of them: then the index says how far that goes.
+    Tokens count with the scheduler's weights. A request counts as waiting if the base model or an adapter in memory
+    could serve it: loads are not the scheduler's work. If more such adapters than slots exist, they take turns, and
+    tenants with many adapters get more turns. The index shows the extent of that.
 
     Args:
-        weight: a tenant's share against others'.
-        backlog: fewest requests that always wait; a tenant with fewer could not use more than it gets.
+        weight: share of a tenant relative to others.
+        backlog: minimum number of waiting requests. A tenant with fewer could not use more than it gets.
 
     Attributes:
-        indexes: Jain's index of each span with two or more such tenants.
+        indexes: Jain's index of each span with at least two such tenants.
     """
 
     def __init__(self, weight: Callable[[int], float], *, span_s: float = _SPAN_S, backlog: int = 8) -> None:
@@ -52,7 +52,7 @@ class Fairness:
         self._served[tenant] = self._served.get(tenant, 0.0) + cost_of(prompt_tokens, output_tokens)
 
     def passed(self, now: float) -> None:
-        """Close the span that has ended."""
+        """Close the span if it has ended."""
         if now < self._ends:
             return
         if len(self._backlogged) > 1:

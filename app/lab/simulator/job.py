@@ -1,4 +1,4 @@
-"""One request on its way through the simulation."""
+"""Simulated request."""
 
 import math
 from typing import Literal
@@ -7,16 +7,16 @@ from app.lab.simulator.workload import Arrival
 
 
 class Job:
-    """What becomes of an arrival.
+    """State of a request.
 
     Attributes:
-        request_id: as the scheduler knows it.
-        version_id: whose adapter it runs with; None: the base model.
-        admitted_at: when it was let into the engine; NaN while it waits.
-        first_at: when its first token was there; NaN until then.
-        queued: None unless it waits; ``runnable``: the model or adapter was there when it came.
-        last_step: number of the step that makes its last token; 0 until its first.
-        gone: it has ended, served or not.
+        request_id: id in the scheduler.
+        version_id: version of its adapter, None for the base model.
+        admitted_at: time of admission to the engine, NaN while it waits.
+        first_at: time of the first token, NaN before it.
+        queued: None unless the request waits. ``runnable`` if the model or adapter was in memory at its arrival.
+        last_step: number of the step that makes the last token, 0 before the first token.
+        gone: True after the end of the request, served or not.
     """
 
     __slots__ = ("admitted_at", "arrival", "first_at", "gone", "last_step", "queued", "request_id", "version_id")
@@ -31,5 +31,5 @@ class Job:
 
     @property
     def waits(self) -> bool:
-        """It has not been let into the engine."""
+        """True before the admission to the engine."""
         return math.isnan(self.admitted_at)

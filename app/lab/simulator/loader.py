@@ -1,4 +1,4 @@
-"""The simulated way of an adapter: blob store -> disk -> host memory -> slot, as the engine's loader goes it."""
+"""Simulated adapter loader: blob store, disk, host memory, slot, in the order of the engine's loader."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -8,24 +8,24 @@ from app.lab.simulator.costs import Costs
 
 
 class BrokenPromise(Exception):
-    """The scheduler let a request in that has no slot, or whose adapter cannot be copied into one."""
+    """The scheduler admitted a request without a slot, or whose adapter cannot be copied into one."""
 
 
 class Loader:
-    """Two tiers, planned by :class:`adapters.residency.Residency` as in the server: host memory and slots.
+    """Two tiers, host memory and slots, planned by :class:`adapters.residency.Residency` as in the server.
 
-    A version can get a slot while it is in either. Host memory keeps what waits for a slot or is being copied. All
-    fetches run at once, each from when its version was first asked for, and the disk is large enough for all.
+    A version can get a slot while it is in either tier. Host memory keeps versions that wait for a slot or are being
+    copied. All fetches run in parallel from the first request of their version, and the disk has room for all.
 
     Args:
-        host: host memory, in bytes.
-        slots: one place per version.
-        parallel: versions that are staged at the same time.
+        host: plan of host memory, in bytes.
+        slots: plan of the slots, one unit per version.
+        parallel: maximum number of versions staged at the same time.
         size: bytes of a version.
-        wanted: versions that wait and can get no slot yet, the longest waiting first.
-        unstaged: told of each version that can no longer get a slot.
-        later: called with a time and what is to be called then.
-        staged: told of each version that can now be copied into a slot.
+        wanted: waiting versions that cannot get a slot yet, the longest waiting first.
+        unstaged: callback for each version that can no longer get a slot.
+        later: schedules a callback for a time.
+        staged: callback for each version that can now be copied into a slot.
     """
 
     def __init__(
@@ -43,22 +43,22 @@ class Loader:
     ) -> None:
         self._host, self._slots, self._costs, self._parallel, self._size = host, slots, costs, parallel, size
         self._wanted, self._unstaged, self._later, self._staged = wanted, unstaged, later, staged
-        #: Versions on the disk: True once they are whole.
+        #: Versions on the disk, True once their fetch is complete.
         self._disk: dict[int, bool] = {}
-        #: Versions that wait for a slot: True while they have a lease on host memory.
+        #: Versions that wait for a slot, True while they have a lease on host memory.
         self._kept: dict[int, bool] = {}
-        #: Those of them that are on the disk only.
+        #: Waiting versions that are on the disk only.
         self._missing: set[int] = set()
         self._loading: set[int] = set()
-        #: The version that host memory last had no room for: it is the next.
+        #: Version that did not fit into host memory. It is loaded next.
         self._blocked: int | None = None
 
     def available(self, version_id: int) -> bool:
-        """Whether the version can get a slot."""
+        """Return whether the version can get a slot."""
         return version_id in self._slots or (version_id in self._host and version_id not in self._loading)
 
     def keep(self, version_id: int, now: float) -> None:
-        """A first request waits for the version: keep its copy, or load it."""
+        """Keep or load the version, for which a first request waits."""
         self._kept[version_id] = version_id in self._loading
         if version_id in self._loading:
             return
@@ -69,14 +69,14 @@ class Loader:
             self._miss(version_id, now)
 
     def let_go(self, version_id: int, now: float) -> None:
-        """No request waits for the version any more; host memory keeps it until the room is needed."""
+        """Release the version, for which no request waits. Host memory keeps it until it needs the room."""
         self._missing.discard(version_id)
         if self._kept.pop(version_id) and version_id not in self._loading:
             self._host.release(version_id, now=now)
             self.load(now)
 
     def load(self, now: float) -> None:
-        """Start as many loads as may run, the longest waiting version first."""
+        """Start as many loads as allowed, the longest waiting version first."""
         while self._missing and len(self._loading) < self._parallel:
             version_id = self._blocked if self._blocked in self._missing else self._next()
             size = self._size(version_id)
@@ -94,7 +94,10 @@ class Loader:
                     self._unstaged(evicted)
 
     def enter_slot(self, version_id: int, now: float) -> float | None:
-        """A request of the version was let in. Seconds of the copy that it starts, or None: one has been started.
+        """Lease a slot for an admitted request of the version.
+
+        Returns:
+            Seconds of the copy to start, or None if it was started before.
 
         Raises:
             BrokenPromise: all slots are in use by other versions, or this one is not staged.
@@ -107,26 +110,26 @@ class Loader:
             raise BrokenPromise(f"version {version_id} was let in while every slot was in use")
         if decision.admission is not Admission.LOAD:
             return None
-        # Its copy in host memory is read: a lease until the copy has ended.
+        # Hold a lease on host memory until the copy out of it has ended.
         self._host.admit(version_id, now=now)
         for evicted in decision.evict:
             self._lost_slot(evicted, now)
         return seconds
 
     def copied(self, version_id: int, now: float) -> None:
-        """A copy has ended."""
+        """Handle the end of a copy."""
         self._slots.loaded(version_id)
         self._host.release(version_id, now=now)
         self.load(now)
 
     def abandon(self, version_id: int, now: float) -> None:
-        """A copy was stopped, as nobody waits for it any more: its slot is free at once, as the scheduler takes it."""
+        """Abandon a copy without waiting requests. Its slot is free at once, as in the scheduler."""
         self._slots.failed(version_id)
         self._host.release(version_id, now=now)
         self.load(now)
 
     def leave_slot(self, version_id: int, now: float) -> None:
-        """A request of the version has ended; the slot keeps it until another needs it."""
+        """Release the slot of an ended request. The slot keeps the version until another one needs it."""
         self._slots.release(version_id, now=now)
 
     def _next(self) -> int:

@@ -1,4 +1,4 @@
-"""What is simulated: an engine, what it holds, and the scheduler that it is given."""
+"""Simulated machine: an engine, its memory, and the interface of its scheduler."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from app.scheduling.admission_request import AdmissionRequest, Bounds
 
 
 class Scheduler(Protocol):
-    """What the simulation asks of :class:`app.scheduling.admission.Admission`."""
+    """Interface of :class:`app.scheduling.admission.Admission` that the simulation uses."""
 
     @property
     def waiting(self) -> int: ...
@@ -29,15 +29,18 @@ class Scheduler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the engine has, and how it is scheduled.
+    """Resources and scheduling parameters of the engine.
 
     Attributes:
-        window: most sequences in the engine.
-        host_bytes: of host memory for staged adapters.
-        bytes_per_rank: of an adapter; the default is that of a base of hidden size 1024 with 8 layers.
-        loads: loads that run at the same time.
-        max_age_s: T of the bound.
-        weights: of the tenants, in turn; the hostile one and the collector have 1.
+        slots: number of LoRA slots.
+        window: maximum number of sequences in the engine.
+        host_bytes: bytes of host memory for staged adapters.
+        bytes_per_rank: adapter bytes per rank. The default fits a base of hidden size 1024 with 8 layers.
+        loads: number of concurrent loads.
+        max_age_s: T of the bound, in seconds.
+        weights: weights of the tenants, round robin. The hostile tenant and the collector have weight 1.
+        bounds: limits of the queue.
+        costs: cost model.
     """
 
     slots: int = 64

@@ -1,4 +1,4 @@
-"""What a simulation came to, as plain data and as a table."""
+"""Results of a simulation as plain data and as a table."""
 
 from array import array
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from app.lab.simulator.watch import Wait
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of many numbers: how many, and their percentiles."""
+    """Count, mean and percentiles of a sample."""
 
     count: int
     mean: float
@@ -50,23 +50,25 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One simulation.
+    """Results of one simulation.
 
     Attributes:
-        refused: requests by the scope of their refusal.
-        cancelled: requests whose clients went away before the answer's end.
-        simulated_s: until the last answer's end, in the simulation's seconds.
-        wall_s: what it took here.
-        busy: part of the time in which the engine computed or copied.
-        most_waiting: the longest queue.
-        ttft_s: by class of tenant.
-        waits: how often an adapter waited for a slot and got it.
-        violated: waits beyond their bound; ``violations`` are the first of them.
-        delayed: waits that would be within it, had the window never been full.
-        longest_wait, closest_wait: the longest, and the one that used most of its bound.
-        jain: index over the backlogged tenants of each span that had two or more.
-        host, slots: what each tier found; a version that waits, or a request that is let in, asks once.
-        decision_us: one in some calls to the scheduler, in CPU time here.
+        refused: number of requests by scope of the refusal.
+        cancelled: number of requests whose clients disconnected before the end of the answer.
+        simulated_s: simulated seconds until the end of the last answer.
+        wall_s: real seconds of the run.
+        busy: fraction of the time in which the engine computed or copied.
+        most_waiting: maximum queue length.
+        ttft_s: seconds to the first token by class of tenant.
+        waits: number of waits of an adapter that ended with a slot.
+        violated: number of waits beyond their bound.
+        violations: first of these waits.
+        delayed: number of waits beyond their bound only because the window was full.
+        longest_wait: longest wait.
+        closest_wait: wait that used the largest part of its bound.
+        jain: Jain's index over the backlogged tenants of each span with at least two of them.
+        host, slots: counters of each tier. A waiting version or an admitted request counts as one look-up.
+        decision_us: sampled CPU microseconds of scheduler calls in this run.
     """
 
     requests: int
@@ -95,7 +97,7 @@ class Outcome:
 
     @classmethod
     def of(cls, simulation: Simulation, wall_s: float) -> "Outcome":
-        """What a simulation that has run came to."""
+        """Collect the results of a completed simulation."""
         engine, watch, indexes = simulation.engine, simulation.watch, simulation.fairness.indexes
         return cls(
             requests=simulation.workload.requests,
@@ -125,7 +127,7 @@ class Outcome:
 
 
 def table(outcome: Outcome) -> Table:
-    """The outcome for people."""
+    """Table of the results for people."""
     result = Table("", "", title=f"{outcome.requests:,} requests simulated", title_justify="left", show_header=False)
     for label, value in _rows(outcome):
         result.add_row(label, value)

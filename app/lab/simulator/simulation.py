@@ -1,4 +1,4 @@
-"""The scheduler and the residency plans, unchanged, over an engine that is only a clock."""
+"""Simulation of the unmodified scheduler and residency plans over a simulated engine."""
 
 import heapq
 import itertools
@@ -21,25 +21,26 @@ from app.lab.simulator.watch import Watch
 from app.lab.simulator.workload import BASE, Arrival, Workload
 from app.scheduling.admission_request import AdmissionRequest, Refused
 
-#: One decision in so many is timed.
+#: Sampling interval of timed decisions.
 _TIMED = 16
 
-#: Ordinary tenants that are reported apart from all others.
+#: Number of ordinary tenants in the class ``largest``.
 _LARGEST = 10
 
-#: Between two calls of ``progress``, in requests.
+#: Requests between two calls of ``progress``.
 _REPORTED = 2_000
 
 
 class Simulation:
-    """One run from the first arrival to the last answer.
+    """Run from the first arrival to the last answer.
 
     Attributes:
-        ttft_s: by class of tenant, the seconds from arrival to first token of each answer that had one.
-        refused: by scope.
-        served, cancelled: requests; ``output_tokens``: of those served.
-        decision_s: sampled seconds of CPU time of calls to the scheduler.
-        most_waiting: the longest its queue has been.
+        ttft_s: seconds from arrival to first token of each served request, by class of tenant.
+        refused: number of refused requests by scope.
+        served, cancelled: numbers of requests.
+        output_tokens: tokens of the served requests.
+        decision_s: sampled CPU seconds of scheduler calls.
+        most_waiting: maximum queue length.
     """
 
     def __init__(self, workload: Workload, machine: Machine, scheduler: Scheduler) -> None:
@@ -64,7 +65,7 @@ class Simulation:
         self.served = self.cancelled = self.output_tokens = self.most_waiting = 0
         self.decision_s = array("d")
         self._jobs: dict[str, Job] = {}
-        #: By version, when each request came that waits; the oldest first.
+        #: Arrival times of waiting requests by version, oldest first.
         self._waiting: dict[int, dict[str, float]] = {}
         #: Admitted requests whose adapter is being copied into its slot.
         self._held: dict[int, list[Job]] = {}
@@ -73,13 +74,13 @@ class Simulation:
         self._calls = self._in_flight = 0
 
     def run(self, progress: Callable[[int], None] = lambda _: None) -> None:
-        """Let all requests come and go.
+        """Process all requests.
 
         Args:
-            progress: called now and then with the number of requests that have come.
+            progress: occasional callback with the number of requests that have arrived.
 
         Raises:
-            BrokenPromise: the scheduler let a request in that cannot run, or some wait that nothing will let in.
+            BrokenPromise: the scheduler admitted a request that cannot run, or left requests waiting forever.
         """
         arrivals, came = self.workload.arrivals(), 0
         arrival = next(arrivals, None)
@@ -134,7 +135,7 @@ class Simulation:
             weight=self._weight(arrival.tenant),
             version_id=job.version_id,
             prompts=(arrival.prompt_tokens,),
-            # What clients say: the most that they would take.
+            # Clients state the maximum that they would accept.
             output_tokens=self.workload.lengths[1] - 1,
             deadline=arrival.at + arrival.deadline_s if arrival.deadline_s < math.inf else None,
         )
@@ -268,7 +269,7 @@ class Simulation:
 
 
 def _classes(workload: Workload) -> list[str]:
-    """What each tenant is reported as."""
+    """Report class of each tenant."""
     largest = set(np.argsort(workload.rates[: workload.tenants])[-_LARGEST:].tolist())
     ordinary = ["largest" if tenant in largest else "others" for tenant in range(workload.tenants)]
     return [*ordinary, "hostile", "collector"]

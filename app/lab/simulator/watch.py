@@ -1,24 +1,24 @@
-"""Whether any adapter waited longer than the scheduler promises."""
+"""Check of adapters' waits against the scheduler's bound."""
 
 import math
 from bisect import bisect_left, insort
 from collections import Counter
 from dataclasses import dataclass
 
-#: Sums of seconds are not exact.
+#: Tolerance in seconds, since sums of seconds are not exact.
 _ROUNDING_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """How long a version that could be copied waited for its slot.
+    """Wait of a copyable version for its slot.
 
     Attributes:
-        since: when it began to wait, in seconds of the simulation.
-        seconds: how long it was.
-        full_s: how much of it a slot was free, but the window full.
-        rounds: ceil(versions waiting before it and itself / slots).
-        drain_s: the longest drain meanwhile: from the last request that a version was given until it left its slot.
+        since: start in simulated seconds.
+        seconds: duration.
+        full_s: part of the duration in which a slot was free but the window full.
+        rounds: ceil(versions waiting ahead, this one included / slots).
+        drain_s: longest drain meanwhile, from the last admission of a version until it left its slot.
         bound_s: rounds x (T + drain).
     """
 
@@ -32,24 +32,24 @@ class Wait:
 
     @property
     def beyond_s(self) -> float:
-        """By how much it exceeds its bound, the time of a full window aside."""
+        """Seconds beyond the bound, without the time of a full window."""
         return self.seconds - self.full_s - self.bound_s
 
     @property
     def used(self) -> float:
-        """The part of its bound that it took, the time of a full window aside."""
+        """Fraction of the bound used, without the time of a full window."""
         return (self.seconds - self.full_s) / max(self.bound_s, _ROUNDING_S)
 
 
 @dataclass(slots=True)
 class _Waiter:
-    """A version that waits for a slot.
+    """Version that waits for a slot.
 
     Attributes:
-        place: in the line: since when its oldest request waits, and a number.
-        since: from when its wait counts; NaN: it cannot be copied yet.
-        full_s: how long a slot had been free and the window full until then.
-        before: versions that stood before it then, or came to stand there since.
+        place: position in the line: arrival of its oldest waiting request, and a tie-breaking number.
+        since: start of its counted wait, NaN while it cannot be copied.
+        full_s: total time until then with a free slot and a full window.
+        before: number of versions ahead of it then, or placed ahead of it since.
     """
 
     place: tuple[float, int]
@@ -59,9 +59,9 @@ class _Waiter:
 
 
 class Longest:
-    """The longest of those durations that ended at a given time or later.
+    """Maximum of the durations that ended at or after a given time.
 
-    Of what ended earlier than a longer one, nothing need be kept.
+    A duration that ended before a longer one is dropped.
     """
 
     def __init__(self) -> None:
@@ -76,46 +76,48 @@ class Longest:
         self._seconds.append(seconds)
 
     def since(self, time: float) -> float:
-        """Seconds; 0 if none ended."""
+        """Maximum in seconds, 0 if no duration ended since then."""
         place = bisect_left(self._ended, time)
         return self._seconds[place] if place < len(self._seconds) else 0.0
 
 
 class Watch:
-    """The waits of all versions, each against its bound, from what is seen outside of the scheduler.
+    """Check each version's waits against their bound, from events outside the scheduler.
 
-    The bound is that of one waiting version: ceil(versions waiting before it and itself / slots) x (T + one drain).
-    It counts from when the version waits and can be copied; while it holds a slot it waits for none. Before it waited
-    those who could be copied already, and those who cannot yet but came earlier. Whoever loses its slot to others may
-    have been closed to its own requests since it was last joined, so that it stands where it would have stood then. A
-    free slot is no help while the window is full: that time is not counted, and how many waits it made longer than
-    their bounds is.
+    The bound of a waiting version is ceil(versions waiting ahead, this one included / slots) x (T + one drain).
+
+    - The wait counts while the version can be copied and holds no slot.
+    - Ahead of it are the versions that were copyable before, and those that arrived earlier but are not copyable yet.
+    - A version that lost its slot may have been draining, and so closed to its own requests, since its last admission.
+      It takes the place in the line that it would have had then.
+    - Time with a free slot and a full window does not count. ``delayed`` counts the waits that exceed their bounds
+      only because of it.
 
     Attributes:
-        longest: the longest wait.
-        closest: the wait that used most of its bound.
-        violations: waits beyond their bounds, the first of them.
-        violated: how many there were.
-        delayed: waits beyond their bounds for a full window only.
-        judged: how often a version waited and got its slot.
+        longest: longest wait.
+        closest: wait that used the largest part of its bound.
+        violations: first waits beyond their bounds.
+        violated: number of waits beyond their bounds.
+        delayed: number of waits beyond their bounds only because of a full window.
+        judged: number of waits that ended with a slot.
     """
 
-    #: Violations that are kept.
+    #: Maximum number of violations kept.
     KEPT = 100
 
     def __init__(self, slots: int, max_age_s: float) -> None:
         self._slots, self._max_age_s = slots, max_age_s
-        #: The places of those that wait, in order, and who stands there.
+        #: Line of waiting versions' places in order, and the waiter at each place.
         self._line: list[tuple[float, int]] = []
         self._standing: dict[tuple[float, int], _Waiter] = {}
-        #: The places of those of them that cannot be copied yet.
+        #: Places of waiting versions that cannot be copied yet.
         self._cold: list[tuple[float, int]] = []
         self._waiters: dict[int, _Waiter] = {}
         self._running: Counter[int] = Counter()
         self._joined: dict[int, float] = {}
         self._drains = Longest()
         self._numbers = 0
-        #: For how long a slot was free and the window full until it last was, and since when it is; NaN: it is not.
+        #: Total of past times with a free slot and a full window, and start of the current one, NaN for none.
         self._full_s, self._full_since = 0.0, math.nan
         self.longest: Wait | None = None
         self.closest: Wait | None = None
@@ -123,18 +125,18 @@ class Watch:
         self.violated = self.delayed = self.judged = 0
 
     def window(self, now: float, *, full: bool) -> None:
-        """Whether the window is full from now on; told after each time that requests were let in or ended."""
+        """Record whether the window is full. Called after each admission and each end of requests."""
         full = full and len(self._running) < self._slots
         if full is math.isnan(self._full_since):
             self._full_s, self._full_since = self._full_until(now), now if full else math.nan
 
     def waits(self, version_id: int, now: float, *, available: bool) -> None:
-        """A first request of a version waits."""
+        """Record that a first request of a version waits."""
         if version_id not in self._running:
             self._stand(version_id, now, now if available else math.nan, self._full_until(now))
 
     def available(self, version_id: int, now: float) -> None:
-        """The version can be copied into a slot."""
+        """Record that the version can be copied into a slot."""
         waiter = self._waiters.get(version_id)
         if waiter and math.isnan(waiter.since):
             del self._cold[bisect_left(self._cold, waiter.place)]
@@ -142,28 +144,28 @@ class Watch:
             waiter.before = len(self._line) - 1 - len(self._cold) + bisect_left(self._cold, waiter.place)
 
     def unavailable(self, version_id: int) -> None:
-        """It no longer can."""
+        """Record that the version can no longer be copied."""
         waiter = self._waiters.get(version_id)
         if waiter and not math.isnan(waiter.since):
             insort(self._cold, waiter.place)
             waiter.since = math.nan
 
     def gave_up(self, version_id: int, oldest: float | None) -> None:
-        """A request of the version waits no more, and was not let in.
+        """Record that a waiting request of the version ended without admission.
 
         Args:
-            oldest: since when the oldest of those left waits; None: no other does.
+            oldest: arrival of the oldest remaining request, None for none.
         """
         waiter = self._waiters.get(version_id)
         if waiter is None or (oldest is not None and oldest <= waiter.place[0]):
             return
         self._leave_line(version_id)
         if oldest is not None:
-            # Those who came before this request now stand before the version.
+            # Versions that arrived before this request are now ahead.
             self._stand(version_id, oldest, max(waiter.since, oldest), waiter.full_s)
 
     def joined(self, version_id: int, now: float) -> None:
-        """A request of the version was let in."""
+        """Record the admission of a request of the version."""
         if waiter := self._waiters.get(version_id):
             self._judge(version_id, waiter, now)
             self._leave_line(version_id)
@@ -171,10 +173,10 @@ class Watch:
         self._joined[version_id] = now
 
     def left(self, version_id: int, now: float, oldest: float | None) -> None:
-        """A request of the version that was let in has ended.
+        """Record the end of an admitted request of the version.
 
         Args:
-            oldest: since when the oldest request of the version waits; None: none does.
+            oldest: arrival of the oldest waiting request of the version, None for none.
         """
         self._running[version_id] -= 1
         if self._running[version_id]:

@@ -1,4 +1,4 @@
-"""Who asks for what, and when: the arrivals of a simulation, in order, repeatable by their seed."""
+"""Arrivals of a simulation in order, deterministic for their seed."""
 
 import heapq
 from collections.abc import Iterator
@@ -10,23 +10,23 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-#: The base model's place in arrays of version ids.
+#: Index of the base model in arrays of version ids.
 BASE = 0
 
-#: Drawn at once by each of the streams.
+#: Number of arrivals that each stream draws at a time.
 _CHUNK = 16_384
 
 
 class Arrival(NamedTuple):
-    """One request.
+    """Request.
 
     Attributes:
         at: seconds since the start.
-        tenant: its number.
-        version_id: whose adapter it wants; ``BASE``: none.
-        prompt_tokens, output_tokens: what it really takes.
-        patience_s: after which its client goes away, served or not; infinite for most.
-        deadline_s: after which its first token is of no use; infinite for most.
+        tenant: index of the tenant.
+        version_id: version of the adapter, ``BASE`` for the base model.
+        prompt_tokens, output_tokens: actual numbers of tokens.
+        patience_s: seconds after which the client disconnects, served or not. Infinite for most.
+        deadline_s: seconds after which a first token is useless. Infinite for most.
     """
 
     at: float
@@ -40,28 +40,33 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True)
 class Workload:
-    """Workload ``adapters`` of S-LoRA (Sheng et al. 2023, section 7.1) for many tenants, two of them a nuisance.
+    """Workload ``adapters`` of S-LoRA (Sheng et al. 2023, section 7.1) for many tenants, two of them abusive.
 
-    Gaps are Gamma(1 / cv^2, scale cv^2 / rate): cv 1 is Poisson, larger comes in bursts. The adapter is
-    floor(n * u ** (1 / alpha)) for a uniform u: 1 is uniform popularity, smaller is more skewed. Tenants own adapters
-    by the same law. On top come a hostile tenant, who sends more than all others are used to on a few adapters, and
-    a collector, who has thousands and asks for each as often: no cache helps it.
+    Gaps are Gamma(1 / cv^2, scale cv^2 / rate): cv 1 is Poisson, larger is more bursty. The adapter is
+    floor(n * u ** (1 / alpha)) for a uniform u: alpha 1 is uniform popularity, smaller is more skewed. Adapters are
+    assigned to tenants by the same law.
+
+    The abusive tenants are:
+
+    - a hostile tenant, which sends far more than its peers for a few adapters;
+    - a collector, which owns thousands of adapters and requests all equally often, so that no cache helps.
 
     Attributes:
-        requests: all together.
-        adapters: those of the hostile tenant and of the collector among them.
-        tenants: without these two.
-        rate: requests a second of the ordinary tenants.
+        requests: total number of requests.
+        adapters: number of adapters, including those of the hostile tenant and the collector.
+        tenants: number of tenants without these two.
+        rate: requests per second of the ordinary tenants.
         cv: coefficient of variation of the gaps.
         alpha: skew of the adapters' popularity.
-        tenant_alpha: skew of how many adapters a tenant owns.
-        lengths: tokens of a prompt and of an answer, each uniform from the first to below the second.
-        ranks: of the adapters, in turn.
-        base: part of the requests that want the base model.
-        impatient: part whose clients go away, after a second in the mean.
-        urgent: part that has a deadline, of ``deadline_s``.
-        hostile: the hostile tenant's rate, in multiples of the most active ordinary tenant's; 0: it is not there.
-        collector: the collector's rate, as a part of ``rate``.
+        tenant_alpha: skew of the number of adapters per tenant.
+        lengths: half-open range of the uniform lengths of prompts and answers, in tokens.
+        ranks: ranks of the adapters, round robin.
+        base: fraction of requests for the base model.
+        impatient: fraction of requests whose clients disconnect, after one second on average.
+        urgent: fraction of requests with a deadline.
+        deadline_s: deadline of these, in seconds.
+        hostile: hostile tenant's rate in multiples of the most active ordinary tenant's, 0 for none.
+        collector: collector's rate as a fraction of ``rate``.
     """
 
     requests: int
@@ -96,7 +101,7 @@ class Workload:
 
     @cached_property
     def owners(self) -> npt.NDArray[np.int64]:
-        """Tenant of each version id, 1 to ``adapters``; place 0 is the base model and nobody's."""
+        """Tenant of each version id, 1 to ``adapters``. Index 0 is the base model, which has no tenant."""
         collected, few = max(1, self.adapters // 20), min(8, self.adapters // 4)
         ordinary = self.adapters - collected - few
         draw = np.random.default_rng([self.seed, 0])
@@ -106,7 +111,7 @@ class Workload:
 
     @cached_property
     def rates(self) -> npt.NDArray[np.float64]:
-        """Requests a second of each tenant."""
+        """Requests per second of each tenant."""
         ordinary = np.flatnonzero(self.owners[1:] < self.tenants) + 1
         share = np.diff((np.arange(len(ordinary) + 1) / len(ordinary)) ** self.alpha)
         rates = np.bincount(self.owners[ordinary], weights=self.rate * share, minlength=self.tenants + 2)
@@ -115,7 +120,7 @@ class Workload:
         return rates.astype(np.float64)
 
     def arrivals(self) -> Iterator[Arrival]:
-        """All requests in the order of time; the same for the same workload."""
+        """Yield all requests in order of time, deterministic for the workload."""
         streams = [
             self._stream(1, np.flatnonzero(self.owners[1:] < self.tenants) + 1, self.rate, self.alpha),
             self._stream(2, np.flatnonzero(self.owners == self.hostile_tenant), self.rates[self.hostile_tenant], 1.0),

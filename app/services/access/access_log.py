@@ -1,7 +1,7 @@
-"""Rows of the audit trail for what changes nothing: uses of platform keys, and callers that isolation turned away.
+"""Access log: audit rows for requests that change nothing (uses of platform keys, and denied requests).
 
-They are gathered for a minute, at most one row per key and kind, so that whoever calls a million times writes no
-million rows; and as nothing is written while a request runs, no answer takes longer because of what it was refused.
+Entries are aggregated for a minute, into at most one row for each key and kind. A flood of a million requests
+therefore writes one row. Nothing is written while a request runs, so logging adds no latency to an answer.
 """
 
 from collections import Counter
@@ -12,14 +12,14 @@ from app.database.session import Database
 from app.domain.access import Caller
 from app.domain.clock import Clock, utc_now
 
-#: Seconds between two times that rows are written.
+#: Seconds between two writes.
 EVERY_S = 60.0
 
-#: Different things that one row names; of the rest it says only that there were some.
+#: Maximum number of distinct requests that a row names; it only counts the rest.
 _NAMED = 20
-#: Characters of a name; the table's own limit.
+#: Maximum characters of a name, as in the database table.
 _LONGEST = 200
-#: Keys and kinds that wait for their row. Keys are made by administrators, so this many come of no caller's doing.
+#: Maximum pending rows. Only administrators create keys, so a caller cannot reach this cap.
 _MOST = 100_000
 
 
@@ -42,22 +42,25 @@ class _Gathered:
 
 
 class AccessLog:
-    """What one server gathered since it last wrote."""
+    """Access log of one server: entries since the last write."""
 
     def __init__(self, database: Database, *, clock: Clock = utc_now) -> None:
         self._database, self._clock = database, clock
         self._gathered: dict[tuple[str, str], _Gathered] = {}
 
     def used(self, caller: Caller, what: str) -> None:
-        """A platform key did what needs one, e.g. ``GET /admin/tenants``."""
+        """Record a request that needs a platform key, e.g. ``GET /admin/tenants``."""
         self._gather(caller, "key.use", what)
 
     def refused(self, caller: Caller, what: str) -> None:
-        """A caller wanted what is not its own, or what its key may not; whether that exists does not matter."""
+        """Record a denied request: another tenant's resource, or one outside the key's scopes.
+
+        The row is the same whether or not the resource exists.
+        """
         self._gather(caller, "key.refuse", what)
 
     async def write(self) -> None:
-        """Write a row for each key and kind; what cannot be written stays for the next time.
+        """Write a row for each key and kind. Entries that could not be written stay for the next call.
 
         Raises:
             RegistryUnavailable

@@ -1,4 +1,4 @@
-"""Sealing the audit trail while the server runs, and proving later that nobody changed it."""
+"""Audit trail integrity: seal new rows while the server runs, verify all of them on demand, trim old ones."""
 
 import asyncio
 import hmac
@@ -21,22 +21,23 @@ from app.services.access.peppers import Peppers
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two times that new rows are sealed.
+#: Seconds between two sealing passes.
 EVERY_S = 5.0
-#: Rows read at once.
+#: Rows per query.
 BATCH = 1000
-#: A transaction that takes longer than this from its audit row to its commit is given up by its database.
+#: The database aborts a transaction that takes longer than this between its audit row and its commit.
 _SETTLED = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a look at the whole trail found.
+    """Result of a verification of the whole trail.
 
     Attributes:
-        sealed: rows under seal; ``fresh`` are those behind them, seconds old as long as a server runs.
-        problems: in words, the oldest first; none: nobody changed anything.
-        trimmed: rows up to this id were removed, as the settings say; 0: none.
+        sealed: number of sealed rows.
+        fresh: number of rows that are not sealed yet; they are only seconds old while a server runs.
+        problems: descriptions of problems, the oldest first; empty if nothing was changed.
+        trimmed: highest id of the rows that retention removed; 0 if none.
     """
 
     sealed: int
@@ -46,18 +47,22 @@ class Verdict:
 
 
 class AuditService:
-    """The seals of one registry. Any number of servers seal, one after another.
+    """Audit seals of one registry: an HMAC chain over the rows. Any number of servers may seal, one after another.
 
-    Each keeps the newest seal that it saw in its HOME too: who cuts off the trail's end, seals and all, is found out
-    there, and nobody seals again what was unsealed to be changed.
+    Each server also stores the newest seal that it has seen in a witness file in HOME, its data directory.
+    The witness reveals a truncated trail, even if the seals were truncated with it.
+    It also stops a server from resealing rows whose seals were removed in order to change them.
 
     Args:
-        peppers: the server's secrets; seals are made under the current one, and are good under any of them.
-        witness: the file in HOME.
+        peppers: server secrets; new seals use the current pepper, and a seal under any of them is valid.
+        witness: path of the witness file.
 
     Attributes:
-        intact: false once the newest seal that this server knows was gone.
-        accesses: what goes into the trail that changes nothing.
+        intact: false once the newest seal that this server knows is missing.
+        accesses: log of requests that change nothing.
+
+    Raises (every method):
+        RegistryUnavailable
     """
 
     def __init__(self, database: Database, peppers: Peppers, witness: Path, *, clock: Clock = utc_now) -> None:
@@ -67,10 +72,13 @@ class AuditService:
         self.accesses = AccessLog(database, clock=clock)
 
     async def seal(self) -> int:
-        """Seal the rows that are settled; returns how many: none, once a seal that this server knows is gone.
+        """Seal the rows whose transactions have settled.
+
+        Returns:
+            Number of sealed rows; 0 once a seal that this server knows is missing.
 
         Raises:
-            RegistryUnavailable, OSError
+            OSError: the witness file cannot be read or written.
         """
         witness, count = await asyncio.to_thread(_read, self._witness), 0
         async with self._database.write() as connection:
@@ -94,17 +102,17 @@ class AuditService:
         return count
 
     async def verify(self) -> Verdict:
-        """Look at every row and every seal.
+        """Verify every row and every seal.
 
         Raises:
-            RegistryUnavailable, OSError
+            OSError: the witness file cannot be read.
         """
         witness = await asyncio.to_thread(_read, self._witness)
         async with self._database.read() as connection:
             while True:
                 verdict = await self._look(connection, witness)
                 anchor, _ = await audit_seals.start(connection)
-                # What was trimmed meanwhile is not missing.
+                # Verify again if a trim ran meanwhile: trimmed rows are not missing.
                 if (anchor.row_id if anchor else 0) == verdict.trimmed:
                     return verdict
 
@@ -127,12 +135,12 @@ class AuditService:
         return Verdict(count, fresh, tuple(found), trimmed)
 
     async def trim(self, before: datetime) -> int:
-        """Remove some of the sealed rows from before then, the oldest first; returns how many.
+        """Remove a batch of the sealed rows from before a time, the oldest first.
 
-        None, if they are not as they were sealed: what somebody changed must not be lost with its proof.
+        Rows that no longer match their seals are kept: a tampered row must not be lost together with its proof.
 
-        Raises:
-            RegistryUnavailable
+        Returns:
+            Number of removed rows; 0 if there are none, or if they were tampered with.
         """
         async with self._database.write() as connection:
             newest = await audit_seals.last(connection, lock=True)
@@ -156,7 +164,7 @@ class AuditService:
 
 
 def _write(path: Path, last: Seal) -> None:
-    """In one go: half a witness would accuse everybody."""
+    """Write the witness atomically: a partial file would look like tampering."""
     temporary = path.with_suffix(f".{secrets.token_hex(4)}")
     with temporary.open("w") as file:
         json.dump(asdict(last), file)

@@ -1,4 +1,4 @@
-"""A second's memory of who called, so that a busy key does not cost a query per request."""
+"""Authentication cache with a TTL below one second, so that a busy key does not cost a query per request."""
 
 import time
 from collections import OrderedDict
@@ -10,10 +10,10 @@ from app.domain.clock import is_past
 
 
 class CallerCache:
-    """Callers authenticated a moment ago, by the hash of their key.
+    """Cache of authenticated callers by the hash of their key.
 
-    An answer is used for at most ``ttl_s`` after its look-up began, which bounds how long a key works on that was
-    ended on another node. Refusals are not kept. ``clear`` makes a change on this node felt at once.
+    An entry is valid for ``ttl_s`` from the start of its lookup. This bounds how long a key that was revoked on another
+    node still works on this one. Refusals are not cached. ``clear`` makes a change on this node effective at once.
     """
 
     def __init__(
@@ -24,12 +24,12 @@ class CallerCache:
         self._generation = 0
 
     def begin(self) -> tuple[int, float]:
-        """To be called before a look-up and handed to ``put`` after it."""
+        """Return a token for ``put``. Call it before the lookup."""
         return self._generation, self._monotonic() + self._ttl_s
 
     def put(self, begun: tuple[int, float], hash_: str, caller: Caller, expires_at: datetime | None) -> None:
         generation, until = begun
-        # A look-up that was under way while something changed may have seen the state before.
+        # A lookup that overlapped a change may have read the old state.
         if generation != self._generation or self._capacity == 0:
             return
         self._entries[hash_] = (caller, expires_at, until)

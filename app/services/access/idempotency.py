@@ -1,18 +1,18 @@
-"""``Idempotency-Key``: a request that is sent again gets the answer of the first, and does nothing twice.
+"""Idempotency keys: replay the first answer to a repeated request instead of processing the request again.
 
-One key's life::
+Life cycle of an ``Idempotency-Key``::
 
     reserve --> the route runs, the reservation is touched --> keep --> replayed for 24 h --> swept
-       |                          +-- refused (4xx, 5xx): release
-       +-- reserved already: in progress; its holder not seen for a minute: taken over
+       |                          +-- error answer (4xx, 5xx): release
+       +-- already reserved: in progress; its holder not seen for a minute: taken over
 
-A refused request has changed nothing, so sent again it is judged again. For one API key the newest answers are kept, up
-to a number and a size: who sends more drops the oldest of their own.
+A request that was refused has changed nothing, so a retry is processed from the start. Each API key keeps its newest
+answers, up to a count and a size. A new answer evicts the oldest answers of the same API key.
 
-An answer may hold a new API key in clear. It is encrypted under a key that takes both the server's pepper and the
-text of the ``Idempotency-Key``, of which only an HMAC is stored: a stolen database shows neither, and a stolen
-pepper with it shows only answers whose ``Idempotency-Key`` can be guessed. Answers belong to the API key that asked:
-the same text sent with another one is another thing.
+An answer may hold a new API key in clear text. It is encrypted under a key derived from the server's pepper (its
+master secret) and the text of the ``Idempotency-Key``. The database stores only an HMAC of that text, so a stolen
+database reveals neither. A stolen pepper in addition reveals only answers whose ``Idempotency-Key`` can be guessed.
+Answers belong to the API key that made the request: the same text under another API key is independent.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ HEADER = "Idempotency-Key"
 SWEEP_EVERY_S = 600.0
 
 KEPT_FOR = timedelta(hours=24)
-#: A holder that was not seen for this long is gone.
+#: A reservation whose holder was not seen for this long is abandoned.
 STALE_AFTER = timedelta(seconds=60)
 _TOUCHED_EVERY_S = 15.0
 _MAX_KEY = 255
@@ -58,7 +58,7 @@ _ATTEMPTS = 3
 _NONCE_BYTES = 12
 _RETRY_AFTER_S = 5
 
-#: Of one API key: its answers that are kept and its requests under way, together, and the bytes of those answers.
+#: Caps for one API key: stored answers plus requests in progress, and the bytes of the stored answers.
 MOST_ROWS = 1000
 MOST_BYTES = 16 * 2**20
 
@@ -68,7 +68,7 @@ _IN_PROGRESS = f"{HEADER}: the first request with this key is not answered yet; 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer as it was first given."""
+    """Copy of the first answer."""
 
     status: int
     headers: Sequence[tuple[str, str]]
@@ -77,14 +77,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The right to answer the first request with a key.
+    """Exclusive claim to answer the first request with a key.
 
     Attributes:
-        actor: the API key's id.
-        name: what stands for the text of the ``Idempotency-Key`` in the database.
-        token: tells this reservation from one that took its place.
-        secret: what its answer is encrypted with.
-        naming: what its names, and its requests', are made with.
+        actor: id of the API key.
+        name: HMAC of the ``Idempotency-Key``, which identifies it in the database.
+        token: random text that distinguishes this reservation from a later takeover.
+        secret: encryption key of the answer.
+        naming: HMAC key of ``name`` and of request fingerprints.
     """
 
     actor: str
@@ -96,10 +96,10 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An earlier request with the key, and its answer.
+    """Stored answer to an earlier request with the key.
 
     Attributes:
-        request: its fingerprint, made with ``naming``.
+        request: fingerprint of that request, an HMAC under ``naming``.
     """
 
     request: str
@@ -108,22 +108,22 @@ class Kept:
 
 
 class IdempotencyService:
-    """The rules of ``Idempotency-Key``."""
+    """Idempotent requests: reserve keys, store and replay answers, and expire them."""
 
     def __init__(self, database: Database, peppers: Peppers, *, clock: Clock = utc_now) -> None:
         self._database, self._clock = database, clock
         self._secrets = tuple(zip(peppers.every, peppers.derived("idempotency", "names"), strict=True))
 
     async def reserve(self, actor: str, key: str) -> Reservation | Kept:
-        """Begin a request, unless one with this key was answered in the last 24 hours.
+        """Reserve a key, or return its answer of the last 24 hours.
 
         Args:
-            actor: id of an API key that works.
-            key: the header's value.
+            actor: id of an authenticated API key.
+            key: value of the header.
 
         Raises:
             InvalidRequest: the key is not 1 to 255 printable ASCII characters.
-            TooManyOpen: the API key has as many such requests under way as it may.
+            TooManyOpen: the API key has the maximum number of such requests in progress.
             IdempotencyInProgress, RegistryUnavailable
         """
         if not 1 <= len(key) <= _MAX_KEY or not key.isascii() or not key.isprintable():
@@ -131,13 +131,16 @@ class IdempotencyService:
             raise InvalidRequest(f"{HEADER}: found {key[:80]!a}, allowed {allowed}", param=HEADER)
         reservations = self._reservations(actor, key)
         for _ in range(_ATTEMPTS):
-            # The insertion fails where another request with the key came in between; its row is then found.
+            # The insert fails if another request inserted the key first. The next attempt finds its row.
             with contextlib.suppress(IntegrityError):
                 return await self._reserve(reservations)
         raise IdempotencyInProgress(_IN_PROGRESS, param=HEADER)
 
     def check(self, kept: Kept, request: str) -> None:
-        """Whether a request (its SHA-256, hex) is the one that was answered.
+        """Refuse a request that differs from the answered one.
+
+        Args:
+            request: SHA-256 of the request, in hex.
 
         Raises:
             IdempotencyConflict
@@ -148,7 +151,7 @@ class IdempotencyService:
 
     @asynccontextmanager
     async def holding(self, reservation: Reservation) -> AsyncGenerator[None]:
-        """Show, while the block lasts, that the reservation's holder lives."""
+        """Heartbeat: touch the reservation at intervals while the block runs."""
         touching = asyncio.create_task(self._touch(reservation))
         try:
             yield
@@ -158,12 +161,12 @@ class IdempotencyService:
                 await touching
 
     async def settle(self, reservation: Reservation, request: str | None, answer: Answer) -> None:
-        """Keep the answer under the reservation, or give that up if the answer is a refusal.
+        """Store the answer under the reservation, or release the reservation if the answer is an error.
 
-        What cannot be written now is lost with a line in the log: the request itself is done.
+        If the registry is unavailable, the answer is dropped with a warning in the log: the request itself succeeded.
 
         Args:
-            request: its SHA-256 (hex); None: it was refused before all of it was read.
+            request: SHA-256 of the request, in hex; None if it was refused before its body was read completely.
         """
         if request is None or answer.status >= _FIRST_REFUSAL:
             await self.release(reservation)
@@ -180,7 +183,10 @@ class IdempotencyService:
             logger.warning("an answer to the API key %s could not be kept for its repetition", reservation.actor)
 
     async def release(self, reservation: Reservation) -> None:
-        """Let the next request with the key be a first one; if that fails now, then in a minute."""
+        """Release a reservation, so that the next request with the key counts as the first.
+
+        If the registry is unavailable, the reservation expires after a minute instead.
+        """
         try:
             async with self._database.write() as connection:
                 await idempotency.release(connection, reservation.actor, reservation.name, reservation.token)
@@ -188,7 +194,7 @@ class IdempotencyService:
             logger.warning("a reservation of the API key %s was left behind: %s", reservation.actor, error)
 
     async def sweep(self) -> None:
-        """Drop what is older than 24 hours.
+        """Delete entries older than 24 hours.
 
         Raises:
             RegistryUnavailable
@@ -197,7 +203,7 @@ class IdempotencyService:
             await idempotency.forget(connection, before=self._clock() - KEPT_FOR)
 
     def _reservations(self, actor: str, key: str) -> list[Reservation]:
-        """What a request with this key may be kept as, under the current pepper first."""
+        """Return the possible reservations of a key, one for each pepper, the current pepper first."""
         token = secrets.token_hex(32)
         return [
             Reservation(
@@ -238,13 +244,13 @@ class IdempotencyService:
 
 
 async def _drop_oldest(connection: AsyncConnection, actor: str, *, more_rows: int) -> None:
-    """Make an API key's rows fit its caps.
+    """Evict the oldest answers of an API key until its rows fit the caps.
 
     Args:
-        more_rows: that are about to be added.
+        more_rows: number of rows about to be added.
 
     Raises:
-        TooManyOpen: its requests under way alone are too many.
+        TooManyOpen: the API key's requests in progress alone exceed the cap.
     """
     rows, answers = await idempotency.count(connection, actor) + more_rows, await idempotency.answers(connection, actor)
     size = sum(answer_bytes for _, answer_bytes in answers)
@@ -274,7 +280,7 @@ def _hash(naming: bytes, *words: str) -> str:
 
 
 def _encrypted(reservation: Reservation, answer: Answer) -> bytes:
-    """AES-256-GCM: the nonce, then the sealed body. Status and headers are readable, but cannot be changed."""
+    """Encrypt with AES-256-GCM: the nonce, then the sealed body. Status and headers are only authenticated."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
     return nonce + AESGCM(reservation.secret).encrypt(nonce, answer.body, _bound(answer.status, answer.headers))
 

@@ -1,8 +1,11 @@
-"""API keys as text: ``tnr_<key id>_<secret><checksum>``.
+"""API key format: ``tnr_<key id>_<secret><checksum>``.
 
-The key id (16 characters) is public and finds the row; the secret (43) holds at least 256 random bits; the checksum
-(6) is the CRC-32 of everything before it. All are base62, so a key is one word to a double click and to secret
-scanners, and a mistyped one is refused without a look into the database.
+- Key id (16 characters): public, finds the row.
+- Secret (43 characters): at least 256 random bits.
+- Checksum (6 characters): CRC-32 of everything before it.
+
+All parts are base62, so a double click selects the whole key and secret scanners see one word. A mistyped key is
+refused without a database query.
 """
 
 import hmac
@@ -26,21 +29,21 @@ KEY_ID = re.compile(rf"[0-9A-Za-z]{{{_ID_LENGTH}}}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class MintedKey:
-    """A new key; ``text`` is shown once and never stored."""
+    """A new key. Its ``text`` is shown once and never stored."""
 
     id: str
     text: str = field(repr=False)
 
 
 def mint_key() -> MintedKey:
-    """Make a key from the system's random source."""
+    """Generate a key from the system's random source."""
     key_id = _random_text(_ID_LENGTH)
     body = f"tnr_{key_id}_{_random_text(_SECRET_LENGTH)}"
     return MintedKey(key_id, body + _checksum(body))
 
 
 def parse_key(text: str) -> str | None:
-    """The key id, or None if this is no well-formed key or its checksum is wrong."""
+    """Parse a key and return its id, or None if the key is malformed or its checksum is wrong."""
     match = _KEY.fullmatch(text)
     if match is None or _checksum(match[1]) != match[3]:
         return None
@@ -48,7 +51,7 @@ def parse_key(text: str) -> str | None:
 
 
 class KeyHasher:
-    """HMAC-SHA256 with the server's pepper: a stolen database alone verifies no guess.
+    """Key hashing: HMAC-SHA256 under the server's pepper, so that a stolen database alone verifies no guess.
 
     Raises:
         ValueError: a pepper is empty.
@@ -60,11 +63,11 @@ class KeyHasher:
         self._peppers = peppers.every
 
     def hash(self, text: str) -> str:
-        """What is kept of a new key: 64 lower-case hex digits."""
+        """Hash a new key under the current pepper: 64 lower-case hex digits."""
         return _hmac(self._peppers[0], text)
 
     def hashes(self, text: str) -> tuple[str, ...]:
-        """All that may be kept of a key: the hash of now, and those under other peppers."""
+        """Hash a key under every accepted pepper, the current one first."""
         return tuple(_hmac(pepper, text) for pepper in self._peppers)
 
 

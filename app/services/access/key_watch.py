@@ -1,6 +1,6 @@
-"""Ends the work of API keys that stop working: revoked, expired, or of a tenant that was disabled or deleted.
+"""Key watch: cancel requests of API keys that were revoked, expired, or belong to a disabled or deleted tenant.
 
-One query for all keys that have work under way finds what another node has changed.
+One query covers all keys with requests in progress, so it also finds changes that another node made.
 """
 
 import asyncio
@@ -12,30 +12,30 @@ from app.database.session import Database
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import Unauthenticated
 
-#: Seconds between two looks: work ends within a second of its key.
+#: Seconds between two checks, so that requests end within one second of their key.
 EVERY_S = 0.4
 _REMEMBERED = 10_000
 _ENDED = "The API key does not work any more. Send the request again with one that does."
 
 
 class KeyWatch:
-    """The work under way of each key on this node."""
+    """Requests in progress on this node, by API key."""
 
     def __init__(self, database: Database, *, clock: Clock = utc_now) -> None:
         self._database, self._clock = database, clock
         self._running: dict[str, set[asyncio.Timeout]] = {}
-        #: Keys whose work was ended, the latest last.
+        #: Keys whose requests were cancelled, the latest last.
         self._ended: dict[str, None] = {}
 
     @asynccontextmanager
     async def holding(self, key_id: str) -> AsyncGenerator[None]:
-        """Run the block for as long as the key works; the block is cancelled when it does not.
+        """Run the block while the key works, and cancel it when the key stops working.
 
         Raises:
             Unauthenticated: the key stopped working.
         """
         end = asyncio.timeout(None)
-        # It was authenticated just now: its tenant may be enabled again.
+        # The key was authenticated just now: its tenant may have been enabled again.
         self._ended.pop(key_id, None)
         try:
             async with end:
@@ -50,7 +50,7 @@ class KeyWatch:
             raise Unauthenticated(_ENDED) from None
 
     async def check(self) -> None:
-        """End the work of every key that does not work any more.
+        """Cancel the requests of every key that no longer works.
 
         Raises:
             RegistryUnavailable
@@ -62,7 +62,7 @@ class KeyWatch:
             working = await keys.working_keys(connection, asked, now=self._clock())
         now = asyncio.get_running_loop().time()
         for key_id in asked - working:
-            # Each is ended once, however long it takes to give up what it holds.
+            # Cancel each request once, even if it takes long to release its resources.
             for end in self._running.pop(key_id, ()):
                 self._ended[key_id] = None
                 end.reschedule(now)
@@ -70,7 +70,7 @@ class KeyWatch:
             del self._ended[next(iter(self._ended))]
 
     def ended(self, key_id: str) -> bool:
-        """Whether work of the key was ended, and not begun again since."""
+        """Return whether requests of the key were cancelled and none has started since."""
         return key_id in self._ended
 
     def _leave(self, key_id: str, end: asyncio.Timeout) -> None:

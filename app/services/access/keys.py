@@ -1,4 +1,4 @@
-"""API keys: making, ending and checking them."""
+"""API keys: create, restrict, rotate, revoke, list and authenticate them."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_GRACE_S = 3600
 _MAX_GRACE_S = 30 * 86400
 _MAX_LIFETIME_S = 10 * 366 * 86400
-#: Metrics show what all tenants do.
+#: Scopes of platform keys. Metrics are among them because they cover all tenants.
 _PLATFORM_SCOPES = frozenset({Scope.ADMIN, Scope.METRICS})
 _TENANT_SCOPES = frozenset(Scope) - _PLATFORM_SCOPES
 _REFUSED = "no API key that works was given: send Authorization: Bearer tnr_..., or x-api-key"
@@ -42,14 +42,20 @@ _REFUSED = "no API key that works was given: send Authorization: Bearer tnr_...,
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key just made: the only time that its text is known."""
+    """A new key with its text, which cannot be retrieved later."""
 
     key: Key
     text: str = field(repr=False)
 
 
 class KeyService:
-    """The rules of API keys. ``tenant`` is a slug, or None for platform keys; ``actor`` a key's id or ``cli``."""
+    """API key service.
+
+    ``tenant`` is a slug, or None for platform keys. ``actor`` is a key's id or ``cli``.
+
+    Raises (every method):
+        RegistryUnavailable
+    """
 
     def __init__(
         self,
@@ -65,12 +71,11 @@ class KeyService:
         self._look_ups = SingleFlight[Caller]()
 
     async def authenticate(self, text: str | None) -> Caller:
-        """Whom a key speaks for.
+        """Authenticate a key and return its caller.
 
         Raises:
-            Unauthenticated: no key, or one that is malformed, unknown, revoked, expired, or of a tenant that
-                is disabled or deleted; the message is the same.
-            RegistryUnavailable
+            Unauthenticated: the key is missing, malformed, unknown, revoked or expired, or its tenant is disabled or
+                deleted. The message is the same in every case.
         """
         hash_ = self._hasher.hash(text or "")
         cached = self._cache.get(hash_, self._clock())
@@ -79,7 +84,7 @@ class KeyService:
         key_id = parse_key(text or "")
         if text is None or key_id is None:
             raise Unauthenticated(_REFUSED)
-        # Whoever comes after a change here looks anew.
+        # A request that arrives after a change on this node must not join a lookup from before it.
         generation, _ = self._cache.begin()
         return await self._look_ups.run((generation, hash_), lambda: self._look_up(key_id, text))
 
@@ -105,7 +110,7 @@ class KeyService:
         return caller
 
     async def _move(self, key_id: str, old: str, new: str) -> None:
-        """Keep a key under the current pepper from now on: only when it is used its text is there to be hashed."""
+        """Rehash a key under the current pepper. Only a request has the key's text, so this happens on use."""
         try:
             async with self._database.write() as connection:
                 await keys.set_hmac(connection, key_id, old=old, new=new)
@@ -122,13 +127,13 @@ class KeyService:
         restrictions: Mapping[str, object] = MappingProxyType({}),
         actor: str,
     ) -> NewKey:
-        """Make a key; without ``scopes`` a tenant's key may infer, a platform key is an admin's.
+        """Create a key. Without ``scopes``, a tenant's key may infer and a platform key is an administrator's.
 
         Args:
-            restrictions: see :func:`app.services.access.restrictions.changed`.
+            restrictions: JSON merge patch, see :func:`app.services.access.restrictions.changed`.
 
         Raises:
-            NotFound, InvalidRequest, RegistryUnavailable
+            NotFound, InvalidRequest
         """
         granted, given = _checked_scopes(tenant, scopes), self._restricted(UNRESTRICTED, restrictions)
         checked_name(name)
@@ -138,13 +143,13 @@ class KeyService:
             return await self._insert(connection, tenant, name, granted, expires_in_s, given, actor)
 
     async def restrict(self, tenant: str | None, key_id: str, patch: Mapping[str, object], *, actor: str) -> Key:
-        """Set or lift restrictions of a key that may have ended.
+        """Set or lift restrictions of a key, even of one that has ended.
 
         Args:
-            patch: a JSON merge patch, see :func:`app.services.access.restrictions.changed`.
+            patch: JSON merge patch, see :func:`app.services.access.restrictions.changed`.
 
         Raises:
-            NotFound, InvalidRequest, RegistryUnavailable
+            NotFound, InvalidRequest
         """
         async with self._database.write() as connection:
             old = await self._owned_key(connection, tenant, key_id)
@@ -156,10 +161,10 @@ class KeyService:
         return new
 
     async def list(self, tenant: str | None, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[Key]:
-        """Keys by id, ended ones too.
+        """List keys by id, including revoked and expired ones.
 
         Raises:
-            NotFound, InvalidRequest, RegistryUnavailable
+            NotFound, InvalidRequest
         """
         checked_limit(limit)
         after = read_cursor(cursor, KEY_ID) or ""
@@ -169,10 +174,10 @@ class KeyService:
         return page_of(found, limit, lambda key: key.id)
 
     async def revoke(self, tenant: str | None, key_id: str, *, actor: str) -> None:
-        """End a key now; one already revoked stays as it is.
+        """Revoke a key now. Revoking it again changes nothing.
 
         Raises:
-            NotFound, RegistryUnavailable
+            NotFound
         """
         async with self._database.write() as connection:
             key = await self._owned_key(connection, tenant, key_id)
@@ -183,11 +188,13 @@ class KeyService:
         self._cache.clear()
 
     async def rotate(self, tenant: str | None, key_id: str, *, grace_s: int = DEFAULT_GRACE_S, actor: str) -> NewKey:
-        """Replace a key by a new one with the same name, scopes and lifetime; the old one ends after the grace.
+        """Rotate a key: create a successor, and expire the old key after the grace period.
+
+        The successor has the same name, scopes, lifetime and restrictions.
 
         Raises:
-            NotFound, InvalidRequest, RegistryUnavailable
-            Conflict: the key has ended already.
+            NotFound, InvalidRequest
+            Conflict: the key has already ended.
         """
         checked_seconds("grace_s", grace_s, least=0, most=_MAX_GRACE_S)
         async with self._database.write() as connection:

@@ -1,8 +1,9 @@
-"""Prove that this server's pepper is the registry's: with another one no key works, and every audit seal looks forged.
+"""Pepper check: a server starts only with the pepper under which the registry's keys were made.
 
-The registry keeps a check value, derived from the pepper under which new keys are made. A server may start if one of
-its peppers has that value. So a rotation goes through: servers that accept both start in any order, and the value
-follows the pepper that the latest of them makes keys under.
+With another pepper no key works, and every audit seal looks forged. The registry therefore stores a check value,
+derived from the pepper under which new keys are made. A server may start if one of its peppers has that value.
+During a rotation, servers that accept both peppers start in any order. The check value follows the current pepper
+of the server that started last.
 """
 
 import asyncio
@@ -21,12 +22,14 @@ from app.settings import Settings
 
 _FACT = "pepper"
 _PURPOSE = "check value"
-#: Rows of the audit trail that are tried where there is no check value yet; one of them is enough.
+#: Number of recent audit rows to try where no check value is stored yet; one valid row is enough.
 _TRIED = 100
 
 
 async def open_peppers(database: Database, settings: Settings) -> Peppers:
-    """The peppers of a server that starts: checked, and noted in the registry. A new registry gets a new pepper.
+    """Load and check the peppers of a starting server, and store their check value.
+
+    A new registry gets a new pepper.
 
     Raises:
         MissingPepper, WrongPepper, InvalidPepper, OSError, RegistryUnavailable
@@ -40,10 +43,10 @@ async def open_peppers(database: Database, settings: Settings) -> Peppers:
 
 
 async def check_peppers(database: Database, peppers: Peppers, settings: Settings) -> None:
-    """Change nothing.
+    """Check the peppers against the registry without changing anything.
 
     Raises:
-        WrongPepper: these are not the registry's, as far as it can tell.
+        WrongPepper: the peppers are not the registry's, as far as this can be determined.
         RegistryUnavailable
     """
     async with database.read() as connection:
@@ -54,7 +57,7 @@ async def check_peppers(database: Database, peppers: Peppers, settings: Settings
 
 
 async def replace_pepper(database: Database, settings: Settings) -> Peppers:
-    """Go on with this server's pepper, whatever the registry was made with: keys and seals from before are void.
+    """Adopt this server's pepper for the registry. All existing keys and audit seals become invalid.
 
     Raises:
         InvalidPepper, OSError, RegistryUnavailable
@@ -75,7 +78,7 @@ async def _note(database: Database, peppers: Peppers, settings: Settings) -> Non
     async with database.write() as connection:
         stored = await installation.write_once(connection, _FACT, current)
         if not _is_one(stored, peppers):
-            # Another server was the first, between the check and now.
+            # Another server stored its check value after ours was compared.
             raise _wrong(settings)
         if stored != current:
             await installation.replace(connection, _FACT, current)
@@ -90,17 +93,17 @@ def _is_one(stored: str, peppers: Peppers) -> bool:
 
 
 async def _is_used(connection: AsyncConnection) -> bool:
-    """Whether anything was made under a pepper: then a new one would be another one."""
+    """Return whether the registry already depends on a pepper, so that a new one would not match."""
     if await installation.read(connection, _FACT) is not None:
         return True
     return await connection.scalar(select(keys.c.id).limit(1)) is not None
 
 
 async def _sealed_something(connection: AsyncConnection, peppers: Peppers) -> bool:
-    """Whether one of the last rows of the audit trail was sealed under these; true where nothing is sealed.
+    """Return whether a recent audit row was sealed under one of these peppers; True if nothing is sealed.
 
-    A registry that servers of the first release made has no check value. One sound row is enough: others may have been
-    tampered with, which is for ``tenora audit verify`` to say.
+    This covers registries from the first release, which have no check value. One valid row is enough: other rows may
+    have been tampered with, which ``tenora audit verify`` reports.
     """
     newest = await audit_seals.newest(connection, limit=_TRIED + 1)
     if not newest:

@@ -1,7 +1,8 @@
-"""The pepper: the server's one secret, from which all others come.
+"""Peppers: the server's master secret, from which all its other secrets are derived.
 
-Without it a stolen database proves nothing about a key, and with another one no stored key works,
-so it comes from the settings or is made once and kept. It can be rotated: others may be good beside it for a while.
+A stolen database without the pepper proves nothing about a key. With another pepper, no stored key works. The pepper
+therefore comes from the settings, or is generated once and stored in HOME. To rotate it, a server accepts old peppers
+together with the current one for a while.
 """
 
 import contextlib
@@ -23,20 +24,20 @@ class InvalidPepper(ValueError):
 
 
 class MissingPepper(ValueError):
-    """There is no pepper, and a new one would be another than the registry's."""
+    """No pepper exists, and a new one would not match the registry's keys."""
 
 
 class WrongPepper(ValueError):
-    """The pepper is another than the one that the registry's keys were made under."""
+    """The pepper differs from the one under which the registry's keys were made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peppers:
-    """What secrets are derived from.
+    """The current pepper, and others that are still accepted.
 
     Attributes:
-        current: everything new is made under it.
-        others: what was made under these is still good.
+        current: pepper for all new secrets.
+        others: peppers under which existing secrets stay valid.
     """
 
     current: bytes = field(repr=False)
@@ -44,25 +45,25 @@ class Peppers:
 
     @property
     def every(self) -> tuple[bytes, ...]:
-        """The current one first."""
+        """All peppers, the current one first."""
         return self.current, *self.others
 
     def derived(self, purpose: str, *words: str) -> tuple[bytes, ...]:
-        """A purpose's key under each of them, the current one's first; see :func:`derive`."""
+        """Derive a purpose's key from each pepper, the current one first. See :func:`derive`."""
         return tuple(derive(pepper, purpose, *words) for pepper in self.every)
 
 
 def load_peppers(settings: Settings, *, make: bool = True) -> Peppers:
-    """The pepper from the settings, or the one in ``HOME/secrets/pepper``; and the others.
+    """Load the pepper from the settings or from ``HOME/secrets/pepper``, and the other accepted peppers.
 
-    Two processes that start at once on the same HOME get the same pepper.
+    Two processes that start at the same time on one HOME get the same pepper.
 
     Args:
-        make: make one if there is none.
+        make: whether to create a missing pepper.
 
     Raises:
-        MissingPepper: there is none, and none was to be made.
-        InvalidPepper: shorter than 32 bytes.
+        MissingPepper: there is no pepper, and ``make`` is false.
+        InvalidPepper: a pepper is shorter than 32 bytes.
         OSError: HOME cannot be read or written.
     """
     given = (one.get_secret_value().encode() for one in settings.accepted_peppers)
@@ -82,7 +83,7 @@ def load_peppers(settings: Settings, *, make: bool = True) -> Peppers:
 
 
 def derive(pepper: bytes, purpose: str, *words: str) -> bytes:
-    """A key of 32 bytes for one purpose, by HKDF-SHA256 (RFC 5869); no word holds a NUL."""
+    """Derive a 32-byte key for one purpose with HKDF-SHA256 (RFC 5869). Words must not contain NUL."""
     info = "\0".join((f"tenora {purpose}", *words)).encode()
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(pepper)
 
@@ -96,7 +97,7 @@ def _make(path: Path) -> None:
             file.write(secrets.token_hex(32) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        # A link appears whole and never replaces: whoever comes second keeps the first one's pepper.
+        # A hard link appears whole and never replaces a file: the second process keeps the first one's pepper.
         with contextlib.suppress(FileExistsError):
             path.hardlink_to(temporary)
         _sync_directory(path.parent)

@@ -1,4 +1,4 @@
-"""What may be said about a key's restrictions."""
+"""Key restrictions: validate JSON merge patches of them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,16 +10,17 @@ from app.domain.errors import InvalidRequest
 from app.domain.restrictions import Restrictions
 from app.services.common.validation import patched_limits
 
-#: Names, and networks, of one key.
+#: Maximum number of adapter names, and of networks, for one key.
 MOST = 100
 
 
 def changed(old: Restrictions, raw: Mapping[str, object], *, base_name: str) -> Restrictions:
-    """Restrictions after a JSON merge patch: null lifts one, what is not named stays, a list replaces the other.
+    """Apply a JSON merge patch to restrictions: null lifts one, a missing field stays, a list replaces the old list.
 
     Args:
-        raw: of ``limits`` (see :func:`app.services.common.validation.patched_limits`), ``adapters``, ``addresses``.
-        base_name: what callers name the base model.
+        raw: patch with ``limits`` (see :func:`app.services.common.validation.patched_limits`), ``adapters`` and
+            ``addresses``.
+        base_name: name by which callers select the base model.
 
     Raises:
         InvalidRequest
@@ -35,7 +36,7 @@ def changed(old: Restrictions, raw: Mapping[str, object], *, base_name: str) -> 
 
 
 def _adapters(raw: object, base_name: str) -> tuple[str, ...] | None:
-    """Names that may be of nothing yet: a key can be made before its adapter."""
+    """Check adapter names. The adapters need not exist: a key may be created first."""
     names = _texts("adapters", raw)
     for name in names or ():
         if name != base_name and not _is_adapters(name):

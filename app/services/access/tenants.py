@@ -1,4 +1,4 @@
-"""Tenants: making, changing and ending them."""
+"""Tenants: create, list, update and delete them."""
 
 import re
 import secrets
@@ -33,22 +33,26 @@ from app.services.common.validation import (
 
 _ID = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 
-#: Says that a value which may be None was not given.
+#: Sentinel for an argument that was not given, where None is a value.
 KEEP: Final = object()
 
 
 class TenantService:
-    """The rules of tenants; ``actor`` is a key's id or ``cli``."""
+    """Tenant service. ``actor`` is a key's id or ``cli``.
+
+    Raises (every method):
+        RegistryUnavailable
+    """
 
     def __init__(self, database: Database, cache: CallerCache, *, clock: Clock = utc_now) -> None:
         self._database, self._cache, self._clock = database, cache, clock
 
     async def create(self, slug: str, *, name: str | None = None, weight: float = 1.0, actor: str) -> Tenant:
-        """Make a tenant; its name for people is the slug unless another is given.
+        """Create a tenant. Its display name defaults to the slug.
 
         Raises:
-            InvalidName, InvalidRequest, RegistryUnavailable
-            Conflict: there is one with that slug.
+            InvalidName, InvalidRequest
+            Conflict: the slug is taken.
         """
         parse_slug(slug, field="tenant")
         name, weight = checked_name(slug if name is None else name), checked_weight(weight)
@@ -62,29 +66,29 @@ class TenantService:
         return tenant
 
     async def get(self, slug: str) -> Tenant:
-        """A living tenant.
+        """Return a tenant that is not deleted.
 
         Raises:
-            NotFound, RegistryUnavailable
+            NotFound
         """
         async with self._database.read() as connection:
             return await tenant_or_404(connection, slug)
 
     async def usage(self, slug: str) -> tuple[Tenant, Usage]:
-        """A tenant and what it keeps.
+        """Return a tenant and its use of the quota.
 
         Raises:
-            NotFound, RegistryUnavailable
+            NotFound
         """
         async with self._database.read() as connection:
             tenant = await tenant_or_404(connection, slug)
             return tenant, await quotas.usage(connection, tenant.id)
 
     async def list(self, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[Tenant]:
-        """Tenants, oldest first.
+        """List tenants, the oldest first.
 
         Raises:
-            InvalidRequest, RegistryUnavailable
+            InvalidRequest
         """
         checked_limit(limit)
         after = int(read_cursor(cursor, _ID) or 0)
@@ -103,13 +107,15 @@ class TenantService:
         limits: object = KEEP,
         actor: str,
     ) -> Tenant:
-        """Change what is given; a disabled tenant's keys do not work, and a weight counts from the next request on.
+        """Update the given fields.
+
+        Keys of a disabled tenant do not work. A new weight applies from the next request.
 
         Args:
             quota, limits: JSON merge patches, see :func:`app.services.common.validation.patched`.
 
         Raises:
-            NotFound, InvalidRequest, RegistryUnavailable
+            NotFound, InvalidRequest
         """
         if name is not None:
             checked_name(name)
@@ -132,11 +138,11 @@ class TenantService:
         return new
 
     async def delete(self, slug: str, *, actor: str) -> None:
-        """End a tenant; its keys stop working and its slug is free again.
+        """Delete a tenant. Its keys stop working, and its slug becomes free.
 
         Raises:
-            NotFound, RegistryUnavailable
-            Conflict: it still has adapters.
+            NotFound
+            Conflict: the tenant still has adapters.
         """
         async with self._database.write() as connection:
             tenant = await tenant_or_404(connection, slug, lock=True)
@@ -166,6 +172,6 @@ def _snapshot(tenant: Tenant | None) -> dict[str, object] | None:
         return None
     limits = {field: limit for field, limit in limits_of(tenant.quota).items() if limit is not None}
     shown: dict[str, object] = {"name": tenant.name, "disabled": tenant.disabled}
-    # What nobody set is not in the trail.
+    # Values that were never set are left out of the audit trail.
     shown |= ({"quota": limits} if limits else {}) | ({"weight": tenant.weight} if tenant.weight != 1 else {})
     return shown | ({"limits": tenant.limits.given} if tenant.limits.given else {})

@@ -1,4 +1,4 @@
-"""Checks of single values: each returns the value, or raises InvalidRequest naming field, value and what is allowed."""
+"""Field checks: each returns the value, or raises InvalidRequest with the field, its value and what is allowed."""
 
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from app.domain.errors import InvalidRequest, UnsupportedField
 from app.services.bodies.parsing import shown
 from app.settings import LimitSettings
 
-#: ``check(value, path, limits)``: the checked value; ``path`` names it in errors.
+#: ``check(value, path, limits)`` returns the checked value. ``path`` names the value in errors.
 Check = Callable[[Any, str, LimitSettings], Any]
 
 _USER_CHARS = 512
@@ -15,17 +15,17 @@ _LOGIT_BIASES = 300
 _STOP_TOKEN_IDS = 128
 MAX_TOKEN_ID = 2**31 - 1
 
-#: Random padding of OpenAI's events against observers of their lengths; it is no part of the text.
+#: OpenAI pads events with random text against observers of their lengths. The padding is no part of the answer.
 IGNORED_STREAM_OPTIONS = frozenset({"include_obfuscation"})
 
 
 def refuse(path: str, found: object, allowed: str) -> InvalidRequest:
-    """The error for a value that is not allowed."""
+    """Build the error for a value that is not allowed."""
     return InvalidRequest(f"{path}: found {shown(found)}, allowed {allowed}", param=path)
 
 
 def integer(low: int, high: int) -> Check:
-    """An integer in ``low..high``; booleans and floats are none."""
+    """Check for an integer in ``low..high``. Booleans and floats are refused."""
 
     def check(value: Any, path: str, _: LimitSettings) -> int:
         if type(value) is not int or not low <= value <= high:
@@ -36,7 +36,7 @@ def integer(low: int, high: int) -> Check:
 
 
 def integer_up_to(limit: str, low: int) -> Check:
-    """An integer from ``low`` to the cap of that name in the settings."""
+    """Check for an integer from ``low`` to the cap named ``limit`` in the settings."""
 
     def check(value: Any, path: str, limits: LimitSettings) -> int:
         high: int = getattr(limits, limit)
@@ -48,7 +48,7 @@ def integer_up_to(limit: str, low: int) -> Check:
 
 
 def number(low: float, high: float, *, above: bool = False) -> Check:
-    """A finite number in ``low..high``; ``low`` itself is excluded if ``above``."""
+    """Check for a finite number in ``low..high``. ``above`` excludes ``low`` itself."""
     words = f"a number {'above' if above else 'from'} {low:g} to {high:g}"
 
     def check(value: Any, path: str, _: LimitSettings) -> float:
@@ -60,7 +60,7 @@ def number(low: float, high: float, *, above: bool = False) -> Check:
 
 
 def anything(value: Any, _: str, __: LimitSettings) -> Any:
-    """A value that nothing depends on, of any type: what is ignored."""
+    """Accept any value, for fields that are ignored."""
     return value
 
 
@@ -77,7 +77,7 @@ def text(value: Any, path: str) -> str:
 
 
 def one_of(*allowed: Any) -> Check:
-    """One of a few values, compared with their types (``1`` is not ``true``)."""
+    """Check for one of a few values, compared with their types (``1`` is not ``true``)."""
     words = " or ".join(shown(value) for value in allowed)
 
     def check(value: Any, path: str, _: LimitSettings) -> Any:
@@ -89,7 +89,7 @@ def one_of(*allowed: Any) -> Check:
 
 
 def supported_only(*allowed: Any) -> Check:
-    """A field that is supported with a few values, all of which ask for what happens anyway."""
+    """Check for a value that requests the default behaviour; refuse any other value as unsupported."""
     check_value = one_of(*allowed)
 
     def check(value: Any, path: str, limits: LimitSettings) -> Any:
@@ -108,7 +108,7 @@ def user(value: Any, path: str, _: LimitSettings) -> str:
 
 
 def stop(value: Any, path: str, limits: LimitSettings) -> list[str]:
-    """Stop strings: one, or a list of them."""
+    """Check stop strings: one string, or a list of them."""
     strings = [value] if isinstance(value, str) else value
     if not isinstance(strings, list):
         raise refuse(path, value, "a string or an array of strings")
@@ -127,7 +127,7 @@ def stop_token_ids(value: Any, path: str, _: LimitSettings) -> list[int]:
 
 
 def logit_bias(value: Any, path: str, _: LimitSettings) -> dict[str, float]:
-    """Token id, written as a string -> bias from -100 to 100."""
+    """Check a map from token id, written as a string, to a bias from -100 to 100."""
     if not isinstance(value, dict) or len(value) > _LOGIT_BIASES:
         raise refuse(path, value, f"an object of at most {_LOGIT_BIASES} token ids with their bias")
     for token, bias in value.items():
@@ -146,7 +146,7 @@ def token_ids(value: list[Any], path: str) -> list[int]:
 
 
 def prompt(value: Any, path: str, limits: LimitSettings) -> Any:
-    """A prompt of /v1/completions: a text, token ids, or up to ``limits.prompts`` of either kind."""
+    """Check a prompt of /v1/completions: a text, token ids, or up to ``limits.prompts`` of either kind."""
     if isinstance(value, str):
         if not value:
             raise refuse(path, value, "text of at least one character")
@@ -157,7 +157,7 @@ def prompt(value: Any, path: str, limits: LimitSettings) -> Any:
         return token_ids(value, path)
     if len(value) > limits.prompts:
         raise InvalidRequest(f"{path}: found {len(value)} prompts, allowed at most {limits.prompts}", param=path)
-    # A list is of one kind: vLLM reads the kind of the whole list from its first item.
+    # Mixed lists are refused: vLLM infers the type of the whole list from its first item.
     kind = type(value[0])
     for index, item in enumerate(value):
         where = f"{path}.{index}"
@@ -178,7 +178,7 @@ def stream_options(value: Any, path: str, limits: LimitSettings) -> dict[str, bo
 
 
 def fields(value: Any, path: str, allowed: Collection[str], *, required: tuple[str, ...] = ()) -> dict[str, Any]:
-    """An object with allow-listed keys; keys whose value is null are left out, as if they had not been sent."""
+    """Check an object against an allow-list of keys. Keys whose value is null count as not sent."""
     for name, item in value.items() if isinstance(value, dict) else ():
         if item is not None and name not in allowed:
             where = f"{path}.{name[:80]}"
@@ -187,7 +187,7 @@ def fields(value: Any, path: str, allowed: Collection[str], *, required: tuple[s
 
 
 def known_fields(value: Any, path: str, known: Collection[str], *, required: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The keys of an object that are known and not null; others are left out."""
+    """Select the keys of an object that are known and not null; ignore all others."""
     if not isinstance(value, dict):
         raise refuse(path, value, "an object")
     present = {name: item for name, item in value.items() if item is not None and name in known}
@@ -198,5 +198,5 @@ def known_fields(value: Any, path: str, known: Collection[str], *, required: tup
 
 
 def other_fields(value: dict[str, Any], path: str, known: Collection[str]) -> Iterator[str]:
-    """Names of the keys that :func:`known_fields` leaves out although they have a value."""
+    """Return the names of non-null keys that :func:`known_fields` ignores."""
     return (f"{path}.{name}" for name, item in value.items() if item is not None and name not in known)

@@ -1,8 +1,10 @@
-"""LoRAX's requests as OpenAI completions.
+"""LoRAX requests, translated to OpenAI completions.
 
-The shape is that of LoRAX's ``router/src/lib.rs`` (``CompatGenerateRequest``), the meaning that of its
-``router/src/validation.rs`` and ``server/lorax_server/utils/tokens.py``. Two things that surprise: sampling
-is off unless ``do_sample`` or a parameter that only sampling has asks for it, and a stop string stays in the text.
+The fields are those of LoRAX's ``router/src/lib.rs`` (``CompatGenerateRequest``). Their meaning follows its
+``router/src/validation.rs`` and ``server/lorax_server/utils/tokens.py``. Two points may surprise:
+
+- Sampling is off unless ``do_sample`` or a parameter that only sampling has turns it on.
+- A stop string stays in the text.
 """
 
 from collections.abc import Iterator
@@ -18,17 +20,17 @@ from app.settings import LimitSettings
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A LoRAX request, translated.
+    """A translated LoRAX request.
 
     Attributes:
-        body: of ``/v1/completions``, for the engine.
-        adapter_id: the model asked for; None for the base.
+        body: body of ``/v1/completions`` for the engine.
+        adapter_id: requested model; None for the base.
         stream: whether the answer is a stream of events.
-        prefix: what to put before the generated text: the prompt with ``return_full_text``.
+        prefix: text in front of the generated text: the prompt with ``return_full_text``.
         details: whether the answer carries details.
         prefill: whether the details list the prompt's tokens.
-        alternatives: alternative tokens to list per position.
-        seed: the seed that sampling was given, if it was.
+        alternatives: number of alternative tokens to list for each position.
+        seed: seed of the sampling, if the request has one.
     """
 
     body: dict[str, Any]
@@ -42,7 +44,7 @@ class Generation:
 
 
 def _response_format(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
-    """To vLLM's ``structured_outputs``."""
+    """Translate to vLLM's ``structured_outputs``."""
     given = fields(value, path, {"type", "schema"}, required=("type",))
     one_of("json_object")(given["type"], f"{path}.type", limits)
     if "schema" not in given:
@@ -50,12 +52,12 @@ def _response_format(value: Any, path: str, limits: LimitSettings) -> dict[str, 
     return {"json": structured.schema(given["schema"], f"{path}.schema", limits)}
 
 
-#: Could change the answer and is ignored all the same, the one exception to the rule: LangChain's client of this
-#: protocol sends 0.95 with every request, whoever uses it.
+#: ``typical_p`` could change the answer and is ignored all the same, the only exception to the rule. LangChain's client
+#: of this protocol sends 0.95 with every request.
 IGNORED = frozenset({"typical_p"})
 
-# lorax-client sends every parameter, most of them null; null counts as not sent. Not supported, so refused with
-# any other value: merged_adapters, api_token and adapter sources but this server's own, watermark.
+# lorax-client sends every parameter, most of them as null, and null counts as not sent. These are not supported, so
+# a value that asks for them is refused: merged_adapters, api_token, watermark, adapter sources other than this server.
 PARAMETERS: dict[str, Check] = {
     "adapter_id": lambda value, path, _: field_checks.text(value, path),
     "adapter_source": one_of("local"),
@@ -82,7 +84,7 @@ PARAMETERS: dict[str, Check] = {
     **dict.fromkeys(IGNORED, field_checks.anything),
 }
 
-# Parameters whose value the completions body takes over as it is.
+# Parameters whose value is copied unchanged into the completions body.
 _RENAMED = {
     "ignore_eos_token": "ignore_eos",
     "repetition_penalty": "repetition_penalty",
@@ -91,9 +93,9 @@ _RENAMED = {
     "response_format": "structured_outputs",
 }
 
-# Names that the engine's refusals speak of.
+# Field names in the engine's refusals, with LoRAX's names for them.
 _ENGINE_NAMES = {"max_tokens": "max_new_tokens", "truncate_prompt_tokens": "truncate"}
-# Of these too, but as a common word in the sentence.
+# Names that are common words too: these are renamed in an error's ``param``, but not in its message.
 _ENGINE_FIELDS = _ENGINE_NAMES | {"prompt": "inputs"}
 
 
@@ -101,8 +103,8 @@ def generation(body: dict[str, Any], limits: LimitSettings, *, default_tokens: i
     """Check and translate a LoRAX request.
 
     Args:
-        default_tokens: tokens to generate if the request does not say.
-        stream: what the route does; None where the body's ``stream`` decides.
+        default_tokens: number of tokens to generate if the request names none.
+        stream: whether the route streams; None if the body's ``stream`` decides.
 
     Raises:
         InvalidRequest, UnsupportedField
@@ -135,13 +137,13 @@ def generation(body: dict[str, Any], limits: LimitSettings, *, default_tokens: i
 
 
 def ignored(body: dict[str, Any]) -> Iterator[str]:
-    """Names of what a body that passed :func:`generation` asks for in vain."""
+    """Return the names of the ignored fields in a body that passed :func:`generation`."""
     parameters = body.get("parameters") or {}
     return (f"parameters.{name}" for name in sorted(IGNORED) if parameters.get(name) is not None)
 
 
 def in_lorax_words(error: ContextLengthExceeded | InvalidRequest) -> TenoraError:
-    """The engine's refusal of a translated body, with the names that the caller knows."""
+    """Translate field names in the engine's refusal to LoRAX's names."""
     message, param = error.message, error.param
     for engine_name, name in _ENGINE_NAMES.items():
         message = message.replace(engine_name, name)
@@ -164,7 +166,7 @@ def _checked(
     if streams is None:
         streams = False
     boolean(streams, "stream", limits)
-    # Where the route decides, LoRAX takes no notice of the field, and clients send it all the same.
+    # Where the route decides, LoRAX ignores the field, and clients send it anyway.
     return inputs, parameters, streams if route_streams is None else route_streams
 
 
@@ -178,7 +180,7 @@ def _sampling(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shape(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Where the text stops, and how much of the prompt is read."""
+    """Translate stop strings and the truncation of the prompt."""
     shape: dict[str, Any] = {}
     if parameters.get("stop"):
         shape |= {"stop": parameters["stop"], "include_stop_str_in_output": True}
@@ -188,12 +190,12 @@ def _shape(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reported(tokens: bool, alternatives: int, best_of: int, *, prefill: bool) -> dict[str, Any]:
-    """What the engine must tell beside the text."""
+    """Return the fields that make the engine report tokens, alternatives, several sequences or the prompt's tokens."""
     reported: dict[str, Any] = {}
     if tokens or best_of > 1:
         reported |= {"logprobs": alternatives, "return_token_ids": True}
     if alternatives:
-        # A text does not tell which token it is, so tokens come as ids and their texts are looked up.
+        # A text does not identify its token. Request ids instead, and look up their texts.
         reported["return_tokens_as_token_ids"] = True
     if best_of > 1:
         reported["n"] = best_of

@@ -1,4 +1,4 @@
-"""Completions answers as LoRAX's: whole answers, and streams of one event per token."""
+"""LoRAX answers, translated from completions: whole answers, and streams of one event per token."""
 
 import json
 import math
@@ -10,14 +10,14 @@ from app.domain.errors import EngineUnavailable
 from app.engine.port import EventStream
 from app.services.bodies.lorax import Generation
 
-#: ``Engine.token_texts``.
+#: Type of ``Engine.token_texts``.
 TokenTexts = Callable[[Sequence[int]], Awaitable[list[str]]]
 
 _PLACEHOLDER = "token_id:"
 _PREFIX = "data: "
 _DONE = "[DONE]"
 
-# By OpenAI's error type; lorax-client knows these words (its errors.py).
+# Keyed by OpenAI's error type. lorax-client knows these words (its errors.py).
 _ERROR_TYPES = {"invalid_request_error": "validation", "service_unavailable_error": "overloaded"}
 _INCOMPLETE = {"error": "the generation ended before it was complete", "error_type": "incomplete_generation"}
 
@@ -25,13 +25,13 @@ _INCOMPLETE = {"error": "the generation ended before it was complete", "error_ty
 async def whole(
     generation: Generation, answer: dict[str, Any], *, special: frozenset[int], texts: TokenTexts
 ) -> dict[str, Any]:
-    """LoRAX's ``GenerateResponse``: ``{"generated_text", "details"?}``.
+    """Build LoRAX's ``GenerateResponse``: ``{"generated_text", "details"?}``.
 
-    With ``best_of`` the sequence with the highest mean log probability is the answer, and the others go
-    to ``details.best_of_sequences``.
+    With ``best_of``, the sequence with the highest mean log probability is the answer. The others go to
+    ``details.best_of_sequences``.
 
     Raises:
-        EngineUnavailable: the engine gave up before the text was complete.
+        EngineUnavailable: the engine stopped before the text was complete.
     """
     choices = sorted(answer["choices"], key=_mean_logprob, reverse=True)
     if any(finish_reason(choice) is None for choice in choices):
@@ -51,10 +51,10 @@ async def whole(
 
 
 class LoraxEvents:
-    """LoRAX's server-sent events, ``data:{...}``, made from the engine's.
+    """LoRAX's server-sent events (``data:{...}``), translated from the engine's events.
 
-    Each token has an event of its own, however many the engine merged into one of its own. The last one
-    carries the whole text and the details. An error in mid-stream is an event of LoRAX's error shape.
+    The engine may merge several tokens into one event; each of them gets a separate LoRAX event. The last event carries
+    the whole text and the details. An error in mid-stream becomes an event in LoRAX's error shape.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class LoraxEvents:
         await self._source.aclose()
 
     async def _read(self) -> None:
-        """Translate the engine's next event; the source is read to its end, which frees the adapter."""
+        """Translate the engine's next event. The source must be read to its end, which releases the adapter."""
         event = await anext(self._source, None)
         if event is None:
             self._exhausted = True
@@ -136,12 +136,12 @@ def _event(value: dict[str, Any]) -> str:
 
 
 def error_body(error: dict[str, Any]) -> dict[str, str]:
-    """An error of OpenAI's envelope in LoRAX's."""
+    """Translate an error from OpenAI's envelope to LoRAX's."""
     return {"error": str(error.get("message")), "error_type": _ERROR_TYPES.get(str(error.get("type")), "generation")}
 
 
 def finish_reason(choice: dict[str, Any]) -> str | None:
-    """LoRAX's word for why the text ended; None if the engine gave up."""
+    """Return LoRAX's finish reason, or None if the engine stopped early."""
     match choice.get("finish_reason"):
         case "length":
             return "length"
@@ -153,7 +153,7 @@ def finish_reason(choice: dict[str, Any]) -> str | None:
 def tokens_of(
     choice: dict[str, Any], known: dict[int, str], special: frozenset[int], *, alternatives: int
 ) -> list[dict[str, Any]]:
-    """LoRAX's ``Token`` for each generated token; ``known`` gives texts by id where alternatives were asked for."""
+    """Build LoRAX's ``Token`` for each generated token. With alternatives, ``known`` maps token ids to texts."""
     logprobs = choice.get("logprobs") or {}
     tokens = []
     token_ids = choice.get("token_ids") or ()
@@ -176,10 +176,10 @@ def tokens_of(
 
 
 def share_text(tokens: list[dict[str, Any]], text: str) -> None:
-    """Make the texts of the tokens that are not special add up to the text that they came with.
+    """Adjust token texts so that the tokens that are not special add up to the event's text.
 
-    A token by itself may differ from its part of the text: half a character, a space that decoding drops.
-    Then the last of them carries the whole text.
+    A single token's text may differ from its part of the whole: half a character, or a space that decoding drops.
+    The last token that is not special then carries the whole text. If all are special, the last token is unmarked.
     """
     plain = [token for token in tokens if not token["special"]]
     if text and not plain and tokens:
@@ -207,17 +207,17 @@ def _details(
 
 
 def _prefill(choice: dict[str, Any], known: dict[int, str]) -> list[dict[str, Any]]:
-    """The prompt's tokens; the first has no log probability."""
+    """List the prompt's tokens in LoRAX's shape. The first has no log probability."""
     prefill = []
     for token_id, position in zip(choice["prompt_token_ids"], choice["prompt_logprobs"], strict=True):
-        # Keyed by token id; the prompt's own token is the only one, as no others were asked for.
+        # Keyed by token id. No alternatives were requested, so the prompt's token is the only entry.
         own = next(iter(position.values())) if position else {"logprob": None, "decoded_token": known[token_id]}
         prefill.append({"id": token_id, "text": own["decoded_token"], "logprob": own["logprob"]})
     return prefill
 
 
 async def _lookup(generation: Generation, choices: list[dict[str, Any]], texts: TokenTexts) -> dict[int, str]:
-    """Texts by id of the tokens whose text the answer does not give."""
+    """Look up the texts of tokens whose text is missing from the answer, by id."""
     ids: set[int] = set()
     for choice in choices:
         if generation.alternatives and choice.get("token_ids"):
@@ -244,5 +244,5 @@ def _mean_logprob(choice: dict[str, Any]) -> float:
 
 
 def _likelihood(alternative: tuple[str, float | None]) -> float:
-    """Sorts alternatives, the likeliest first; null is the logprob of an answer that is no number."""
+    """Sort key of alternatives, the most likely first. A null logprob stands for a value that is not a number."""
     return math.inf if alternative[1] is None else -alternative[1]

@@ -1,8 +1,8 @@
-"""The turns of a chat: roles, text content and tool calls; the base reads text only.
+"""Chat messages: roles, text content and tool calls. The base reads text only.
 
-Clients send back what other servers and their own libraries added to an answer. Of a message, a part of its content,
-a tool call and its function only the keys that are named here reach the engine. The others are ignored, as vLLM
-ignores them, and :func:`ignored` names them.
+Clients send back fields that other servers or their libraries added to an answer. Only the keys named here reach the
+engine, for messages, content parts, tool calls and functions. Other keys are ignored, as in vLLM, and
+:func:`ignored` reports them.
 """
 
 import json
@@ -14,12 +14,12 @@ from app.services.bodies.field_checks import known_fields, other_fields, refuse,
 from app.services.bodies.parsing import Unusable, loads, shown
 from app.settings import LimitSettings
 
-# Bounds the work of the chat template, which the cap on the body's bytes alone does not.
+# Caps on the work of the chat template, which the cap on the body's bytes alone does not limit.
 _TURNS = 2048
 _PARTS = 256
 _TOOL_CALLS = 128
 _NAME_CHARS = 256
-# The engine reads arguments again, deeper in its stack than this process does.
+# The engine parses arguments again, deeper in its stack than this process does.
 _ARGUMENTS_DEPTH = 128
 _NO_ARGUMENTS = "{}"
 
@@ -33,7 +33,7 @@ _FIELDS = {
 _CALL_FIELDS = ("id", "type", "function")
 _FUNCTION_FIELDS = ("name", "arguments")
 
-#: The key that holds the text, by the type of a part. The engine reads each of them as text.
+#: Key that holds the text, by the type of a content part. The engine reads each of them as text.
 _PART_TEXTS = {
     "text": "text",
     "input_text": "text",
@@ -44,9 +44,9 @@ _PART_TEXTS = {
 
 
 def messages(value: Any, path: str, _: LimitSettings) -> list[dict[str, Any]]:
-    """The messages of a chat request, as the engine takes them.
+    """Check the messages of a chat request and return them as the engine takes them.
 
-    ``developer`` becomes ``system``: OpenAI's newer name for the same turn, which no Llama template knows.
+    ``developer`` becomes ``system``: it is OpenAI's newer name for the same role, and no Llama template knows it.
     """
     if not isinstance(value, list) or not 1 <= len(value) <= _TURNS:
         raise refuse(path, value, f"an array of 1 to {_TURNS} messages")
@@ -54,7 +54,7 @@ def messages(value: Any, path: str, _: LimitSettings) -> list[dict[str, Any]]:
 
 
 def ignored(value: list[dict[str, Any]]) -> Iterator[str]:
-    """Names of the keys that :func:`messages` left out of messages that it accepted, some of them repeatedly."""
+    """Return the names of ignored keys in messages that passed :func:`messages`, some of them repeatedly."""
     for message in value:
         yield from other_fields(message, "messages[]", _FIELDS[message["role"]])
         content = message.get("content")
@@ -71,7 +71,7 @@ def _message(value: Any, path: str) -> dict[str, Any]:
     if not isinstance(role, str) or role not in _FIELDS:
         raise refuse(f"{path}.role", role, f"one of {', '.join(_FIELDS)}")
     if role == "developer" and value.get("tools"):
-        # The engine would offer them to the model.
+        # The engine would offer these tools to the model.
         raise UnsupportedField(f"{path}.tools: send tools in the field tools", param=f"{path}.tools")
     turn = known_fields(value, path, _FIELDS[role])
     for name in ("name", "tool_call_id"):
@@ -92,7 +92,7 @@ def _message(value: Any, path: str) -> dict[str, Any]:
 
 
 def _content(value: Any, path: str) -> str | list[dict[str, str]]:
-    """A text, or a list of text parts; of none of them the empty text."""
+    """Check a text or a list of text parts. An empty list becomes the empty text."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list) or len(value) > _PARTS:
@@ -131,10 +131,10 @@ def _tool_call(value: Any, path: str) -> dict[str, Any]:
 
 
 def _arguments(value: str, path: str) -> str:
-    """A JSON object as text: ``{}`` for a text that is blank, cut off or no object.
+    """Check that a text holds a JSON object. Text that is blank, truncated or no object becomes ``{}``.
 
-    Models write such texts, and a call whose answer ended at ``max_tokens`` has one. The call is part of the
-    conversation from then on, which could not go on if it were refused. vLLM reads them the same way.
+    Models generate such texts, for example in a call that was cut off at ``max_tokens``. The call stays part of the
+    conversation, which could not continue if it were refused. vLLM reads such texts the same way.
     """
     try:
         parsed = loads(value)
@@ -152,7 +152,7 @@ def _arguments(value: str, path: str) -> str:
 
 
 def _check_arguments(parsed: dict[str, Any], path: str) -> None:
-    """Refuse what the engine could not write into a prompt; found without recursion, as the depth is in doubt."""
+    """Refuse arguments nested too deeply for a prompt. Iterative, because the depth is not trusted."""
     level: list[Any] = [parsed]
     for _ in range(_ARGUMENTS_DEPTH):
         level = [item for node in level for item in (node.values() if isinstance(node, dict) else node)]

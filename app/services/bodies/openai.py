@@ -1,8 +1,8 @@
-"""Bodies of OpenAI's two inference routes: an allow-list with a check per field.
+"""Request bodies of OpenAI's two inference routes: an allow-list with a check for each field.
 
-The fields are OpenAI's and those of vLLM's ``CompletionRequest`` and ``ChatCompletionRequest`` that are a
-client's to choose. A field whose value is null counts as not sent. A field that cannot change the answer is ignored,
-and named by :func:`ignored`. Any other field is refused by name.
+The fields are OpenAI's, and those of vLLM's ``CompletionRequest`` and ``ChatCompletionRequest`` that are a client's
+to choose. A field whose value is null counts as not sent. A field that cannot change the answer is ignored and
+reported by :func:`ignored`. Any other field is refused by name.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ from app.settings import LimitSettings
 
 MAX_TOKENS = 2**31 - 1
 
-#: Name the model; the inference service reads them.
+#: Fields that name the model. The inference service reads them.
 MODEL_FIELDS = frozenset({"model", "adapter_id"})
 
-#: OpenAI's fields on its own platform, its caches and the effort of models that reason: none changes what this base
-#: answers, so none is checked or forwarded. ``user`` is not one of them: it chooses a version where traffic is split.
+#: OpenAI's fields about its platform, its caches and reasoning effort. None changes this base's answers, so none is
+#: checked or forwarded. ``user`` is not among them: it selects the version where an alias splits its traffic.
 IGNORED = frozenset(
     {
         "metadata",
@@ -44,7 +44,7 @@ _SAMPLING: dict[str, Check] = dict.fromkeys(IGNORED, field_checks.anything) | {
     "min_p": number(0, 1),
     "presence_penalty": number(-2, 2),
     "frequency_penalty": number(-2, 2),
-    # Logits are divided by it: nearer to zero they are no longer finite.
+    # Logits are divided by the penalty. Values closer to zero make them infinite.
     "repetition_penalty": number(0.01, 100),
     "stop": field_checks.stop,
     "stop_token_ids": field_checks.stop_token_ids,
@@ -84,14 +84,14 @@ CHAT_FIELDS: dict[str, Check] = _SAMPLING | {
     "tools": structured.tools,
     "tool_choice": structured.tool_choice,
     "parallel_tool_calls": boolean,
-    # Values that ask for what happens here anyway.
+    # Only values that request the default behaviour are accepted.
     "modalities": one_of(["text"]),
     "verbosity": supported_only("medium"),
     "functions": supported_only([]),
     "function_call": supported_only("none", "auto"),
 }
 
-# Checked, but nothing that the engine needs to know.
+# Checked, but not needed by the engine.
 _NOT_FORWARDED = (*IGNORED, "user", "best_of", "modalities", "verbosity", "functions", "function_call")
 
 
@@ -134,7 +134,7 @@ def chat_body(body: dict[str, Any], limits: LimitSettings) -> dict[str, Any]:
 
 
 def ignored(body: dict[str, Any]) -> Iterator[str]:
-    """Names of what a body that passed its check asks for in vain, some of them repeatedly.
+    """Return the names of ignored fields in a body that passed its check, some of them repeatedly.
 
     A key inside a list is named once for all items, as ``messages[].parsed``.
     """
@@ -170,7 +170,7 @@ def _finish(checked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _choose_tools(checked: dict[str, Any]) -> None:
-    """Check the choice among tools, and leave out what says nothing to the engine."""
+    """Check the choice among tools, and drop fields that mean nothing to the engine."""
     for name in _idle_tool_fields(checked):
         checked.pop(name, None)
     if not checked.get("tools"):
@@ -185,7 +185,7 @@ def _choose_tools(checked: dict[str, Any]) -> None:
 
 
 def _idle_tool_fields(body: dict[str, Any]) -> tuple[str, ...]:
-    """Fields about tools that ask for what happens anyway."""
+    """Return the tool fields that request the default behaviour."""
     if body.get("tools"):
         return ("parallel_tool_calls",) if body.get("parallel_tool_calls") else ()
     free = body.get("tool_choice") in ("none", "auto")

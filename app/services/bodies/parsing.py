@@ -1,4 +1,4 @@
-"""From the bytes of a request to a JSON object."""
+"""JSON parsing of request bodies, with bounds on their content."""
 
 import json
 import math
@@ -6,29 +6,30 @@ from typing import Any
 
 from app.domain.errors import InvalidRequest
 
-#: A body up to this size is parsed where it is; a larger one would keep the event loop from other requests.
+#: Bytes. A body up to this size is parsed in the event loop; a larger one would block other requests.
 SMALL_BYTES = 64 * 1024
 
-#: Of a larger body: arrays and objects, names in objects, and values in arrays and objects. A parser holds the
-#: interpreter's lock, so its time has to be bounded by what it makes, not only by what it reads.
+#: Caps for a larger body: arrays and objects, names in objects, and values in arrays and objects. A parser holds the
+#: GIL, so its time must be bounded by the objects it creates, not only by the bytes it reads.
+#: See docs/decisions/0036-parse-large-bodies-in-turn.md.
 MAX_CONTAINERS = 2**16
 MAX_NAMES = 2**16
 MAX_VALUES = 2**18
 
-# Some clients put a byte order mark before the text.
+# Some clients send a byte order mark in front of the text.
 _BOM = b"\xef\xbb\xbf"
 
 
 class Unusable(ValueError):
-    """JSON with a number that is not finite, with text that is not Unicode, or with too much in it."""
+    """JSON with a number that is not finite, text that is not Unicode, or too many items."""
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
     """Parse a JSON object, with or without a byte order mark.
 
     Raises:
-        InvalidRequest: not UTF-8, not JSON (``NaN`` and ``Infinity`` are not), nested too deeply, not an
-            object, or text with an unpaired surrogate.
+        InvalidRequest: the body is not UTF-8, not a JSON object, nested too deeply, or has text with an unpaired
+            surrogate. ``NaN`` and ``Infinity`` are not JSON.
     """
     try:
         body = loads(raw.removeprefix(_BOM).decode())
@@ -49,10 +50,10 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 
 
 def parse_large_object(raw: bytes) -> dict[str, Any]:
-    """As :func:`parse_object`, of bytes beyond :data:`SMALL_BYTES`: for a thread.
+    """Parse a JSON object of more than :data:`SMALL_BYTES`. Run it in a thread.
 
     Raises:
-        InvalidRequest: as there, or more in it than the bounds above.
+        InvalidRequest: as in :func:`parse_object`, or the body exceeds a cap.
     """
     try:
         check_amount(raw)
@@ -62,13 +63,13 @@ def parse_large_object(raw: bytes) -> dict[str, Any]:
 
 
 def check_amount(raw: bytes) -> None:
-    """Count what JSON holds, without parsing it.
+    """Count the items in JSON text without parsing it.
 
     Raises:
-        Unusable: more arrays and objects, names or values than the bounds above.
+        Unusable: the number of arrays and objects, names or values exceeds its cap.
     """
-    # Without escapes, every quote begins or ends a string, and every other piece is outside of them. The first byte
-    # that no JSON parser passes ends the parsing, so what the pieces after it are is no matter.
+    # Without escapes, every quote begins or ends a string, so every other piece lies outside of strings. A parser
+    # stops at the first invalid byte, so the pieces after that byte do not matter.
     plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
     _bounded("strings", plain.count(b'"') // 2, MAX_NAMES + MAX_VALUES)
     outside = b"".join(plain.split(b'"')[::2])
@@ -78,12 +79,12 @@ def check_amount(raw: bytes) -> None:
 
 
 def loads(text: str) -> Any:
-    """Parse JSON of a client's, be it a body or a text within one.
+    """Parse JSON from a client: a body, or a text inside a body.
 
     Raises:
-        Unusable: a number that is not finite, or text with an unpaired surrogate.
-        ValueError: not JSON.
-        RecursionError: nested too deeply.
+        Unusable: a number is not finite, or text has an unpaired surrogate.
+        ValueError: the text is not JSON.
+        RecursionError: the text is nested too deeply.
     """
     found = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     if "\\ud" in text or "\\uD" in text:
@@ -92,13 +93,13 @@ def loads(text: str) -> Any:
 
 
 def type_name(value: object) -> str:
-    """JSON's own name for the type of a parsed value."""
+    """Return JSON's name for the type of a parsed value."""
     names = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array"}
     return "null" if value is None else names.get(type(value), "an object")
 
 
 def shown(value: object) -> str:
-    """A value as an error message may repeat it: short, and never a whole prompt."""
+    """Format a value for an error message: short, and never a whole prompt."""
     if value is None or isinstance(value, bool | int | float):
         return json.dumps(value)[:40]
     if isinstance(value, str):

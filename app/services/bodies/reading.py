@@ -1,4 +1,4 @@
-"""Bodies of requests parsed in turn: a large one in a thread, one at a time, tenant by tenant."""
+"""Body reader: parse large bodies in a thread, one at a time, round-robin over tenants."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from app.services.bodies.parsing import SMALL_BYTES, parse_large_object, parse_o
 
 Parsed = TypeVar("Parsed")
 
-#: A body takes a tenth of a second at most.
+#: Seconds that a large body waits for its turn. See docs/decisions/0036-parse-large-bodies-in-turn.md.
 _PATIENCE_S = 10.0
 _RETRY_AFTER_S = 2
 
@@ -18,8 +18,8 @@ _RETRY_AFTER_S = 2
 class BodyReader:
     """Parses the bodies of all requests.
 
-    Threads share the interpreter's lock with the event loop, so more than one at a time gains nothing and costs every
-    stream. Tenants take turns, so one that sends many large bodies waits for itself.
+    Threads share the GIL with the event loop. More than one parsing thread therefore gains nothing and delays every
+    stream. Tenants take turns, so a tenant that sends many large bodies only delays itself.
     """
 
     def __init__(self) -> None:
@@ -29,12 +29,12 @@ class BodyReader:
         """Parse a JSON object.
 
         Args:
-            share: the tenant whose turn it is.
-            before: called once it is this body's turn; it may refuse the request.
+            share: tenant that uses the turn.
+            before: callback at the start of this body's turn; it may refuse the request.
 
         Raises:
             InvalidRequest: see :func:`app.services.bodies.parsing.parse_object`.
-            Busy: too many large bodies wait.
+            Busy: too many large bodies are waiting.
         """
         if len(raw) <= SMALL_BYTES:
             before()
@@ -44,11 +44,11 @@ class BodyReader:
     async def in_turn(
         self, parse: Callable[[], Parsed], *, share: str, before: Callable[[], None] = lambda: None
     ) -> Parsed:
-        """Parse a large body in a thread; arguments as above.
+        """Parse a large body in a thread. The arguments are those of :meth:`parse`.
 
         Raises:
-            Busy: too many large bodies wait.
-            Exception: that of ``parse`` or ``before``.
+            Busy: too many large bodies are waiting.
+            Exception: any error of ``parse`` or ``before``.
         """
         try:
             async with self._turns.place(share, patience_s=_PATIENCE_S):

@@ -1,7 +1,8 @@
-"""Structured output and tools: JSON schemas, regular expressions and choices that strangers send.
+"""Structured output and tools: checks of JSON schemas, regular expressions and choices from untrusted clients.
 
-The engine compiles them into grammars over its vocabulary. What makes that slow is bounded here: bytes and
-depth of a schema, length and quantifiers of a regular expression, references that leave the document.
+The engine compiles them into grammars over its vocabulary. The caps here limit the inputs that make compilation slow:
+bytes and depth of a schema, length and quantifiers of a regular expression, references that leave the document.
+See docs/decisions/0035-bounds-of-structured-output.md.
 """
 
 import json
@@ -18,11 +19,10 @@ from app.settings import LimitSettings
 
 _SCHEMA_DEPTH = 32
 _REGEX_CHARS = 2048
-# The grammar compiler's time grows with the square of the optional parts of one pattern: 400 take it seconds.
+# Compile time grows with the square of the optional parts of one pattern.
 _REGEX_QUANTIFIERS = 64
-# Each item that an array must or may have is a microsecond or ten of the grammar compiler's time, in the process that
-# answers everybody: ten million of them stopped it for a quarter of a minute. Each bound of a number is some
-# milliseconds. Both are counted over all schemas of a request.
+# Required or allowed array items, and bounds of numbers, in all schemas of a field together (all tools, for example).
+# Both cost compile time in the process that serves all tenants.
 _SCHEMA_ITEMS = 10_000
 _SCHEMA_BOUNDS = 128
 _CHOICES = 1024
@@ -37,7 +37,7 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 def schema(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
-    """A JSON schema: an object of bounded size and depth that refers to nothing outside itself."""
+    """Check a JSON schema: an object of bounded size and depth without external references."""
     if not isinstance(value, dict):
         raise refuse(path, value, "a JSON schema (an object)")
     for node in _nodes(value, path):
@@ -55,7 +55,7 @@ def sized(value: Any, path: str, limits: LimitSettings) -> None:
 
 
 def regex(value: Any, path: str, limits: LimitSettings) -> str:
-    """A regular expression short and simple enough to compile."""
+    """Check a regular expression: short and simple enough to compile."""
     longest = min(_REGEX_CHARS, limits.schema_bytes)
     if not 1 <= len(text(value, path)) <= longest or "\0" in value:
         raise refuse(path, value, f"a regular expression of 1 to {longest} characters without NUL")
@@ -66,7 +66,7 @@ def regex(value: Any, path: str, limits: LimitSettings) -> str:
 
 
 def choice(value: Any, path: str, limits: LimitSettings) -> list[str]:
-    """The texts that an answer may be."""
+    """Check the list of texts to which an answer is restricted."""
     if not isinstance(value, list) or not 1 <= len(value) <= _CHOICES:
         raise refuse(path, value, f"an array of 1 to {_CHOICES} strings")
     for item in value:
@@ -77,7 +77,7 @@ def choice(value: Any, path: str, limits: LimitSettings) -> list[str]:
 
 
 def response_format(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
-    """OpenAI's ``response_format``: text, json_object or json_schema."""
+    """Check OpenAI's ``response_format``: text, json_object or json_schema."""
     given = fields(value, path, {"type", "json_schema"}, required=("type",))
     kind = one_of("text", "json_object", "json_schema")(given["type"], f"{path}.type", limits)
     if kind != "json_schema":
@@ -95,7 +95,7 @@ def response_format(value: Any, path: str, limits: LimitSettings) -> dict[str, A
 
 
 def structured_outputs(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
-    """vLLM's ``structured_outputs``: exactly one of json, regex, choice and json_object, and two switches."""
+    """Check vLLM's ``structured_outputs``: exactly one of json, regex, choice and json_object, and two switches."""
     switches = {"disable_any_whitespace", "disable_additional_properties"}
     given = fields(value, path, {*_CONSTRAINTS, *switches})
     if sum(name in given for name in _CONSTRAINTS) != 1:
@@ -105,7 +105,7 @@ def structured_outputs(value: Any, path: str, limits: LimitSettings) -> dict[str
 
 
 def json_constraint(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
-    """A schema, which vLLM's clients may also send as a text."""
+    """Check a JSON schema. vLLM's clients may also send it as a text."""
     if not isinstance(value, str):
         return schema(value, path, limits)
     if len(value.encode()) > limits.schema_bytes:
@@ -117,7 +117,7 @@ def json_constraint(value: Any, path: str, limits: LimitSettings) -> dict[str, A
 
 
 def tools(value: Any, path: str, limits: LimitSettings) -> list[dict[str, Any]]:
-    """OpenAI's tools; only functions. Other keys beside the function are ignored, as the engine ignores them."""
+    """Check OpenAI's tools. Only functions are supported. Other keys of a tool are ignored, as in the engine."""
     if not isinstance(value, list) or len(value) > _TOOLS:
         raise refuse(path, value, f"an array of at most {_TOOLS} tools")
     checked = [_tool(item, f"{path}.{index}", limits) for index, item in enumerate(value)]
@@ -127,13 +127,13 @@ def tools(value: Any, path: str, limits: LimitSettings) -> list[dict[str, Any]]:
 
 
 def ignored_of_tools(value: list[dict[str, Any]]) -> Iterator[str]:
-    """Names of the keys that :func:`tools` left out of tools that it accepted, some of them repeatedly."""
+    """Return the names of ignored keys in tools that passed :func:`tools`, some of them repeatedly."""
     for tool in value:
         yield from other_fields(tool, "tools[]", _TOOL_FIELDS)
 
 
 def tool_choice(value: Any, path: str, limits: LimitSettings) -> Any:
-    """``none``, ``auto``, ``required``, or the function to call."""
+    """Check ``none``, ``auto``, ``required``, or the function to call."""
     if isinstance(value, str):
         return one_of("none", "auto", "required")(value, path, limits)
     given = fields(value, path, {"type", "function"}, required=("type", "function"))
@@ -152,10 +152,10 @@ _CONSTRAINTS: dict[str, field_checks.Check] = {
 
 
 def merge_guided(body: dict[str, Any]) -> None:
-    """Put the older names ``guided_json``, ``guided_regex``, ``guided_choice`` under ``structured_outputs``.
+    """Move the older names ``guided_json``, ``guided_regex`` and ``guided_choice`` into ``structured_outputs``.
 
     Raises:
-        InvalidRequest: more than one constraint on the answer's form.
+        InvalidRequest: the body has more than one constraint on the form of the answer.
     """
     guided = [name for name in body if name.startswith("guided_")]
     formats = [name for name in ("structured_outputs", *guided) if name in body]
@@ -172,7 +172,7 @@ def _tool(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
     if kind != "function":
         raise UnsupportedField(f"{path}.type: found {shown(kind)}, allowed 'function'", param=f"{path}.type")
     if value.get("defer_loading"):
-        # The engine would keep the tool from the model at first.
+        # The engine would withhold the tool from the model at first.
         raise UnsupportedField(f"{path}.defer_loading: not supported", param=f"{path}.defer_loading")
     given = known_fields(value, path, _TOOL_FIELDS)
     where = f"{path}.function"
@@ -197,7 +197,7 @@ def _name(value: Any, path: str) -> None:
 
 
 def _nodes(root: Any, path: str) -> Iterator[Any]:
-    """Every value in a schema, found without recursion: its depth is what is in doubt."""
+    """Yield every value in a schema. Iterative, because the depth is not trusted."""
     pending: list[tuple[Any, int]] = [(root, 1)]
     while pending:
         node, depth = pending.pop()
@@ -211,7 +211,7 @@ def _nodes(root: Any, path: str) -> Iterator[Any]:
 
 
 def _counted(schemas: Iterable[Any], path: str) -> None:
-    """Refuse more items of arrays, or bounds of numbers, than the schemas of a request may have in all."""
+    """Refuse schemas that together exceed the caps on array items or bounds of numbers."""
     objects = [node for one in schemas for node in _nodes(one, path) if isinstance(node, dict)]
     items = sum(max(0, *(_number(node.get(name)) for name in _ITEMS)) for node in objects)
     if items > _SCHEMA_ITEMS:
@@ -223,7 +223,7 @@ def _counted(schemas: Iterable[Any], path: str) -> None:
 
 
 def _number(value: Any) -> float:
-    """0 if it is none: what a keyword means elsewhere, as a property's name for one, is no matter here."""
+    """Return a number, or 0 for any other value: a keyword may also be a property's name, with a schema as value."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
 

@@ -1,4 +1,4 @@
-"""Adapters and versions: resolving, listing, quarantining. Publishing and deleting have modules of their own."""
+"""Adapters and versions: resolve, list, limit and quarantine. Publishing and deletion are separate packages."""
 
 import re
 from dataclasses import replace
@@ -21,16 +21,19 @@ from app.services.common.validation import DEFAULT_LIMIT, checked_limit, page_of
 
 _NUMBER = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 _MAX_REASON = 500
-#: Of a version that was published where the setting was on.
+#: Refusal of a version of the head. It was published where the setting was on.
 NO_HEAD = f"the version {{}} adapts {HEAD_MODULE}, which this server does not serve; an operator sets {HEAD_SETTING}"
 
 
 class AdapterService:
-    """The rules of adapters. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id, ``cli`` or ``engine``.
+    """Adapter service. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id, ``cli`` or ``engine``.
 
     Args:
-        base_name, base_digest: this server's base.
-        lora_head: whether it serves adapters of the head.
+        base_name, base_digest: name and digest of this server's base.
+        lora_head: whether this server serves adapters of the head.
+
+    Raises (every method):
+        RegistryUnavailable
     """
 
     def __init__(
@@ -47,15 +50,14 @@ class AdapterService:
         self._base_name, self._base_digest, self._head = base_name, base_digest, lora_head
 
     async def resolve(self, tenant_id: int, name: ModelName, user: str | None = None) -> ResolvedVersion:
-        """The one version that a name means for this tenant now.
+        """Resolve a model name to the version that serves this request.
 
-        Of an alias that splits its traffic, one that can be served: always the same for the same ``user``, see
-        :mod:`app.domain.traffic_split`.
+        An alias that splits its traffic selects among the versions that can be served. The same ``user`` always gets
+        the same version. See :mod:`app.domain.traffic_split`.
 
         Raises:
-            NotFound: there is none; the same, after the same query, if it is another tenant's.
+            NotFound: the name is unknown, or another tenant's. Both cases run the same query and give the same answer.
             AdapterQuarantined, AdapterRetired, AdapterNotReady, WrongBase: none of the name's versions can be served.
-            RegistryUnavailable
         """
         found = await self._resolutions.find(tenant_id, name)
         if not found:
@@ -70,15 +72,11 @@ class AdapterService:
         return choose([(candidate.version, candidate.weight) for candidate in servable], point)
 
     async def alias_names(self, tenant_id: int, adapter: str, *, limit: int) -> list[str]:
-        """The first aliases of the tenant's own adapter, by name; none if there is no such adapter.
-
-        Raises:
-            RegistryUnavailable
-        """
+        """Return the first aliases of the tenant's adapter, by name; empty if the tenant has no such adapter."""
         return await self._database.lookup(lambda connection: alias_names(connection, tenant_id, adapter, limit))
 
     def _refusal(self, candidate: Candidate) -> TenoraError | None:
-        """Why a version cannot be served here; None if it can."""
+        """Return the error for a version that cannot be served here, or None if it can."""
         version = candidate.version
         written, why = f"{version.adapter}@{version.number}", candidate.state_reason or "no reason was given"
         match candidate.state:
@@ -103,10 +101,10 @@ class AdapterService:
     async def list_adapters(
         self, tenant: str, *, only: VersionFilter = ANY, limit: int = DEFAULT_LIMIT, cursor: str | None = None
     ) -> Page[Adapter]:
-        """A tenant's adapters that have such a version, oldest first.
+        """List a tenant's adapters with at least one matching version, the oldest first.
 
         Raises:
-            NotFound, InvalidRequest, RegistryUnavailable
+            NotFound, InvalidRequest
         """
         checked_limit(limit)
         after = int(read_cursor(cursor, _NUMBER) or 0)
@@ -116,22 +114,22 @@ class AdapterService:
         return page_of(found, limit, lambda adapter: adapter.id)
 
     async def get_adapter(self, tenant: str, adapter: str) -> Adapter:
-        """One adapter with the numbers of its versions.
+        """Return one adapter with the numbers of its versions.
 
         Raises:
-            NotFound, RegistryUnavailable
+            NotFound
         """
         async with self._database.read() as connection:
             return await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
 
     async def limit(self, tenant: str, adapter: str, limits: object, *, actor: str) -> Adapter:
-        """Change what all callers of an adapter may use of it together, those too with whom it is shared.
+        """Update an adapter's limits. All its callers share them, including tenants it is shared with.
 
         Args:
-            limits: a JSON merge patch, see :func:`app.services.common.validation.patched_limits`.
+            limits: JSON merge patch, see :func:`app.services.common.validation.patched_limits`.
 
         Raises:
-            NotFound, InvalidRequest, RegistryUnavailable
+            NotFound, InvalidRequest
         """
         async with self._database.write() as connection:
             old = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
@@ -159,10 +157,10 @@ class AdapterService:
         limit: int = DEFAULT_LIMIT,
         cursor: str | None = None,
     ) -> Page[Version]:
-        """An adapter's versions that are like that, newest first.
+        """List an adapter's matching versions, the newest first.
 
         Raises:
-            NotFound, InvalidRequest, RegistryUnavailable
+            NotFound, InvalidRequest
         """
         checked_limit(limit)
         below = int(read_cursor(cursor, _NUMBER) or MAX_VERSION_NUMBER)
@@ -172,22 +170,18 @@ class AdapterService:
         return page_of(found, limit, lambda version: version.number)
 
     async def get_version(self, tenant: str, adapter: str, number: int) -> Version:
-        """One version, unless it is deleted.
+        """Return one version that is not deleted.
 
         Raises:
-            NotFound, RegistryUnavailable
+            NotFound
         """
         async with self._database.read() as connection:
             line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
             return await version_or_404(connection, line, number)
 
     async def quarantine(self, version_id: int, reason: str, *, actor: str = "engine") -> bool:
-        """Take a version that failed to load out of service; False if it was not ready any more.
-
-        Raises:
-            RegistryUnavailable
-        """
-        # PostgreSQL refuses NUL in text, and the reason quotes whatever the engine said.
+        """Quarantine a version that failed to load. Returns False if it was no longer ready."""
+        # PostgreSQL refuses NUL in text, and the reason quotes the engine's output.
         reason = reason.replace("\0", "")[:_MAX_REASON]
         async with self._database.write() as connection:
             found = await versions.quarantine_version(connection, version_id, reason)

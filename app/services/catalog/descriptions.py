@@ -1,4 +1,4 @@
-"""What may be changed of a version: its labels, card, training-run link and defaults. Its bytes never are."""
+"""Version descriptions: update labels, card, training-run link and defaults. A version's bytes never change."""
 
 import hashlib
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from app.settings import LimitSettings
 
 
 class DescriptionService:
-    """The rules of describing. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id."""
+    """Description service. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id."""
 
     def __init__(
         self, database: Database, prompts: ChatPrompts, limits: LimitSettings, *, clock: Clock = utc_now
@@ -30,13 +30,13 @@ class DescriptionService:
     async def describe(
         self, tenant: str, adapter: str, number: int, changes: Mapping[str, Any], *, admin: bool, actor: str
     ) -> Version:
-        """Replace what is given, each field as a whole.
+        """Update the given fields, each as a whole.
 
-        New defaults hold for the requests that are resolved from then on.
+        New defaults apply to requests that are resolved after the update.
 
         Args:
             changes: any of ``labels``, ``card``, ``training_run`` and ``defaults``.
-            admin: whether a platform key asks, which may set a chat template.
+            admin: whether the request uses a platform key, which may set a chat template.
 
         Raises:
             NotFound, InvalidRequest, UnsupportedField, Forbidden, Busy, RegistryUnavailable
@@ -54,7 +54,7 @@ class DescriptionService:
 
     def _checked(self, changes: Mapping[str, Any], seen: Version, *, admin: bool) -> dict[str, Any]:
         def defaults(raw: object) -> dict[str, Any]:
-            # A tenant that changes another default sends the administrator's template back as it is.
+            # A tenant that changes another default sends the administrator's template back unchanged.
             template = raw.get("chat_template") if isinstance(raw, Mapping) else None
             kept = template is not None and template == seen.defaults.get("chat_template")
             return dict(checked_defaults(raw, limits=self._limits, admin=admin or kept))
@@ -81,11 +81,11 @@ async def apply_description(
     actor: str,
     at: datetime,
 ) -> None:
-    """Replace checked fields of a version, with an audit row if any differs. The tenant's row must be locked.
+    """Update checked fields of a version, with an audit row if any differs. The tenant's row must be locked.
 
     Args:
         checked: any of ``labels``, ``card``, ``training_run`` and ``defaults``.
-        admin: whether a platform key asks, which may set a chat template.
+        admin: whether the request uses a platform key, which may set a chat template.
     """
     before = _described(version)
     after = before | dict(checked)
@@ -122,7 +122,7 @@ def _described(version: Version) -> dict[str, Any]:
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields in which they differ, as ``one`` has them; of a card, which may be long, its size and digest."""
+    """Return the fields of ``one`` that differ. A card may be long: only its size and digest are returned."""
     found = {field: value for field, value in one.items() if value != other[field]}
     if "card" in found:
         content = found["card"].encode()

@@ -1,4 +1,4 @@
-"""What a listing's query asks for: ``?label=team=x&label=tier=gold&state=ready&base=llama-3-8b``."""
+"""Query filters of listings: ``?label=team=x&label=tier=gold&state=ready&base=llama-3-8b``."""
 
 from collections.abc import Sequence
 
@@ -7,18 +7,18 @@ from app.domain.errors import InvalidRequest
 from app.domain.filters import VersionFilter
 from app.services.catalog.labels import label_filters
 
-#: What can be listed: of a deleted version nothing is shown.
+#: States to filter by. Deleted versions are never listed.
 STATES = tuple(state.value for state in VersionState if state is not VersionState.DELETED)
 
 _MAX_BASE = 200
 
 
 def version_filter(labels: Sequence[str] = (), *, state: str | None = None, base: str | None = None) -> VersionFilter:
-    """Read a query's values.
+    """Parse the query's values.
 
     Args:
-        labels: ``NAME=VALUE`` each; a version must have all of them.
-        base: a base model's name, or its digest with or without ``sha256:``.
+        labels: ``NAME=VALUE`` texts; a version must have all of them.
+        base: name of a base model, or its digest with or without ``sha256:``.
 
     Raises:
         InvalidRequest

@@ -1,4 +1,4 @@
-"""What people say about a version: labels, a card, a link to its training run. Plain text, never rendered."""
+"""User metadata of versions: labels, card and training-run link. Plain text, never rendered."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ MAX_VALUE = 200
 MAX_CARD_BYTES = 64 * 1024
 MAX_LINK = 500
 
-# Kubernetes' grammar of a label's name, without the prefix and in lower case.
+# Kubernetes' grammar of label names, without the prefix and in lower case.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?", re.ASCII)
 _NAME_WORDS = "1 to 63 of a-z 0-9 . _ -, first and last a letter or digit"
 _VALUE_WORDS = f"a string of 0 to {MAX_VALUE} printable characters"
@@ -19,7 +19,7 @@ _LINK_WORDS = f"an http or https URL of at most {MAX_LINK} characters, without a
 
 
 def checked_labels(raw: object) -> dict[str, str]:
-    """Labels, name -> value, at most 32 of them.
+    """Check labels: a map from names to values, with at most 32 entries.
 
     Raises:
         InvalidRequest
@@ -32,7 +32,7 @@ def checked_labels(raw: object) -> dict[str, str]:
 
 
 def label_filters(written: Iterable[str]) -> dict[str, str]:
-    """What ``label=team=x`` in a query asks for: every one of these names with this value.
+    """Parse the ``label=team=x`` filters of a query. A version must match all of them.
 
     Raises:
         InvalidRequest
@@ -52,7 +52,7 @@ def label_filters(written: Iterable[str]) -> dict[str, str]:
 
 
 def checked_card(raw: object) -> str:
-    """A free-form text about the version, kept as it is; whoever shows it shows it as text.
+    """Check a card: free-form text about the version, stored unchanged and always displayed as plain text.
 
     Raises:
         InvalidRequest
@@ -66,13 +66,13 @@ def checked_card(raw: object) -> str:
     if size > MAX_CARD_BYTES:
         raise _invalid("card", f"{size} bytes", f"{MAX_CARD_BYTES} bytes of UTF-8")
     if "\0" in raw:
-        # PostgreSQL refuses it in text.
+        # PostgreSQL refuses NUL in text.
         raise _invalid("card", "the character NUL", "any other character")
     return raw
 
 
 def checked_training_run(raw: object) -> str | None:
-    """A link to the run that trained the version, or None.
+    """Check the link to the run that trained the version; None if there is none.
 
     Raises:
         InvalidRequest
@@ -80,7 +80,7 @@ def checked_training_run(raw: object) -> str | None:
     if raw is None:
         return None
     if not isinstance(raw, str) or not _is_link(raw):
-        # Not shown: it may hold a password.
+        # The value is not quoted: it may hold a password.
         raise InvalidRequest(f"training_run: found something else, allowed {_LINK_WORDS}", param="training_run")
     return raw
 
@@ -94,12 +94,12 @@ def _label(name: object, value: object) -> tuple[str, str]:
 
 
 def _is_value(value: str) -> bool:
-    # Not printable are NUL and lone surrogates too, which databases refuse.
+    # isprintable() also refuses NUL and lone surrogates, which databases refuse.
     return len(value) <= MAX_VALUE and value.isprintable()
 
 
 def _is_link(text: str) -> bool:
-    # urlsplit drops white space and control characters in silence, and browsers read a backslash as a slash.
+    # urlsplit silently drops white space and control characters, and browsers read a backslash as a slash.
     if len(text) > MAX_LINK or not text.isprintable() or set(text) & {" ", "\\"}:
         return False
     try:
@@ -110,10 +110,10 @@ def _is_link(text: str) -> bool:
 
 
 def _is_host(parts: SplitResult) -> bool:
-    """Whether a machine is named, and nothing but a machine.
+    """Return whether the URL has a host and no user or password.
 
     Raises:
-        ValueError: a port that is no number up to 65535.
+        ValueError: the port is not a number up to 65535.
     """
     return bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
 

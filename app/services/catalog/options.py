@@ -1,4 +1,4 @@
-"""What an uploader may say beside the files: one JSON object, wherever the bytes come from."""
+"""Publish options: the uploader's metadata of a version, as one JSON object for every source of bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,17 +15,17 @@ _FIELDS = ("alias", "labels", "card", "training_run", "defaults", "allow_no_effe
 
 @dataclass(frozen=True, slots=True)
 class PublishOptions:
-    """What an uploader may say beside the files.
+    """Options of an upload.
 
     Attributes:
         alias: the one alias to move to the version once it is ready; None moves none.
         card: free text about the version.
         defaults: checked adapter defaults, see :mod:`app.services.prompts.defaults`.
-        allow_no_effect: keep a version that answers exactly as the base does.
+        allow_no_effect: whether to keep a version that answers exactly as the base does.
         wait: whether the call returns after the smoke check, or at once.
-        given: names of the fields that the uploader wrote; the others have their defaults.
+        given: names of the fields that the uploader sent; the others have their defaults.
         admin: whether a platform key publishes, which may set a chat template.
-        source, uploaded_from: see :class:`app.domain.adapters.Provenance`; never the uploader's words.
+        source, uploaded_from: see :class:`app.domain.adapters.Provenance`; never taken from the uploader.
     """
 
     alias: str | None = DEFAULT_ALIAS
@@ -54,13 +54,13 @@ def read_options(
 
     Args:
         raw: parsed JSON; every field may be missing. ``"alias": null`` moves no alias.
-        admin: whether a platform key asks, which may set a chat template.
+        admin: whether the request uses a platform key, which may set a chat template.
         source, uploaded_from: see :class:`app.domain.adapters.Provenance`.
-        default_alias: the alias to move where ``raw`` names none.
+        default_alias: alias to move if ``raw`` names none.
 
     Raises:
         InvalidRequest, Forbidden
-        adapters.errors.InvalidName: the alias.
+        adapters.errors.InvalidName: the alias is not a valid name.
     """
     if not isinstance(raw, Mapping):
         raise InvalidRequest(f"options: found {type(raw).__name__}, allowed a JSON object", param="options")

@@ -1,4 +1,4 @@
-"""What names mean, remembered for as long as the registry stays as it is."""
+"""Name resolution cache: valid until the registry changes."""
 
 from adapters.identity import ModelName
 from app.database.resolution import Candidate, resolve
@@ -8,12 +8,14 @@ from app.support.single_flight import SingleFlight
 
 
 class Resolutions:
-    """Looks names up, once for every state of the registry where that can be told (SQLite), else each time.
+    """Resolves model names, cached for one revision of the registry.
 
-    Once, however many ask at a time: after a commit every request that comes asks anew.
+    Only SQLite reports a revision; on other databases every call runs a query. Concurrent lookups of one name in one
+    revision share a query (single-flight). After a commit, every new request looks up again. An answer is therefore
+    never older than its question.
 
-    So an answer is never older than its question. Names that mean nothing are not kept: anybody can make up as many
-    as they like, and another tenant's must cost what one costs that does not exist.
+    Unknown names are not cached. A client can invent any number of them, and a name of another tenant must cost as much
+    as a name that does not exist.
     """
 
     def __init__(self, database: Database, *, capacity: int = 10_000) -> None:
@@ -23,7 +25,7 @@ class Resolutions:
         self._look_ups = SingleFlight[list[Candidate]]()
 
     async def find(self, tenant_id: int, name: ModelName) -> list[Candidate]:
-        """The versions that a name may mean for this tenant now, newest first; none if it means nothing.
+        """Return the versions that a name may stand for, the newest first; empty if the name is unknown.
 
         Raises:
             RegistryUnavailable
@@ -38,7 +40,7 @@ class Resolutions:
         if (found := known.get((tenant_id, name))) is not None:
             return found
         found = await self._look_ups.run((now, tenant_id, name), lambda: self._look_up(tenant_id, name))
-        # Looked up after the revision was read: if anything was committed since, ``known`` is not asked again.
+        # The lookup began after the revision was read. If a commit came in between, ``known`` is not used again.
         if found:
             known[tenant_id, name] = found
         return found

@@ -1,12 +1,12 @@
 """Sharing: a tenant lets others read one of its adapters and infer with it, as ``owner/adapter``. Nothing else.
 
-Nothing is cached: every request looks a share up, so it ends with the request after its revocation. It has no
-effect any more once the adapter or either tenant is deleted; a tenant that takes the slug of one that was shared
-with has no part in that.
+Shares are not cached. Every request looks its share up, so a revocation takes effect with the next request.
+A share has no effect once the adapter or either tenant is deleted. A tenant that later takes the slug of a deleted
+recipient does not inherit the share.
 
-**Sharing tells nobody which tenants exist.** The owner's key may name any slug: what comes back, now and in the
-list of shares, is the same whether somebody has it or not, and a slug that nobody has stays without effect even if a
-tenant takes it later. So a slip in the name is not reported, except to a platform key, which may know every tenant.
+**Sharing does not reveal which tenants exist.** The owner's key may name any slug. The answer and the list of shares
+are the same for existing and unknown slugs. A share with an unknown slug never takes effect, even if a tenant takes
+that slug later. A typing error is therefore not reported, except to a platform key, which may know every tenant.
 """
 
 import re
@@ -33,7 +33,11 @@ _SLUG = re.compile("[a-z0-9._-]{1,63}", re.ASCII)
 
 
 class SharingService:
-    """The rules of sharing. ``tenant``, ``owner`` and ``adapter`` are slugs; ``actor`` is a key's id."""
+    """Sharing service. ``tenant``, ``owner`` and ``adapter`` are slugs; ``actor`` is a key's id.
+
+    Raises (every method):
+        RegistryUnavailable
+    """
 
     def __init__(self, database: Database, *, clock: Clock = utc_now) -> None:
         self._database, self._clock = database, clock
@@ -41,13 +45,13 @@ class SharingService:
     async def share(
         self, tenant: str, adapter: str, recipient: str, *, actor: str, must_exist: bool
     ) -> tuple[Share, bool]:
-        """Let another tenant use an adapter; returns the share and whether it is new.
+        """Share an adapter with another tenant. Returns the share, and whether it is new.
 
         Args:
-            must_exist: whether a recipient that there is not is an error: for platform keys only.
+            must_exist: whether an unknown recipient is an error; for platform keys only.
 
         Raises:
-            NotFound, InvalidName, InvalidRequest, RegistryUnavailable
+            NotFound, InvalidName, InvalidRequest
         """
         parse_slug(recipient, field="recipient")
         if recipient == tenant:
@@ -64,7 +68,7 @@ class SharingService:
             )
             if created and await shares.count_shares(connection, line.id) > MAX_SHARES:
                 raise InvalidRequest(f"recipient: found {MAX_SHARES} already, allowed {MAX_SHARES}", param="recipient")
-            # Also where the share was there already: it may name somebody else now.
+            # Audit a repeated share as well: the slug may belong to another tenant by now.
             await audit.record(
                 connection,
                 at=now,
@@ -77,10 +81,10 @@ class SharingService:
         return share, created
 
     async def unshare(self, tenant: str, adapter: str, recipient: str, *, actor: str) -> None:
-        """End a share, as of the next request.
+        """Revoke a share. This takes effect with the next request.
 
         Raises:
-            NotFound, RegistryUnavailable
+            NotFound
         """
         async with self._database.write() as connection:
             owner = await tenant_or_404(connection, tenant, lock=True)
@@ -101,10 +105,10 @@ class SharingService:
     async def list_shares(
         self, tenant: str, adapter: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
     ) -> Page[Share]:
-        """With whom an adapter is shared, by name.
+        """List the recipients of an adapter, by name.
 
         Raises:
-            NotFound, InvalidRequest, RegistryUnavailable
+            NotFound, InvalidRequest
         """
         checked_limit(limit)
         after = read_cursor(cursor, _SLUG) or ""
@@ -116,10 +120,10 @@ class SharingService:
     async def list_shared(
         self, tenant: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
     ) -> Page[SharedAdapter]:
-        """Adapters that others share with a tenant.
+        """List the adapters that others share with a tenant.
 
         Raises:
-            NotFound, InvalidRequest, RegistryUnavailable
+            NotFound, InvalidRequest
         """
         checked_limit(limit)
         after = int(read_cursor(cursor, _NUMBER) or 0)
@@ -129,11 +133,10 @@ class SharingService:
         return page_of(found, limit, lambda adapter: adapter.id)
 
     async def get_shared(self, tenant: str, owner: str, adapter: str) -> SharedAdapter:
-        """One adapter that is shared with a tenant.
+        """Return one adapter that is shared with a tenant.
 
         Raises:
-            NotFound: the same whether the owner, the adapter or only the share does not exist.
-            RegistryUnavailable
+            NotFound: the owner, the adapter or the share does not exist. The message is the same in every case.
         """
         async with self._database.read() as connection:
             return await _shared_or_404(connection, tenant, owner, adapter)
@@ -141,10 +144,10 @@ class SharingService:
     async def list_shared_versions(
         self, tenant: str, owner: str, adapter: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
     ) -> Page[Version]:
-        """Its versions that can be asked for, newest first.
+        """List the ready versions of a shared adapter, the newest first.
 
         Raises:
-            NotFound, InvalidRequest, RegistryUnavailable
+            NotFound, InvalidRequest
         """
         checked_limit(limit)
         below = int(read_cursor(cursor, _NUMBER) or MAX_VERSION_NUMBER)
@@ -156,10 +159,10 @@ class SharingService:
         return page_of(found, limit, lambda version: version.number)
 
     async def get_shared_version(self, tenant: str, owner: str, adapter: str, number: int) -> Version:
-        """One version of it that can be asked for.
+        """Return one ready version of a shared adapter.
 
         Raises:
-            NotFound, RegistryUnavailable
+            NotFound
         """
         async with self._database.read() as connection:
             shared = await _shared_or_404(connection, tenant, owner, adapter)

@@ -1,4 +1,4 @@
-"""What a version's owner is told of it though it is served: it may answer worse than its owner expects. Pure."""
+"""Version warnings: reasons why a served version may answer worse than its owner expects. Pure."""
 
 from adapters.bases import same_base
 from adapters.strict_json import show_name
@@ -7,12 +7,12 @@ from app.served_base import ServedBase
 
 
 def warnings_of(version: Version, base: ServedBase) -> list[str]:
-    """Sentences about a version, worked out from its manifest; none for most."""
+    """Return warnings about a version, derived from its manifest; empty for most versions."""
     return [*_other_base(version, base)]
 
 
 def _other_base(version: Version, base: ServedBase) -> list[str]:
-    """The base that the config names is not the one that the version was checked against."""
+    """Warn if the config names another base than the one that the version was validated against."""
     named = version.manifest.get("base_model_name_or_path")
     if not isinstance(named, str) or not named.strip():
         return []

@@ -1,13 +1,13 @@
-"""Who may be about to use a version: requests between the look-up of its name and the engine's lease.
+"""Track requests that have resolved a version but hold no engine lease yet (an RCU read section).
 
-The engine knows who runs on a version, and gives it up after the last of them. It cannot know of a request that
-has found the version in the registry and is still on its way. A deletion therefore waits, once the registry
-shows the version no more, until everyone who was on the way at that moment has arrived or gone elsewhere::
+The engine knows which requests run on a version, and drops the version after the last of them. It does not know of
+requests that have resolved the version and have not reached the engine yet. A deletion therefore waits for them.
+It starts to wait once the registry no longer shows the version::
 
     request    reading() ---- resolve ---- engine.answer (leases) ----> left
     deletion            row deleted -> barrier() .......... passed ----> unload, verify
 
-Whoever begins later finds nothing in the registry. This is the grace period of read-copy-update.
+Later requests do not find the version in the registry. The wait is the grace period of read-copy-update.
 """
 
 from collections.abc import Collection, Iterator
@@ -15,11 +15,11 @@ from contextlib import contextmanager
 
 
 class InFlightLookup:
-    """One request on its way to the engine.
+    """One request between name lookup and engine lease.
 
     Attributes:
-        version_id: what it found; None as long as that is not known.
-        elsewhere: whether it turned out to need no version at all.
+        version_id: id of the resolved version; None while it is unknown.
+        elsewhere: whether the request turned out to need no version.
     """
 
     __slots__ = ("elsewhere", "version_id")
@@ -29,19 +29,19 @@ class InFlightLookup:
         self.elsewhere = False
 
     def found(self, version_id: int | None) -> None:
-        """Say which version it is about; None: the base model."""
+        """Record the resolved version; None for the base model."""
         self.version_id, self.elsewhere = version_id, version_id is None
 
 
 class InFlightLookups:
-    """The readers of one process; belongs to its event loop."""
+    """In-flight lookups of one process. Use it from one event loop."""
 
     def __init__(self) -> None:
         self._active: set[InFlightLookup] = set()
 
     @contextmanager
     def reading(self) -> Iterator[InFlightLookup]:
-        """Enclose the look-up of a version and the call that leases it in the engine."""
+        """Read section: enclose the lookup of a version and the call that leases it in the engine."""
         reader = InFlightLookup()
         self._active.add(reader)
         try:
@@ -50,12 +50,12 @@ class InFlightLookups:
             self._active.discard(reader)
 
     def barrier(self, version_ids: Collection[int]) -> "Barrier":
-        """What is on its way now, and might be on its way to one of these versions."""
+        """Start a grace period for the current lookups that may lead to one of these versions."""
         return Barrier(self._active, frozenset(version_ids))
 
 
 class Barrier:
-    """Passed once nobody of those who were on the way can arrive at the versions any more."""
+    """Grace period: passed once none of its lookups can still reach the versions."""
 
     def __init__(self, active: set[InFlightLookup], version_ids: frozenset[int]) -> None:
         self._active, self._version_ids = active, version_ids

@@ -11,10 +11,10 @@ from app.domain.errors import NotFound
 
 
 async def tenant_or_404(connection: AsyncConnection, slug: str, *, lock: bool = False) -> Tenant:
-    """A living tenant, locked if asked (see ``find_tenant``).
+    """Return a tenant that is not deleted. ``lock`` locks its row (see ``find_tenant``).
 
     Raises:
-        NotFound: none has that slug, or it can be no slug.
+        NotFound: no tenant has the slug, or it is not a valid slug.
     """
     try:
         tenant = await tenants.find_tenant(connection, parse_slug(slug, field="tenant"), lock=lock)

@@ -1,4 +1,4 @@
-"""``If-Match`` and ``If-None-Match`` (RFC 9110, section 13.1) of things whose ETag is their revision."""
+"""HTTP preconditions ``If-Match`` and ``If-None-Match`` (RFC 9110, section 13.1). An ETag is a revision."""
 
 import re
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ _MAX_HEADER = 1000
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """What the caller believes of a thing that it is about to change.
+    """Optimistic concurrency check: the state that the caller expects of the resource it changes.
 
     Attributes:
-        if_match: revisions of which the thing must have one; empty with ``must_exist``: it must exist.
-        if_none_match: revisions of which it may have none.
-        must_exist, must_be_new: what ``*`` says in the two headers.
+        if_match: revisions of which the resource must have one; empty with ``must_exist``.
+        if_none_match: revisions that the resource must not have.
+        must_exist, must_be_new: ``*`` in ``If-Match`` and in ``If-None-Match``.
     """
 
     if_match: frozenset[str] = frozenset()
@@ -25,10 +25,10 @@ class Precondition:
     must_be_new: bool = False
 
     def check(self, revision: int | None) -> None:
-        """Compare with the revision that the thing has in this transaction; None: there is none.
+        """Compare with the resource's revision in this transaction; None if it does not exist.
 
         Raises:
-            PreconditionFailed: names the present ETag.
+            PreconditionFailed: the message names the current ETag.
         """
         found = None if revision is None else str(revision)
         stale = (
@@ -47,14 +47,14 @@ def read_precondition(if_match: str | None, if_none_match: str | None) -> Precon
     """Parse the two headers.
 
     Raises:
-        InvalidRequest: neither ``*`` nor a list of ETags.
+        InvalidRequest: a header is neither ``*`` nor a list of ETags.
     """
-    # If-Match compares strongly: a weak tag matches nothing.
+    # If-Match uses strong comparison, so a weak tag matches nothing.
     wanted = _tags("if-match", if_match)
     strong = frozenset(tag for weak, tag in wanted if not weak)
     unwanted = frozenset(tag for _, tag in _tags("if-none-match", if_none_match))
     return Precondition(
-        # What matches nothing stays a condition: no revision is empty.
+        # If only weak tags were sent, keep a condition that always fails: no revision is empty.
         if_match=strong or frozenset({""} if wanted else ()),
         if_none_match=unwanted,
         must_exist=_is_any(if_match),
@@ -63,7 +63,7 @@ def read_precondition(if_match: str | None, if_none_match: str | None) -> Precon
 
 
 def etag(revision: int) -> str:
-    """The strong ETag of a revision."""
+    """Return the strong ETag of a revision."""
     return f'"{revision}"'
 
 

@@ -1,7 +1,7 @@
-"""How much one tenant may keep: adapters, versions, bytes, rank, pinned slots.
+"""Tenant quotas: adapters, versions, bytes, rank, pinned slots.
 
-A quota that is lowered takes nothing away: only what would add to a full one is refused. The decision is made in
-the transaction that adds, which holds the tenant's row, so that uploads at the same time cannot pass together.
+Lowering a quota removes nothing. It only refuses additions beyond it. The check runs in the transaction that adds and
+that holds the lock of the tenant's row, so concurrent uploads cannot pass together.
 """
 
 from dataclasses import asdict, dataclass, fields, replace
@@ -18,10 +18,10 @@ FIELDS = tuple(field.name for field in fields(Quota))
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """One limit that a change would go beyond.
+    """One limit that a change would exceed.
 
     Attributes:
-        found: what the tenant would have with it.
+        found: the tenant's total after the change.
     """
 
     field: str
@@ -30,14 +30,14 @@ class Breach:
 
 
 def limits_of(quota: Quota) -> dict[str, int | None]:
-    """The quota as JSON."""
+    """Return the quota as JSON."""
     return asdict(quota)
 
 
 def breaches(quota: Quota, used: Usage, adding: Usage) -> list[Breach]:
-    """Every limit that ``adding`` goes beyond; one that it adds nothing to is not asked about.
+    """Return every limit that ``adding`` exceeds. Limits to which it adds nothing are not checked.
 
-    A rank is each version's own: it is compared, not summed.
+    Ranks are compared for each version, not summed.
     """
     found = []
     for name in FIELDS:
@@ -49,7 +49,7 @@ def breaches(quota: Quota, used: Usage, adding: Usage) -> list[Breach]:
 
 
 def check_quota(quota: Quota, used: Usage, adding: Usage) -> None:
-    """Refuse what goes beyond the quota, with every limit that is to blame.
+    """Refuse a change that exceeds the quota, and name every exceeded limit.
 
     Raises:
         QuotaExceeded
@@ -61,10 +61,12 @@ def check_quota(quota: Quota, used: Usage, adding: Usage) -> None:
 
 
 async def enforce_quota(connection: AsyncConnection, tenant: Tenant, adapter_id: int, *, size: int, rank: int) -> None:
-    """Whether one more version fits; to be asked after its adapter's row is there and before its own is.
+    """Refuse a new version that exceeds the quota.
+
+    Call it after the row of the version's adapter exists and before the version's row is inserted.
 
     Args:
-        tenant: its row must be locked by this transaction (``find_tenant``), which makes the answer exact.
+        tenant: tenant whose row this transaction has locked (``find_tenant``), which makes the check exact.
         size: bytes of both files.
 
     Raises:
@@ -74,16 +76,16 @@ async def enforce_quota(connection: AsyncConnection, tenant: Tenant, adapter_id:
         return
     used, adding = await quotas.usage(connection, tenant.id), Usage(versions=1, bytes=size, rank=rank)
     if await quotas.is_new(connection, adapter_id):
-        # Its row, made by this transaction, is counted already.
+        # This transaction inserted the adapter's row, so it is already counted.
         used, adding = replace(used, adapters=used.adapters - 1), replace(adding, adapters=1)
     check_quota(tenant.quota, used, adding)
 
 
 async def check_room(connection: AsyncConnection, tenant: Tenant, adapter: str) -> None:
-    """A cheap look before an upload's bytes are read: whether nothing could be published under that name.
+    """Cheap check before an upload's bytes are read: refuse if no version could be published under the name.
 
-    An adapter that exists is let through even by a full quota: the bytes may be those of one of its versions,
-    whose answer is that version.
+    An existing adapter passes even if the quota is full. The upload may repeat one of its versions, and the answer is
+    then that version.
 
     Raises:
         QuotaExceeded

@@ -1,4 +1,4 @@
-"""Checks of plain values that several services take: display names, page sizes, cursors, numbers of seconds."""
+"""Checks of plain values for several services: display names, page sizes, cursors, durations, weights, limits."""
 
 import base64
 import binascii
@@ -20,7 +20,7 @@ DEFAULT_LIMIT = 50
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 _MAX_NAME = 100
 
-#: What the registry's BigInteger holds.
+#: Maximum of the registry's BigInteger columns.
 MOST = 2**63 - 1
 
 Item = TypeVar("Item")
@@ -28,19 +28,19 @@ Numbers = TypeVar("Numbers", bound="DataclassInstance")
 
 
 def checked_name(name: str) -> str:
-    """A name for people: 1 to 100 printable characters.
+    """Check a display name: 1 to 100 printable characters.
 
     Raises:
         InvalidRequest
     """
-    # Not printable are NUL and lone surrogates too, which databases refuse.
+    # isprintable() also refuses NUL and lone surrogates, which databases refuse.
     if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
         raise _invalid("name", name, f"1 to {_MAX_NAME} printable characters")
     return name
 
 
 def checked_seconds(field: str, value: int, *, least: int, most: int) -> int:
-    """A duration within its bounds, ends included.
+    """Check a duration in seconds against inclusive bounds.
 
     Raises:
         InvalidRequest
@@ -51,22 +51,22 @@ def checked_seconds(field: str, value: int, *, least: int, most: int) -> int:
 
 
 def checked_weight(weight: float) -> float:
-    """A tenant's share; the bounds keep any two tenants within a million of each other.
+    """Check a tenant's scheduling weight. The bounds keep any two weights within a factor of a million.
 
     Raises:
         InvalidRequest
     """
-    # Not a number is beyond every bound.
+    # NaN fails every comparison, so it is refused too.
     if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
         raise _invalid("weight", weight, f"{MIN_WEIGHT:g} to {MAX_WEIGHT:g}")
     return weight
 
 
 def patched(field: str, old: Numbers, raw: object) -> Numbers:
-    """A dataclass of numbers after a JSON merge patch: a number sets one, null lifts it, what is not named stays.
+    """Apply a JSON merge patch to a dataclass of numbers: a number sets a field, null clears it, the rest stays.
 
     Args:
-        raw: an object of those, or None to lift all of them.
+        raw: object of numbers and nulls, or None to clear every field.
 
     Raises:
         InvalidRequest
@@ -79,14 +79,14 @@ def patched(field: str, old: Numbers, raw: object) -> Numbers:
     for name, value in raw.items():
         if name not in names:
             raise _invalid(field, name, f"the names {', '.join(names)}")
-        # True is an int in Python, and 1.0 is not one in JSON's sense here.
+        # bool is a subclass of int in Python. A float such as 1.0 is refused too.
         if value is not None and (type(value) is not int or not 0 <= value <= MOST):
             raise _invalid(f"{field}.{name}", value, f"0 to {MOST}, or null for no limit")
     return replace(old, **raw)
 
 
 def patched_limits(old: Limits, raw: object) -> Limits:
-    """Limits after a JSON merge patch, see :func:`patched`; amounts of money come as decimals, ``"12.50"``.
+    """Apply a JSON merge patch to limits, see :func:`patched`. Amounts of money are decimals, ``"12.50"``.
 
     Raises:
         InvalidRequest
@@ -106,7 +106,7 @@ def _amount(field: str, text: object) -> int:
 
 
 def checked_limit(limit: int) -> int:
-    """How many items a page may hold.
+    """Check a page size.
 
     Raises:
         InvalidRequest
@@ -117,10 +117,10 @@ def checked_limit(limit: int) -> int:
 
 
 def read_cursor(cursor: str | None, pattern: re.Pattern[str]) -> str | None:
-    """What ``page_of`` put into a cursor; None for the first page.
+    """Decode a cursor made by ``page_of``; None for the first page.
 
     Raises:
-        InvalidRequest: not a cursor of this kind of list.
+        InvalidRequest: the cursor does not belong to this kind of list.
     """
     if cursor is None:
         return None
@@ -134,7 +134,7 @@ def read_cursor(cursor: str | None, pattern: re.Pattern[str]) -> str | None:
 
 
 def page_of(items: Sequence[Item], limit: int, position: Callable[[Item], object]) -> Page[Item]:
-    """A page from up to ``limit + 1`` items in order; the one too many tells that a next page exists."""
+    """Build a page from up to ``limit + 1`` ordered items. The extra item shows that a next page exists."""
     shown = tuple(items[:limit])
     if len(items) <= limit:
         return Page(shown, None)

@@ -1,1 +1,1 @@
-"""Versions that go: out of service, out of every engine and disk, out of the store."""
+"""Removal of versions: from service, from every engine and disk, and from the store."""

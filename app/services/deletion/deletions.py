@@ -1,7 +1,7 @@
-"""Asking for versions to be deleted, and the report of how far that is. The work is in ``deletion_worker``.
+"""Deletion requests and progress reports. The work is done in :mod:`app.services.deletion.worker`.
 
-From the moment that the request is answered no name leads to the versions and no listing shows them; requests that
-run on them end undisturbed, and everything else waits for those.
+Once a request is answered, no name resolves to the versions and no listing shows them. Running requests on them finish
+undisturbed. All further steps wait for those requests.
 """
 
 import functools
@@ -29,13 +29,13 @@ from app.services.deletion.detach import Change, Leaving, check_free, release
 _ID = re.compile("[0-9a-f]{32}", re.ASCII)
 _CURSOR = re.compile(r"[0-9T:.+-]{19,40}/[0-9a-f]{32}", re.ASCII)
 
-#: A deletion and what is known of every node that it concerns.
+#: A deletion, and the state of every node that it concerns.
 Report = tuple[Deletion, list[NodeView]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One request to delete, as the audit trail tells it."""
+    """One deletion request, as the audit trail records it."""
 
     tenant: str
     action: str
@@ -46,10 +46,13 @@ class _Asked:
 
 
 class DeletionService:
-    """The rules of deleting. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id or ``cli``.
+    """Deletion service. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id or ``cli``.
 
     Args:
-        requested: called after each request, so that this node need not wait for its next turn.
+        requested: callback after each request, so that this node starts before its next poll.
+
+    Raises (every method):
+        RegistryUnavailable
     """
 
     def __init__(self, database: Database, requested: Callable[[], None], *, clock: Clock = utc_now) -> None:
@@ -59,8 +62,8 @@ class DeletionService:
         """Delete one version.
 
         Raises:
-            NotFound, RegistryUnavailable
-            Conflict: an alias, a canary or a pin holds it, and ``force`` is false.
+            NotFound
+            Conflict: an alias, a canary or a pin holds the version, and ``force`` is false.
         """
         async with self._database.write() as connection:
             owner = await tenant_or_404(connection, tenant, lock=True)
@@ -74,10 +77,10 @@ class DeletionService:
         return await self._begun(identity)
 
     async def delete_adapter(self, tenant: str, adapter: str, *, force: bool, actor: str) -> Report:
-        """Delete an adapter with all its versions; its name is free again.
+        """Delete an adapter with all its versions. Its name becomes free.
 
         Raises:
-            NotFound, RegistryUnavailable
+            NotFound
             Conflict: aliases, canaries or pins hold its versions, and ``force`` is false.
         """
         async with self._database.write() as connection:
@@ -96,14 +99,13 @@ class DeletionService:
         return await self._begun(identity)
 
     async def get(self, identity: str, *, tenant: str | None) -> Report:
-        """One deletion's report.
+        """Return the report of one deletion.
 
         Args:
-            tenant: whose it must be; None: anyone's.
+            tenant: required owner of the deletion; None for any.
 
         Raises:
-            NotFound: there is none, or it is another tenant's.
-            RegistryUnavailable
+            NotFound: the deletion does not exist, or belongs to another tenant.
         """
         async with self._database.read() as connection:
             since = await self._since(connection, tenant)
@@ -116,10 +118,10 @@ class DeletionService:
     async def list_all(
         self, *, tenant: str | None, limit: int = DEFAULT_LIMIT, cursor: str | None = None
     ) -> Page[Report]:
-        """Deletions, newest first: one tenant's, or everyone's.
+        """List deletions of one tenant or of all tenants, the newest first.
 
         Raises:
-            NotFound, InvalidRequest, RegistryUnavailable
+            NotFound, InvalidRequest
         """
         checked_limit(limit)
         before = _read(read_cursor(cursor, _CURSOR))
@@ -137,7 +139,7 @@ class DeletionService:
         return tuple((deletion, node_views(deletion, nodes, now)) for deletion in found)
 
     async def _since(self, connection: AsyncConnection, tenant: str | None) -> datetime | None:
-        """When the tenant was made: a slug may have been another's before."""
+        """Return when the tenant was created: another tenant may have had its slug before."""
         return None if tenant is None else (await tenant_or_404(connection, tenant)).created_at
 
     async def _begun(self, identity: str) -> Report:
@@ -151,7 +153,7 @@ async def _delete(
     mark: Callable[[], Awaitable[Sequence[tuple[VersionKey, VersionKey]]]],
     asked: _Asked,
 ) -> str:
-    """Take the versions out of the registry and note that they are to be removed everywhere; the deletion's id."""
+    """Remove the versions from the registry, record the removal for all nodes, and return the deletion's id."""
     if not asked.force:
         await check_free(connection, leaving)
     names = {version_id: f"{leaving.line.name}@{number}" for number, version_id in leaving.ids.items()}

@@ -1,7 +1,7 @@
-"""Taking versions out of service although, or only unless, something still holds them.
+"""Detach versions from aliases, canaries and pins, or refuse while any of these holds them.
 
-An alias whose last target goes is removed; one that splits its traffic loses that target. ``default`` goes back to
-the ready version that it pointed at last: a version that was never live does not go live by a deletion.
+An alias that loses its last target is removed. An alias that splits its traffic loses only the target.
+``default`` falls back to its last target that is ready: a deletion must not make a version live that never was.
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ class Leaving:
     """Versions of one adapter that go out of service.
 
     Attributes:
-        line: the adapter as it was before.
-        ids: number -> row id of those that go.
+        line: the adapter in its state before the change.
+        ids: map from version number to row id.
         what: ``pricing@3`` or ``pricing``, for messages.
     """
 
@@ -37,7 +37,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """When, by whom and why, for the aliases' history."""
+    """Time, actor and reason of a change, for the history of the aliases."""
 
     at: datetime
     actor: str
@@ -48,7 +48,7 @@ async def check_free(connection: AsyncConnection, leaving: Leaving) -> None:
     """Refuse while anything holds the versions. The tenant's row must be locked.
 
     Raises:
-        Conflict: names every holder.
+        Conflict: the message names every holder.
     """
     found = [
         f"the alias {alias!r}" for alias, targets in leaving.line.aliases.items() if set(targets) & set(leaving.ids)
@@ -65,10 +65,10 @@ async def check_free(connection: AsyncConnection, leaving: Leaving) -> None:
 
 
 async def release(connection: AsyncConnection, leaving: Leaving, change: Change) -> dict[str, dict[str, int]]:
-    """Take the versions from aliases and pins; their states must have changed already.
+    """Remove the versions from aliases and pins. Their states must have changed already.
 
     Returns:
-        The aliases that changed, with what they mean now (number -> weight); empty: removed.
+        The changed aliases with their new targets (number -> weight); empty targets if the alias was removed.
     """
     await version_references.remove_pins(connection, leaving.ids.values())
     line = leaving.line
@@ -87,7 +87,7 @@ async def release(connection: AsyncConnection, leaving: Leaving, change: Change)
 
 
 def without(targets: Mapping[int, int], gone: Mapping[int, int]) -> dict[int, int]:
-    """A split's targets (number -> weight) without those that go; the last one left gets everything."""
+    """Remove targets from a split (number -> weight). A single remaining target gets all traffic."""
     left = {number: weight for number, weight in targets.items() if number not in gone}
     return dict.fromkeys(left, _WHOLE) if len(left) == 1 else left
 

@@ -1,9 +1,9 @@
-"""Garbage: bytes in the store that no version needs, and rows that say nothing any more.
+"""Garbage collection: blobs that no version needs, and expired rows.
 
-Bytes without a row are normal for as long as an upload takes, so only old ones count, and none that an upload
-under way names. They are deleted as a deletion deletes blobs (:mod:`app.services.publishing.blobs`), so whoever
-publishes the same bytes at that moment puts them back. A row without bytes is never removed: it is shown, for
-people to decide.
+Blobs without a row are normal while an upload runs. Only old blobs therefore count as garbage, and none that an open
+upload names. They are deleted in the same way as a deletion's blobs (:mod:`app.services.publishing.blobs`), so a
+concurrent upload of the same bytes restores them. A row without bytes is never removed. It is reported, and an
+operator decides.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ SUBJECT = "gc"
 
 @dataclass(frozen=True, slots=True)
 class Dangling:
-    """A version whose bytes the store does not have."""
+    """A version whose bytes are missing from the store."""
 
     tenant: str
     version: str
@@ -41,13 +41,13 @@ class Dangling:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is of no use, or wrong.
+    """Garbage and inconsistencies.
 
     Attributes:
-        orphans: blobs that nothing needs, old enough to go.
-        young: blobs that nothing needs yet, not old enough.
-        dangling: versions without bytes: shown, never removed.
-        expired_uploads, old_answers, unseen_nodes: how many rows.
+        orphans: blobs that nothing needs, old enough to be removed.
+        young: number of blobs that nothing needs yet, but that are not old enough.
+        dangling: versions without bytes; reported, never removed.
+        expired_uploads, old_answers, unseen_nodes: numbers of rows.
     """
 
     orphans: tuple[BlobInfo, ...]
@@ -59,10 +59,14 @@ class Findings:
 
 
 class GcService:
-    """Finds and removes garbage. Any number may run at once, beside any number of servers.
+    """Garbage collector. Any number may run at the same time, next to any number of servers.
 
     Args:
-        blobs: with an id of its own, as no server makes these claims.
+        blobs: blob service with a separate node id, since no server makes its claims.
+
+    Raises (every method):
+        RegistryUnavailable, StoreUnavailable
+        ForeignStore: the store is another registry's, so all its blobs would look like garbage.
     """
 
     def __init__(
@@ -78,17 +82,12 @@ class GcService:
         self._owner = StoreOwner(database, store, clock=clock)
 
     async def survey(self, *, min_age: timedelta) -> Findings:
-        """Look, and change nothing.
-
-        Raises:
-            RegistryUnavailable, StoreUnavailable
-            ForeignStore: all blobs of another registry would look like garbage.
-        """
+        """Find garbage without changing anything."""
         await self._owner.ensure()
         async with self._database.read() as connection:
             before = await needed_blobs(connection)
         listed = await asyncio.to_thread(lambda: {blob.digest: blob for blob in self._store.list_blobs()})
-        # Rows are read again after the store: what was published meanwhile is no orphan, nor dangling what was deleted.
+        # Read the rows again after the store: versions may have been published or deleted in the meantime.
         async with self._database.read() as connection:
             needed = await needed_blobs(connection)
             spoken_for = await held_by_uploads(connection)
@@ -107,10 +106,9 @@ class GcService:
         return Findings(orphans, len(unneeded) - len(orphans), dangling, expired, answers, unseen)
 
     async def collect(self, findings: Findings) -> dict[str, BlobFate]:
-        """Remove what was found, as far as it is still of no use; returns what became of each orphan.
+        """Remove the findings that are still garbage. Returns the fate of each orphan.
 
-        Raises:
-            RegistryUnavailable, StoreUnavailable: what was begun is brought to its end by any server.
+        After an error, any server completes a removal that has begun.
         """
         fates: dict[str, BlobFate] = {}
         digests = [blob.digest for blob in findings.orphans]
@@ -128,8 +126,8 @@ class GcService:
             identity = await deletions.insert_deletion(
                 connection, [], tenant="", subject=SUBJECT, at=self._clock(), by="cli", blobs=fates
             )
-        # A server may have taken it up before us: then it is waited for.
-        while not await self._ended(identity):  # noqa: ASYNC110 - it may be another process that ends it
+        # A server may have claimed the deletion first. In that case, wait for it.
+        while not await self._ended(identity):  # noqa: ASYNC110 - another process may end it
             await asyncio.sleep(_PAUSE_S)
         async with self._database.read() as connection:
             deletion = await deletions.find_deletion(connection, identity)

@@ -1,4 +1,4 @@
-"""Taking a version out of service without deleting it, and back."""
+"""Retirement: take a version out of service without deleting it, and restore it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,20 +26,24 @@ _WHOLE = 100
 
 
 class RetirementService:
-    """The rules of retiring and restoring. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id or ``cli``."""
+    """Retirement service. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id or ``cli``.
+
+    Raises (every method):
+        RegistryUnavailable
+    """
 
     def __init__(self, database: Database, engine: Engine, readers: InFlightLookups, *, clock: Clock = utc_now) -> None:
         self._database, self._engine, self._readers, self._clock = database, engine, readers, clock
 
     async def retire(self, tenant: str, adapter: str, number: int, *, reason: str, force: bool, actor: str) -> Version:
-        """Take no new requests for a version; running ones finish, and its bytes stay.
+        """Retire a version: it gets no new requests, running ones finish, and its bytes stay.
 
         Args:
-            reason: what callers are told.
+            reason: text that callers of the version see.
 
         Raises:
-            InvalidRequest, NotFound, RegistryUnavailable
-            Conflict: it is not ready; or an alias, a canary or a pin holds it, and ``force`` is false.
+            InvalidRequest, NotFound
+            Conflict: the version is not ready; or an alias, a canary or a pin holds it, and ``force`` is false.
         """
         reason = _checked_reason(reason)
         async with self._database.write() as connection:
@@ -54,16 +58,16 @@ class RetirementService:
             return await version_or_404(connection, line, number)
 
     async def restore(self, tenant: str, adapter: str, number: int, *, admin: bool, actor: str) -> Version:
-        """Bring a retired version back, or a quarantined one that passes a fresh smoke check.
+        """Restore a retired version, or a quarantined one that passes a new smoke check.
 
         Args:
-            admin: whether a platform key asks: only that may restore what was quarantined.
+            admin: whether the request uses a platform key; only that may restore a quarantined version.
 
         Raises:
-            NotFound, Conflict, Forbidden, RegistryUnavailable
-            AdapterRejected, AdapterLoadFailed: it fails again, and stays quarantined.
+            NotFound, Conflict, Forbidden
+            AdapterRejected, AdapterLoadFailed: the version failed again, and stays quarantined.
             EngineUnavailable
-            adapters.errors.StorageError: its bytes could not be had.
+            adapters.errors.StorageError: the version's bytes are not available.
         """
         async with self._database.read() as connection:
             _, version = await _found(connection, tenant, adapter, number, lock=False)
@@ -79,7 +83,7 @@ class RetirementService:
             await change.record(connection, {})
             last = await last_ready_target(connection, line.id, DEFAULT_ALIAS)
             if DEFAULT_ALIAS not in line.aliases and last is not None and last[1] == number:
-                # What retiring it took away.
+                # Restore the alias that retiring this version removed.
                 targets, reason = {version.key.version_id: _WHOLE}, f"{version.adapter}@{number} was restored"
                 await adapters.set_targets(
                     connection,

@@ -1,7 +1,6 @@
-"""What every node does about deletions: it lets go of the versions, sees that it has, says so; one ends the job.
+"""Deletion worker: every node drops the versions, verifies and confirms that; one node finishes the deletion.
 
-Each step is committed by itself and may be done twice, so a process that dies anywhere is followed by one that
-goes on, on this node or another.
+Each step is committed separately and is idempotent. After a crash at any point, this node or another one resumes.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from app.services.publishing.blobs import BlobService
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at what is unfinished.
+#: Seconds between two polls for unfinished deletions.
 EVERY_S = 1.0
 _ACTOR = "engine"
 
@@ -36,12 +35,15 @@ Forget = Callable[[Collection[int]], Awaitable[None]]
 
 
 class DeletionWorker:
-    """The deletions of this node.
+    """Deletion worker of this node.
 
     Args:
-        node: its id, see :mod:`app.wiring.node`.
-        readers: who is on the way to the engine in this process.
-        forget: told of versions that nobody can find any more, before they leave the engine.
+        node: id of this node, see :mod:`app.wiring.node`.
+        readers: in-flight lookups of this process.
+        forget: callback with versions that no request can find any more, before they leave the engine.
+
+    Raises (``catch_up``, ``advance``, ``leave_engine``, ``leave_disk``, ``end``):
+        RegistryUnavailable
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class DeletionWorker:
     ) -> None:
         self._database, self._engine, self._cache, self._blobs = database, engine, cache, blobs
         self._readers, self._node, self._forget, self._clock = readers, node, forget, clock
-        # Each may have come further without a row in the trail.
+        # Found deletions are not cached: nodes confirm steps without a row in the audit trail.
         self._open = CachedQuery(database, self._look, kept=lambda found: not found)
         self._barriers: dict[str, Barrier] = {}
         self._troubles: dict[str, str] = {}
@@ -66,34 +68,26 @@ class DeletionWorker:
         self._woken: set[asyncio.Task[None]] = set()
 
     async def catch_up(self) -> None:
-        """Rid this node's disk of what was deleted while it was down; before it serves anyone.
-
-        Raises:
-            RegistryUnavailable
-        """
+        """Remove versions from this node's disk that were deleted while it was down. Call it before serving."""
         async with self._database.read() as connection:
             needed = await needed_contents(connection)
         if swept := await self._cache.sweep(needed):
             logger.info("%d versions that are not needed any more were removed from this node's disk", len(swept))
 
     def wake(self) -> None:
-        """Look now rather than at the next turn: somebody has asked for a deletion here."""
+        """Start a pass now instead of at the next poll, because a deletion was requested here."""
         task = asyncio.create_task(self.advance())
         self._woken.add(task)
         task.add_done_callback(self._ended)
 
     async def close(self) -> None:
-        """Stop; what is unfinished is taken up again by whoever looks next."""
+        """Stop. The next pass of any node resumes unfinished deletions."""
         for task in self._woken:
             task.cancel()
         await asyncio.gather(*self._woken, return_exceptions=True)
 
     async def advance(self) -> None:
-        """Take every unfinished deletion as far as it goes just now.
-
-        Raises:
-            RegistryUnavailable
-        """
+        """Advance every unfinished deletion as far as possible now."""
         async with self._passing:
             found = await self._open()
             self._forget_others(found)
@@ -101,15 +95,18 @@ class DeletionWorker:
                 await self._try(deletion)
 
     async def leave_engine(self, deletion: Deletion) -> bool:
-        """Let running requests finish, drop the versions from the engine, ask it, and say so; whether that is done.
+        """Drain the versions' requests, unload the versions from the engine, verify and confirm.
+
+        Returns:
+            Whether the engine has dropped all of them.
 
         Raises:
-            EngineUnavailable, RegistryUnavailable
-            StorageError: this node's disk still tells of them.
+            EngineUnavailable
+            StorageError: traces of the versions on this node's disk could not be removed.
         """
         barrier = self._barriers.get(deletion.id)
         if barrier is None:
-            # From here on nobody can find the versions; those on the way are waited for.
+            # New requests cannot find the versions any more. Wait for the lookups that are in flight.
             barrier = self._barriers[deletion.id] = self._readers.barrier(deletion.version_ids)
         if not barrier.passed:
             return False
@@ -127,11 +124,7 @@ class DeletionWorker:
         return True
 
     async def leave_disk(self, deletion: Deletion) -> bool:
-        """Remove the disk copies that no other version shares, look, and say so; whether that is done.
-
-        Raises:
-            RegistryUnavailable
-        """
+        """Remove the disk copies that no other version shares, verify and confirm. Returns whether that is done."""
         keys = [key for version in deletion.versions for key in version.keys]
         contents = {key.digest for key in keys}
         async with self._database.read() as connection:
@@ -149,10 +142,10 @@ class DeletionWorker:
         return True
 
     async def end(self, deletion_id: str) -> bool:
-        """Once every node that is alive has confirmed: the blobs, and the end; whether it has ended.
+        """Finish a deletion once every live node has confirmed: delete its blobs. Returns whether it has ended.
 
         Raises:
-            RegistryUnavailable, StoreUnavailable
+            StoreUnavailable, ForeignStore
         """
         async with self._database.read() as connection:
             deletion = await deletions.find_deletion(connection, deletion_id)
@@ -170,7 +163,7 @@ class DeletionWorker:
         try:
             await self._advance_one(deletion)
         except (EngineUnavailable, RegistryUnavailable, StorageError) as error:
-            # Said once, not every second.
+            # Log each problem once, not every second.
             if self._troubles.get(deletion.id) != str(error):
                 logger.warning("deletion %s of %s waits: %s", deletion.id, deletion.subject, error)
             self._troubles[deletion.id] = str(error)
@@ -200,7 +193,7 @@ class DeletionWorker:
 
 
 async def finish_deletion(database: Database, deletion_id: str, *, at: datetime) -> bool:
-    """End a deletion whose every step is done; False if somebody has ended it.
+    """Finish a deletion whose steps are all done. Returns False if it is already finished.
 
     Raises:
         RegistryUnavailable
@@ -211,7 +204,7 @@ async def finish_deletion(database: Database, deletion_id: str, *, at: datetime)
             return False
         for node in await list_nodes(connection) if deletion.versions else ():
             if not confirmed(deletion, node.id) and not node.forgotten(at):
-                # It is not there to be asked; its own worker makes that good when it comes back.
+                # The node is absent. Its worker catches up when it returns.
                 await deletions.confirm(connection, deletion_id, node.id)
         gone = sum(fate.gone_at is not None for fate in deletion.blobs.values())
         await audit.record(

@@ -1,4 +1,4 @@
-"""The port of the accounts that limits are counted on."""
+"""Port: accounts on which the usage of tenants, keys and adapters is counted against their limits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,11 +12,12 @@ from app.domain.limits.remaining import Left
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of one request's wish.
+    """Result of one request's admission check.
 
     Attributes:
-        outcome: what it was given, or the limit that was in its way.
-        standing: where its tenant and key stand after that; what others use of an adapter is not theirs to know.
+        outcome: reservation, or the limit that the request exceeds.
+        standing: rate-limit status of tenant and key after the decision; an adapter's is left out, as it would reveal
+            other callers' usage.
     """
 
     outcome: Reservation | LimitBreach
@@ -25,10 +26,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether accounts can be asked.
+    """Availability of the accounts.
 
     Attributes:
-        uncounted: requests that were let in without being asked for, as they could not.
+        uncounted: number of requests admitted without a check, because the accounts were unavailable.
     """
 
     available: bool
@@ -36,54 +37,42 @@ class Health:
 
 
 class Accounts(Protocol):
-    """What all subjects have used."""
+    """Usage accounts of all subjects.
+
+    Raises (every async method except ``close``):
+        RegistryUnavailable: the accounts cannot be reached.
+    """
 
     @property
     def health(self) -> Health:
-        """For the platform."""
+        """Availability, for the platform's metrics."""
 
     async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
-        """Take what a request can use and cost, of all its subjects or of none.
-
-        Raises:
-            RegistryUnavailable: nobody can say what there is.
-        """
+        """Reserve the tokens and the cost that a request can use, on all its subjects or on none."""
 
     def refusal(self, limits: Mapping[Subject, Limits]) -> Decision | None:
-        """What any request would be told now that there are too many of them, if this server knows; takes nothing."""
+        """Return the refusal of any request whose request rate this server knows to be exceeded. Reserves nothing."""
 
     def settle(self, request_id: str, grant: Reservation, tokens: int, cost: int = 0) -> None:
-        """Give back what a request did not use that has ended. Once per grant; it never waits."""
+        """Return the unused part of a finished request's reservation. Call it once for each; it never blocks."""
 
     async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
-        """Where these subjects stand with each limit that they have.
-
-        Raises:
-            RegistryUnavailable
-        """
+        """Return the remaining allowance of these subjects for each of their limits."""
 
     async def restore(self) -> None:
-        """Count what was used before this process began; once, before the first request.
-
-        Raises:
-            RegistryUnavailable
-        """
+        """Recover the usage from before this process. Call it once, before the first request."""
 
     async def tend(self) -> None:
-        """What is to be done every few seconds.
-
-        Raises:
-            RegistryUnavailable
-        """
+        """Run maintenance. Call it every few seconds."""
 
     async def close(self) -> None:
-        """Settle what is left."""
+        """Settle the requests that are still pending."""
 
 
 def decide(
     limiter: Limiter, limits: Mapping[Subject, Limits], tokens: int, cost: int, now: float, at: datetime
 ) -> Decision:
-    """Ask a limiter that has the accounts."""
+    """Run an admission check on a limiter that holds the accounts."""
     try:
         outcome: Reservation | LimitBreach = limiter.take(limits, tokens, now, at, cost=cost)
     except LimitBreach as exceeded:
@@ -92,6 +81,6 @@ def decide(
 
 
 def standing(limiter: Limiter, limits: Mapping[Subject, Limits], now: float, at: datetime) -> RateLimitStatus:
-    """Where a request's tenant and key stand."""
+    """Return the rate-limit status of a request's tenant and key."""
     own = {subject: limit for subject, limit in limits.items() if subject[0] != "adapter"}
     return limiter.standing(own, now, at)

@@ -1,4 +1,4 @@
-"""Counting requests afterwards, on accounts that several servers share."""
+"""Late settlement: count requests after the fact, on accounts that several servers share."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,9 +11,9 @@ from app.domain.usage import UsageRecord
 
 
 async def count_late(connection: AsyncConnection, records: Sequence[UsageRecord]) -> None:
-    """Count those of these new records whose requests were given back, as their server died or was cut off.
+    """Count new usage records whose reservations were reclaimed, because their server died or was cut off.
 
-    In the transaction that writes the records down. SQLite is for one server, which gives nothing back.
+    It runs in the transaction that writes the records. SQLite has a single server, which reclaims nothing.
     """
     if not records or connection.dialect.name != "postgresql":
         return
@@ -29,12 +29,12 @@ async def count_late(connection: AsyncConnection, records: Sequence[UsageRecord]
 
 
 async def charge(connection: AsyncConnection, used: Sequence[tuple[Reservation, int, int]], *, minute: bool) -> None:
-    """Count what requests used, tokens and cost, that were let in or given back uncounted.
+    """Charge tokens and cost of requests that were admitted uncounted, or whose reservations were reclaimed.
 
-    Who has no account gets one from the usage records, which have these requests too.
+    Subjects without an account are skipped. Their accounts start from the usage records, which include these requests.
 
     Args:
-        minute: see :meth:`Limiter.charge`.
+        minute: whether the current minute is charged too, see :meth:`Limiter.charge`.
     """
     at, subjects = (
         await limit_accounts.moment(connection),

@@ -1,7 +1,7 @@
-"""Accounts of a single server, in memory.
+"""In-memory limit accounts of a single server.
 
-They are made anew from the usage records when it starts: what had ended by then counts to the token, and what was
-running when a server died was never whole and is given back.
+They are rebuilt from the usage records at startup. Requests that had ended by then count to the token. Requests that
+were running when the server died never completed, and their reservations are dropped.
 """
 
 import time
@@ -17,12 +17,12 @@ from app.domain.limits.minute_window import SPAN_S
 from app.domain.limits.remaining import Left, left
 from app.services.limits.accounts import Decision, Health, decide, standing
 
-#: Accounts at a time: a key that is used no more would keep its last minute, step by step, until the month is over.
+#: Accounts to tidy in one pass. Otherwise an unused key keeps its last minute, step by step, until the month is over.
 _TIDIED = 1000
 
 
 class MemoryAccounts:
-    """:class:`app.services.limits.accounts.Accounts` of this process."""
+    """In-memory implementation of :class:`app.services.limits.accounts.Accounts`."""
 
     def __init__(
         self, database: Database, *, clock: Clock = utc_now, monotonic: Callable[[], float] = time.monotonic
@@ -61,7 +61,7 @@ class MemoryAccounts:
             for subject in subjects:
                 self._limiter.restore(subject, used, now, at)
         for record, adapter_id in recent:
-            # A clock that was put back must not count them for longer than a minute.
+            # A clock that was set back must not keep them counted for longer than a minute.
             came = min(now, now - (at - record.at).total_seconds())
             for subject in subjects_of(record.tenant_id, record.key_id, adapter_id):
                 self._limiter.restore_request(subject, record.prompt_tokens + record.output_tokens, came, at)
@@ -70,4 +70,4 @@ class MemoryAccounts:
         self._limiter.tidy(self._monotonic(), self._clock(), _TIDIED)
 
     async def close(self) -> None:
-        """Nothing is left: the usage records have it all."""
+        """Do nothing: the usage records hold everything."""

@@ -1,4 +1,4 @@
-"""What tokens cost: set by the platform, known by heart where requests are counted."""
+"""Token prices: set by the platform, and cached in memory where requests are counted."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,14 +15,18 @@ from app.domain.errors import InvalidRequest, NotFound
 from app.domain.money import FREE, InvalidAmount, Price, parse_price, price_text
 from app.services.common.lookups import adapter_or_404, tenant_or_404
 
-#: Seconds between two times that prices are read again: a change holds on every server after that.
+#: Seconds between two reads of the prices. A change takes effect on every server within this time.
 EVERY_S = 1.0
-#: Of whatever has no price of its own, and of the base model.
+#: Prices of models that have no separate price, and of the base model.
 DEFAULT, BASE = "default", "base"
 
 
 class PriceService:
-    """Prices by model: ``default``, ``base``, or ``tenant/adapter``, whoever calls it; ``actor`` is a key's id."""
+    """Price service: prices of ``default``, ``base`` or ``tenant/adapter``, for every caller. ``actor`` is a key's id.
+
+    Raises (every async method):
+        RegistryUnavailable
+    """
 
     def __init__(self, database: Database, *, clock: Clock = utc_now) -> None:
         self._database, self._clock = database, clock
@@ -30,24 +34,19 @@ class PriceService:
         self._known: Mapping[str, Price] = MappingProxyType({})
 
     def of(self, version: ResolvedVersion | None) -> Price:
-        """What a request of this version costs now; None: of the base model."""
+        """Return the current price of a version; None for the base model."""
         subject = BASE if version is None else f"adapter:{version.adapter_id}"
         return self._known.get(subject) or self._known.get(DEFAULT, FREE)
 
     async def refresh(self) -> None:
-        """Read all of them; before the first request, and again and again.
+        """Reload all prices. Call it before the first request, then periodically.
 
-        Raises:
-            RegistryUnavailable: those that were known stay.
+        If the registry is unavailable, the previous prices stay.
         """
         self._known = await self._all()
 
     async def list(self) -> dict[str, Price]:
-        """By model, in order; not those of deleted adapters.
-
-        Raises:
-            RegistryUnavailable
-        """
+        """List prices by model, in order, without deleted adapters."""
         async with self._database.read() as connection:
             names = await prices_repo.adapter_names(connection)
             found = await prices_repo.all_prices(connection)
@@ -55,13 +54,14 @@ class PriceService:
         return {model: found[subject] for subject, model in models.items() if subject in found}
 
     async def set(self, model: str, prices: Mapping[str, object], *, actor: str) -> Price:
-        """Give a model a price; requests that came before keep theirs.
+        """Set a model's price. Earlier requests keep theirs.
 
         Args:
-            prices: ``prompt``, ``cached`` and ``output``, decimals per million tokens; ``cached`` None: as ``prompt``.
+            prices: ``prompt``, ``cached`` and ``output`` as decimals per million tokens; ``cached`` may be None, which
+                means as ``prompt``.
 
         Raises:
-            InvalidRequest, NotFound, RegistryUnavailable
+            InvalidRequest, NotFound
         """
         prompt, output = _price("prompt", prices["prompt"]), _price("output", prices["output"])
         cached = prompt if prices["cached"] is None else _price("cached", prices["cached"])
@@ -70,10 +70,10 @@ class PriceService:
         return price
 
     async def unset(self, model: str, *, actor: str) -> None:
-        """Take a model's price away: an adapter and the base model then have the default's, which without is free.
+        """Remove a model's price. Adapters and the base model then have the default price; without one they are free.
 
         Raises:
-            NotFound, RegistryUnavailable
+            NotFound
         """
         await self._change(model, None, actor)
 
@@ -95,7 +95,7 @@ class PriceService:
 
 
 async def _subject(connection: AsyncConnection, model: str) -> tuple[str | None, str]:
-    """The owner's slug, and what the price is kept under."""
+    """Return the owner's slug, and the name under which the price is stored."""
     if model in (DEFAULT, BASE):
         return None, model
     tenant, _, adapter = model.partition("/")

@@ -1,8 +1,8 @@
-"""Refusals that hold for a while, so that nobody has to ask again.
+"""Refusal cache: repeat a rate-limit refusal locally while it is certain to hold.
 
-A request is never given back, as tokens and places are: who was refused for the requests of a minute is refused until
-the oldest of these have left the window, whatever else happens, unless the limit is changed. So whoever does not wait
-costs nobody a lock on the shared accounts.
+A request stays counted for a minute. Unlike tokens and concurrency slots, it is never returned. A refusal for
+``requests_per_minute`` therefore holds until the oldest requests leave the window, unless the limit is changed.
+Clients that retry too early then take no lock on the shared accounts.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from app.domain.limits.limits import Limits
 from app.services.limits.accounts import Decision
 
 _NAME = "requests_per_minute"
-#: By how much two clocks may drift apart in a minute: it is asked again before there is room, never after.
+#: Seconds that two clocks may drift apart in a minute. The accounts are asked again too early rather than too late.
 _MARGIN_S = 0.1
 
 
@@ -29,10 +29,10 @@ class _Refusal:
 
 
 class RefusalCache:
-    """The last refusal of each subject for the requests of a minute.
+    """Last refusal of each subject for its requests per minute.
 
     Args:
-        monotonic: seconds; of this server, as only durations are compared.
+        monotonic: this server's monotonic clock in seconds; only durations are compared.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -40,17 +40,17 @@ class RefusalCache:
         self._known: dict[Subject, _Refusal] = {}
 
     def note(self, decision: Decision, asked: float) -> None:
-        """Remember a decision, if it holds for a while.
+        """Cache a decision if it is a refusal that holds for a while.
 
         Args:
-            asked: a moment before it was made.
+            asked: monotonic time in seconds just before the decision.
         """
         exceeded, rate = decision.outcome, decision.standing.requests
         if isinstance(exceeded, LimitBreach) and exceeded.name == _NAME and exceeded.retry_after_s is not None:
             self._known[exceeded.subject] = _Refusal(exceeded, rate.reset_s if rate else 0.0, asked)
 
     def find(self, limits: Mapping[Subject, Limits]) -> Decision | None:
-        """What a request with these limits would be told if it asked now; None: nobody knows."""
+        """Return the cached refusal of a request with these limits, or None."""
         if not self._known:
             return None
         now = self._monotonic()
@@ -61,7 +61,7 @@ class RefusalCache:
         return None
 
     def forget_old(self) -> None:
-        """Drop what holds no more."""
+        """Evict expired refusals."""
         now = self._monotonic()
         self._known = {subject: one for subject, one in self._known.items() if now < one.until}
 
@@ -70,6 +70,6 @@ def _later(refusal: _Refusal, elapsed_s: float) -> Decision:
     old = refusal.exceeded
     wait_s = (old.retry_after_s or 0.0) - elapsed_s
     exceeded = LimitBreach(old.subject, old.name, old.found, old.allowed, wait_s)
-    # How many tokens are left is not known here, and an adapter's figures are nobody's to see.
+    # The remaining tokens are not known here, and an adapter's figures are private.
     shown = None if old.subject[0] == "adapter" else RateStatus(old.allowed, 0, max(0.0, refusal.reset_s - elapsed_s))
     return Decision(exceeded, RateLimitStatus(shown, None))

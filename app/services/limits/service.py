@@ -1,4 +1,4 @@
-"""What a tenant, its key and an adapter may be used for: asked before a request runs, settled when it has ended."""
+"""Usage limits: admit requests against the limits of tenant, key and adapter, and settle them when they end."""
 
 import math
 from collections.abc import AsyncGenerator
@@ -20,7 +20,7 @@ from app.engine.port import Engine, EngineRequest, MostTokens
 from app.services.limits.accounts import Accounts, Decision
 from app.services.limits.prices import PriceService
 
-#: Seconds between two times that accounts are tended.
+#: Seconds between two maintenance passes over the accounts.
 EVERY_S = 5.0
 _BUDGETS = frozenset({"tokens_per_day", "tokens_per_month"}) | COSTS
 _MINUTES = frozenset({"requests_per_minute", "tokens_per_minute"})
@@ -30,10 +30,10 @@ _NONE = MostTokens(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What one request took, where its caller stands after that, and what its tokens cost.
+    """Admission of one request: its reservation, its caller's rate-limit status and the price of its tokens.
 
     Attributes:
-        rendered: what counting its prompts left, for the engine.
+        rendered: rendered prompts from token counting, for the engine.
     """
 
     request_id: str
@@ -44,26 +44,26 @@ class Permit:
 
 
 class LimitService:
-    """The limits of all callers.
+    """Limits of all callers.
 
     Attributes:
-        accounts: what they are counted on.
-        prices: what requests cost.
-        refused: requests by the name of the limit that was in their way.
+        accounts: accounts on which usage is counted.
+        prices: prices of requests.
+        refused: number of refused requests, by the name of the limit.
     """
 
     def __init__(self, engine: Engine, accounts: Accounts, prices: PriceService) -> None:
         self._engine, self.accounts, self.prices = engine, accounts, prices
         self.refused = dict.fromkeys((field.name for field in fields(Limits)), 0)
-        #: Requests that have begun and that no account has counted yet.
+        #: Ids of requests that have begun and that no account has counted yet.
         self._uncounted: set[str] = set()
 
     @asynccontextmanager
     async def counted(self, caller: Caller, request_id: str) -> AsyncGenerator[None]:
-        """Count a request that is refused before :meth:`admit` counted it: a bad body is a request too.
+        """Count a request that fails before :meth:`admit` counts it: an invalid body is a request too.
 
         Raises:
-            LimitExceeded: in place of the refusal, if the request is one too many.
+            LimitExceeded: the request exceeds the request rate; replaces the original error.
         """
         self._uncounted.add(request_id)
         try:
@@ -77,7 +77,7 @@ class LimitService:
             self._uncounted.discard(request_id)
 
     def refuse(self, caller: Caller) -> None:
-        """Refuse a request before anything is done for it, if its caller is known to have no more.
+        """Early refusal: refuse a request before any work, if its caller is known to have no requests left.
 
         Raises:
             LimitExceeded
@@ -86,18 +86,20 @@ class LimitService:
             self._granted(refused)
 
     async def admit(self, caller: Caller, request: EngineRequest, version: ResolvedVersion | None = None) -> Permit:
-        """Take what a request can use; :meth:`settle` gives back what it did not. All of its limits, or none.
+        """Reserve the most that a request can use, under all its limits or none.
+
+        :meth:`settle` returns the unused part.
 
         Args:
-            version: what the request names; None for the base model.
+            version: version that the request names; None for the base model.
 
         Raises:
             LimitExceeded, BudgetExceeded
-            InvalidRequest: it can use more than one request may.
+            InvalidRequest: the request can use more than any one request may.
             EngineUnavailable, RegistryUnavailable
         """
         limits = _limits(caller, version)
-        # Only who has a limit of tokens waits for them to be counted beforehand, and not to be refused in any case.
+        # Count tokens in advance only where a token limit applies, and not for a request that is refused anyway.
         counted = any(one.counts_tokens for one in limits.values())
         refused = self.accounts.refusal(limits) if counted else None
         most = await self._engine.most_tokens(request) if counted and not refused else _NONE
@@ -109,7 +111,7 @@ class LimitService:
         return Permit(request.request_id, grant, decision.standing, price, most.rendered)
 
     async def left(self, caller: Caller) -> dict[str, list[Left]]:
-        """Where a tenant's key stands with the limits of its tenant, and with its own; by ``tenant`` and ``key``.
+        """Return the remaining allowance of the caller's tenant and key, under ``tenant`` and ``key``.
 
         Raises:
             RegistryUnavailable
@@ -118,7 +120,12 @@ class LimitService:
         return {subject[0]: left for subject, left in found.items()}
 
     def settle(self, permit: Permit, tokens: int, cost: int = 0) -> None:
-        """The request has ended, used so many tokens and cost so many picos. Once per permit."""
+        """Settle a finished request. Call it once for each permit.
+
+        Args:
+            tokens: number of tokens used.
+            cost: cost in picos (see :mod:`app.domain.money`).
+        """
         self.accounts.settle(permit.request_id, permit.grant, tokens, cost)
 
     async def _count(self, caller: Caller, request_id: str, error: Exception) -> None:
@@ -150,17 +157,17 @@ def _refusal(exceeded: LimitBreach, standing: RateLimitStatus, *, shared: bool) 
     if exceeded.retry_after_s is None and exceeded.name in _TOKENS:
         return InvalidRequest(f"{text}: it never fits; ask for fewer tokens", param="max_tokens")
     kind = _kind(exceeded)
-    # A limit of 0 is no matter of time: whoever set it may change it.
+    # A limit of 0 does not reset with time, but it may be changed.
     retry_after = math.ceil(SPAN_S if exceeded.retry_after_s is None else max(1, exceeded.retry_after_s))
     return kind(text, param=exceeded.name, retry_after=retry_after, standing=standing)
 
 
 def _refusal_of_owner(exceeded: LimitBreach, standing: RateLimitStatus) -> Limited | InvalidRequest:
-    """To whom an adapter is only shared with: no figure, as each would tell what the others use of it."""
+    """Build the refusal for a tenant with a shared adapter. Figures are left out: they would reveal others' usage."""
     text = f"{exceeded.name}: more than the adapter's owner allows of it"
     if exceeded.retry_after_s is None and exceeded.name in _TOKENS:
         return InvalidRequest(f"{text} to one request: it never fits; ask for fewer tokens", param="max_tokens")
-    # When a minute has room again depends on when the others came; of all else it is the same for everybody.
+    # The reset of a minute depends on other callers' requests. All other resets are the same for every caller.
     wait_s = None if exceeded.name in _MINUTES else exceeded.retry_after_s
     retry_after = math.ceil(SPAN_S if wait_s is None else wait_s)
     return _kind(exceeded)(f"{text} just now", param=exceeded.name, retry_after=retry_after, standing=standing)

@@ -1,11 +1,11 @@
-"""Accounts that several servers count on, in their PostgreSQL.
+"""Limit accounts that several servers share, in PostgreSQL.
 
-Every decision is made under the locks of the accounts that it concerns, by the same rules as in memory, so together
-the servers grant exactly what one would. What comes while a transaction is under way goes with the next. A grant is a
-lease: its server renews it, and what a server that died has left is given back by another within a minute.
+Every decision is made under row locks of its accounts, by the same rules as in memory. Together the servers grant
+exactly what one server would. Requests that arrive during a transaction are batched into the next one.
+A reservation is a lease: its server renews it, and another server reclaims the leases of a dead server within a minute.
 
-PostgreSQL, as the registry is there anyway: a store of its own for limits would be one more thing to run, to secure and
-to lose, and every request needs the registry as it is.
+The accounts are in PostgreSQL because the registry is, and every request needs the registry anyway. A separate store
+would be one more service to run, to secure and to lose.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ from app.services.limits.refusal_cache import RefusalCache
 
 logger = logging.getLogger(__name__)
 
-#: How long a grant outlives its server's last sign of life.
+#: Lifetime of a lease after its server's last renewal, in seconds.
 LEASE_S = 60.0
-#: Of one transaction: requests that come, and expired grants.
+#: Maximum requests, and expired leases, in one transaction.
 _BATCH = 256
-#: How long a request waits for a decision that is not needed to let it in.
+#: Seconds that a request waits for its decision where it is admitted without one.
 _PATIENCE_S = 2.0
-#: How long a record may come after its grant was given back and still concern a budget: the longest is of a month.
+#: How long after its reservation was reclaimed a usage record can still affect a budget; the longest is of a month.
 _REMEMBERED = timedelta(days=32)
-#: In place of a step: of a grant that nobody counted.
+#: Value of ``step`` in a reservation that was never counted.
 _UNCOUNTED = -1
 
 
@@ -56,13 +56,14 @@ class _Wish:
 
 
 class SharedAccounts:
-    """:class:`app.services.limits.accounts.Accounts` of all servers on a PostgreSQL.
+    """Implementation of :class:`app.services.limits.accounts.Accounts` for all servers on one PostgreSQL.
 
-    Who has no limit has no account, until it gets one: that begins with the usage records' sums of its day and month.
+    A subject without limits has no account. A new account starts with the usage records' sums of the subject's day and
+    month.
 
     Args:
-        admit: whether requests are let in while the accounts cannot be asked. What they used is counted when the
-            accounts are back, unless this server ends before that; how many run at a time is not.
+        admit: whether requests are admitted while the accounts are unavailable. Their usage is charged when the
+            accounts are back, unless this server ends before that. Their concurrency is never counted.
     """
 
     def __init__(
@@ -76,13 +77,13 @@ class SharedAccounts:
         self._database, self._node_id, self._admit = database, node_id, admit
         self._available, self._uncounted = True, 0
         self._monotonic, self._refusals = monotonic, RefusalCache(monotonic)
-        #: What requests used that were let in uncounted.
+        #: Reservation, tokens and cost of requests that were admitted uncounted.
         self._debts: list[tuple[Reservation, int, int]] = []
         self._wishes: list[_Wish] = []
-        #: Tokens and cost of requests that have ended.
+        #: Tokens and cost of requests that have ended, by request id.
         self._ended: dict[str, tuple[int, int]] = {}
         self._working: asyncio.Task[None] | None = None
-        #: One transaction at a time: two of this server's would wait for each other's grants.
+        #: One transaction at a time: two of this server's transactions would wait for each other's reservations.
         self._transaction = asyncio.Lock()
 
     async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
@@ -100,7 +101,7 @@ class SharedAccounts:
         try:
             decision = await asyncio.wait_for(asyncio.shield(wish.decided), _PATIENCE_S if self._admit else None)
         except (asyncio.CancelledError, TimeoutError) as error:
-            # What is granted to nobody goes back.
+            # A reservation that arrives after its request gave up must be returned.
             wish.decided.add_done_callback(lambda decided: self._give_back(request_id, decided))
             if not isinstance(error, TimeoutError):
                 raise
@@ -142,9 +143,9 @@ class SharedAccounts:
         }
 
     async def restore(self) -> None:
-        """Accounts are where they were; of what a process before this one has left, what was not used is given back.
+        """Reclaim the leases that an earlier process of this node left. The accounts themselves persist.
 
-        Its usage records must be in the database by now.
+        That process's usage records must already be in the database.
         """
         async with self._transaction, self._database.write() as connection:
             await limit_accounts.expire(connection, self._node_id, await limit_accounts.moment(connection))
@@ -172,7 +173,7 @@ class SharedAccounts:
 
     def _work(self) -> None:
         if self._working is None:
-            # It serves whoever comes meanwhile: what it logs is of no request.
+            # The task serves later requests too. An empty context keeps this request's id out of its log lines.
             self._working = asyncio.create_task(self._decide_all(), context=Context())
 
     async def _decide_all(self) -> None:
@@ -182,8 +183,8 @@ class SharedAccounts:
                 ended, self._ended = self._ended, {}
                 try:
                     decisions = await self._decide(wishes, ended)
-                except Exception as error:  # noqa: BLE001 - it is told to all who wait, or they would for ever
-                    self._ended = ended | self._ended  # tried again, at the latest when the accounts are tended
+                except Exception as error:  # noqa: BLE001 - passed to all waiters, which would wait forever otherwise
+                    self._ended = ended | self._ended  # retried by ``tend`` at the latest
                     self._note(available=not isinstance(error, RegistryUnavailable))
                     _refuse(wishes, error)
                     if not self._wishes:
@@ -217,7 +218,7 @@ class SharedAccounts:
         return decisions
 
     async def _charge(self) -> None:
-        """Count what was let in uncounted."""
+        """Charge what was admitted uncounted."""
         debts, self._debts = self._debts, []
         try:
             while debts:
@@ -246,7 +247,7 @@ class SharedAccounts:
             pass
 
     async def _reclaim(self) -> bool:
-        """Give back what servers that died have left; whether there may be more."""
+        """Reclaim expired leases of dead servers. Returns whether there may be more."""
         async with self._transaction, self._database.write() as connection:
             at = await limit_accounts.moment(connection)
             if not (expired := await limit_accounts.take_expired(connection, at, limit=_BATCH)):
@@ -254,7 +255,7 @@ class SharedAccounts:
             await limit_accounts.lock_reclaimed(connection, alone=True)
             subjects = {subject for grant in expired.values() for subject in grant.subjects}
             limiter = Limiter(await _accounts(connection, subjects, at.timestamp(), at))
-            # Its record may have outlived a request that was never settled, and may still be on its way.
+            # A request that was never settled may have a usage record, or the record may still be on its way.
             used = await usage.used_by(connection, expired)
             late = {request_id: grant for request_id, grant in expired.items() if request_id not in used}
             await limit_accounts.add_reclaimed(connection, late, at)
@@ -274,13 +275,13 @@ def _refuse(wishes: list[_Wish], error: Exception) -> None:
         logger.error("limits could not be counted", exc_info=error)
     for wish in wishes:
         wish.decided.set_exception(error)
-        wish.decided.exception()  # whoever gave up waiting does not leave it unread
+        wish.decided.exception()  # mark as retrieved, even if the waiter is gone
 
 
 async def _accounts(
     connection: AsyncConnection, subjects: set[Subject], now: float, at: datetime
 ) -> dict[Subject, Account]:
-    """Accounts under lock; one that is new begins with what its subject used of the day and month."""
+    """Lock the accounts. A new account starts with its subject's usage of the day and month."""
     locked = await limit_accounts.lock(connection, subjects)
     if all(locked.values()):
         return {subject: account for subject, account in locked.items() if account}

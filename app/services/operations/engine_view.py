@@ -1,4 +1,4 @@
-"""Where adapters are and who waits: for the platform everything, for a tenant what is its own."""
+"""Engine views: residency of adapters and request queues, complete for the platform, restricted for a tenant."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class ShownVersion:
     """One version in the platform's view.
 
     Attributes:
-        tenant, name: the owner's slug and ``pricing@3``; None and ``version 7`` of one that the registry lacks.
+        tenant, name: owner's slug and ``pricing@3``; None and ``version 7`` if the version is not in the registry.
     """
 
     tenant: str | None
@@ -36,14 +36,14 @@ class ShownVersion:
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """What the platform sees of this process's engine.
+    """Platform's view of this process's engine.
 
     Attributes:
-        node: this server's name.
-        overview: the engine's own words, versions and tenants of the whole.
-        slots_used: slots that hold an adapter.
-        versions, tenants: the most interesting of those: who waits, then who runs, then the fastest tier.
-        loads: the seconds of recent loads.
+        node: name of this server.
+        overview: the engine's status, with its totals of versions and tenants.
+        slots_used: number of slots that hold an adapter.
+        versions, tenants: the most relevant entries: waiting requests first, then running ones, then the fastest tier.
+        loads: durations of recent loads.
     """
 
     node: str
@@ -59,9 +59,9 @@ class OwnVersion:
     """One version in a tenant's view.
 
     Attributes:
-        name: as the tenant writes it.
-        tier: as in :class:`app.engine.status.VersionResidency`.
-        running, waiting: its requests; None of a shared adapter, where others' requests may be among them.
+        name: name by which the tenant calls it.
+        tier: tier as in :class:`app.engine.status.VersionResidency`.
+        running, waiting: numbers of its requests; None for a shared adapter, where they may include other tenants'.
     """
 
     name: str
@@ -72,12 +72,14 @@ class OwnVersion:
 
 @dataclass(frozen=True, slots=True)
 class OwnView:
-    """What a tenant sees of the engine: no number depends on others' requests; that they need the place can be seen.
+    """Tenant's view of the engine. No number in it depends on other tenants' requests.
+
+    Evictions remain visible, so a tenant can infer that others need the slots.
 
     Attributes:
-        running, waiting: the tenant's requests, those of the base model too.
-        total: its versions that are in some tier.
-        versions: the most interesting of them.
+        running, waiting: numbers of the tenant's requests, including those to the base model.
+        total: number of its versions that are in some tier.
+        versions: the most relevant of these versions.
     """
 
     running: int
@@ -87,10 +89,13 @@ class OwnView:
 
 
 class EngineViewService:
-    """Looks at the engine of this process and names what it sees; it notes the engine's loads from now on.
+    """Combines the status of this process's engine with names from the registry. Records the engine's loads.
 
     Args:
-        node: this server's name.
+        node: name of this server.
+
+    Raises (every method):
+        RegistryUnavailable
     """
 
     def __init__(self, database: Database, engine: Engine, *, node: str) -> None:
@@ -99,11 +104,7 @@ class EngineViewService:
         engine.subscribe(self._loads.note)
 
     async def whole(self, limit: int = DEFAULT_SHOWN) -> EngineView:
-        """The platform's view with at most ``limit`` versions and as many tenants.
-
-        Raises:
-            RegistryUnavailable
-        """
+        """Return the platform's view with at most ``limit`` versions and ``limit`` tenants."""
         overview = self._engine.overview()
         versions = _most_interesting(overview.versions, limit)
         async with self._database.read() as connection:
@@ -118,10 +119,10 @@ class EngineViewService:
         )
 
     async def own(self, tenant: str, limit: int = DEFAULT_SHOWN) -> OwnView:
-        """A tenant's view with at most ``limit`` versions, those shared with it among them.
+        """Return a tenant's view with at most ``limit`` versions, including those shared with it.
 
         Raises:
-            NotFound, RegistryUnavailable
+            NotFound
         """
         overview = self._engine.overview()
         async with self._database.read() as connection:
@@ -131,7 +132,7 @@ class EngineViewService:
 
 
 def own_view(overview: EngineOverview, tenant: str, known: Mapping[int, KnownVersion], limit: int) -> OwnView:
-    """What a tenant sees that may name these versions: their places, and its own requests."""
+    """Build a tenant's view: the tiers of the versions that it may name, and its requests."""
     seen = [_own(version, known[version.version_id]) for version in overview.versions if version.version_id in known]
     queue = next((queue for queue in overview.tenants if queue.tenant == tenant), None)
     return OwnView(
@@ -154,7 +155,7 @@ def _own(version: VersionResidency, known: KnownVersion) -> OwnVersion:
 
 
 def _most_interesting(versions: Sequence[VersionResidency], limit: int) -> list[VersionResidency]:
-    # Thousands may lie idle on the disk: to rank them all would hold up the event loop for milliseconds.
+    # Thousands of versions may be idle on disk. Ranking all of them would block the event loop for milliseconds.
     shown = heapq.nsmallest(limit, filterfalse(_idle, versions), key=_interest)
     return shown + list(islice(filter(_idle, versions), limit - len(shown)))
 
@@ -173,5 +174,5 @@ def _queue_interest(queue: TenantQueue) -> tuple[int, int, str]:
 
 
 def _own_interest(version: OwnVersion) -> tuple[int, int, int, str]:
-    # By what the tenant sees: an order that told more would tell of others.
+    # Rank by what the tenant sees: any other order would reveal other tenants' activity.
     return (-(version.waiting or 0), -(version.running or 0), _TIERS[version.tier], version.name)

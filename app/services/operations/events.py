@@ -1,7 +1,7 @@
-"""The event feed: what the audit trail of the whole registry says, and what this node's engine does.
+"""Event feed: changes in the registry's audit trail, and events of this node's engine.
 
-One reader of the trail for all listeners; each listener has a queue with an end. What a new listener missed is read
-from the trail before that (``after``), up to where the one reader is, so that nothing falls between the two.
+One reader polls the trail for all subscribers. Each subscriber has a bounded queue. A new subscriber first reads
+missed events from the trail (``after``), up to the position of the shared reader. No event is lost between the two.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from app.engine.port import Engine, EngineEvent
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at the trail, while somebody listens.
+#: Seconds between two polls of the trail while there are subscribers.
 EVERY_S = 0.5
-#: Listeners at the same time: of one tenant, of all tenants together, and, beside those, of the platform's keys.
+#: Maximum subscribers: of one tenant, of all tenants together, and in addition of platform keys.
 MOST_OF_TENANT = 8
 _MOST_OF_TENANTS = 256
 _MOST_OF_PLATFORM = 32
@@ -31,16 +31,16 @@ _QUEUED = 1000
 _RETRY_AFTER_S = 30
 _PAGE = 200
 _MOST_ID = 2**31 - 1
-#: A transaction that takes longer than this from its audit row to its commit is given up by its database.
+#: The database aborts a transaction that takes longer than this between its audit row and its commit.
 _SETTLED = timedelta(seconds=10)
 
 
 class Subscription:
-    """One listener. Iterate over it, and close it.
+    """Event stream of one subscriber. Call ``next`` in a loop, then ``close``.
 
     Attributes:
-        ended: why there is nothing more; None as long as there may be.
-        listener: the tenant that listens; None: the platform.
+        ended: reason why the stream ended; None while it is open.
+        listener: slug of the subscribed tenant; None for the platform.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Subscription:
         self._history: AsyncIterator[Event] | None = feed.history(audience, after, position)
 
     async def next(self, timeout_s: float) -> Event | None:
-        """The next event; None: there was none for that long, or there is no more (``ended``).
+        """Return the next event, or None after the timeout or at the end of the stream (``ended``).
 
         Raises:
             RegistryUnavailable
@@ -69,7 +69,7 @@ class Subscription:
             return None
 
     def offer(self, event: Event) -> None:
-        """Queue an event; a listener whose queue is full is ended rather than waited for."""
+        """Queue an event. If the subscriber's queue is full, end the subscription instead of waiting."""
         if self.ended or not self._audience.hears(event) or (event.id is not None and event.id <= self.after):
             return
         try:
@@ -80,18 +80,21 @@ class Subscription:
     def end(self, why: str) -> None:
         self.ended = self.ended or why
         if self._queue.empty():
-            self._queue.put_nowait(None)  # wakes who waits
+            self._queue.put_nowait(None)  # wakes a waiting ``next``
 
     def close(self) -> None:
-        """Stop listening; a second call does nothing."""
+        """Unsubscribe. Idempotent."""
         self._feed.leave(self)
 
 
 class EventFeed:
-    """Everything that happens, for whoever may know of it.
+    """Delivers events to the subscribers that may see them.
 
     Args:
-        node: this node's id.
+        node: id of this node.
+
+    Raises (``subscribe``, ``poll``, ``history``):
+        RegistryUnavailable
     """
 
     def __init__(self, database: Database, engine: Engine, node: str, *, clock: Clock = utc_now) -> None:
@@ -103,17 +106,16 @@ class EventFeed:
         engine.subscribe(self._note)
 
     async def subscribe(self, audience: Audience, *, after: int | None, listener: str | None = None) -> Subscription:
-        """Listen, from now on, or from behind an event that was seen before.
+        """Subscribe to new events, or resume after an event.
 
         Args:
-            after: that event's id; None: from now on.
-            listener: the tenant whose key asks; None: a platform key.
+            after: id of the last event that was received; None for new events only.
+            listener: tenant whose key subscribes; None for a platform key.
 
         Raises:
-            InvalidRequest: ``after`` can be no id.
-            TooManyOpen: the tenant listens as often as it may.
-            Busy: too many listen already.
-            RegistryUnavailable
+            InvalidRequest: ``after`` is not a valid id.
+            TooManyOpen: the tenant has its maximum of subscriptions.
+            Busy: there are too many subscribers.
         """
         if after is not None and not 0 <= after <= _MOST_ID:
             raise InvalidRequest(f"after: found {str(after)[:20]}, allowed 0 to {_MOST_ID}", param="after")
@@ -128,14 +130,10 @@ class EventFeed:
         return subscription
 
     async def poll(self) -> None:
-        """Tell the listeners what is new.
-
-        Raises:
-            RegistryUnavailable
-        """
+        """Read new events and deliver them to the subscribers."""
         async with self._reading:
             if not self._listeners:
-                # Nobody waits for what happens now: who comes later starts anew.
+                # Without subscribers, forget the position: the next subscriber begins at the end of the trail.
                 self._sequencer = None
                 self._engine_events.clear()
                 return
@@ -150,7 +148,7 @@ class EventFeed:
                 self._tell(event)
 
     async def history(self, audience: Audience, after: int, upto: int) -> AsyncIterator[Event]:
-        """What the audience would have heard of ``after < id <= upto``."""
+        """Yield the audience's events with ``after < id <= upto``."""
         while after < upto:
             async with self._database.read() as connection:
                 rows = await events.rows_between(connection, after, upto, limit=_PAGE)
@@ -166,12 +164,12 @@ class EventFeed:
         self._listeners.discard(subscription)
 
     def end(self) -> None:
-        """End every listener: the server stops."""
+        """End every subscription, because the server stops."""
         for subscription in self._listeners:
             subscription.end("the server stops")
 
     def _check_place(self, listener: str | None) -> None:
-        """Whether one more may listen: no tenant can take the places of another, nor those of the platform."""
+        """Refuse a subscriber beyond the maximum. One tenant cannot use up other tenants' or the platform's places."""
         platform = sum(one.listener is None for one in self._listeners)
         if listener is None:
             if platform >= _MOST_OF_PLATFORM:
@@ -195,7 +193,7 @@ class EventFeed:
             subscription.offer(event)
 
     def _note(self, event: EngineEvent) -> None:
-        """Called by the engine, in the event loop: names are looked up later."""
+        """Record an engine event. The engine calls this in the event loop; names are looked up later."""
         shown = Event(None, self._clock(), f"engine.{event.kind}", None, "", node=self._node, seconds=event.seconds)
         self._engine_events.append((event, shown))
 
@@ -205,9 +203,9 @@ class EventFeed:
         happened = list(self._engine_events)
         async with self._database.read() as connection:
             names = await events.version_names(connection, {event.version_id for event, _ in happened})
-        # More may have happened meanwhile: that is for the next turn.
+        # Events that arrived during the lookup stay for the next poll.
         for entry in happened:
-            with contextlib.suppress(ValueError):  # pushed out by more than the queue holds
+            with contextlib.suppress(ValueError):  # the bounded queue has dropped it
                 self._engine_events.remove(entry)
         named = []
         for event, shown in happened:

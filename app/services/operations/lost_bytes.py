@@ -1,7 +1,7 @@
-"""Report versions whose bytes the store has lost, until somebody has put them back.
+"""Lost bytes: report versions whose bytes the store has lost, until they are restored.
 
-The disk cache notices the loss when it fetches a version. Here that becomes an audit row, which listeners of events
-hear, and an error in the log. A version whose bytes are back is fetched again at once.
+The disk cache detects a loss when it fetches a version. This module turns that into an audit row, which subscribers
+of events see, and an error in the log. A version whose bytes are back can be fetched again at once.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from app.domain.clock import Clock, utc_now
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at what the disk cache could not fetch.
+#: Seconds between two passes over failed fetches.
 EVERY_S = 5.0
-#: A version that is found and lost again is reported once in this time.
+#: A version that is restored and lost again is reported at most once in this time.
 _QUIET = timedelta(hours=1)
-#: Versions of which the store is asked in one look.
+#: Maximum versions to look up in the store in one pass.
 _AT_ONCE = 50
 _ACTOR = "engine"
 
 
 class LostBytes:
-    """What this node knows of lost bytes."""
+    """Lost bytes that this node knows of."""
 
     def __init__(self, database: Database, store: BlobStore, cache: DiskCache, *, clock: Clock = utc_now) -> None:
         self._database, self._store, self._cache, self._clock = database, store, cache, clock
@@ -36,16 +36,16 @@ class LostBytes:
         self._looks = 0
 
     def counts(self) -> dict[str, int]:
-        """How many versions have missing bytes, and how many damaged ones."""
+        """Count the versions with missing bytes, and those with damaged bytes."""
         lost = self._cache.lost
         missing = sum(one.missing for one in lost)
         return {"missing": missing, "damaged": len(lost) - missing}
 
     async def tend(self) -> None:
-        """Report what is new, and let versions be fetched whose bytes are back.
+        """Report new losses, and allow fetches of versions whose bytes are back.
 
         Raises:
-            RegistryUnavailable, StoreUnavailable: the next call goes on.
+            RegistryUnavailable, StoreUnavailable: the next call continues.
         """
         lost = self._cache.lost
         still = {one.key for one in lost}
@@ -80,7 +80,7 @@ class LostBytes:
                     )
         for one in lost:
             if one.key not in needed:
-                self._cache.forget_failure(one.key)  # deleted meanwhile
+                self._cache.forget_failure(one.key)  # deleted in the meantime
                 continue
             self._reported[one.key] = now
             tenant, name = needed[one.key]
@@ -98,12 +98,12 @@ class LostBytes:
     async def _is_back(self, one: Lost) -> bool:
         if self._cache.has(one.key):
             return True
-        # Whether damaged bytes were replaced, only the next fetch tells.
+        # Only the next fetch can tell whether damaged bytes were replaced.
         return one.missing and await asyncio.to_thread(stored_whole, self._store, one.key)
 
 
 def stored_whole(store: BlobStore, key: VersionKey) -> bool:
-    """Whether the store has both files of a version in their sizes. Blocks.
+    """Return whether the store has both files of a version with the right sizes. Blocks.
 
     Raises:
         StoreUnavailable

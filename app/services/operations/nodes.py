@@ -1,4 +1,4 @@
-"""This server among its peers: it says that it is alive, and knows who else is."""
+"""Node registry: send this server's heartbeats, and track which peers are alive and how far their clocks differ."""
 
 import logging
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ from app.domain.deletions import Node
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two signs of life; a node counts as alive for six of them (``app.domain.deletions.ALIVE_S``).
+#: Seconds between two heartbeats. A node counts as alive for six of them (``app.domain.deletions.ALIVE_S``).
 HEARTBEAT_S = 5.0
-#: Seconds that the clocks of two nodes may be apart.
+#: Seconds that the clocks of two nodes may differ.
 MOST_APART_S = 5.0
-#: An answer that takes longer tells too little of the database's clock.
+#: Seconds. A slower round trip to the database says too little about the database's clock.
 _SLOW_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A node as another one sees it.
+    """A node as seen by another node.
 
     Attributes:
-        clock_ahead_s: its clock minus that of the server that looks; None: not known.
+        clock_ahead_s: node's clock minus the observer's clock, in seconds; None if unknown.
     """
 
     node: Node
@@ -36,21 +36,24 @@ class Peer:
 
     @property
     def clock_apart(self) -> bool:
-        """Whether the two clocks are too far apart: keys, limits and deletions go by them."""
+        """Return whether the two clocks differ too much. Keys, limits and deletions depend on clocks."""
         return self.clock_ahead_s is not None and abs(self.clock_ahead_s) > MOST_APART_S
 
 
 class NodeService:
-    """One node's signs of life.
+    """Heartbeats of one node.
 
     Args:
-        node: its id, see :mod:`app.wiring.node`.
-        name: for people.
+        node: id of the node, see :mod:`app.wiring.node`.
+        name: display name.
+
+    Raises (every method):
+        RegistryUnavailable
     """
 
-    #: This server's clock minus the database's, in seconds; None: not known.
+    #: This server's clock minus the database's clock, in seconds; None if unknown.
     clock_offset_s: float | None = None
-    #: The largest distance between the clocks of nodes that are alive, in seconds.
+    #: Largest difference between the clocks of live nodes, in seconds.
     clock_spread_s = 0.0
 
     def __init__(self, database: Database, node: str, name: str, *, clock: Clock = utc_now) -> None:
@@ -59,20 +62,12 @@ class NodeService:
         self._apart: frozenset[str] = frozenset()
 
     async def register(self) -> None:
-        """Say that this node has started; before it serves anyone.
-
-        Raises:
-            RegistryUnavailable
-        """
+        """Register this node at startup. Call it before serving requests."""
         async with self._database.write() as connection:
             await nodes_repo.register(connection, self.id, self._name, at=self._clock())
 
     async def beat(self) -> None:
-        """Say that this node is alive.
-
-        Raises:
-            RegistryUnavailable
-        """
+        """Send a heartbeat, and compare the clocks of all nodes."""
         async with self._database.write() as connection:
             offset = await self._offset(connection)
             known = await nodes_repo.seen(connection, self.id, at=self._clock(), clock_offset_s=offset)
@@ -83,18 +78,14 @@ class NodeService:
         self._compare(offset, nodes)
 
     async def peers(self) -> list[Peer]:
-        """Every node that is not forgotten, this one too, as this one sees them.
-
-        Raises:
-            RegistryUnavailable
-        """
+        """List every node that is not forgotten, including this one, as this one sees them."""
         async with self._database.read() as connection:
             nodes = await nodes_repo.list_nodes(connection)
         now = self._clock()
         return [Peer(node, self._is_alive(node, now), self._ahead_s(node)) for node in nodes]
 
     async def _offset(self, connection: AsyncConnection) -> float | None:
-        """This clock minus the database's; None where there is no answer in good time."""
+        """Return this clock minus the database's in seconds; None if the database did not answer in time."""
         asked = self._clock()
         theirs = await nodes_repo.database_time(connection)
         answered = self._clock()
@@ -122,7 +113,7 @@ class NodeService:
         self._apart = frozenset(apart)
 
     def _is_alive(self, node: Node, now: datetime) -> bool:
-        """Whether it was seen lately, its clock's offset and this one's taken into account."""
+        """Return whether the node was seen recently, corrected for the offset between the two clocks."""
         return node.alive(now + timedelta(seconds=self._ahead_s(node) or 0.0))
 
     def _ahead_s(self, node: Node) -> float | None:

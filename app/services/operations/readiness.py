@@ -1,4 +1,4 @@
-"""Whether this process can serve: its engine, its registry and its store, each asked for real."""
+"""Readiness: probe the engine, the registry and the store with real calls."""
 
 import asyncio
 import logging
@@ -14,9 +14,9 @@ logger = logging.getLogger(__name__)
 Probe = Callable[[], Awaitable[None]]
 
 _TIMEOUT_S = 3.0
-#: Seconds between two times that this server asks by itself.
+#: Seconds between two periodic probes.
 EVERY_S = 5.0
-#: However often somebody asks, what is behind the probes is asked once in this many seconds.
+#: Seconds for which results are reused, however often they are requested.
 _FRESH_S = 1.0
 _SILENT = "does not answer"
 _FOREIGN = "belongs to another registry"
@@ -24,11 +24,11 @@ _LEAVING = "is shutting down"
 
 
 class Readiness:
-    """The probes by name; each raises if its part cannot serve.
+    """Readiness probes by name. A probe raises if its part cannot serve.
 
     Args:
-        limitations: for a part that answers, what it cannot do just now, in words for anyone, or None.
-        clock: seconds, monotonic.
+        limitations: callbacks for parts that answer; each returns a current limitation, in words for anyone, or None.
+        clock: monotonic clock in seconds.
     """
 
     def __init__(
@@ -47,21 +47,21 @@ class Readiness:
         self.leaving = False
 
     def leave(self) -> None:
-        """From now on this server is not ready, and soon it is gone."""
+        """Report not ready from now on, because the server shuts down soon."""
         self.leaving = True
 
     @property
     def limitations(self) -> Mapping[str, str]:
-        """What parts that answer cannot do just now: inference goes on without it."""
+        """Current limitations of parts that answer. Inference continues in spite of them."""
         return {part: words for part, limitation in self._limitations.items() if (words := limitation())}
 
     @property
     def last(self) -> Mapping[str, str | None]:
-        """As :meth:`problems`, but what was found when somebody last asked, however long ago that was."""
+        """Result of the last call of :meth:`problems`, however old. Sends no probe."""
         return self._problems
 
     async def problems(self) -> Mapping[str, str | None]:
-        """For each part what is wrong with it, in words for anyone, or None; at most a second old."""
+        """Return the problem of each part, in words for anyone, or None. Results are at most a second old."""
         async with self._asking:
             if self._clock() - self._asked_at >= _FRESH_S:
                 found = await asyncio.gather(*(part.problem() for part in self._parts.values()))
@@ -71,7 +71,7 @@ class Readiness:
 
 
 class _Part:
-    """One probe. While it hangs it is waited for, not started again: its thread would hang too."""
+    """One probe. A probe that hangs is awaited again, not restarted: its thread would hang too."""
 
     def __init__(self, name: str, probe: Probe) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""How long this process's last cold loads took."""
+"""Durations of this process's recent cold loads."""
 
 import math
 from collections import deque
@@ -9,7 +9,7 @@ from app.engine.port import EngineEvent
 
 @dataclass(frozen=True, slots=True)
 class LoadSeconds:
-    """Seconds of loads, by phase (see :class:`app.domain.load_phases.LoadPhases`) and whole."""
+    """Seconds of loads, by phase (see :class:`app.domain.load_phases.LoadPhases`) and in total."""
 
     fetch: float
     stage: float
@@ -20,11 +20,11 @@ class LoadSeconds:
 
 @dataclass(frozen=True, slots=True)
 class LoadTimes:
-    """The spread of some loads.
+    """Distribution of load durations.
 
     Attributes:
-        loads: how many they are.
-        p50, p99: nearest-rank percentiles, of each phase by itself; None without loads.
+        loads: number of loads.
+        p50, p99: nearest-rank percentiles, computed separately for each phase; None without loads.
     """
 
     loads: int
@@ -33,7 +33,7 @@ class LoadTimes:
 
 
 class RecentLoads:
-    """The last loads, at most ``keep`` of them. Feed it by ``engine.subscribe(loads.note)``."""
+    """Ring buffer of the last ``keep`` loads. Feed it by ``engine.subscribe(loads.note)``."""
 
     def __init__(self, keep: int = 1000) -> None:
         self._loads: deque[tuple[float, ...]] = deque(maxlen=keep)
@@ -52,5 +52,5 @@ class RecentLoads:
 
 
 def _percentile(ordered: list[float], share: float) -> float:
-    """The smallest value that at least this share of all is not above."""
+    """Nearest-rank percentile: the smallest value such that at least this share of all values is not above it."""
     return ordered[math.ceil(share * len(ordered)) - 1]

@@ -1,4 +1,4 @@
-"""Removing what is older than the settings say, a little at a time."""
+"""Retention: delete rows that are older than the settings allow, in small batches."""
 
 from datetime import datetime, timedelta
 
@@ -7,18 +7,18 @@ from app.database.session import Database
 from app.domain.clock import Clock, utc_now
 from app.services.access.audit import AuditService
 
-#: Seconds between two times that old rows are looked for.
+#: Seconds between two retention passes.
 EVERY_S = 600.0
-#: Rows of one transaction: others write between two of them.
+#: Rows in one transaction, so that others can write between two batches.
 BATCH = 1000
 
 
 class RetentionService:
-    """What a registry forgets. Any number of servers do it, each what is left.
+    """Deletes expired rows. Any number of servers may run it; each deletes what is left.
 
     Args:
-        usage_days: that records of single requests are kept; their hours' sums stay. 0: for ever.
-        audit_days: that the audit trail is kept. 0: for ever.
+        usage_days: days for which records of single requests are kept, 0 for ever; their hourly sums stay.
+        audit_days: days for which the audit trail is kept, 0 for ever.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class RetentionService:
         self._usage_days, self._audit_days = usage_days, audit_days
 
     async def sweep(self) -> None:
-        """Remove all that is too old.
+        """Delete everything that has expired.
 
         Raises:
             RegistryUnavailable

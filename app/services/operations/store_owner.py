@@ -1,7 +1,7 @@
-"""Whose store it is: a registry's id in the store, and the same one in the registry.
+"""Store ownership: a registry's id in the store, which must equal the id in the registry.
 
-Two registries on one prefix would take each other's blobs for garbage. So a store belongs to the first registry that
-claims it, and nothing in another one's is served or removed.
+Two registries on one prefix would each treat the other's blobs as garbage. A store therefore belongs to the first
+registry that claims it. Another registry neither serves nor removes its blobs.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from app.domain.clock import Clock, utc_now
 
 logger = logging.getLogger(__name__)
 
-#: The registry's own id, among the facts about the installation.
+#: Name under which the registry stores its id.
 REGISTRY_ID = "registry_id"
-#: Blobs of a store without an owner of which the registry must know one.
+#: Number of blobs to inspect in a store without an owner. The registry must know at least one of them.
 _LOOKED_AT = 1000
 _WAY_OUT = (
     "If it is this registry's own, stop all servers on it and run `tenora store adopt`; "
@@ -29,7 +29,7 @@ _WAY_OUT = (
 
 
 class StoreOwner:
-    """Claims the store for its registry, and proves later that it still is its own.
+    """Claims the store for its registry, and verifies the ownership later.
 
     Raises (every method):
         RegistryUnavailable, StoreUnavailable, DiskFull
@@ -39,10 +39,10 @@ class StoreOwner:
         self._database, self._store, self._clock = database, store, clock
 
     async def ensure(self) -> None:
-        """Prove that the store is this registry's; claim one that is new, or from before stores had owners.
+        """Verify that this registry owns the store. Claim a store that is new, or older than store ownership.
 
         Raises:
-            ForeignStore: it is another registry's, or has no owner and only blobs that this registry does not know.
+            ForeignStore: another registry owns the store, or it has no owner and this registry knows none of its blobs.
         """
         mine, owner = await self._registry_id(), await asyncio.to_thread(self._store.owner)
         if owner is None:
@@ -54,12 +54,12 @@ class StoreOwner:
             raise ForeignStore(f"The store belongs to registry {owner}, this is registry {mine}. {_WAY_OUT}")
 
     async def other(self) -> str | None:
-        """The registry that the store belongs to, if it is not this one."""
+        """Return the id of another registry that owns the store, or None."""
         mine, owner = await self._registry_id(), await asyncio.to_thread(self._store.owner)
         return None if owner == mine else owner
 
     async def adopt(self, *, actor: str) -> tuple[str | None, str]:
-        """Make the store this registry's, whoever it belonged to; returns the owner before and the owner now."""
+        """Take over the store for this registry. Returns the owner before and the owner after."""
         mine, before = await self._registry_id(), await asyncio.to_thread(self._store.owner)
         if before != mine:
             async with self._database.write() as connection:
@@ -85,7 +85,7 @@ class StoreOwner:
             return await installation.write_once(connection, REGISTRY_ID, uuid.uuid4().hex)
 
     async def _may_claim(self) -> bool:
-        """Whether a store without an owner is empty, or has bytes of this registry's versions."""
+        """Return whether a store without an owner is empty, or holds bytes of this registry's versions."""
         some = await asyncio.to_thread(
             lambda: [blob.digest for blob in itertools.islice(self._store.list_blobs(), _LOOKED_AT)]
         )

@@ -1,8 +1,8 @@
-"""Pinning: a version gets a slot of the engine for itself, on every server of its base.
+"""Pin service: reserve an engine slot for a version, on every server of its base.
 
-The table says what is pinned; :mod:`app.services.placement.placement` makes each server's engine follow it. A slot that
-one tenant has for itself is one that all others lack, so a tenant's own keys may pin only where the platform's quota
-gives the tenant pinned slots, and one slot at least is left to everybody.
+The registry stores the pins, and :mod:`app.services.placement.placement` reconciles each server's engine with them.
+A pinned slot is lost to all other versions. A tenant's own keys may therefore pin only within the tenant's quota of
+pinned slots, and at least one slot always stays unpinned.
 """
 
 from dataclasses import replace
@@ -25,12 +25,14 @@ from app.services.common.quotas import check_quota
 
 
 class PinService:
-    """The rules of pins. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id.
+    """Use cases of pins. ``tenant`` and ``adapter`` are slugs, and ``actor`` is a key's id.
+
+    Every method can raise RegistryUnavailable.
 
     Args:
         slots: the engine's ``max_loras``.
-        base_digest: of this server's base.
-        lora_head: whether it serves adapters of the head.
+        base_digest: digest of this server's base.
+        lora_head: whether this server serves adapters of ``lm_head``.
     """
 
     def __init__(
@@ -47,17 +49,17 @@ class PinService:
         self._slots, self._base_digest, self._head = slots, base_digest, lora_head
 
     async def pin(self, tenant: str, adapter: str, number: int, *, actor: str, admin: bool) -> tuple[Pin, bool]:
-        """Pin a version that is ready; returns the pin and whether it is new.
+        """Pin a ready version. Return the pin and whether it is new.
 
-        Engines load it within a second or so; until then its requests are served as before.
+        Engines load it within a second or so. Until then its requests are served as before.
 
         Args:
-            admin: whether a platform key asks.
+            admin: whether the caller has a platform key.
 
         Raises:
-            NotFound, RegistryUnavailable
+            NotFound
             Forbidden: the tenant's own keys may not pin.
-            QuotaExceeded: the tenant pins as much as it may.
+            QuotaExceeded: the tenant's quota of pinned slots is used up.
             Conflict: no slot would be left for other adapters.
             AdapterNotReady, WrongBase: the version cannot be served here.
         """
@@ -79,11 +81,11 @@ class PinService:
         return self._shown(made), True
 
     async def unpin(self, tenant: str, adapter: str, number: int, *, actor: str, admin: bool) -> None:
-        """Let a version share the slots again.
+        """Unpin a version, so that it shares the unpinned slots again.
 
         Raises:
-            NotFound: also if it is not pinned.
-            Forbidden, RegistryUnavailable
+            NotFound: also if the version is not pinned.
+            Forbidden
         """
         async with self._database.write() as connection:
             owner = await tenant_or_404(connection, tenant, lock=True)
@@ -101,11 +103,7 @@ class PinService:
             )
 
     async def list_pins(self) -> list[Pin]:
-        """Every tenant's pins, the oldest first. There are fewer of them than the engine has slots.
-
-        Raises:
-            RegistryUnavailable
-        """
+        """List the pins of all tenants, oldest first. There are always fewer pins than slots."""
         async with self._database.read() as connection:
             return [self._shown(pin) for pin in await pins.list_pins(connection, self._base_digest, head=self._head)]
 

@@ -1,4 +1,4 @@
-"""What this server's engine holds besides what requests ask for: the registry's pins, and the preload list."""
+"""Engine reconciler: keep one engine in line with the registry's pins and the preload list."""
 
 import asyncio
 import logging
@@ -25,10 +25,10 @@ EVERY_S = 1.0
 
 
 class PlacementService:
-    """Keeps one engine at what it is told to hold.
+    """Loads the pins and the preload list into this server's engine, and reports on them.
 
     Args:
-        readers: who is on the way to the engine in this process, so that no deletion overlooks what is loaded here.
+        readers: in-flight look-ups of this process, so that a deletion sees versions that are being loaded here.
         preload: the setting: ``tenant/adapter``, each with ``:alias`` or ``@number`` if not the default.
         slots: the engine's ``max_loras``.
     """
@@ -54,12 +54,15 @@ class PlacementService:
         self._wanted, self._slots, self._base_digest = preload, slots, base_digest
         self._head = lora_head
         self._preloads: list[Preload] = []
-        #: What each pin's last try said, so that it is logged once and not every second.
+        #: Version id -> last error of its pin, so that a repeated error is logged once.
         self._problems: dict[int, str] = {}
         self._following = asyncio.Lock()
 
     async def prepare(self) -> None:
-        """Load pins and the preload list, before the server says that it is ready. What fails is logged and shown."""
+        """Load the pins and the preload list before the server reports ready.
+
+        A version that fails to load does not stop the start. The failure is logged, and :meth:`shown` reports it.
+        """
         try:
             await self.follow()
         except RegistryUnavailable:
@@ -67,7 +70,7 @@ class PlacementService:
         self._preloads = [await self._preload(name) for name in self._wanted]
 
     async def follow(self) -> None:
-        """Pin and unpin until the engine holds what the registry says.
+        """Reconcile: pin and unpin until the engine matches the registry.
 
         Raises:
             RegistryUnavailable
@@ -82,7 +85,7 @@ class PlacementService:
                     await self._pin(pin)
 
     async def shown(self) -> Placement:
-        """Pins and preloads, as this server has them.
+        """Return the pins and preloads with their state on this server.
 
         Raises:
             RegistryUnavailable
@@ -94,7 +97,7 @@ class PlacementService:
         with self._readers.reading() as reader:
             reader.found(version_id)
             async with self._database.read() as connection:
-                # Whoever deletes the version from here on waits until it is loaded, and takes it out.
+                # A deletion that starts after this point waits until the version is loaded, and then unloads it.
                 if await pins_repo.find_pin(connection, version_id) is None:
                     return
             problem = await self._placed(self._engine.pin(pin.key))
@@ -120,10 +123,11 @@ class PlacementService:
         return Preload(name, tuple(versions), problem)
 
     async def _meant(self, name: str) -> list[Candidate]:
-        """The versions that an entry of the preload list means now: several, where its alias splits the traffic.
+        """Resolve an entry of the preload list. An alias that splits its traffic gives several versions.
 
         Raises:
-            NotFound: none that can be served; RegistryUnavailable
+            NotFound: no version that can be served.
+            RegistryUnavailable
         """
         tenant, _, model = name.partition("/")
         try:
@@ -141,7 +145,7 @@ class PlacementService:
         return found
 
     async def _placed(self, call: Awaitable[None]) -> str | None:
-        """Make a call that loads a version; returns what went wrong, in words."""
+        """Await a call that loads a version. Return its error message, or None."""
         try:
             await call
         except AdapterLoadFailed as error:

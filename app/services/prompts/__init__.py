@@ -1,1 +1,1 @@
-"""What a chat becomes before the engine sees it: defaults of a version, prompt formats, templates in a sandbox."""
+"""Prompt construction: defaults of a version, prompt formats, and sandboxed chat templates."""

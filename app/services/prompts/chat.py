@@ -1,7 +1,12 @@
-"""From a checked chat body to the prompt's text, where the base's own chat template does not decide it.
+"""Chat prompts: render a checked chat body where the base's own chat template does not apply.
 
-A version's chat template comes first, then its prompt format, then the server's prompt format. Only when there is
-none of them does the engine render the conversation itself, by the template that the base ships.
+Order of precedence:
+
+1. the version's chat template
+2. the version's prompt format
+3. the server's prompt format
+
+Without any of them the engine renders the conversation with the base's template.
 """
 
 import json
@@ -14,7 +19,7 @@ from app.services.prompts import formats
 from app.services.prompts.templates import TemplateFailed, TemplatePool
 from app.settings import Settings
 
-#: What a trial rendering must show of the conversation's user; no template has a reason to change it.
+#: User text of the trial conversation. A template that uses the messages copies it unchanged.
 _MARK = "20 7 1 83"
 _PATH = "defaults.chat_template"
 
@@ -22,7 +27,7 @@ _TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls
 
 
 def special_tokens(base: Path) -> dict[str, str]:
-    """The base tokenizer's special tokens by the names that chat templates use, as ``bos_token``. Blocks."""
+    """Read the base tokenizer's special tokens by the names that templates use, such as ``bos_token``. Blocks."""
     found: dict[str, str] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         try:
@@ -38,7 +43,7 @@ def special_tokens(base: Path) -> dict[str, str]:
 
 
 class ChatPrompts:
-    """Renders the chats of versions and servers that bring their own form of the prompt."""
+    """Renderer for versions and servers with a prompt form that differs from the base's."""
 
     def __init__(self, settings: Settings, tokens: Mapping[str, str]) -> None:
         self._format, self._tokens = settings.prompt_format, tokens
@@ -48,16 +53,16 @@ class ChatPrompts:
         await self._pool.close()
 
     async def render(self, body: Mapping[str, Any], defaults: Mapping[str, Any], *, owner: str) -> str | None:
-        """The prompt of a checked chat body; None where the base's own template is to render it.
+        """Render the prompt of a checked chat body. Return None if the base's template applies.
 
         Args:
-            defaults: of the version that answers; empty for the base.
-            owner: the tenant that asks.
+            defaults: defaults of the version that answers; empty for the base.
+            owner: slug of the requesting tenant.
 
         Raises:
-            InvalidRequest: the template or format refuses the conversation, or the template fails over it.
-            UnsupportedField: tools or tool calls that it has no place for.
-            Busy
+            InvalidRequest: the template or format refuses the conversation, or the template fails.
+            UnsupportedField: the template or format does not support tools or tool calls.
+            Busy: a template worker failed.
         """
         if "chat_template" in defaults:
             return await self._from_template(defaults["chat_template"], body, owner)
@@ -65,11 +70,13 @@ class ChatPrompts:
         return formats.render(name, body) if name else None
 
     async def check(self, defaults: Mapping[str, Any], *, owner: str) -> None:
-        """Try a chat template, if there is one, on a conversation of one turn, with the system prompt if there is one.
+        """Render the defaults' chat template, if there is one, for a trial conversation of one user turn.
+
+        The conversation starts with the defaults' system prompt, if there is one.
 
         Raises:
-            InvalidRequest: names the template's line.
-            Busy
+            InvalidRequest: the template fails (with its line), or ignores the user's message.
+            Busy: a template worker failed.
         """
         if "chat_template" not in defaults:
             return
@@ -115,7 +122,7 @@ def _refusal(error: TemplateFailed) -> InvalidRequest | UnsupportedField:
 
 
 def _with_arguments(turn: dict[str, Any]) -> dict[str, Any]:
-    """A turn whose tool calls have their arguments as an object: what templates expect, as the engine gives them."""
+    """Parse the arguments of a turn's tool calls into objects, as templates expect and the engine passes them."""
     if "tool_calls" not in turn:
         return turn
     calls = [

@@ -1,7 +1,7 @@
-"""Adapter defaults: what a version's requests get where they say nothing themselves. Pure.
+"""Adapter defaults: values that a version supplies for fields that its requests omit. Pure.
 
-A default is checked once, when it is written, by the checks that a request's own field goes through. It is put
-into a body only after that passed its checks, so a refusal always speaks of what the caller sent.
+A default is validated once, when it is written, with the checks of the request's own field. Defaults are merged into
+a body only after the body has passed its checks. An error therefore always refers to what the caller sent.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from app.settings import LimitSettings
 
 _PATH = "defaults"
 
-#: Defaults that a body of either of OpenAI's routes takes under the same name.
+#: Defaults that both OpenAI routes accept under the same name.
 SAMPLING = (
     "temperature",
     "top_p",
@@ -31,7 +31,7 @@ SAMPLING = (
     "stop",
 )
 
-# The default -> LoRAX's parameter; temperature, top_k and min_p follow rules of their own.
+# Default -> LoRAX parameter. temperature, top_k and min_p have separate rules.
 _LORAX = {
     "max_tokens": "max_new_tokens",
     "top_p": "top_p",
@@ -42,12 +42,12 @@ _LORAX = {
 
 
 def checked_defaults(raw: object, *, limits: LimitSettings, admin: bool) -> dict[str, Any]:
-    """Check an object of defaults; fields that are null count as not sent.
+    """Validate an object of defaults. Fields that are null count as absent.
 
-    A chat template is only measured here: :meth:`app.services.chat_prompts.ChatPrompts.check` renders it.
+    Only the size of a chat template is checked here. :meth:`app.services.prompts.chat.ChatPrompts.check` renders it.
 
     Raises:
-        Forbidden: a chat template, and the caller is no administrator.
+        Forbidden: a chat template, and the caller is not an administrator.
         InvalidRequest, UnsupportedField
     """
     given = fields(raw, _PATH, _CHECKS)
@@ -59,10 +59,12 @@ def checked_defaults(raw: object, *, limits: LimitSettings, admin: bool) -> dict
 
 
 def replaced_defaults(old: Mapping[str, Any], new: Mapping[str, Any], *, admin: bool) -> dict[str, Any]:
-    """Checked defaults in the place of older ones; a chat template is not a tenant's to change or to take away.
+    """Replace a version's defaults with validated new ones.
+
+    Only an administrator may change or remove a chat template. An update by a tenant keeps the old one.
 
     Raises:
-        InvalidRequest: a prompt format beside a template that stays.
+        InvalidRequest: a prompt format together with a chat template that stays.
     """
     if admin:
         return dict(new)
@@ -75,10 +77,10 @@ def replaced_defaults(old: Mapping[str, Any], new: Mapping[str, Any], *, admin: 
 def apply_defaults(
     endpoint: Endpoint, body: dict[str, Any], defaults: Mapping[str, Any], *, longest: int | None = None
 ) -> dict[str, Any]:
-    """A checked body of one of OpenAI's routes, with the defaults of what it does not say.
+    """Fill the omitted fields of a checked body of an OpenAI route with defaults.
 
     Args:
-        longest: the engine's context length in tokens, if it is known: ``max_tokens`` is capped by it.
+        longest: the engine's context length in tokens, a cap for ``max_tokens``; None if it is not known.
     """
     filled = {name: defaults[name] for name in SAMPLING if name in defaults and name not in body}
     if "max_completion_tokens" in body:
@@ -102,10 +104,10 @@ def lorax_generation(
     stream: bool | None,
     longest: int | None = None,
 ) -> lorax.Generation:
-    """:func:`app.services.bodies.lorax.generation` of a body that passed it before, with defaults.
+    """Build the generation of a checked LoRAX body with defaults, see :func:`app.services.bodies.lorax.generation`.
 
-    LoRAX's client sends ``do_sample: false`` and ``stop: []`` with every request, so in LoRAX's shape these two say
-    nothing, as in LoRAX itself. A request for greedy decoding is ``temperature: 0``.
+    LoRAX's client sends ``do_sample: false`` and ``stop: []`` with every request. As in LoRAX itself, these two values
+    count as absent. A request for greedy decoding is ``temperature: 0``.
     """
     sent = {name: value for name, value in (body.get("parameters") or {}).items() if value is not None}
     filled = {known: defaults[name] for name, known in _LORAX.items() if name in defaults and known not in sent}
@@ -125,7 +127,10 @@ def lorax_generation(
 
 
 def _lorax_temperature(sent: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """``temperature: 1`` alone does not mean sampling to LoRAX, but it does as a default."""
+    """Translate the default temperature.
+
+    In LoRAX ``temperature: 1`` alone does not enable sampling, but as a default it does.
+    """
     temperature = defaults.get("temperature")
     if temperature is None or "temperature" in sent:
         return {}

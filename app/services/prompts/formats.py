@@ -1,7 +1,7 @@
-"""The prompt formats of Llama 2, Llama 3 and Mistral by name, for bases that ship no chat template.
+"""Prompt formats of Llama 2, Llama 3 and Mistral, for bases without a chat template.
 
-Each is a pure function from turns to the one string that the format's makers document. The strings begin with
-the format's own BOS token in its written form; the engine tokenizes a chat's prompt without adding another.
+Each format is a pure function from turns to the prompt string that its makers document. The string begins with the
+format's BOS token in written form. The engine adds no second one when it tokenizes a chat prompt.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 from app.domain.errors import InvalidRequest, UnsupportedField
 
-#: A turn of a chat: ``role`` (system, user or assistant) and ``content``, a text.
+#: One turn of a chat: ``role`` (system, user or assistant) and ``content`` (text).
 Turn = Mapping[str, Any]
 
 _PATH = "messages"
@@ -17,10 +17,12 @@ _ORDER = "the prompt format {} has a system prompt only at the start, and ends w
 
 
 def llama_2(turns: Sequence[Turn]) -> str:
-    """``<s>[INST] <<SYS>>\\n{system}\\n<</SYS>>\\n\\n{user} [/INST] {answer} </s><s>[INST] {user} [/INST]``
+    """Llama 2's chat format.
 
-    As ``chat_completion`` in llama/generation.py of Meta's repository for Llama 2 writes it (the tags ``B_SYS``
-    and ``E_SYS`` hold the newlines; every text is stripped), and
+    ``<s>[INST] <<SYS>>\\n{system}\\n<</SYS>>\\n\\n{user} [/INST] {answer} </s><s>[INST] {user} [/INST]``
+
+    Sources: ``chat_completion`` in llama/generation.py of Meta's repository for Llama 2 (the tags ``B_SYS`` and
+    ``E_SYS`` hold the newlines, and every text is stripped), and
     https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-2/.
     """
     system, rest = _alternating(turns, "llama-2")
@@ -33,10 +35,12 @@ def llama_2(turns: Sequence[Turn]) -> str:
 
 
 def llama_3(turns: Sequence[Turn]) -> str:
-    """``<|begin_of_text|>``, each turn as ``<|start_header_id|>{role}<|end_header_id|>\\n\\n{text}<|eot_id|>``, and the
-    header of the assistant's turn to come.
+    """Llama 3's chat format.
 
-    As ``ChatFormat`` in llama/tokenizer.py of Meta's repository for Llama 3 writes it (every text is stripped), and
+    ``<|begin_of_text|>``, each turn as ``<|start_header_id|>{role}<|end_header_id|>\\n\\n{text}<|eot_id|>``, and the
+    header of the assistant's next turn.
+
+    Sources: ``ChatFormat`` in llama/tokenizer.py of Meta's repository for Llama 3 (every text is stripped), and
     https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-3/.
     """
     parts = [_llama_3_header(turn["role"]) + turn["content"].strip() + "<|eot_id|>" for turn in turns]
@@ -44,12 +48,14 @@ def llama_3(turns: Sequence[Turn]) -> str:
 
 
 def mistral(turns: Sequence[Turn]) -> str:
-    """``<s>[INST] {user} [/INST] {answer}</s>[INST] {user} [/INST]``, the system prompt before the first user's text.
+    """Mistral's chat format.
 
-    As Mistral documents it for its 7B and Mixtral instruct models, also with ``System Prompt + Instruction`` in
-    the first turn: https://docs.mistral.ai/usage/guardrailing and, under "Tokenizer V1",
-    https://docs.mistral.ai/cookbook/concept-deep-dive-tokenization-templates. The blank line after the
-    system prompt is mistral-common's.
+    ``<s>[INST] {user} [/INST] {answer}</s>[INST] {user} [/INST]``, with the system prompt before the first user's text.
+
+    Sources: Mistral's documentation of its 7B and Mixtral instruct models, with ``System Prompt + Instruction`` in the
+    first turn: https://docs.mistral.ai/usage/guardrailing and, under "Tokenizer V1",
+    https://docs.mistral.ai/cookbook/concept-deep-dive-tokenization-templates. The blank line after the system prompt is
+    mistral-common's.
     """
     system, rest = _alternating(turns, "mistral")
     first = f"{system}\n\n" if system is not None else ""
@@ -64,11 +70,11 @@ FORMATS: dict[str, Callable[[Sequence[Turn]], str]] = {"llama-2": llama_2, "llam
 
 
 def render(name: str, body: Mapping[str, Any]) -> str:
-    """The prompt of a checked chat body in the format of that name.
+    """Render the prompt of a checked chat body in the named format.
 
     Raises:
-        UnsupportedField: tools, which none of the formats has a place for.
-        InvalidRequest: turns that the format cannot put in order.
+        UnsupportedField: tools or tool calls, which no format supports.
+        InvalidRequest: the format does not allow this order of turns.
     """
     if "tools" in body:
         raise UnsupportedField(f"tools: the prompt format {name} has no place for them", param="tools")
@@ -80,7 +86,7 @@ def render(name: str, body: Mapping[str, Any]) -> str:
 
 
 def plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Checked messages, each with one text as content: the engine too joins parts by newlines."""
+    """Flatten the content of checked messages to one text each. Parts are joined by newlines, as the engine does."""
     return [{**message, "content": _text(message.get("content", ""))} for message in messages]
 
 
@@ -93,7 +99,11 @@ def _llama_3_header(role: str) -> str:
 
 
 def _alternating(turns: Sequence[Turn], name: str) -> tuple[str | None, Sequence[Turn]]:
-    """The system prompt, if there is one, and the turns after it: user, assistant, user, ..., user."""
+    """Split turns into the system prompt, if any, and the turns after it: user, assistant, user, ..., user.
+
+    Raises:
+        InvalidRequest: the turns do not alternate, or the last one is not the user's.
+    """
     system, rest = (turns[0]["content"], turns[1:]) if turns[0]["role"] == "system" else (None, turns)
     offset = len(turns) - len(rest)
     for index, turn in enumerate(rest):

@@ -1,17 +1,17 @@
-"""Renders chat templates that administrators wrote, each in a process that lives for that one rendering.
+"""Template worker: renders chat templates written by administrators, each in a child process for one rendering.
 
-Run as ``python -m app.services.prompts.template_worker '<limits as JSON>'`` by
-:mod:`app.services.prompts.templates`, with nothing of the server's environment. It reads requests from standard
-input and writes replies to standard output, one at a time, each as four bytes of length and JSON::
+:mod:`app.services.prompts.templates` runs it as ``python -m app.services.prompts.template_worker '<limits as JSON>'``,
+without the server's environment. It reads requests from standard input and writes replies to standard output, one at a
+time. Each message is a length of four bytes and JSON::
 
     {"template", "messages", "tools", "variables"} -> {"text"} or {"kind", "message", "line"}
 
-It never touches a template itself: it forks, and the child parses and renders under limits of CPU time, address
-space and size, with no file that it could open and no pipe but the one for its own reply. So one rendering can
-leave nothing behind for the next, however it ends. Nothing but the standard library and Jinja is imported here.
+The worker never parses a template itself. It forks, and the child parses and renders under limits of CPU time, address
+space and output size. The child can open no file and holds no pipe but the one for its reply. So no rendering, however
+it ends, can affect the next one. Only the standard library and Jinja are imported here.
 """
 
-import html  # noqa: F401 - Jinja's filters import these four when they are used; a child could open no file by then
+import html  # noqa: F401 - Jinja's filters import these four lazily; a child can open no file by then
 import json
 import os
 import pprint  # noqa: F401
@@ -44,8 +44,7 @@ _REPLY_SLACK = 2**16
 _TEMPLATE_FILES = {"<template>", "<unknown>"}
 _OUT_OF_TIME = {signal.SIGPROF, signal.SIGXCPU, signal.SIGKILL}
 
-# Rendered once at the start, so that whatever Python and Jinja import only when it is needed is there:
-# a child can open no file.
+# Rendered once at the start to trigger the lazy imports of Python and Jinja: a child can open no file.
 _FAMILIAR = r"""{% macro turn(m) %}{{ '\n' + m.role|trim + m|tojson + strftime_now('%d %b %Y') }}{% endmacro %}
 {% for message in messages %}{{ turn(message) }}{% endfor %}{{ messages|map(attribute='role')|join('\u00e9') }}
 {{ raise_exception('no') }}"""
@@ -53,13 +52,13 @@ _FAMILIAR = r"""{% macro turn(m) %}{{ '\n' + m.role|trim + m|tojson + strftime_n
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one rendering may use.
+    """Resource limits of one rendering.
 
     Attributes:
-        cpu_seconds: processor time.
-        wall_seconds: time of any kind, the last resort on a machine that is busy.
-        address_bytes: address space of the process, the interpreter's own included.
-        output_bytes: the rendered text in UTF-8.
+        cpu_seconds: CPU time.
+        wall_seconds: wall-clock time, the last resort on a busy machine.
+        address_bytes: address space of the process, including the interpreter's.
+        output_bytes: size of the rendered text in UTF-8.
     """
 
     cpu_seconds: float
@@ -69,7 +68,7 @@ class Limits:
 
 
 class Generation(jinja2.ext.Extension):
-    """``{% generation %}``: marks the assistant's words for training; here its body is printed as it is."""
+    """The tag ``{% generation %}``, which marks the assistant's words for training. Its body is printed unchanged."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
@@ -80,11 +79,11 @@ class Generation(jinja2.ext.Extension):
 
 
 class Raised(jinja2.TemplateError):
-    """The template called ``raise_exception``: it refuses the conversation."""
+    """Raised by the template's ``raise_exception``: it refuses the conversation."""
 
 
 def environment() -> jinja2.sandbox.SandboxedEnvironment:
-    """The dialect of chat templates, as transformers' ``apply_chat_template`` has it."""
+    """Build the Jinja environment of chat templates, as in transformers' ``apply_chat_template``."""
     made = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
     )
@@ -95,7 +94,7 @@ def environment() -> jinja2.sandbox.SandboxedEnvironment:
 
 
 def render(request: dict[str, Any], output_bytes: int) -> dict[str, Any]:
-    """Render one template. Only ever called in a process under limits."""
+    """Render one template. Call it only in a child process under limits."""
     try:
         tree = environment().parse(request["template"])
         tools = request["tools"]
@@ -116,7 +115,7 @@ def render(request: dict[str, Any], output_bytes: int) -> dict[str, Any]:
         return _failure("failed", "it wrote an unpaired surrogate", _line(error.__traceback__))
     except OSError as error:
         return _failure("failed", "it needs a file, and there are none", _line(error.__traceback__))
-    except Exception as error:  # noqa: BLE001 - whatever the template's own expressions raise
+    except Exception as error:  # noqa: BLE001 - a template's expressions can raise anything
         return _failure("failed", f"{type(error).__name__}: {error}", _line(error.__traceback__))
 
 
@@ -159,7 +158,7 @@ def _in_child(request: dict[str, Any], limits: Limits) -> bytes:
 
 
 def _received(reader: int, deadline: float, most: int) -> Iterator[bytes]:
-    """What the child writes, until it ends, is late, or writes more than any reply of its kind can have."""
+    """Read the child's reply until it ends, the deadline passes, or it exceeds the size of any valid reply."""
     left = most + _REPLY_SLACK
     while left > 0 and select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
         if not (data := os.read(reader, min(left, 2**16))):
@@ -169,7 +168,7 @@ def _received(reader: int, deadline: float, most: int) -> Iterator[bytes]:
 
 
 def _child(request: dict[str, Any], writer: int, limits: Limits) -> NoReturn:
-    """Render and end; the newline after the reply says that it is whole."""
+    """Render and exit. The newline after the reply marks it as complete."""
     try:
         _confine(writer, limits)
         reply = _encoded(render(request, limits.output_bytes)) + b"\n"
@@ -187,7 +186,7 @@ def _confine(writer: int, limits: Limits) -> None:
     _limit(resource.RLIMIT_CPU, int(limits.cpu_seconds) + 2)
     for nothing in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE):
         _limit(nothing, 0)
-    # Finer than RLIMIT_CPU. Its signal ends the process where it stands, inside one long operation too.
+    # This timer is finer than RLIMIT_CPU. Its signal also ends the process inside one long operation.
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, limits.cpu_seconds)
 
@@ -207,7 +206,7 @@ def _encoded(reply: dict[str, Any]) -> bytes:
 
 
 def _line(traceback: TracebackType | None) -> int | None:
-    """The template's line that was running: Jinja rewrites the traceback's frames to the template's own lines."""
+    """Return the template line that was running. Jinja rewrites the traceback's frames to template lines."""
     line = None
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename in _TEMPLATE_FILES:
@@ -223,7 +222,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as prompts want it: Jinja's own filter writes it for HTML."""
+    """Serialize JSON for prompts. Jinja's own filter escapes it for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -232,7 +231,7 @@ def _raise_exception(message: object) -> NoReturn:
 
 
 def _strftime_now(form: str) -> str:
-    return datetime.now().strftime(form)  # noqa: DTZ005 - the server's own date, as transformers has it
+    return datetime.now().strftime(form)  # noqa: DTZ005 - the server's local date, as in transformers
 
 
 if __name__ == "__main__":

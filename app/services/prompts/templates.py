@@ -1,7 +1,7 @@
-"""The pool of processes that render chat templates; what they do is in :mod:`app.services.prompts.template_worker`.
+"""Pool of processes that render chat templates, see :mod:`app.services.prompts.template_worker`.
 
-Workers are started when they are first needed and serve every tenant: each renders in a child of its own, so
-nothing of one rendering is left for the next. One tenant has at most half of them at work at a time.
+Workers start on demand and serve all tenants. Each rendering runs in a child of its worker, so nothing carries over to
+the next one. A tenant occupies at most half of the workers at a time.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ _log = logging.getLogger(__name__)
 
 _ROOT = Path(__file__).resolve().parents[3]
 
-# A worker ends its children itself, in time. Wall-clock time says little on a busy machine, so it is the last resort.
+# A worker ends its children itself. Wall-clock time means little on a busy machine, so it is the last resort.
 _WALL_PER_CPU_SECOND = 10
 _WALL_GRACE_S = 5
 _WORKER_GRACE_S = 10
 
 
 class TemplateFailed(Exception):
-    """A template gave no text.
+    """Raised when a template renders no text.
 
     Attributes:
-        kind: ``syntax``, ``raised`` (by the template's own ``raise_exception``), ``failed``, ``tools`` (it has no
-            place for them), ``time``, ``memory`` or ``size``.
-        line: the template's line, if one is to blame.
+        kind: ``syntax``, ``raised`` (by the template's ``raise_exception``), ``failed``, ``tools`` (it does not support
+            tools), ``time``, ``memory`` or ``size``.
+        line: line of the template that caused the error; None if there is none.
     """
 
     def __init__(self, kind: str, message: str, line: int | None) -> None:
@@ -46,7 +46,7 @@ class TemplateFailed(Exception):
 
 
 class TemplatePool:
-    """Renders templates in worker processes. Safe to use by many requests at once."""
+    """Pool of template workers. Concurrent requests may share it."""
 
     def __init__(self, limits: LimitSettings) -> None:
         self._limits = Limits(
@@ -69,14 +69,15 @@ class TemplatePool:
         variables: Mapping[str, str],
         owner: str,
     ) -> str:
-        """The text that a template makes of a conversation, as ``apply_chat_template`` would.
+        """Render a conversation with a template, as ``apply_chat_template`` would.
 
         Args:
-            variables: other names that the template may use, as ``bos_token``.
-            owner: whoever asks; one owner's renderings wait for each other before they keep others waiting.
+            variables: other names that the template may use, such as ``bos_token``.
+            owner: slug of the requesting tenant; renderings beyond its share of the workers queue behind each other.
 
         Raises:
-            TemplateFailed, Busy
+            TemplateFailed
+            Busy: a worker failed.
         """
         request = {"template": template, "messages": messages, "tools": tools, "variables": dict(variables)}
         await self._turns.acquire(owner)
@@ -85,7 +86,7 @@ class TemplatePool:
         except BaseException:
             self._turns.release(owner)
             raise
-        # A worker cannot be stopped in the middle of a reply: it ends it even if the caller goes away.
+        # An exchange with a worker cannot be interrupted, so it runs to its end even if the caller is cancelled.
         work = asyncio.create_task(self._exchange(json.dumps(request).encode()))
         self._work.add(work)
         work.add_done_callback(lambda done: self._finished(done, owner))
@@ -95,7 +96,7 @@ class TemplatePool:
         raise TemplateFailed(reply["kind"], reply["message"], reply["line"])
 
     async def close(self) -> None:
-        """End every worker."""
+        """Stop all workers."""
         for work in self._work:
             work.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
@@ -107,7 +108,7 @@ class TemplatePool:
         self._places.release()
         self._turns.release(owner)
         if not work.cancelled():
-            work.exception()  # whoever waits for it raises it; nobody may be left to do so
+            work.exception()  # mark as retrieved: the caller raises it, unless it was cancelled
 
     async def _exchange(self, request: bytes) -> dict[str, Any]:
         worker = self._idle.pop() if self._idle else None
@@ -127,7 +128,7 @@ class TemplatePool:
 
 
 class _Worker:
-    """One worker process, idle or at one request."""
+    """One worker process. It handles one request at a time."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -160,7 +161,7 @@ class _Worker:
 
     async def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # it leads a group: with it goes the child at work
+            os.killpg(self._process.pid, signal.SIGKILL)  # kills its process group, and with it the rendering child
         self._input.close()
         await self._process.wait()
 
@@ -172,7 +173,7 @@ class _Turn:
 
 
 class _Turns:
-    """At most ``each`` holders per owner; owners without any are forgotten."""
+    """Semaphore per owner: at most ``each`` holders. Owners without holders or waiters are dropped."""
 
     def __init__(self, each: int) -> None:
         self._each = each

@@ -1,4 +1,4 @@
-"""An uploaded archive becomes the two files of an upload, in a process that hostile bytes can do little in."""
+"""Archive unpacking: turn an uploaded archive into the two files of an upload, in a confined child process."""
 
 import asyncio
 from pathlib import Path
@@ -10,16 +10,16 @@ from app.support.spool import SpooledFile, Upload
 
 
 def archive_bytes(limits: LimitSettings) -> int:
-    """Most bytes of an archive: those of its two files, which is what is left of it if nothing shrinks."""
+    """Return the size limit of an archive in bytes: that of its two files, because compression may save nothing."""
     return limits.config_bytes + limits.weights_bytes
 
 
 async def unpack_upload(archive: Path, folder: Path, limits: LimitSettings) -> Upload:
-    """Unpack a ``.tar.gz`` or a ``.zip`` of a PEFT folder into ``folder``, and remove it.
+    """Unpack a ``.tar.gz`` or ``.zip`` of a PEFT folder into ``folder``, then remove the archive.
 
     Raises:
-        AdapterRejected: with every reason that can be known.
-        ValidationFailed: unpacking took too much time or memory.
+        AdapterRejected: with every reason that can be determined.
+        ValidationFailed: unpacking exceeded its limit of time or memory.
         DiskFull, StoreUnavailable
     """
     files = await asyncio.to_thread(

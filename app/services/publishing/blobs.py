@@ -1,16 +1,16 @@
-"""Deleting blobs while others may publish the same bytes, on any node.
+"""Blob deletion that is safe against concurrent publishing of the same bytes, on any node.
 
-Publishing stores bytes first and commits a row second, so bytes without a row are normal. Deleting must not take
-bytes away under a row that is just being committed, and neither side may hold a transaction open over a call to
-the store. So each side writes what it is about to do, and then reads what the other side has written::
+Publishing stores bytes first and commits a row second, so bytes without a row are normal. A deletion must not remove
+bytes whose row is just being committed. Neither side may hold a transaction open during a call to the store. So each
+side first writes its intent and then reads the other side's::
 
-    publish   put bytes -> commit row -> wait while the bytes are claimed -> put bytes again (a look, if they are there)
+    publish   put bytes -> commit row -> wait while the bytes are claimed -> put bytes again (a check if present)
     delete    commit claim -> read the rows: none? -> delete, verify -> commit the outcome, which ends the claim
 
-If the deleter's look at the rows came before the row, then its claim came before the publisher's look at the
-claims, so the publisher waits and puts the bytes back. A version is served only after that (its state is
-``validating`` until then), so a crash at any step leaves at worst bytes too many, or a version that is not ready.
-A claim lasts longer than a store needs to carry out, or give up, a deletion that its process did not survive.
+If the deleter read the rows before the row was committed, its claim was committed before the publisher read the
+claims. The publisher then waits and puts the bytes back. A version is served only after that, because its state is
+``validating`` until then. A crash at any step therefore leaves at worst unused bytes, or a version that is not ready.
+A claim lasts longer than the store needs to finish or abandon a deletion whose process has died.
 """
 
 import asyncio
@@ -34,10 +34,12 @@ _USED, _HELD = "another version has the same bytes", "an upload under way has th
 
 
 class BlobService:
-    """The one who deletes blobs, and who tells publishers to wait.
+    """Deletes unused blobs, and makes publishers wait for a deletion's claims.
+
+    Every method can raise RegistryUnavailable.
 
     Args:
-        node: whose claims these are.
+        node: id of the node that owns the claims.
     """
 
     def __init__(self, database: Database, store: BlobStore, node: str, *, clock: Clock = utc_now) -> None:
@@ -45,10 +47,9 @@ class BlobService:
         self._owner = StoreOwner(database, store, clock=clock)
 
     async def settled(self, digests: Collection[str]) -> None:
-        """Wait until nobody is about to delete these blobs: between a version's row and its second put.
+        """Wait until no deletion claims these blobs.
 
-        Raises:
-            RegistryUnavailable
+        A publisher calls this between committing a version's row and its second put.
         """
         while True:
             async with self._database.read() as connection:
@@ -58,13 +59,13 @@ class BlobService:
             await asyncio.sleep(_POLL_S)
 
     async def remove(self, deletion_id: str) -> bool:
-        """Decide about a deletion's blobs and delete those that nobody needs, as far as that goes just now.
+        """Decide about a deletion's blobs and delete the unused ones, as far as possible now.
 
         Returns:
-            Whether all are decided.
+            True if all blobs are decided.
 
         Raises:
-            RegistryUnavailable, StoreUnavailable: asked again later it goes on.
+            RegistryUnavailable, StoreUnavailable: a later call continues.
             ForeignStore: nothing is removed.
         """
         await self._owner.ensure()
@@ -78,10 +79,10 @@ class BlobService:
         return False
 
     async def claim(self, deletion_id: str) -> dict[str, BlobFate] | None:
-        """Commit the claims; None if there is nothing to claim, or another node works on it.
+        """Commit claims on a deletion's blobs.
 
-        Raises:
-            RegistryUnavailable
+        Returns:
+            The fate of each blob; None if there is nothing to claim, or another node works on the deletion.
         """
         async with self._database.write() as connection:
             deletion = await deletions.find_deletion(connection, deletion_id, lock=True)
@@ -107,7 +108,7 @@ class BlobService:
     def _delete(self, digest: str) -> BlobFate:
         self._store.delete(digest)
         if self._store.size(digest) is not None:
-            # Put back since, by an upload on its way to its row: the next look at the rows decides.
+            # An upload that has no row yet has put the bytes back. The next read of the rows decides.
             return BlobFate()
         return BlobFate(gone_at=self._clock())
 

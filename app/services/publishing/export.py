@@ -1,4 +1,4 @@
-"""Export: the two files of a version as they were uploaded, from this node's disk copy."""
+"""Export: hand out the uploaded files of a version from this node's disk cache."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,14 @@ from app.services.common.in_flight import InFlightLookups
 
 @dataclass(frozen=True, slots=True)
 class ExportedFile:
-    """One file of a version, which stays on the disk until the lease is released.
+    """One file of a version, kept on disk until its lease is released.
 
     Attributes:
+        path: the file on this node's disk.
         name: its file name, as PEFT writes it.
         digest: SHA-256 (hex) of its bytes.
-        size: in bytes.
+        size: size in bytes.
+        lease: the disk cache's lease on the version.
     """
 
     path: Path
@@ -28,17 +30,17 @@ class ExportedFile:
 
 
 class ExportService:
-    """The rules of exporting. ``tenant`` and ``adapter`` are slugs.
+    """Use case of exporting files. ``tenant`` and ``adapter`` are slugs.
 
     Args:
-        readers: who is about to read a version's files; a deletion waits for them.
+        readers: in-flight look-ups; a deletion waits for an export that is about to read the version's files.
     """
 
     def __init__(self, adapters: AdapterService, cache: DiskCache, readers: InFlightLookups) -> None:
         self._adapters, self._cache, self._readers = adapters, cache, readers
 
     async def open(self, tenant: str, adapter: str, number: int, name: str) -> ExportedFile:
-        """One file of a version that is not deleted or rejected. The caller releases the lease.
+        """Lease one file of a version that is neither deleted nor rejected. The caller releases the lease.
 
         Raises:
             NotFound, RegistryUnavailable

@@ -1,4 +1,4 @@
-"""Imports: a version out of a repository of the Hugging Face Hub, or out of a bucket, through the gate of uploads."""
+"""Imports: fetch a version from the Hugging Face Hub or from a bucket, and publish it like an upload."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ _PICKLE = "adapter_model.bin"
 
 
 class ImportService:
-    """The rules of importing. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id."""
+    """Use case of importing. ``tenant`` and ``adapter`` are slugs, and ``actor`` is a key's id."""
 
     def __init__(self, publishing: PublishingService, spool: Spool, hub: Hub, buckets: Buckets, settings: Settings):
         self._publishing, self._spool = publishing, spool
@@ -38,16 +38,16 @@ class ImportService:
         """Fetch the two files and publish them as the adapter's next version.
 
         Args:
-            source: see :mod:`app.importing.source`.
-            options: as for an upload; where the version comes from is filled in here.
+            source: name of the source, see :mod:`app.importing.source`.
+            options: publish options, as for an upload; the source is filled in here.
 
         Raises:
-            InvalidRequest: a source that is malformed, not allowed here, or not there.
-            AdapterRejected: its weights are there as a pickle only.
-            TooLarge: a file beyond its cap.
-            SourceUnavailable: the source did not answer, or not in time.
-            Busy: too many imports, or uploads, at the same time.
-            and whatever :meth:`PublishingService.publish` raises
+            InvalidRequest: the source is malformed, not allowed here, or does not exist.
+            AdapterRejected: the weights exist only as a pickle.
+            TooLarge: a file exceeds its size limit.
+            SourceUnavailable: the source did not answer in time.
+            Busy: too many imports or uploads at the same time.
+            Also every error of :meth:`PublishingService.publish`.
         """
         found = read_source(source)
         self._check_allowed(found)
@@ -101,7 +101,7 @@ class ImportService:
         try:
             return await self._hub.fetch(source, name, writer, cap)
         finally:
-            # Closes the file; after the end that changes nothing.
+            # Closes the file. After ``finish`` it has no effect.
             await writer.abandon()
 
     @asynccontextmanager
@@ -114,6 +114,6 @@ class ImportService:
 
 
 def _prefixes(settings: ImportSettings) -> tuple[BucketSource, ...]:
-    """The prefixes allowed; the settings have seen to their shape."""
+    """Parse the allowed prefixes. The settings have validated their form."""
     found = [read_source(prefix) for prefix in settings.s3_prefixes]
     return tuple(prefix for prefix in found if isinstance(prefix, BucketSource))

@@ -1,4 +1,4 @@
-"""Merging: several versions of one tenant become a new one, which is published as an upload would be."""
+"""Merging: combine versions of one tenant into a new one, and publish it like an upload."""
 
 import asyncio
 import json
@@ -29,10 +29,10 @@ from app.support.spool import Spool, SpooledFile, Upload
 
 
 class MergingService:
-    """The rules of merging. One merge runs at a time, as it competes with the engine for cores.
+    """Use case of merging. Merges run one at a time, because they compete with the engine for CPU cores.
 
     Args:
-        readers: who is about to read a version's files, see :mod:`app.services.common.in_flight`.
+        readers: in-flight look-ups, see :mod:`app.services.common.in_flight`.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class MergingService:
 
         Args:
             raw: the recipe, see :func:`app.merging.recipe.read_recipe`.
-            options: as for an upload; the source is filled in here.
+            options: publish options, as for an upload; the source is filled in here.
 
         Raises:
             MergeRejected: with every reason.
-            MergeFailed: the merging process was stopped.
-            Busy: too many merges, or another one of this tenant.
-            NotFound, AdapterNotReady, AdapterQuarantined, AdapterRetired, WrongBase: of a source.
-            BlobNotFound, DigestMismatch: of a source's bytes.
-            and whatever :meth:`PublishingService.publish` raises
+            MergeFailed: the merging process failed or was stopped by its limits.
+            Busy: too many merges, or another merge of this tenant is running.
+            NotFound, AdapterNotReady, AdapterQuarantined, AdapterRetired, WrongBase: a source cannot be used.
+            BlobNotFound, DigestMismatch: the bytes of a source are missing or damaged.
+            Also every error of :meth:`PublishingService.publish`.
         """
         recipe = _seeded(read_recipe(raw))
         await self._publishing.check_target(tenant, adapter)
@@ -77,7 +77,11 @@ class MergingService:
             return await self._publishing.publish(tenant, adapter, upload, replace(options, source=source), actor=actor)
 
     async def _check(self, tenant: str, recipe: Recipe) -> list[str]:
-        """The digests of the sources, none of which stands in the way."""
+        """Check that the sources can be merged. Return their content digests.
+
+        Raises:
+            MergeRejected: with every reason.
+        """
         owner = await self._tenants.get(tenant)
         manifests, digests = [], []
         for source in recipe.sources:
@@ -92,7 +96,7 @@ class MergingService:
     async def _run(
         self, tenant: str, recipe: Recipe, digests: Sequence[str], folder: Path
     ) -> tuple[Upload, dict[str, Any]]:
-        """The result's files, and where they come from."""
+        """Run the merge. Return the result's files and its provenance."""
         limits = ChildLimits(self._limits.merge_seconds, self._limits.merge_bytes, self._limits.weights_bytes)
         async with AsyncExitStack() as leases:
             owner = await self._tenants.get(tenant)
@@ -114,7 +118,7 @@ class MergingService:
         }
 
     async def _lease(self, tenant_id: int, source: Source, leases: AsyncExitStack) -> Path:
-        """The version's folder on this disk, with its normal form; a deletion waits for whoever has it."""
+        """Lease the version's folder on this disk, in its normal form. A deletion waits for the lease."""
         with self._readers.reading() as reader:
             version = await self._resolve(tenant_id, source)
             reader.found(version.key.version_id)
@@ -139,7 +143,7 @@ class MergingService:
 
 
 def _seeded(recipe: Recipe) -> Recipe:
-    """With a seed, where the method needs one and its caller chose none."""
+    """Add a random seed if the method needs one and the caller chose none."""
     if recipe.method not in RANDOM_METHODS or recipe.seed is not None:
         return recipe
     return replace(recipe, seed=secrets.randbelow(MAX_SEED + 1))
@@ -150,7 +154,7 @@ def _manifest(stored: Mapping[str, Any]) -> Manifest:
 
 
 def _spooled(folder: Path) -> Upload:
-    """Blocks for hashing the files."""
+    """Hash the merged files. Blocks."""
     with disk_errors("keep the merged adapter"):
         config, weights = (
             SpooledFile(path, file_digest(path), path.stat().st_size)

@@ -1,7 +1,7 @@
-"""Publishing: a received upload becomes an immutable version that callers can name.
+"""Publishing: turn a received upload into an immutable version that callers can name.
 
-The order makes every crash harmless: bytes first, row second. Bytes without a row only take room, and a row
-without bytes cannot be. What is registered is tried on the engine before it is served:
+The order makes every crash harmless: bytes first, row second. Bytes without a row only take space, and a row without
+bytes cannot exist. A registered version passes a smoke test on the engine before it is served, see
 :mod:`app.services.publishing.smoke_tests`.
 """
 
@@ -43,7 +43,7 @@ from app.support.spool import SpooledFile, Upload
 
 logger = logging.getLogger(__name__)
 
-#: Validators that run at the same time; they compete with the engine for cores.
+#: Concurrent validators. They compete with the engine for CPU cores.
 _VALIDATORS = 2
 _MAX_PEFT_VERSION = 40
 _WHOLE = 100
@@ -51,7 +51,7 @@ _WHOLE = 100
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A version, and whether this upload made it or its bytes were there already."""
+    """A version. ``created`` is False if its bytes were a version already."""
 
     version: Version
     created: bool
@@ -59,11 +59,11 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """An upload that can be served.
+    """A validated upload.
 
     Attributes:
-        normal: the files that the engine is to read; each is the uploaded one, unless that needs a normal form.
-        warnings: what it says that has no effect.
+        normal: files that the engine reads: each is the uploaded one, unless that needs a normal form.
+        warnings: parts of the upload that have no effect.
     """
 
     upload: Upload
@@ -73,16 +73,16 @@ class _Checked:
 
     @property
     def files(self) -> tuple[SpooledFile, ...]:
-        """Everything that is kept, each file once."""
+        """All files to store, each digest once."""
         both = (self.upload.config, self.upload.weights, self.normal.config, self.normal.weights)
         return tuple({file.digest: file for file in reversed(both)}.values())
 
 
 class PublishingService:
-    """The rules of publishing. ``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id or ``cli``.
+    """Use cases of publishing. ``tenant`` and ``adapter`` are slugs, and ``actor`` is a key's id or ``cli``.
 
     Args:
-        blobs: whoever deletes bytes, and says when the same ones may be put back.
+        blobs: service that deletes blobs and makes publishing wait for its claims.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class PublishingService:
         self._validators = asyncio.Semaphore(_VALIDATORS)
 
     async def check_target(self, tenant: str, adapter: str) -> None:
-        """Whether a version could be published under these names: to be asked before an upload's bytes are read.
+        """Check that a version could be published under these names, before an upload's bytes are read.
 
         Raises:
             InvalidName, NotFound, QuotaExceeded, RegistryUnavailable
@@ -116,22 +116,22 @@ class PublishingService:
     async def publish(
         self, tenant: str, adapter: str, upload: Upload, options: PublishOptions, *, actor: str
     ) -> Published:
-        """Check the files, store them, try them on the engine, and make them the adapter's next version.
+        """Publish an upload as the adapter's next version: validate, store, register and smoke-test it.
 
-        Bytes that are a version already make no new one: its alias is moved, and its labels, card, training run and
+        Bytes that are a version already create no new one. Its alias is moved, and its labels, card, training run and
         defaults become those that the options give.
 
-        Returns with the version ready, or ``validating`` if the options say not to wait.
+        The returned version is ready, or ``validating`` if the options say not to wait.
 
         Raises:
-            AdapterRejected: with every reason; refused by the gate only the audit trail knows of it, refused on the
-                engine it is a version in the state ``rejected``.
+            AdapterRejected: with every reason. An upload that the gate refuses is recorded in the audit trail only. An
+                upload that the engine refuses remains as a version in the state ``rejected``.
             AdapterQuarantined: these bytes are a version that failed to load.
             Conflict: these bytes are a version that cannot get the alias now; or the adapter has too many aliases.
-            WrongBase: these bytes are a version that was checked against another base.
+            WrongBase: these bytes are a version that was validated against another base.
             InvalidRequest: the options' chat template does not render.
             ValidationFailed, StoreUnavailable, DiskFull
-            QuotaExceeded: with every limit that is to blame; see :mod:`app.services.common.quotas`.
+            QuotaExceeded: with every limit that is exceeded; see :mod:`app.services.common.quotas`.
             InvalidName, NotFound, RegistryUnavailable, EngineUnavailable
         """
         parse_adapter_slug(adapter, base_model=self._base.name)
@@ -145,14 +145,14 @@ class PublishingService:
         await self._store_files(checked)
         new = self._version(checked, manifest, options, actor)
         published = await self._register(tenant, adapter, new, options.alias)
-        # Costs a look each, unless a deletion took the same bytes away since they were stored.
+        # The second put only checks each blob, unless a deletion has removed the same bytes meanwhile.
         await self._blobs.settled([file.digest for file in checked.files])
         await self._store_files(checked)
         version, created = published.version, published.created
         if version.state is VersionState.VALIDATING:
             trial = self._trials.begin(tenant, version)
             if options.wait:
-                # The trial goes on if its caller goes away.
+                # The smoke test continues if the caller is cancelled.
                 version = await asyncio.shield(trial)
         return Published(version if created else await self._republish(tenant, version, options, actor), created)
 
@@ -184,7 +184,7 @@ class PublishingService:
 
     def _store_file(self, file: SpooledFile) -> None:
         if self._store.size(file.digest) not in (None, file.size):
-            # No bytes of another size have this digest, so nobody can use them.
+            # Bytes of another size cannot have this digest, so the blob is corrupt.
             logger.warning("the store's blob %s was damaged and is replaced", file.digest)
             self._store.delete(file.digest)
         (file.adopt or partial(self._store.put, file.digest, file.path))()
@@ -192,7 +192,7 @@ class PublishingService:
     def _version(self, checked: _Checked, manifest: dict[str, Any], options: PublishOptions, actor: str) -> NewVersion:
         upload, normal, summary = checked.upload, checked.normal, checked.summary
         provenance = Provenance(
-            # What the trial needs to know stays with the version, should another server have to end it.
+            # Another server may have to finish the smoke test, so its options are stored with the version.
             source={**options.source, "alias": options.alias, "allow_no_effect": options.allow_no_effect},
             uploaded_from=options.uploaded_from,
             training_run=options.training_run,
@@ -245,7 +245,7 @@ class PublishingService:
             return Published(version, created=True)
 
     async def _republish(self, tenant: str, version: Version, options: PublishOptions, actor: str) -> Version:
-        """Give a version that was there what this upload says of it: all of it, or nothing."""
+        """Update an existing version with this upload's alias and descriptions, in one transaction."""
         described = {"labels": options.labels, "card": options.card, "training_run": options.training_run}
         described["defaults"] = options.defaults
         given = {name: value for name, value in described.items() if name in options.given}
@@ -261,7 +261,7 @@ class PublishingService:
         self, connection: AsyncConnection, line: Adapter, version: Version, alias: str, actor: str
     ) -> None:
         if version.state is VersionState.VALIDATING and version.provenance.source.get("alias") == alias:
-            return  # the trial moves it
+            return  # the smoke test moves it
         ids = await ready_versions(connection, line, self._base.digest, (version.number,))
         found = await adapters.find_alias(connection, line.id, alias)
         if found is None:
@@ -292,7 +292,7 @@ def _digest(upload: Upload) -> str:
 
 
 def _spooled(path: Path) -> SpooledFile:
-    """Blocks for hashing the file."""
+    """Hash a file. Blocks."""
     with disk_errors("keep the upload's normal form"):
         return SpooledFile(path, file_digest(path), path.stat().st_size)
 

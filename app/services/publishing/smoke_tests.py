@@ -1,7 +1,7 @@
-"""The smoke check: a version that passed the gate answers a few prompts on the engine before anyone may call it.
+"""Smoke tests: a version that passed the gate answers a few prompts on the engine before it is served.
 
-While that lasts its state is ``validating``; it ends as ``ready``, with its alias moved, or as ``rejected`` with the
-reason. A server that dies in between leaves the row as it is, and whoever looks next tries again.
+Meanwhile its state is ``validating``. It ends as ``ready``, with its alias moved, or as ``rejected`` with the reason.
+If the server dies in between, the row stays ``validating``, and a later :meth:`SmokeTestService.resume` retries.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from app.services.common.in_flight import InFlightLookups
 
 logger = logging.getLogger(__name__)
 
-#: Longer than a trial takes, so that none is tried twice at once for nothing; twice would do no harm.
+#: Age at which an unfinished test counts as abandoned, longer than a test takes. Running a test twice is harmless.
 _ABANDONED = timedelta(minutes=5)
 _WEIGHT = 100
 
 
 class SmokeTestService:
-    """Tries versions on this server's engine.
+    """Runs smoke tests on this server's engine.
 
     Args:
-        readers: who is on the way to the engine in this process.
-        rejected: called when a version was, so that its bytes are removed soon.
+        readers: in-flight look-ups of this process.
+        rejected: called after a rejection, so that the version's bytes are removed soon.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class SmokeTestService:
         self._running: dict[int, asyncio.Task[Version]] = {}
 
     def begin(self, tenant: str, version: Version) -> "asyncio.Task[Version]":
-        """Try a version that is ``validating``, once however often it is asked for; the task goes on without a waiter.
+        """Start the smoke test of a ``validating`` version, or join the running one (single-flight).
 
-        Its result is the version as it is then.
+        The task continues without a waiter. Its result is the version after the test.
 
         Raises (the task):
-            AdapterRejected: the version failed, and says so in its state.
+            AdapterRejected: the version failed, and its state says so.
             EngineUnavailable, RegistryUnavailable
-            adapters.errors.StorageError: the version's bytes could not be had.
+            adapters.errors.StorageError: the version's bytes could not be read.
         """
         version_id = version.key.version_id
         if version_id not in self._running:
@@ -70,7 +70,7 @@ class SmokeTestService:
         return self._running[version_id]
 
     async def resume(self) -> None:
-        """Try what another server, or an earlier life of this one, did not bring to an end.
+        """Retry tests that another server, or an earlier run of this one, left unfinished.
 
         Raises:
             RegistryUnavailable
@@ -80,7 +80,7 @@ class SmokeTestService:
         await asyncio.gather(*(self.begin(tenant, version) for tenant, version in found), return_exceptions=True)
 
     async def close(self) -> None:
-        """Give up what is not finished; ``resume`` takes it up again."""
+        """Cancel the running tests. ``resume`` retries them."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -95,7 +95,7 @@ class SmokeTestService:
         try:
             reasons = await self._smoke(version)
         except BlobNotFound:
-            # A server died between the version's row and the second look at its bytes: see app.services.blobs.
+            # A server died between the version's row and its second put: see app.services.publishing.blobs.
             reasons = (Reason("bytes_missing", "adapter_model.safetensors", "no bytes in the store", "another upload"),)
         except AdapterLoadFailed as error:
             reasons = (Reason("load_failed", "adapter_model.safetensors", error.message, "weights that it can load"),)
@@ -110,7 +110,7 @@ class SmokeTestService:
             async with self._database.read() as connection:
                 state = await state_of(connection, version.key.version_id)
             if state != VersionState.VALIDATING:
-                return ()  # deleted meanwhile: it must not be loaded any more
+                return ()  # deleted meanwhile, so it must not be loaded
             return refusals(await self._engine.smoke(version.key), version)
 
     async def _accept(self, tenant: str, version: Version) -> Version:
@@ -148,7 +148,7 @@ class SmokeTestService:
             await self._record(connection, tenant, version, "version.rejected", codes)
             name = f"{version.adapter}@{version.number}"
             gone = [DeletedVersion.of(version.key, version.uploaded, name)]
-            # Its row stays, with the reason; its bytes are as good as deleted.
+            # The row stays, with the reason. The bytes are removed by a deletion.
             await insert_deletion(connection, gone, tenant=tenant, subject=name, at=self._clock(), by="engine")
         self._rejected()
 
@@ -171,7 +171,7 @@ def _alias_to_move(line: Adapter, version: Version) -> str | None:
     alias: str | None = version.provenance.source.get("alias", DEFAULT_ALIAS)
     if alias is None:
         return None
-    # Of two uploads at once the older may be ready last: it does not take the alias back.
+    # Of two concurrent uploads the older may finish last. It must not move the alias back.
     return alias if max(line.aliases.get(alias, {0: 0})) < version.number else None
 
 

@@ -1,1 +1,1 @@
-"""A version that takes over step by step, and goes back by itself if it does worse."""
+"""Gradual rollout: aliases, and canaries that roll back automatically when the candidate does worse."""

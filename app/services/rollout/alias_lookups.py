@@ -1,4 +1,4 @@
-"""What changes of aliases and canaries have in common: what must be there, and be ready."""
+"""Look-ups and writes that changes of aliases and of canaries share."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -19,10 +19,10 @@ MAX_ALIASES = 100
 
 
 async def alias_or_404(connection: AsyncConnection, line: Adapter, name: str) -> Alias:
-    """An adapter's alias.
+    """Find an adapter's alias.
 
     Raises:
-        NotFound: there is none, or it can be no alias's name.
+        NotFound: no such alias, or the name is invalid.
     """
     try:
         found = await find_alias(connection, line.id, parse_slug(name, field="alias"))
@@ -36,12 +36,12 @@ async def alias_or_404(connection: AsyncConnection, line: Adapter, name: str) ->
 async def ready_versions(
     connection: AsyncConnection, line: Adapter, base_digest: str, numbers: Iterable[int]
 ) -> dict[int, int]:
-    """The rows of versions that may get traffic: number -> id.
+    """Return the row ids of versions that may receive traffic: number -> id.
 
     Raises:
         NotFound: the adapter has no such version.
-        Conflict: it is not ready.
-        WrongBase
+        Conflict: a version is not ready.
+        WrongBase: a version was validated against another base.
     """
     ids = {}
     for number in numbers:
@@ -63,12 +63,12 @@ async def ready_versions(
 
 
 def written(targets: Mapping[int, int]) -> dict[str, int]:
-    """Version numbers and weights as JSON has them."""
+    """Format version numbers and weights for JSON, whose keys are strings."""
     return {str(number): weight for number, weight in targets.items()}
 
 
 async def check_alias_room(connection: AsyncConnection, adapter_id: int, adapter: str) -> None:
-    """Refuse one more alias where the adapter has as many as it may.
+    """Refuse a new alias if the adapter has reached its limit.
 
     Raises:
         Conflict
@@ -92,13 +92,13 @@ async def point_alias(
     actor: str,
     at: datetime,
 ) -> None:
-    """Point an alias at versions and write the audit row. The tenant's row must be locked.
+    """Point an alias at versions and write the audit row. The caller has locked the tenant's row.
 
     Args:
-        found: the alias as it was; None if it is new.
+        found: the alias before the change; None if it is new.
         weights: version number -> weight.
         ids: version number -> row id, see :func:`ready_versions`.
-        action: move, split, rollback or publish.
+        action: ``move``, ``split``, ``rollback`` or ``publish``.
     """
     targets = {ids[number]: weight for number, weight in weights.items()}
     await set_targets(connection, line.id, alias, targets, at=at, actor=actor, action=action)

@@ -1,4 +1,4 @@
-"""Aliases: moving, splitting, rolling back and deleting them, and their history."""
+"""Aliases: move, split, roll back and delete them, and read their history."""
 
 import math
 import re
@@ -31,22 +31,22 @@ _WHOLE = 100
 _NUMBER = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 _NAME = re.compile("[a-z0-9._-]{1,63}", re.ASCII)
 _CHUNK = 50
-# A canary's steps lead somewhere; nobody wants back to the middle of one.
+# A rollback skips the intermediate steps of a canary.
 _PASSING = "canary"
 
 
 @dataclass(frozen=True, slots=True)
 class AliasReport:
-    """An alias, and the canary that runs on it or was the last that did."""
+    """An alias, and its running canary or else its last one."""
 
     alias: Alias
     canary: CanaryReport | None
 
 
 class AliasService:
-    """The rules of aliases. ``tenant``, ``adapter`` and ``alias`` are names; ``actor`` is a key's id.
+    """Use cases of aliases. ``tenant``, ``adapter`` and ``alias`` are names, and ``actor`` is a key's id.
 
-    Whoever moves an alias that is in a canary ends that canary.
+    Moving an alias ends the canary that runs on it. Every method can raise NotFound and RegistryUnavailable.
     """
 
     def __init__(self, database: Database, *, base_digest: str, clock: Clock = utc_now) -> None:
@@ -55,10 +55,10 @@ class AliasService:
     async def list(
         self, tenant: str, adapter: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
     ) -> Page[Alias]:
-        """An adapter's aliases, by name.
+        """List an adapter's aliases by name.
 
         Raises:
-            NotFound, InvalidRequest, RegistryUnavailable
+            InvalidRequest
         """
         checked_limit(limit)
         after = read_cursor(cursor, _NAME) or ""
@@ -68,11 +68,7 @@ class AliasService:
         return page_of(found, limit, lambda alias: alias.name)
 
     async def get(self, tenant: str, adapter: str, alias: str) -> AliasReport:
-        """One alias.
-
-        Raises:
-            NotFound, RegistryUnavailable
-        """
+        """Return an alias with its canary."""
         async with self._database.read() as connection:
             line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
             return await self._report(connection, line, alias)
@@ -80,16 +76,16 @@ class AliasService:
     async def history(
         self, tenant: str, adapter: str, alias: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
     ) -> Page[AliasChange]:
-        """What happened to the alias of this name, newest first; also after it was deleted.
+        """List the changes of an alias, newest first. The history outlives the alias.
 
         Raises:
-            NotFound, InvalidRequest, RegistryUnavailable
+            InvalidRequest
         """
         checked_limit(limit)
         below = int(read_cursor(cursor, _NUMBER) or MAX_VERSION_NUMBER)
         async with self._database.read() as connection:
             line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
-            # What can be no name, a NUL in it say, must not reach the database.
+            # An invalid name, for example one with a NUL, must not reach the database.
             name = alias if _NAME.fullmatch(alias) else ""
             found = await aliases.list_changes(connection, line.id, name, below=below, limit=limit + 1)
             if not found and cursor is None:
@@ -106,14 +102,14 @@ class AliasService:
         precondition: Precondition,
         actor: str,
     ) -> tuple[AliasReport, bool]:
-        """Point an alias, new or not, at one version, or split its traffic over several by weight.
+        """Create or move an alias: point it at one version, or split its traffic over several by weight.
 
         Returns:
             The alias, and whether it is new.
 
         Raises:
-            InvalidName, InvalidRequest, NotFound, PreconditionFailed, WrongBase, RegistryUnavailable
-            Conflict: a version is not ready, or the adapter has enough aliases.
+            InvalidName, InvalidRequest, PreconditionFailed, WrongBase
+            Conflict: a version is not ready, or the adapter has reached its limit of aliases.
         """
         parse_slug(alias, field="alias")
         check_weights(weights)
@@ -134,13 +130,13 @@ class AliasService:
     async def roll_back(
         self, tenant: str, adapter: str, alias: str, *, precondition: Precondition, actor: str
     ) -> AliasReport:
-        """Return an alias to what it pointed at before; out of a canary, to the version that was there first.
+        """Return an alias to its previous target. During a canary that is the canary's baseline.
 
-        A second call returns to where the first one came from.
+        A second call undoes the first.
 
         Raises:
-            NotFound, PreconditionFailed, WrongBase, RegistryUnavailable
-            Conflict: there is nothing before, or a version of it is not ready any more.
+            PreconditionFailed, WrongBase
+            Conflict: there is no previous target, or one of its versions is no longer ready.
         """
         async with self._database.write() as connection:
             line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
@@ -157,11 +153,11 @@ class AliasService:
             return await self._report(connection, line, alias)
 
     async def delete(self, tenant: str, adapter: str, alias: str, *, precondition: Precondition, actor: str) -> None:
-        """Remove an alias; its history stays.
+        """Delete an alias. Its history stays.
 
         Raises:
-            NotFound, PreconditionFailed, RegistryUnavailable
-            Conflict: ``default`` exists as long as a version is ready.
+            PreconditionFailed
+            Conflict: ``default`` cannot be deleted while a version is ready.
         """
         async with self._database.write() as connection:
             line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
@@ -182,10 +178,10 @@ class AliasService:
             )
 
     async def _before(self, connection: AsyncConnection, line: Adapter, alias: Alias) -> dict[int, int]:
-        """Where a rollback leads.
+        """Find the target of a rollback: version number -> weight.
 
         Raises:
-            Conflict: nowhere.
+            Conflict: there is none.
         """
         canary = await newest_canary(connection, line.id, alias.name)
         if canary is not None and canary.state is CanaryState.RUNNING:
@@ -210,10 +206,10 @@ class AliasService:
 
 
 def read_weights(version: int | None, weights: Mapping[str, int] | None) -> dict[int, int]:
-    """The two ways to say what an alias points at as one: version number -> weight.
+    """Normalize the two ways to name an alias's target: version number -> weight.
 
     Raises:
-        InvalidRequest: neither or both are given, or a key is no version number.
+        InvalidRequest: neither or both are given, or a key is not a version number.
     """
     if (version is None) == (weights is None):
         found = "neither" if version is None else "both"
@@ -227,7 +223,7 @@ def read_weights(version: int | None, weights: Mapping[str, int] | None) -> dict
 
 
 def check_weights(weights: Mapping[int, int]) -> None:
-    """Refuse a split that makes no sense.
+    """Check the number of an alias's targets and their weights.
 
     Raises:
         InvalidRequest
@@ -242,7 +238,7 @@ def check_weights(weights: Mapping[int, int]) -> None:
 
 
 def same_split(one: Mapping[int, int], other: Mapping[int, int]) -> bool:
-    """Whether two sets of weights give every version the same share."""
+    """Return whether two sets of weights give every version the same share."""
     return _lowest_terms(one) == _lowest_terms(other)
 
 

@@ -1,4 +1,4 @@
-"""Starting, showing and cancelling canaries. What moves them on or back is in :mod:`app.services.rollout.runner`."""
+"""Canaries: start, show and cancel them. :mod:`app.services.rollout.runner` advances them and rolls them back."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ from app.services.rollout.alias_lookups import alias_or_404, ready_versions, wri
 
 @dataclass(frozen=True, slots=True)
 class CanaryReport:
-    """A canary with what it is judged by.
+    """A canary with its figures and the verdict on them.
 
     Attributes:
-        baseline, candidate: figures of the step that it is in, or ended in.
-        verdict: None once it has ended; then ``canary.reason`` says why.
+        baseline, candidate: figures of the current step, or of the step in which the canary ended.
+        verdict: None for an ended canary; then ``canary.reason`` says why it ended.
     """
 
     canary: Canary
@@ -39,7 +39,7 @@ class CanaryReport:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Who moves an alias of which adapter, and when; ``tenant`` and ``adapter`` are slugs."""
+    """Actor, time and adapter of an alias change. ``tenant`` and ``adapter`` are slugs."""
 
     tenant: str
     adapter: str
@@ -48,7 +48,10 @@ class Change:
 
 
 class CanaryService:
-    """The rules of canaries. ``tenant``, ``adapter`` and ``alias`` are names; ``actor`` is a key's id."""
+    """Use cases of canaries. ``tenant``, ``adapter`` and ``alias`` are names, and ``actor`` is a key's id.
+
+    Every method can raise NotFound and RegistryUnavailable.
+    """
 
     def __init__(self, database: Database, *, base_digest: str, clock: Clock = utc_now) -> None:
         self._database, self._base_digest, self._clock = database, base_digest, clock
@@ -64,11 +67,12 @@ class CanaryService:
         precondition: Precondition,
         actor: str,
     ) -> CanaryReport:
-        """Begin to move an alias from the one version that it points at to another.
+        """Start to move an alias from its single target to another version.
 
         Raises:
-            InvalidRequest, NotFound, PreconditionFailed, WrongBase, RegistryUnavailable
-            Conflict: a canary runs, the alias splits its traffic or is on that version, or a version is not ready.
+            InvalidRequest, PreconditionFailed, WrongBase
+            Conflict: a canary is running, the alias splits its traffic or points at that version already, or a version
+                is not ready.
         """
         check_policy(policy)
         async with self._database.write() as connection:
@@ -84,10 +88,10 @@ class CanaryService:
         return report_of(canary, {}, change.at)
 
     async def get(self, tenant: str, adapter: str, alias: str) -> CanaryReport:
-        """The canary that runs on an alias, or the last one that did.
+        """Return the running canary of an alias, or else the last one.
 
         Raises:
-            NotFound, RegistryUnavailable
+            NotFound: also if the alias never had a canary.
         """
         async with self._database.read() as connection:
             line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
@@ -100,11 +104,11 @@ class CanaryService:
     async def cancel(
         self, tenant: str, adapter: str, alias: str, *, precondition: Precondition, actor: str
     ) -> CanaryReport:
-        """End a running canary by hand; all traffic goes back to the baseline.
+        """Cancel a running canary and return all traffic to the baseline.
 
         Raises:
-            NotFound, PreconditionFailed, RegistryUnavailable
-            Conflict: none is running.
+            PreconditionFailed
+            Conflict: no canary is running.
         """
         async with self._database.write() as connection:
             line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
@@ -122,7 +126,7 @@ class CanaryService:
 
 
 async def newest_report(connection: AsyncConnection, adapter_id: int, alias: str, now: datetime) -> CanaryReport | None:
-    """The canary that runs on an alias, or the last one that did; None if there never was one."""
+    """Report on the running canary of an alias, or else on the last one. Return None if there never was one."""
     canary = await canaries.newest_canary(connection, adapter_id, alias)
     if canary is None:
         return None
@@ -130,10 +134,10 @@ async def newest_report(connection: AsyncConnection, adapter_id: int, alias: str
 
 
 def report_of(canary: Canary, figures: canaries.NodeCounts, now: datetime) -> CanaryReport:
-    """Add up what the nodes have counted in the canary's step, and judge it if the canary runs."""
+    """Sum the nodes' figures of the canary's step, and judge the canary if it is running."""
     policy = Policy.from_json(canary.policy)
     whole = policy.steps[canary.step].weight == 100
-    # Nobody asks the baseline while the candidate has all the traffic: it stands by what it did until then.
+    # While the candidate gets all traffic, the baseline gets none. Its figures of all steps count then.
     revisions = {revision for revision, _ in figures} if whole else {canary.revision}
     baseline = total_of([_sum(figures, revision, canary.baseline_id) for revision in revisions])
     candidate = _sum(figures, canary.revision, canary.candidate_id)
@@ -144,12 +148,12 @@ def report_of(canary: Canary, figures: canaries.NodeCounts, now: datetime) -> Ca
 
 
 def elapsed_s(canary: Canary, now: datetime) -> float:
-    """How long the present step has lasted."""
+    """Return the age of the current step in seconds."""
     return max(0.0, (now - canary.step_started_at).total_seconds())
 
 
 def reason_of(report: CanaryReport, now: datetime, *, code: str, message: str) -> dict[str, Any]:
-    """Why a canary moved on or ended, with the figures, as JSON."""
+    """Build the JSON reason for a canary's advance or end, with the figures."""
     canary = report.canary
     return {
         "code": code,
@@ -162,7 +166,7 @@ def reason_of(report: CanaryReport, now: datetime, *, code: str, message: str) -
 
 
 async def enter_step(connection: AsyncConnection, canary: Canary, change: Change) -> None:
-    """Give the candidate the share of the canary's step."""
+    """Set the alias's weights to those of the canary's step."""
     weight = Policy.from_json(canary.policy).steps[canary.step].weight
     shares = {canary.candidate_id: weight, canary.baseline_id: 100 - weight}
     revision = await set_targets(
@@ -182,10 +186,10 @@ async def enter_step(connection: AsyncConnection, canary: Canary, change: Change
 async def end(
     connection: AsyncConnection, canary: Canary, state: CanaryState, reason: Mapping[str, Any], change: Change
 ) -> bool:
-    """End a canary and move the alias to the version that won; the tenant's row must be locked.
+    """End a canary and move the alias to the winning version. The caller has locked the tenant's row.
 
     Returns:
-        False if somebody else has moved the canary since it was read; then nothing was done.
+        False if the canary has changed since it was read; then nothing is written.
     """
     if not await canaries.end_canary(connection, canary, state, reason=reason, at=change.at):
         return False
@@ -216,7 +220,7 @@ async def record(
     before: Mapping[str, Any] | None,
     after: Mapping[str, Any] | None,
 ) -> None:
-    """The audit row of a change."""
+    """Write the audit row of a change."""
     await audit.record(
         connection,
         at=change.at,
@@ -260,10 +264,10 @@ _ENDS = {
 
 
 def _single_target(alias: Alias, number: int) -> int:
-    """The version that a canary would replace.
+    """Return the baseline, the only version that the alias points at.
 
     Raises:
-        Conflict
+        Conflict: a canary is running, the alias splits its traffic, or it points at version ``number`` already.
     """
     if alias.canary_id is not None:
         raise Conflict(f"a canary runs on the alias {alias.name!r} already: cancel it first")

@@ -1,4 +1,4 @@
-"""What became of the requests that running canaries are judged by, counted on this node until it is written down."""
+"""Canary outcomes: results of requests to versions in a canary, counted on this node until they are flushed."""
 
 import json
 import time
@@ -17,10 +17,10 @@ _PREFIX = "data: "
 _DONE = "data: [DONE]"
 _ERROR_PREFIX = 'data: {"error"'
 _SERVER_FAULT = 500
-# The engine ended such an answer by itself.
+# Finish reasons of answers that the engine aborted.
 _UNFINISHED = (None, "error")
 _MAX_SAMPLED = 10_000
-# Parameters of all routes by which a caller chooses tokens, ends an answer, or leaves too few tokens for a word.
+# Parameters of all routes that choose tokens, stop an answer, or leave too few tokens for a word.
 _STEERING = ("logit_bias", "bad_words", "allowed_token_ids", "response_format", "structured_outputs")
 _STOPS = ("stop", "stop_token_ids")
 _BUDGETS = ("max_tokens", "max_completion_tokens", "max_new_tokens")
@@ -28,13 +28,13 @@ _SMALL_BUDGET = 4
 
 
 class TrialWindow(NamedTuple):
-    """What figures are kept apart by.
+    """Key of one group of figures.
 
     Attributes:
-        canary_id: the canary.
-        revision: the alias's revision that the canary's step has.
+        canary_id: id of the canary.
+        revision: the alias's revision in the canary's current step.
         version_id: one of the canary's two versions.
-        recipient_id: the tenant that the version is shared with and that asked; None for the owner's own requests.
+        recipient_id: the requesting tenant, if the version is shared with it; None for the owner's own requests.
     """
 
     canary_id: int
@@ -45,12 +45,12 @@ class TrialWindow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the judge of a canary has to know of a request.
+    """Properties of a request that a canary's verdict depends on.
 
     Attributes:
         recipient_id: see :class:`TrialWindow`.
-        steered: the caller chose which tokens may come.
-        stopped: the caller named texts or tokens that end the answer.
+        steered: the caller restricted which tokens may be generated.
+        stopped: the caller named stop strings or stop tokens.
         small_budget: the caller allowed fewer tokens than a word may take.
     """
 
@@ -61,7 +61,7 @@ class Asked:
 
     @classmethod
     def of(cls, body: Mapping[str, Any], recipient_id: int | None) -> Self:
-        """Read a body of any route, as the caller sent it, before the adapter's defaults."""
+        """Read a body of any route as the caller sent it, before adapter defaults are applied."""
         nested = body.get("parameters")
         given = {**body, **nested} if isinstance(nested, Mapping) else body
         budgets = [given.get(name) for name in _BUDGETS]
@@ -73,7 +73,7 @@ class Asked:
         )
 
     def explains_empty(self, answer: Mapping[str, Any]) -> bool:
-        """Whether the caller's own parameters can be why an answer, or its last event, has no text."""
+        """Return whether the caller's own parameters can explain an answer, or a last event, without text."""
         ends = [(choice.get("finish_reason"), choice.get("stop_reason")) for choice in answer.get("choices", ())]
         return self.steered or any(
             (self.stopped and stop is not None) or (self.small_budget and finish == "length") for finish, stop in ends
@@ -95,14 +95,19 @@ _OWN = Asked()
 
 
 class Outcomes:
-    """Counts the answers of versions that are in a canary.
+    """Counts the outcomes of requests to versions in a canary.
 
-    Not counted are errors that are the caller's fault, answers that the caller did not wait for, empty answers that
-    the caller's own parameters may have caused, and requests that failed because no engine runs. A request that waited
-    for its version to be loaded has no time to first token.
+    Not counted are:
 
-    A recipient of a share is one sample: its first answer in a window counts, its times to first token never do. So no
-    recipient can end the owner's canary, nor carry it on, by what it asks or how often.
+    - errors caused by the caller
+    - answers that the caller did not wait for
+    - empty answers that the caller's own parameters can explain
+    - failures while no engine runs
+
+    A request that waited for its version to load has no time to first token.
+
+    A recipient of a share is one sample: its first answer in a window counts, its times to first token never do. So a
+    recipient can neither end nor advance the owner's canary, whatever it requests and however often.
     """
 
     def __init__(self, engine: Engine, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -115,10 +120,10 @@ class Outcomes:
     async def observed(
         self, version: ResolvedVersion | None, request_id: str, work: Awaitable[Answer], asked: Asked = _OWN
     ) -> Answer:
-        """The answer that ``work`` gives, its outcome counted if the version is in a canary.
+        """Await ``work``, and count its outcome if the version is in a canary.
 
         Raises:
-            Exception: whatever ``work`` raises.
+            Exception: any error of ``work``.
         """
         if version is None or version.canary_id is None or version.revision is None:
             return await work
@@ -138,14 +143,14 @@ class Outcomes:
         return answer
 
     def count(self, window: TrialWindow, *, error: bool = False, empty: bool = False) -> None:
-        """One more answer that ended; a failure while no engine runs is nobody's."""
+        """Count one finished answer. A failure while no engine runs is ignored."""
         if error and self._engine.state is not EngineState.READY:
             return
         if window.recipient_id is not None:
             if window in self._sampled:
                 return
             if len(self._sampled) >= _MAX_SAMPLED:
-                # Only saves writing a sample again that the registry has already.
+                # The set only avoids repeated writes of a sample. The registry keeps the first one.
                 self._sampled.clear()
             self._sampled.add(window)
         tally = self._tallies.setdefault(window, _Tally())
@@ -154,37 +159,37 @@ class Outcomes:
         tally.empties += empty
 
     def count_answer(self, window: TrialWindow, request_id: str, *, output: bool, explained: bool) -> None:
-        """An answer that came to its end without an error.
+        """Count an answer that ended without an error.
 
         Args:
-            explained: whether the caller's own parameters can be why it has no output.
+            explained: whether the caller's own parameters can explain missing output.
         """
         finite = self._engine.was_finite(request_id)
         if output or not finite or not explained:
             self.count(window, empty=not output or not finite)
 
     def first_token(self, window: TrialWindow, started: float) -> None:
-        """A stream that began at that moment has its first token now."""
+        """Record the time to first token of a stream that began at ``started``."""
         if window.recipient_id is not None or self._loaded_at.get(window.version_id, started) > started:
             return
         tally = self._tallies.setdefault(window, _Tally())
         tally.ttft[bucket_of(self._monotonic() - started)] += 1
 
     def take(self) -> dict[TrialWindow, Figures]:
-        """What was counted since the last call."""
+        """Pop the figures that were counted since the last call."""
         taken = {window: tally.figures() for window, tally in self._tallies.items()}
         self._tallies.clear()
         return taken
 
     def put_back(self, taken: Mapping[TrialWindow, Figures]) -> None:
-        """Keep for the next call what could not be written down."""
+        """Return figures that could not be written, so that the next ``take`` includes them."""
         for window, figures in taken.items():
             total = figures + self._tallies.get(window, _Tally()).figures()
             self._tallies[window] = _Tally(total.requests, total.errors, total.empties, list(total.ttft.counts))
 
     def _failed(self, window: TrialWindow, error: Exception) -> None:
         if isinstance(error, Busy):
-            return  # the server's load is no version's fault
+            return  # overload is not the version's fault
         row = row_of(error)
         if isinstance(error, AdapterLoadFailed | EngineUnavailable) or row is None or row.status >= _SERVER_FAULT:
             self.count(window, error=True)
@@ -197,7 +202,7 @@ class Outcomes:
 
 
 class _ObservedEvents:
-    """An answer's events, passed on as they are."""
+    """Event stream that counts its outcome and passes the events through unchanged."""
 
     def __init__(
         self,
@@ -236,12 +241,12 @@ class _ObservedEvents:
 
     def _read(self, event: str) -> None:
         if event.startswith(_DONE):
-            # Some clients are gone before the stream has ended.
+            # Some clients disconnect before the stream has ended.
             self._end()
             return
         if event.startswith(_ERROR_PREFIX):
             self._failed = True
-        # Once there is output, the rest of the answer can make no difference.
+        # Once there is output, the rest of the answer cannot change the outcome.
         if self._output or self._failed:
             return
         chunk = json.loads(event.removeprefix(_PREFIX))
@@ -261,7 +266,7 @@ class _ObservedEvents:
 
 
 def has_output(answer: Mapping[str, Any], *, blank: bool = False) -> bool:
-    """Whether an answer, or one event of it, of either of OpenAI's shapes, holds a text or a tool call.
+    """Return whether an OpenAI answer, or one event of it, holds a text or a tool call.
 
     Args:
         blank: whether a text of spaces and line breaks counts.

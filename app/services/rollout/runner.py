@@ -1,4 +1,7 @@
-"""Moves canaries on, or back. Every server runs one; the registry sees to it that each move is made once."""
+"""Canary runner: advances canaries or rolls them back.
+
+Every server runs one. The registry's compare-and-set ensures that each move is made once.
+"""
 
 import logging
 import time
@@ -25,18 +28,18 @@ logger = logging.getLogger(__name__)
 
 _ACTOR = "canary"
 
-#: A long step's good past must not hide that the candidate has begun to fail: its last minute is judged by itself too.
+#: Window in seconds that is judged separately: a long healthy step must not hide a candidate that begins to fail.
 _RECENT_S = 60.0
 
 
 class CanaryRunner:
-    """One node's part in all running canaries: writes down what it counted, judges the sum, acts.
+    """One node's part in all running canaries: flush its counts, judge the sums, act.
 
-    Everything that it acts on is in the registry, so a server that comes back goes on where any other stopped. Two that
-    act at once compare and set the canary's revision: the second finds it changed and does nothing.
+    All state that it acts on is in the registry, so any server can continue where another stopped. If two servers act
+    at the same time, both compare and set the canary's revision. The second finds it changed and does nothing.
 
     Args:
-        node: this server's id.
+        node: id of this server.
     """
 
     def __init__(
@@ -50,13 +53,13 @@ class CanaryRunner:
     ) -> None:
         self._database, self._outcomes, self._node = database, outcomes, node
         self._clock, self._monotonic = clock, monotonic
-        # One that runs is judged by figures, which have no row in the trail.
+        # A running canary is judged by figures. They have no audit row, so a result with one must not be cached.
         self._running = CachedQuery(database, _look, kept=lambda found: not found[0])
-        #: (canary, revision) -> (moment, baseline's figures, candidate's figures) of the last minute.
+        #: (canary, revision) -> (time, baseline's figures, candidate's figures) of the last minute.
         self._seen: dict[tuple[int, int], deque[tuple[float, Figures, Figures]]] = {}
 
     async def tick(self) -> None:
-        """To be called about twice a second.
+        """Run one round. Call this about twice a second.
 
         Raises:
             RegistryUnavailable
@@ -73,10 +76,10 @@ class CanaryRunner:
                 logger.warning("canary on %s: %s: %s", alias, verdict.decision.value, verdict.message)
 
     async def flush(self) -> None:
-        """Write down what this node has counted since the last time.
+        """Write this node's counts to the registry.
 
         Raises:
-            RegistryUnavailable: the figures are kept for the next time.
+            RegistryUnavailable: the counts are kept for the next call.
         """
         taken = self._outcomes.take()
         if not taken:
@@ -105,7 +108,7 @@ class CanaryRunner:
         return self._recent_breach(report) or report.verdict or Verdict(Decision.WAIT, "it has ended")
 
     def _recent_breach(self, report: CanaryReport) -> Verdict | None:
-        """A breach within the last minute, or in the whole step."""
+        """Return a breach within the last minute or within the whole step."""
         canary, policy = report.canary, Policy.from_json(report.canary.policy)
         if report.verdict is not None and report.verdict.decision is Decision.BREACH:
             return report.verdict
@@ -115,12 +118,12 @@ class CanaryRunner:
             seen.popleft()
         seen.append((now, report.baseline, report.candidate))
         _, baseline, candidate = seen[0]
-        # With all the traffic on the candidate the baseline has no last minute.
+        # While the candidate gets all traffic, the baseline has no recent figures. All of its figures count then.
         usual = report.baseline if report.baseline == baseline else report.baseline - baseline
         return find_breach(policy, usual, report.candidate - candidate)
 
     async def _act(self, running: canaries.RunningCanary, report: CanaryReport, verdict: Verdict) -> bool:
-        """Move the canary as the verdict says; False if another node, or somebody, was quicker."""
+        """Move the canary as the verdict says. Return False if another change came first."""
         canary, now = running.canary, self._clock()
         reason = reason_of(report, now, code=verdict.code or verdict.decision.value, message=verdict.message)
         change = Change(running.tenant, running.adapter, _ACTOR, now)
@@ -133,7 +136,7 @@ class CanaryRunner:
 
 
 async def _look(connection: AsyncConnection) -> tuple[list[canaries.RunningCanary], Mapping[int, canaries.NodeCounts]]:
-    """The running canaries, and the figures of each."""
+    """Read the running canaries and their figures."""
     running = await canaries.running_canaries(connection)
     return running, await canaries.running_figures(connection) if running else {}
 

@@ -1,4 +1,4 @@
-"""How much each adapter was asked for a moment ago, in bounded memory."""
+"""Recent request counts per version, in bounded memory."""
 
 import time
 from collections import Counter, deque
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.domain.adapters import ResolvedVersion
 
-#: What stands for every version that has no row of its own; none is called so, as their names have a slash.
+#: Name of all versions that are counted together. No version has this name, because theirs contain a slash.
 OTHER = "other"
 
 _REST = (0, OTHER)
@@ -15,11 +15,12 @@ _REST = (0, OTHER)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one version, or all others together, had of the window's requests.
+    """Requests of one version, or of all others together, within the window.
 
     Attributes:
-        version_id: 0 for ``other``.
+        version_id: row id of the version; 0 for ``other``.
         name: ``tenant/adapter@n``, or ``other``.
+        requests: number of requests.
     """
 
     version_id: int
@@ -28,10 +29,10 @@ class Share:
 
 
 class Traffic:
-    """Counts requests by version over a window that moves on in steps.
+    """Sliding-window counter of requests by version. The window moves in steps.
 
-    Versions beyond ``distinct`` in one step are counted together: whoever asks for one adapter after the other must
-    not fill the memory.
+    Versions beyond ``distinct`` in one step are counted together, so that a client that requests one adapter after the
+    other cannot fill the memory.
     """
 
     def __init__(
@@ -46,13 +47,13 @@ class Traffic:
         self._counts: deque[tuple[int, Counter[tuple[int, str]]]] = deque()
 
     def requested(self, version: ResolvedVersion) -> None:
-        """One more request."""
+        """Count one request."""
         counts = self._now()
         key = (version.key.version_id, f"{version.owner}/{version.adapter}@{version.number}")
         counts[key if key in counts or len(counts) < self._distinct else _REST] += 1
 
     def most(self, limit: int) -> list[Share]:
-        """At most ``limit`` versions with requests in the window, most first, and then all that is left together."""
+        """Return at most ``limit`` versions with the most requests in the window, then the sum of all others."""
         self._now()
         total: Counter[tuple[int, str]] = Counter()
         for _, counts in self._counts:

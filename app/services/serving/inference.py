@@ -1,4 +1,4 @@
-"""One inference request: from a parsed body to the engine's answer."""
+"""Inference service: take one request from a parsed body to the engine's answer."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -37,14 +37,14 @@ _CHECKS = {Endpoint.COMPLETIONS: completion_body, Endpoint.CHAT: chat_body}
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An answer and the version that gave it.
+    """An answer and the version that produced it.
 
     Attributes:
-        answer: a whole answer, or its events.
-        version: ``pricing@3``, or ``retail/pricing@3`` of another tenant's; None for the base model.
-        load: what it waited for, if its adapter had no slot when it came.
-        standing: where the caller stands with its limits.
-        ignored: names of the request's fields that were ignored, some of them repeatedly.
+        answer: a whole answer, or its event stream.
+        version: ``pricing@3``, or ``retail/pricing@3`` of another tenant; None for the base model.
+        load: phases of the adapter load that the request waited for; None if the adapter had a slot.
+        standing: the caller's rate limit status.
+        ignored: names of request fields that were ignored, possibly repeated.
     """
 
     answer: Answer
@@ -68,7 +68,7 @@ class _Target:
 
 
 class InferenceService:
-    """The use cases of a tenant's key with the scope ``inference``. Prompts and answers are never logged."""
+    """Use cases of a tenant's key with the scope ``inference``. Prompts and answers are never logged."""
 
     def __init__(
         self,
@@ -102,18 +102,18 @@ class InferenceService:
         *,
         deadline_s: float | None = None,
     ) -> Served:
-        """Answer a body of one of OpenAI's routes; events if it says ``stream``.
+        """Answer a body of an OpenAI route; with events if the body says ``stream``.
 
         Args:
-            deadline_s: seconds within which its first token must be there.
+            deadline_s: seconds within which the first token must be ready.
 
         Raises:
             InvalidRequest, UnsupportedField, NotFound, Forbidden, AdapterQuarantined, RegistryUnavailable,
             EngineUnavailable
-            Busy: the server has more to do than it can, or the deadline cannot be kept.
-            QueueFull: the tenant has as many requests waiting as it may.
-            LimitExceeded, BudgetExceeded: it would be more than the tenant, its key or the adapter may be used for.
-            adapters.errors.StorageError: the version's bytes could not be had.
+            Busy: the server is overloaded, or the deadline cannot be met.
+            QueueFull: the tenant has reached its limit of waiting requests.
+            LimitExceeded, BudgetExceeded: the request would exceed a limit of the tenant, its key or the adapter.
+            adapters.errors.StorageError: the version's bytes could not be read.
         """
         checked = _CHECKS[endpoint](body, self._limits)
         if checked.get("echo") and checked.get("logprobs") is not None:
@@ -128,7 +128,13 @@ class InferenceService:
             return replace(await self._answer(caller, request, target, body), ignored=ignored(body))
 
     def _check_prompt_logprobs(self, field: str) -> None:
-        """vLLM computes them for more rows than it knows adapters of, where the head has adapters."""
+        """Refuse logprobs of the prompt on a server with adapters of the head.
+
+        vLLM computes them for more rows than it has adapter indices for.
+
+        Raises:
+            UnsupportedField
+        """
         if self._head:
             raise UnsupportedField(
                 f"{field}: logprobs of the prompt are not available on this server, as it serves adapters of lm_head "
@@ -145,7 +151,11 @@ class InferenceService:
         stream: bool | None,
         deadline_s: float | None = None,
     ) -> Served:
-        """Answer a LoRAX body in LoRAX's shape; ``stream`` is None where the body decides.
+        """Answer a LoRAX body in LoRAX's format.
+
+        Args:
+            stream: whether to answer with events; None: the body decides.
+            deadline_s: seconds within which the first token must be ready.
 
         Raises: as :meth:`complete`.
         """
@@ -169,7 +179,7 @@ class InferenceService:
         return replace(served, answer=lorax_answers.LoraxEvents(wanted, answer, special=special, texts=texts))
 
     def _asked(self, body: dict[str, Any]) -> str | None:
-        """The name in ``adapter_id`` or ``model``, which must agree unless ``model`` only names the base."""
+        """Return the name in ``adapter_id`` or ``model``. Both must agree, unless ``model`` only names the base."""
         names = {}
         for field in ("adapter_id", "model"):
             value = body.get(field)
@@ -205,10 +215,10 @@ class InferenceService:
         )
 
     async def _answer(self, caller: Caller, request: EngineRequest, target: _Target, body: Mapping[str, Any]) -> Served:
-        """Answer a request whose limits are still to be checked.
+        """Check a request's limits, then run and meter it.
 
         Args:
-            body: as the caller sent it.
+            body: the body as the caller sent it.
         """
         if self._traffic and target.resolved:
             self._traffic.requested(target.resolved)

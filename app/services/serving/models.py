@@ -1,4 +1,4 @@
-"""What a caller may name in ``model``: the base, its own adapters, and those that are shared with it."""
+"""Model names: the names that a caller may use in ``model``, for the base, its own adapters and shared adapters."""
 
 import time
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ _SHOWN_ALIASES = 10
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Something that a caller may name in ``model``.
+    """One entry of the list of models.
 
     Attributes:
-        created: when the adapter was made, or this process started; Unix time in seconds.
+        created: Unix time in seconds when the adapter was created; for the base, when this process started.
         owner: the tenant's slug; ``tenora`` for the base.
-        root: the version that the name means now, or the base itself.
+        root: version that the name resolves to now, or the base itself.
         parent: the base's name; None for the base.
     """
 
@@ -34,14 +34,14 @@ class Model:
 
 
 class ModelService:
-    """The use cases of OpenAI's list of models."""
+    """Use cases of OpenAI's list of models."""
 
     def __init__(self, adapters: AdapterService, sharing: SharingService, *, base_name: str) -> None:
         self._adapters, self._sharing, self._base_name = adapters, sharing, base_name
         self._started = int(time.time())
 
     async def list_models(self, caller: Caller) -> list[Model]:
-        """The base, then the tenant's adapters that have a default version, then such ones shared with it.
+        """List the base, then the tenant's adapters with a default version, then such adapters that are shared with it.
 
         Raises:
             Forbidden, RegistryUnavailable
@@ -51,7 +51,7 @@ class ModelService:
         return [model for model in models if caller.restrictions.allows_model(model.id)]
 
     async def get_model(self, caller: Caller, name: str) -> Model:
-        """One model, by any name that ``model`` takes.
+        """Return one model, by any name that ``model`` accepts.
 
         Raises:
             NotFound, Forbidden, AdapterQuarantined, AdapterRetired, AdapterNotReady, WrongBase, RegistryUnavailable
@@ -97,7 +97,7 @@ class ModelService:
 
 
 async def resolve_name(adapters: AdapterService, caller: Caller, name: str, user: str | None = None) -> ResolvedVersion:
-    """The version that a caller's own words mean now.
+    """Resolve a name as the caller wrote it to a version.
 
     Raises: as ``AdapterService.resolve``, and Forbidden.
     """
@@ -105,7 +105,7 @@ async def resolve_name(adapters: AdapterService, caller: Caller, name: str, user
     try:
         parsed = parse_model_name(name)
     except InvalidName:
-        # A name outside the grammar is the name of nothing.
+        # A name outside the grammar cannot name any model.
         raise NotFound(f"there is no model {name[:80]!r}", param="model") from None
     own = parsed.owner is None or parsed.owner == slug
     allow(caller, parsed.adapter if own else f"{parsed.owner}/{parsed.adapter}")
@@ -117,7 +117,7 @@ async def resolve_name(adapters: AdapterService, caller: Caller, name: str, user
 
 
 async def _other_names(adapters: AdapterService, tenant_id: int, name: ModelName) -> str:
-    """What the caller's own adapter can be called instead; empty if there is no such adapter, or it has no alias."""
+    """List other names of the caller's own adapter for an error message. Empty if it has no alias or does not exist."""
     if name.alias is None:
         return ""
     aliases = await adapters.alias_names(tenant_id, name.adapter, limit=_SHOWN_ALIASES + 1)
@@ -129,7 +129,7 @@ async def _other_names(adapters: AdapterService, tenant_id: int, name: ModelName
 
 
 def allow(caller: Caller, name: str) -> None:
-    """Whether the caller's key may infer with what has this name, be there one or not.
+    """Check that the caller's key may use this name, whether or not a model has it.
 
     Raises:
         Forbidden
@@ -139,16 +139,16 @@ def allow(caller: Caller, name: str) -> None:
 
 
 def written(version: ResolvedVersion, caller: Caller) -> str:
-    """``pricing@3``; of another tenant's ``retail/pricing@3``."""
+    """Format a version's name: ``pricing@3``, or ``retail/pricing@3`` of another tenant."""
     owner = "" if version.owner == caller.tenant_slug else f"{version.owner}/"
     return f"{owner}{version.adapter}@{version.number}"
 
 
 def tenant_of(caller: Caller) -> tuple[int, str]:
-    """The tenant's id and slug; a platform key has none, and no prefix-cache salt either.
+    """Return the caller's tenant id and slug. A platform key has neither, and no prefix-cache salt.
 
     Raises:
-        Forbidden
+        Forbidden: the caller has a platform key.
     """
     if caller.tenant_id is None or caller.tenant_slug is None:
         raise Forbidden("the key is no tenant's")

@@ -1,8 +1,8 @@
-"""Usage records on this node's disk, from the end of an answer until the database has them.
+"""Usage journal: records on this node's disk, from the end of an answer until the database has them.
 
-A file of lines, each with its checksum. What one process writes is flushed to the disk group by group: all that came
-within some milliseconds of a flush goes with the next. A file is locked by the process that writes it, so whoever
-finds one without a lock finds one that is complete, or whose last lines nobody was promised.
+A journal file consists of lines, each with a checksum. A process uses group commit: records that arrive shortly after
+a flush share the next one. The process that writes a file holds a lock on it. A file without a lock is therefore
+complete, except for last lines that were never acknowledged. See docs/decisions/0045-usage-journal.md.
 """
 
 import asyncio
@@ -31,18 +31,19 @@ logger = logging.getLogger(__name__)
 _FIELDS = tuple(field.name for field in fields(UsageRecord))
 _values = attrgetter(*_FIELDS)
 _SUFFIX = ".journal"
-#: What a file is renamed to that has lines which cannot be read; the operator decides.
+#: Suffix of files with unreadable lines. The operator decides about them.
 _DAMAGED = ".damaged"
-#: Between two flushes: what comes alone is flushed at once, of many a second each flush takes several.
+#: Seconds between two flushes. A lone record is flushed at once; under load one flush takes several.
 _SPACING_S = 0.01
-#: Of the checksum and the space behind it.
+#: Length of the checksum and the space after it, in bytes.
 _CHECKSUM_BYTES = 9
 
 
 class Journal:
-    """The journal of one process in a folder that others may share.
+    """Journal of one process, in a folder that several processes may share.
 
-    ``add`` belongs to the event loop; all that touches files happens in a thread of its own, in order.
+    ``add`` belongs to the event loop. File operations run in order on one worker thread. Every method can raise
+    OSError.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -54,18 +55,14 @@ class Journal:
         self._flushing: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Make the folder. Blocks.
-
-        Raises:
-            OSError
-        """
+        """Create the folder. Blocks."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def add(self, record: UsageRecord) -> None:
-        """Return when the record is on the disk, also if nobody waits any more.
+        """Append a record, and return when it is on disk. It is written even if the caller is cancelled.
 
         Raises:
-            OSError: it is not, and will not be found there.
+            OSError: the record is not on disk, and will not appear there.
         """
         self._lines.append(_line(record))
         if self._flushed is None:
@@ -76,26 +73,17 @@ class Journal:
         await asyncio.shield(flushed)
 
     async def left(self) -> list[Path]:
-        """Files that nobody writes, oldest first: of other processes, and what was sealed and is still there.
-
-        Raises:
-            OSError
-        """
+        """List files without a writer, oldest first: those of other processes, and sealed ones that still exist."""
         return await self._thread.run(self._unlocked)
 
     async def sealed(self) -> list[Path]:
-        """The same, once this process's own file is one of them: it will begin another.
-
-        Raises:
-            OSError
-        """
+        """Seal this process's file, then list the files as ``left`` does. The next record begins a new file."""
         return await self._thread.run(self._seal)
 
     def size(self) -> int:
-        """Bytes of the records that the database does not have yet. Blocks for a moment, in any thread.
+        """Return the size of the backlog in bytes: records that the database does not have yet.
 
-        Raises:
-            OSError
+        Blocks briefly, and may run in any thread.
         """
         total = 0
         for path in self._folder.glob(f"*{_SUFFIX}"):
@@ -104,7 +92,7 @@ class Journal:
         return total
 
     async def close(self) -> None:
-        """Flush what is left."""
+        """Flush the remaining records and end the thread."""
         while self._flushing is not None:
             await asyncio.wait([self._flushing])
         await self._thread.run(self._end_file)
@@ -117,7 +105,7 @@ class Journal:
                 await self._thread.run(partial(self._write, lines))
             except OSError as error:
                 flushed.set_exception(error)
-                flushed.exception()  # whoever gave up waiting does not leave it unread
+                flushed.exception()  # mark as retrieved: all callers may have been cancelled
             else:
                 flushed.set_result(None)
             await asyncio.sleep(_SPACING_S)
@@ -129,7 +117,7 @@ class Journal:
         try:
             self._file.append(b"".join(lines))
         except OSError:
-            # What a failed flush left in the cache is not known: the next one begins a new file.
+            # After a failed flush the state of the page cache is unknown, so the next flush begins a new file.
             self._end_file()
             raise
 
@@ -148,12 +136,12 @@ class Journal:
 
 
 class _File:
-    """A file that is being written, under a lock."""
+    """A journal file that is being written, under a lock."""
 
     def __init__(self, folder: Path) -> None:
-        # The time first: the oldest is read first.
+        # The name begins with the time, so that names sort by age.
         path = folder / f"{time.time_ns():020d}-{secrets.token_hex(4)}{_SUFFIX}"
-        # A name that is not yet one of a journal: nobody may find the file before it is locked.
+        # Create it under another suffix, so that no process finds it before it is locked.
         hidden = path.with_suffix(".new")
         self._descriptor = os.open(hidden, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
         self._size = 0
@@ -166,7 +154,7 @@ class _File:
             raise
 
     def append(self, data: bytes) -> None:
-        """Write and flush all of it, or leave the file as it was.
+        """Write and flush all of the data, or leave the file unchanged.
 
         Raises:
             OSError
@@ -177,7 +165,7 @@ class _File:
                 written += os.write(self._descriptor, data[written:])
             os.fdatasync(self._descriptor)
         except OSError:
-            # A line that nobody was promised must not be counted later.
+            # A line that was never acknowledged must not be counted later.
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._size)
             raise
@@ -188,9 +176,9 @@ class _File:
 
 
 def read(path: Path) -> Iterator[UsageRecord]:
-    """The records of a sealed file; lines that are no records are logged and left out. Blocks.
+    """Iterate over the records of a sealed file. Unreadable lines are logged and skipped. Blocks.
 
-    The last line of a process that was killed may be cut off: nobody was promised it.
+    A process that was killed may leave a truncated last line. It was never acknowledged.
 
     Raises:
         OSError
@@ -205,7 +193,7 @@ def read(path: Path) -> Iterator[UsageRecord]:
 
 
 def forget(path: Path) -> None:
-    """Remove a file whose records the database has; one with lines that cannot be read is kept aside. Blocks.
+    """Remove a file whose records the database has. A file with unreadable lines is renamed instead. Blocks.
 
     Raises:
         OSError
@@ -221,13 +209,13 @@ def forget(path: Path) -> None:
 def _line(record: UsageRecord) -> bytes:
     values = dict(zip(_FIELDS, _values(record), strict=True))
     values["at"] = record.at.isoformat()
-    # A fifth of what json.dumps takes.
+    # Faster than json.dumps: see docs/decisions/0045-usage-journal.md.
     text = to_json(values)
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 def _text(line: bytes) -> bytes | None:
-    """What a line says; None if it is not what was written."""
+    """Return a line's content, or None if its checksum does not match."""
     text = line[_CHECKSUM_BYTES:-1]
     return text if line == b"%08x %s\n" % (zlib.crc32(text), text) else None
 
@@ -244,7 +232,7 @@ def _is_locked(path: Path) -> bool:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, FileNotFoundError):
-        return True  # somebody writes it, or has shipped it just now
+        return True  # it has a writer, or was shipped just now
     return False
 
 

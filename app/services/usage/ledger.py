@@ -1,4 +1,4 @@
-"""Where usage records are kept: on this node's disk at once, in the database a moment later."""
+"""Usage ledger: writes records to this node's disk at once, and ships them to the database a moment later."""
 
 import asyncio
 import logging
@@ -16,17 +16,17 @@ from app.services.usage.journal import Journal, forget, read
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two times that records are brought into the database.
+#: Seconds between two shipments to the database.
 EVERY_S = 1.0
-#: Records of one transaction.
+#: Records per transaction.
 _BATCH = 500
 
 
 class Ledger:
     """The usage records of one server.
 
-    A record is durable when the journal has it. The database may be gone for as long as the disk has room; what it
-    has got twice, as a server died between the two, it keeps once.
+    A record is durable once the journal has it. The database may be unavailable for as long as the disk has room. It
+    deduplicates records that are shipped twice because a server died in between.
     """
 
     def __init__(self, database: Database, journal: Journal) -> None:
@@ -34,13 +34,15 @@ class Ledger:
         self._shipping = asyncio.Lock()
 
     async def open(self) -> None:
-        """Raises:
-        OSError: the journal's folder cannot be made.
+        """Open the journal.
+
+        Raises:
+            OSError: the journal's folder cannot be created.
         """
         await asyncio.to_thread(self._journal.open)
 
     def waiting_bytes(self) -> int:
-        """What the journal holds and the database does not. Blocks for a moment, in any thread.
+        """Return the size of the backlog in bytes. Blocks briefly, and may run in any thread.
 
         Raises:
             OSError
@@ -48,7 +50,7 @@ class Ledger:
         return self._journal.size()
 
     async def close(self) -> None:
-        """Bring in what is left; what the database does not take now waits for the next start."""
+        """Ship the backlog and close the journal. Records that the database does not accept wait for the next start."""
         try:
             await self.ship()
         except (RegistryUnavailable, OSError) as error:
@@ -56,10 +58,10 @@ class Ledger:
         await self._journal.close()
 
     async def keep(self, record: UsageRecord) -> None:
-        """Return when the record is durable; it will be, also if the caller is cancelled meanwhile.
+        """Make a record durable. The journal writes it even if the caller is cancelled.
 
         Raises:
-            RegistryUnavailable: neither the disk nor the database took it.
+            RegistryUnavailable: neither the disk nor the database accepted it.
         """
         try:
             await self._journal.add(record)
@@ -69,14 +71,14 @@ class Ledger:
                 await _add(connection, [record])
 
     async def ship(self) -> None:
-        """Bring into the database what was durable when this was called.
+        """Ship the records that were durable when this was called.
 
         Raises:
-            RegistryUnavailable, OSError: it stays in the journal.
+            RegistryUnavailable, OSError: the records stay in the journal.
         """
         async with self._shipping:
-            # First what was left by others or by a database that was gone: while that cannot be brought in, this
-            # server goes on with the file that it has.
+            # Ship files from other processes and from earlier outages first. While the database refuses them, this
+            # server's file stays unsealed.
             for path in await self._journal.left():
                 await self._ship(path)
             for path in await self._journal.sealed():

@@ -1,4 +1,4 @@
-"""One usage record for each request that reaches the engine, durable before the end of its answer goes out."""
+"""Usage meter: one record for each request that reaches the engine, durable before its answer's end is sent."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ from app.services.usage.ledger import Ledger
 logger = logging.getLogger(__name__)
 
 _OK = 200
-#: As nginx counts a client that went away before it had its answer.
+#: nginx's status for a client that closed the connection before it had its answer.
 _CLIENT_GONE = 499
 _SERVER_FAULT = 500
 _KEY_ENDED = ROWS[Unauthenticated].status
@@ -33,16 +33,16 @@ _ENGINE_STOPPED = ROWS[EngineUnavailable].status
 _DONE = "data: [DONE]"
 _ERROR_PREFIX = 'data: {"error"'
 _NO_TOKEN = (_DONE, _ERROR_PREFIX)
-# Quotes inside a JSON string are escaped, so this is only ever the key and its value.
+# Quotes inside a JSON string are escaped, so this can only match the key and its value.
 _FINISHING = '"finish_reason":"'
 _FINISHED = re.compile(_FINISHING + '([^"]*)')
-# The engine ended such a sequence by itself.
+# Finish reasons of sequences that the engine aborted.
 _UNFINISHED = (None, "error", "abort")
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What is known of a request before it is answered."""
+    """Facts about a request that are known before its answer."""
 
     request_id: str
     tenant_id: int
@@ -54,10 +54,10 @@ class _Entry:
 
 
 class Meter:
-    """Measures what requests use. Prompts and answers are none of its business.
+    """Measures the usage of requests. It does not record prompts or answers.
 
     Args:
-        ended: whether a key's work was ended because the key does not work any more.
+        ended: returns whether a key's requests were ended because the key is no longer valid.
     """
 
     def __init__(
@@ -76,20 +76,20 @@ class Meter:
         self._listeners: list[Callable[[UsageRecord], None]] = []
 
     def watch(self, listener: Callable[[UsageRecord], None]) -> None:
-        """Tell the listener what each request used, as long as the process lives; it must neither block nor raise."""
+        """Register a listener for all usage records, for the life of the process. It must neither block nor raise."""
         self._listeners.append(listener)
 
     async def metered(
         self, caller: Caller, request: EngineRequest, work: Awaitable[Answer], *, permit: Permit | None = None
     ) -> Answer:
-        """The answer that ``work`` gives, and a record of what the request used once that has ended.
+        """Await ``work``, and record the request's usage once its answer has ended.
 
         Args:
-            permit: what the request took of its caller's limits; it is settled with the record.
+            permit: the request's reservation on its caller's limits; it is settled with the record.
 
         Raises:
-            RegistryUnavailable: the record could be written nowhere, so that nobody gets the answer.
-            Exception: whatever ``work`` raises.
+            RegistryUnavailable: the record could not be written anywhere, so the answer is withheld.
+            Exception: any error of ``work``.
         """
         version_id = request.adapter.version_id if request.adapter else None
         entry = _Entry(
@@ -114,27 +114,27 @@ class Meter:
         return answer
 
     async def settle(self, entry: _Entry, status: int, finish_reason: str | None = None) -> None:
-        """Write down what a request used that has ended; nothing, if it never reached the engine.
+        """Record the usage of an ended request. A request that never reached the engine has no record.
 
         Raises:
             RegistryUnavailable
         """
-        # Whoever waits may be cancelled; the record must not be.
+        # The caller may be cancelled, but the record must be written.
         await asyncio.shield(self.settle_later(entry, status, finish_reason))
 
     def settle_later(self, entry: _Entry, status: int, finish_reason: str | None = None) -> "asyncio.Task[None]":
-        """The same for a request whose client has nothing to wait for."""
+        """Start ``settle`` in the background, for a request whose client has nothing left to wait for."""
         task = asyncio.create_task(self._settle(entry, status, finish_reason))
         self._settling.add(task)
         task.add_done_callback(self._settled)
         return task
 
     def cut_off(self, entry: _Entry) -> int:
-        """The status of a request that was given up before its end."""
+        """Return the status of a request that was aborted before its end."""
         return _KEY_ENDED if self._ended(entry.key_id) else _CLIENT_GONE
 
     async def close(self) -> None:
-        """Wait until all that has ended is written down."""
+        """Wait until all ended requests are recorded."""
         if self._settling:
             await asyncio.wait(self._settling)
 
@@ -172,20 +172,20 @@ class Meter:
         try:
             await self._ledger.keep(record)
         finally:
-            # Not before: of a server that is killed in between, a budget would hold what no record ever shows.
+            # Settle last. If the server is killed in between, a budget must not include usage without a record.
             self._give_back(entry, tokens.prompt_tokens + tokens.output_tokens, cost)
 
     def _give_back(self, entry: _Entry, tokens: int, cost: int) -> None:
-        """Tell the limits what a request used of what it took."""
+        """Settle the request's reservation with the usage that it really had."""
         if self._limits and entry.permit:
             self._limits.settle(entry.permit, tokens, cost)
 
 
 class _MeteredEvents:
-    """An answer's events, passed on as they are; the last ones wait until the record is durable.
+    """Event stream that holds back its last events until the usage record is durable. Other events pass unchanged.
 
-    Nothing that says how a request ended goes out before: from the event that ends the last of its sequences on, the
-    engine's events are read to their end first, which they are a moment later.
+    No event may show how a request ended before its record is durable. So from the event that ends the last sequence
+    on, the remaining events are read to the end first. They follow a moment later.
     """
 
     def __init__(self, source: EventStream, meter: Meter, entry: _Entry, sequences: int) -> None:
@@ -203,7 +203,7 @@ class _MeteredEvents:
             return self._held.popleft()
         try:
             event = await anext(self._source)
-            # Nearly all say nothing of any end.
+            # Most events contain no finish reason, so this cheap test comes first.
             if (_FINISHING in event or event.startswith(_NO_TOKEN)) and self._is_last(event):
                 self._held.append(event)
                 async for other in self._source:
@@ -246,7 +246,7 @@ class _MeteredEvents:
             try:
                 await self._meter.settle(self._entry, _OK if whole else _ENGINE_STOPPED, self._reason)
             except RegistryUnavailable as error:
-                # An answer that nobody can account for does not end well.
+                # An answer whose usage cannot be recorded must not end as a success.
                 self._held = deque([error_event(error)])
 
     def _settle_later(self, status: int) -> None:

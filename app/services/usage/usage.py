@@ -1,4 +1,4 @@
-"""What tenants used, told to them and to the platform."""
+"""Usage reports for tenants and for the platform."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.usage import Group, Grouping, Used, hour_of, start_of
 from app.services.common.lookups import tenant_or_404
 
-#: Groups of one answer.
+#: Most groups in one report.
 MAX_GROUPS = 10_000
 _DEFAULT_DAYS = 30
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
@@ -20,11 +20,11 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Totals over whole hours.
+    """Usage totals over whole hours.
 
     Attributes:
-        start, end: the first hour's beginning and the last one's end.
-        currency: of what it cost.
+        start, end: beginning of the first hour and end of the last one.
+        currency: currency of the costs.
     """
 
     start: datetime
@@ -35,9 +35,9 @@ class Report:
 
 
 class UsageService:
-    """The use cases of keys with the scope ``usage:read``, and of the platform.
+    """Use cases of keys with the scope ``usage:read``, and of the platform.
 
-    What a request used is told about a second after it has ended.
+    A request appears in a report about a second after it has ended.
     """
 
     def __init__(self, database: Database, *, currency: str = "", clock: Clock = utc_now) -> None:
@@ -46,12 +46,12 @@ class UsageService:
     async def report(
         self, tenant: str | None, *, start: datetime | None, end: datetime | None, by: Sequence[Grouping]
     ) -> Report:
-        """What one tenant used, or with None all of them, over the hours that these moments lie in.
+        """Sum the usage of one tenant, or of all tenants with None, over the hours that contain these times.
 
         Args:
-            start: default: thirty days before the end.
-            end: default: now.
-            by: what sums are kept apart by; one of ``adapter`` and ``version``, of ``hour`` and ``day``.
+            start: first moment; default: thirty days before the end.
+            end: last moment; default: now.
+            by: dimensions of the groups; one of ``adapter`` and ``version``, and one of ``hour`` and ``day``.
 
         Raises:
             InvalidRequest, NotFound, RegistryUnavailable

@@ -1,8 +1,9 @@
-"""vLLM's own metrics, written down now and then.
+"""Buffered writes of vLLM's metrics.
 
-vLLM's server writes some forty of them after every step, in the thread that answers requests. Here what the steps say
-is added up, and written when a second has passed, there are many tokens, or somebody asks. Every counter and every
-histogram of requests and tokens ends up the same.
+vLLM's server updates some forty metrics after every step, in the thread that answers requests. Here the statistics of
+steps are accumulated. They are written after a second, after many tokens, or on request. Every counter and every
+histogram of requests and tokens gets the same values.
+See docs/decisions/0028-less-work-per-token-in-the-api-process.md.
 """
 
 import time
@@ -18,14 +19,14 @@ from vllm.v1.metrics.stats import IterationStats, MultiModalCacheStats, Schedule
 from app.engine.vllm.scheduler.output_batching import SELDOM
 
 _PERIOD_S = 1.0
-#: Observations of tokens that are written at once: a third of a millisecond.
+#: Token observations that trigger a write.
 _TOKENS = 1024
 
 
 class TokenStatistics(IterationStats):  # type: ignore[misc]  # vLLM has no stubs
-    """What a message of the engine says of tokens; of several of one sequence, each took its share of the time.
+    """Token statistics of one engine message. Several tokens of one sequence share its time equally.
 
-    vLLM would count them as one that took all of it. See :mod:`app.engine.vllm.scheduler.output_batching`.
+    vLLM would count them as one token that took all of it. See :mod:`app.engine.vllm.scheduler.output_batching`.
     """
 
     inter_token_latencies_iter: list[float]
@@ -40,9 +41,9 @@ class TokenStatistics(IterationStats):  # type: ignore[misc]  # vLLM has no stub
 
 
 class EngineStatistics(PrometheusStatLogger):  # type: ignore[misc]  # vLLM has no stubs
-    """A :class:`PrometheusStatLogger` that is slow to write, and never lists the adapters that run.
+    """Buffering :class:`PrometheusStatLogger` that does not list the running adapters.
 
-    That list is a label: each combination of adapters would be kept for ever. And a histogram of tokens per step
+    That list is a label: each combination of adapters would be kept forever. A histogram of tokens per step
     (``vllm:iteration_tokens_total``) has no meaning here.
     """
 
@@ -60,11 +61,11 @@ class EngineStatistics(PrometheusStatLogger):  # type: ignore[misc]  # vLLM has 
         mm_cache_stats: MultiModalCacheStats | None = None,  # noqa: ARG002
         engine_idx: int = 0,  # noqa: ARG002
     ) -> None:
-        """Add one step's statistics; there is one engine, and a base of text has no multi-modal cache."""
+        """Accumulate one step's statistics. There is one engine, and a base of text has no multi-modal cache."""
         if scheduler_stats is not None:
             if self._scheduler is not None:
                 _add(scheduler_stats.prefix_cache_stats, self._scheduler.prefix_cache_stats)
-            self._scheduler = scheduler_stats  # the rest says how things are now
+            self._scheduler = scheduler_stats  # all other fields are current values
         if iteration_stats is not None:
             self._iterations = _merged(self._iterations, iteration_stats)
         if self._is_due():
@@ -78,7 +79,7 @@ class EngineStatistics(PrometheusStatLogger):  # type: ignore[misc]  # vLLM has 
         return any(getattr(self._scheduler, name, None) for name in SELDOM)
 
     def write(self) -> None:
-        """Write down what has been added up."""
+        """Write the accumulated statistics."""
         scheduler, self._scheduler = self._scheduler, None
         iterations, self._iterations = self._iterations, None
         self._written = time.monotonic()
@@ -97,7 +98,7 @@ def _merged(earlier: IterationStats | None, later: IterationStats) -> IterationS
 
 
 def _add(to: object, more: object) -> None:
-    """Counts are added, observations are put behind those that are there; times stay."""
+    """Add counters and append observations. Times stay."""
     for name, found in vars(more).items():
         if found and isinstance(found, int):
             setattr(to, name, getattr(to, name) + found)
@@ -106,7 +107,7 @@ def _add(to: object, more: object) -> None:
 
 
 def _observe(histogram: Any, values: Sequence[float]) -> None:
-    """What ``observe`` does for each value, in a sixth of the time: prometheus_client has no word for many at once."""
+    """Observe all values at once, which prometheus_client has no method for; faster than one ``observe`` for each."""
     histogram._sum.inc(sum(values))
     for bucket, count in Counter(bisect_left(histogram._upper_bounds, value) for value in values).items():
         histogram._buckets[bucket].inc(count)

@@ -1,8 +1,8 @@
-"""Events of streams as they go out: without vLLM's own null fields, and, of a completion, without a pydantic model.
+"""Fast serialization of stream events: without vLLM's own null fields, and without pydantic models for completions.
 
-For each event of a completion vLLM makes two models: both are checked against their schema, then, in Python, for fields
-that a client might have added, and then written out. All of it had been set a line before. With sixteen streams at a
-time that was a ninth of what the API process takes.
+For each event of a completion vLLM makes two models. Both are validated against their schema, checked in Python for
+extra fields from a client, and serialized. Yet vLLM itself set all fields one line before.
+See docs/decisions/0028-less-work-per-token-in-the-api-process.md.
 """
 
 from collections.abc import Iterator
@@ -17,25 +17,25 @@ from vllm.entrypoints.openai.completion.protocol import CompletionResponseStream
 
 from app.engine.vllm.sse import NULLABLE
 
-#: What vLLM sets of an event that has a token, and of the choice in it, in the order in which it is written out.
+#: Fields that vLLM sets in an event with a token, and in its choice, in the order of serialization.
 EVENT = ("id", "object", "created", "model", "choices")
 CHOICE = ("index", "text", "logprobs", "finish_reason", "stop_reason", "prompt_token_ids", "token_ids")
-#: How vLLM has it written out.
+#: Options with which vLLM serializes an event.
 OPTIONS = {"exclude_unset": True}
 
 
 def write_plainly() -> None:
-    """Let vLLM's streams of this process use what is here."""
+    """Patch vLLM's streams in this process to use the event classes below."""
     serving.CompletionResponseStreamChoice, serving.CompletionStreamResponse = dict, StreamEvent
     chat_serving.ChatCompletionStreamResponse = ChatStreamEvent
 
 
-#: A choice of an event as vLLM sets it; see vLLM's ``CompletionResponseStreamChoice``.
+#: Choice of an event, as vLLM sets it; see vLLM's ``CompletionResponseStreamChoice``.
 StreamChoice = dict[str, Any]
 
 
 class StreamEvent(dict[str, Any]):
-    """An event as vLLM sets it, at once and afterwards; see vLLM's ``CompletionStreamResponse``."""
+    """Event as vLLM creates and changes it; see vLLM's ``CompletionStreamResponse``."""
 
     __slots__ = ()
 
@@ -43,13 +43,13 @@ class StreamEvent(dict[str, Any]):
         self[name] = value
 
     def model_dump_json(self, **options: Any) -> str:
-        """The text that vLLM's model would give, without its null fields; of what is not plain that model makes it."""
+        """Serialize as vLLM's model does, but without its null fields. Events that are not plain use that model."""
         choices: list[StreamChoice] = self["choices"]
         if options == OPTIONS:
             plain = tuple(self) == EVENT and all(map(_is_plain, choices))
             choices = [_without_nulls(choice) for choice in choices]
             if plain:
-                # Of a subclass of dict this takes three times as long.
+                # to_json is slower for a subclass of dict.
                 return to_json(dict(self, choices=choices)).decode()
         models = [CompletionResponseStreamChoice(**choice) for choice in choices]
         text: str = CompletionStreamResponse(**self | {"choices": models}).model_dump_json(**options)
@@ -57,11 +57,11 @@ class StreamEvent(dict[str, Any]):
 
 
 class ChatStreamEvent(ChatCompletionStreamResponse):  # type: ignore[misc]
-    """An event of a chat, which leaves vLLM's null fields out."""
+    """Chat event without vLLM's own null fields."""
 
     def model_dump_json(self, **options: Any) -> str:
         for model in _models(self):
-            # Fields that were not set are not written.
+            # pydantic does not serialize unset fields.
             model.model_fields_set.difference_update(
                 [name for name in model.model_fields_set - NULLABLE if getattr(model, name) is None]
             )
@@ -86,5 +86,5 @@ def _without_nulls(choice: StreamChoice) -> StreamChoice:
 
 
 def _is_plain(choice: StreamChoice) -> bool:
-    # Logprobs are a model of their own.
+    # Logprobs are a nested model.
     return tuple(choice) == CHOICE and choice["logprobs"] is None

@@ -1,4 +1,4 @@
-"""Wake-ups of vLLM's processes that nobody waited for, taken before they fill the memory."""
+"""Drain unread ZeroMQ wake-ups of vLLM's processes before they accumulate in memory."""
 
 from time import monotonic
 
@@ -7,12 +7,12 @@ from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
 
 
 def take_wakeups() -> None:
-    """Let this process take what it is woken with once a second, also while it never sleeps.
+    """Make this process read its wake-ups once a second, even while it never sleeps.
 
-    Core and worker write to memory that they share and wake each other through a socket. Whoever read less than a
-    second ago looks at the memory instead, and at the socket not at all; ZeroMQ keeps only the last message of it
-    (``ZMQ_CONFLATE``), but for each one a command to read it, until somebody asks (libzmq, issue 3171). An engine that
-    was busy for an hour without a second's pause had 18 MiB of these.
+    Core and worker write to shared memory and wake each other through a socket. A reader that has read within the last
+    second polls the memory instead, and never reads the socket. ZeroMQ keeps only the socket's last message
+    (``ZMQ_CONFLATE``), but queues a command for each message until the socket is read (libzmq, issue 3171). These
+    commands accumulate in a busy engine. See docs/decisions/0029-memory-of-long-running-engine-processes.md.
     """
     SpinCondition.record_read = _record_read
 

@@ -1,10 +1,9 @@
-"""Tokens that nobody waits for leave the engine's process a few at a time.
+"""Output batching: the tokens of an answer that is not streamed leave the engine's process a few at a time.
 
-Of an answer that is not streamed a client sees nothing before its end, yet vLLM's engine tells the server of every
-token as it comes. That wakes the server after each step: more than half of what it does for an answer of 32 tokens that
-is alone, a third for one of many. Here these tokens stay in the engine's process until there are a few. First tokens,
-ends and whatever else there is to say go out with their step, first tokens before the rest, and streams get each token
-as it comes.
+The client of such an answer sees nothing before its end. Yet vLLM's engine reports every token as it comes, which wakes
+the server after each step. Here these tokens stay in the engine's process until there are a few. First tokens, ends and
+all other information leave with their step, first tokens before the rest. Streams get each token as it comes.
+See docs/decisions/0026-batch-outputs-that-are-not-streamed.md.
 """
 
 from collections import OrderedDict
@@ -18,13 +17,13 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.metrics.stats import PrefixCacheStats
 from vllm.v1.request import Request
 
-#: Most tokens of a sequence that are made before the server is told of one of them. It reads 1,000 in 1 ms.
+#: Maximum tokens of a sequence that are generated before the server is told of them.
 MOST_UNTOLD = 32
-#: With a message that has to go anyway, the tokens of so many sequences go along that have so many: all of them at once
-#: would keep the streams beside them waiting.
+#: A message that has to go anyway also carries the tokens of up to ``ALONG`` sequences with at least ``ENOUGH`` tokens.
+#: All of them at once would delay the streams in the same message.
 ALONG, ENOUGH = 8, 8
 _REMEMBERED = 10_000
-#: Statistics of a step that are of that step alone, of parts that are off unless an operator turns them on.
+#: Statistics of a single step, from parts that are off unless an operator enables them.
 SELDOM = (
     "connector_prefix_cache_stats",
     "kv_cache_eviction_events",
@@ -36,7 +35,7 @@ SELDOM = (
 
 
 class CoalescedOutputs(Scheduler):  # type: ignore[misc]  # vLLM ships no types
-    """vLLM's scheduler, whose steps keep tokens to themselves that nobody waits for."""
+    """vLLM's scheduler that holds back tokens of answers that are not streamed."""
 
     vllm_config: VllmConfig
     requests: dict[str, Request]
@@ -44,18 +43,18 @@ class CoalescedOutputs(Scheduler):  # type: ignore[misc]  # vLLM ships no types
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._untold: dict[str, EngineCoreOutput] = {}
-        #: Tokens of requests that were given up before they were told of them, until the server asks.
+        #: Numbers of unreported tokens of aborted requests, until the server asks for them.
         self._given_up: OrderedDict[str, int] = OrderedDict()
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> dict[int, EngineCoreOutputs]:
         told: dict[int, EngineCoreOutputs] = super().update_from_output(*args, **kwargs)
-        # There is one server, which has no number; speculation counts tokens by the step that they came with.
+        # Tenora's only server is client 0. Speculative decoding counts tokens by step, so it is excluded.
         if told.keys() == {0} and not self.vllm_config.speculative_config and not self._has_news(told[0]):
             return {}
         return told
 
     def finish_requests(self, *args: Any, **kwargs: Any) -> list[Request]:
-        """End requests as the server wants it; of their tokens only the number still matters."""
+        """End requests for the server. Of their unreported tokens only the number is kept."""
         finished: list[Request] = super().finish_requests(*args, **kwargs)
         for request in finished:
             if output := self._untold.pop(request.request_id, None):
@@ -65,11 +64,11 @@ class CoalescedOutputs(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         return finished
 
     def take_untold(self, names: list[str]) -> int:
-        """How many tokens of these requests, which were given up, the server was not told of; the next call says 0."""
+        """Pop the number of unreported tokens of these aborted requests."""
         return sum(self._given_up.pop(name, 0) for name in names)
 
     def _has_news(self, step: EngineCoreOutputs) -> bool:
-        """Take out of a step what can wait and put in what has waited long enough; whether it has to be told."""
+        """Hold back a step's outputs that can wait, and add those that waited enough. Return whether to send it."""
         now = [output for output in step.outputs if not self._keeps(output)]
         if step.outputs and not now and not _says_more(step):
             return False
@@ -77,12 +76,12 @@ class CoalescedOutputs(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         enough = [output for output in oldest if len(output.new_token_ids) >= ENOUGH]
         for output in enough:
             del self._untold[output.request_id]
-        # The server takes them in order, and somebody waits for a first token more than for any other.
+        # The server processes outputs in order, and a first token is the most urgent.
         step.outputs = sorted(now + enough, key=lambda output: output.prefill_stats is None)
         return True
 
     def _keeps(self, output: EngineCoreOutput) -> bool:
-        """Keep an output if it can wait; if not, it gets what was kept before it."""
+        """Hold an output back if it can wait. Otherwise prepend the tokens held back before it."""
         name = output.request_id
         kept = self._untold.get(name)
         if kept:
@@ -95,9 +94,9 @@ class CoalescedOutputs(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         return False
 
     def _can_wait(self, output: EngineCoreOutput) -> bool:
-        """Whether an output says nothing but tokens, of an answer that is told whole.
+        """Return whether an output carries only tokens, of an answer that is not streamed.
 
-        A stop string, which ends a sequence, is looked for by the server.
+        With stop strings it cannot wait: the server searches for them, and they end a sequence.
         """
         if not _says_only_tokens(output) or (request := self.requests.get(output.request_id)) is None:
             return False
@@ -118,7 +117,7 @@ def _says_only_tokens(output: EngineCoreOutput) -> bool:
 
 
 def _says_more(step: EngineCoreOutputs) -> bool:
-    """Whether something besides outputs would be missed; how many requests run is told the next time."""
+    """Return whether a step carries more than outputs. The number of running requests can wait for the next step."""
     stats = step.scheduler_stats
     if step.finished_requests or stats is None:
         return bool(step.finished_requests)

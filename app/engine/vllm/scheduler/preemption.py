@@ -1,10 +1,12 @@
-"""Which requests have the places of a step, where there are more of them than places.
+"""Preemption by priority: selects the requests of a step if there are more of them than places.
 
-The queue before the engine lets a request in beyond the window that goes before some of those which run
-(:mod:`app.scheduling.admission`). It has a smaller priority, as vLLM has it, and the one with the largest leaves the
-steps until there is a place. On a CPU, where a token of a prompt costs nearly as much as one that is generated, it
-keeps what the KV cache has of it, until those in the steps need its room. Else it is preempted as vLLM preempts where
-the cache is full: its blocks are given back, and are mostly still there when it goes on; what is not is computed anew.
+The admission queue may admit a request beyond its window that goes before some of those that run
+(:mod:`app.scheduling.admission`). The new request has a smaller priority in vLLM's sense. The request with the largest
+priority leaves the steps until a place is free.
+
+On a CPU a token of a prompt costs nearly as much as a generated one. So a request that leaves keeps its KV cache blocks
+until the requests in the steps need the room. Otherwise it is preempted as by vLLM with a full cache: its blocks are
+freed. Most of them are still there when it resumes, and the rest is recomputed.
 """
 
 from math import inf
@@ -19,24 +21,24 @@ from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
-#: So many seconds after it first left the steps a request goes before all others but a tenant's first, the earliest of
-#: those that do first.
+#: Seconds after a request first left the steps at which it goes before all others, except for a tenant's first request.
+#: Among several such requests, the earliest goes first.
 MOST_ASIDE_S = 2.0
-#: Counters are tokens over a weight, which may be hundreds; vLLM's priorities are whole numbers.
+#: Priorities per unit of a counter. Counters are tokens over a weight, which may be hundreds; priorities are integers.
 _STEPS = 1024
 _FIRST = -(2**62)
 _HURRIED = _FIRST + 1
-#: Of those that wait; others wait for a grammar, and take no place.
+#: Statuses of waiting requests that are ready for a place. Others wait for a grammar and take none.
 _READY = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 
 def priority(tag: float) -> int:
-    """vLLM's priority of a sequence with this tag: its tenant's counter when it was admitted, or -inf of a first."""
+    """Convert a start tag to vLLM's priority: a tenant's counter at admission, or -inf for a tenant's first request."""
     return int(min(max(_STEPS * tag, _HURRIED + 1), -_FIRST)) if tag > -inf else _FIRST
 
 
 class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
-    """vLLM's scheduler, whose steps have the requests with the smallest priorities."""
+    """vLLM's scheduler that selects the requests with the smallest priorities for its steps."""
 
     running: list[Request]
     waiting: RequestQueue
@@ -48,33 +50,33 @@ class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        #: Those that are out of the steps and keep their blocks. To vLLM they run.
+        #: Requests outside the steps that keep their blocks. vLLM's status for them is still running.
         self._aside: list[Request] = []
-        #: When a request that has not ended first left the steps, by its id.
+        #: Monotonic time at which a request that has not ended first left the steps, by its id.
         self._left_at: dict[str, float] = {}
-        # A GPU's worker has no room for more than run; and of an asynchronous step the tokens are still to come.
+        # A GPU's worker has room for running requests only. An asynchronous step has tokens that are still to come.
         self._holds = current_platform.is_cpu() and not self.scheduler_config.async_scheduling
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
-        # Not when they come: who goes away again before the next step moves nobody.
+        # Do this here, not on arrival: a request that is aborted before the next step must not displace another.
         self._hurry()
         self._arrange()
         return super().schedule(*args, **kwargs)
 
     def get_request_counts(self) -> tuple[int, int]:
-        """How many run, and how many wait or are aside: whoever is aside is to keep the engine going."""
+        """Count running and waiting requests. Those set aside count as waiting, which keeps the engine's loop going."""
         running, waiting = super().get_request_counts()
         return running, waiting + len(self._aside)
 
     def finish_requests(self, *args: Any, **kwargs: Any) -> list[Request]:
-        """vLLM's; it looks for them among those that run, which the next step arranges again."""
+        """End requests. Those set aside rejoin ``running``, where vLLM looks for them, until the next step."""
         self.running += self._aside
         self._aside = []
         finished: list[Request] = super().finish_requests(*args, **kwargs)
         return finished
 
     def _hurry(self) -> None:
-        """Let those go first that have stood still for long enough."""
+        """Raise the priority of requests that left the steps long enough ago."""
         now = monotonic()
         for name, left_at in list(self._left_at.items()):
             if (request := self.requests.get(name)) is None:
@@ -88,7 +90,7 @@ class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
                     self.waiting.add_request(request)
 
     def _arrange(self) -> None:
-        """Take those out of the steps that go after others which would find no place, and bring back who finds one."""
+        """Set aside running requests that others precede, if places are short, and resume those that have a place."""
         places = self.max_num_active_reqs
         if not self._aside and len(self.running) + len(self.waiting) <= places:
             return
@@ -115,16 +117,16 @@ class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
 
     def _give_back(self, request: Request) -> None:
         self._preempt_request(request, monotonic())
-        # It may go on in the very next step, which is to know it as one that was not in the last.
+        # It may resume in the very next step, which must treat it as absent from the last one.
         self.prev_step_scheduled_req_ids.discard(request.request_id)
 
     def _is_short_of_blocks(self, requests: list[Request]) -> bool:
-        """Whether the KV cache has less room than these requests still want for the tokens that they have by now."""
+        """Return whether the KV cache lacks room for these requests, given the tokens that they have by now."""
         size, cache = self.block_size, self.kv_cache_manager
         wanted = sum(cdiv(one.num_tokens, size) - cdiv(one.num_computed_tokens, size) for one in requests)
         return bool(wanted + cache.watermark_blocks > cache.block_pool.get_num_free_blocks())
 
     def _may_leave(self, request: Request) -> bool:
-        # The logprobs of a prompt that is read again would be told again.
+        # A repeated prefill would report the logprobs of its prompt twice.
         whole = request.sampling_params is not None and request.sampling_params.prompt_logprobs is None
         return whole and bool(self._request_blocks_can_be_freed(request))

@@ -1,16 +1,17 @@
-"""LoRA matrices applied adapter by adapter on a CPU.
+"""LoRA products on a CPU, grouped by adapter.
 
 vLLM's CPU path copies an adapter's matrices once for every token of a step (``lora_weights[token_indices]``) and pads
-every adapter to ``max_lora_rank``. Here each token meets its slot's matrices in place, cut to its rank, in one of three
-ways, of which the shapes say which is quickest:
+every adapter to ``max_lora_rank``. Here each token is multiplied by its slot's matrices in place, cut to its rank. The
+shapes decide which of three ways is fastest:
 
-- All together: the matrices of several slots, side by side, are one matrix each. Every token is multiplied by all of
-  them, and what is not its own slot's is cleared in between. That is more arithmetic in fewer calls, for small ones.
-- Group by group: tokens are ordered by slot once per batch, and each slot's meet its matrices: the segmented product of
-  Punica (Chen et al., 2023).
+- All together: the matrices of several slots, side by side, form one matrix each. Every token is multiplied by all of
+  them, and the columns of other slots are cleared in between. That is more arithmetic in fewer calls, for small ones.
+- Group by group: tokens are sorted by slot once per batch, and each group is multiplied by its slot's matrices. This is
+  the segmented product of Punica (Chen et al., 2023).
 - Token by token, as vLLM does, for many groups of few tokens with small matrices.
 
-Tokens without an adapter stay as they are; vLLM gives them whatever the last slot holds (vllm#48421).
+Tokens without an adapter stay unchanged. vLLM applies the last slot's adapter to them (vllm#48421).
+The thresholds below are measured: docs/decisions/0025-three-ways-of-lora-products-on-a-cpu.md.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,35 +22,30 @@ from typing import Any
 import torch
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
-#: Up to so many bytes of matrices for each group, and in all, copying them for every token is cheaper than a product
-#: per group: measured on two cores in float32 and bfloat16 for 2 to 64 groups, 1 to 64 tokens in each, hidden sizes 128
-#: to 4096 and ranks 8 to 64. At twice the first both ways take the same time; beyond the second the system is asked for
-#: fresh memory each time.
+#: Bytes of matrices for each group, and in all, up to which a copy for every token is cheaper than a product per group.
+#: Beyond the second, the system is asked for fresh memory each time.
 _GROUP_BYTES, _ALL_BYTES = 2**18, 2**25
-#: Up to so many bytes of matrices, of so many columns, one product for all slots is the quickest way for up to so many
-#: tokens: measured as above, for ranks 8 and 16.
+#: Bytes of matrices, columns and tokens up to which one product for all slots is the fastest way.
 _TOGETHER_BYTES, _TOGETHER_COLUMNS, _TOGETHER_TOKENS = 2**17, 256, 128
-#: It is for any number of tokens where a row of those columns has up to so many bytes: 1 to 4 times as quick as the
-#: other ways in bfloat16, 0.9 to 2 times in float32 (0.65 in one case), on one core for hidden sizes 128 and 256 and
-#: up to 2,048 tokens.
+#: Bytes of a row of those columns up to which it is the fastest way for any number of tokens.
 _TOGETHER_ROW_BYTES = 256
-#: All slots are taken as they lie if they have up to so many times the columns of those in use; else these are copied.
+#: All slots are used in place if they have up to this many times the columns of those in use; else these are copied.
 _AS_THEY_LIE = 4
 
 
 def lies_by_rank(matrix: torch.Tensor) -> bool:
-    """Whether one adapter's LoRA B of this size is kept with the outputs of each rank side by side.
+    """Return whether one adapter's LoRA B of this size is stored with the outputs of each rank contiguous.
 
-    So the matrices of several slots are one without a copy. Larger ones are not taken together, and to turn them takes
-    longer than to read them.
+    Then the matrices of several slots form one matrix without a copy. Larger matrices are not multiplied together, and
+    transposing them takes longer than reading them.
     """
     return matrix.nbytes <= _TOGETHER_BYTES
 
 
 def lay_out(stacked: torch.Tensor) -> torch.Tensor:
-    """The same LoRA B of all slots, [slots, 1, outputs, rank], in the same memory, in the order that is kept.
+    """Return LoRA B of all slots, [slots, 1, outputs, rank], in the same memory, in its storage order.
 
-    What was in it is scattered: for slots that nobody uses.
+    The contents are scrambled, so no slot may be in use.
     """
     slots, _, outputs, rank = stacked.shape
     return stacked.view(slots, 1, rank, outputs).transpose(2, 3) if lies_by_rank(stacked[0]) else stacked
@@ -57,12 +53,13 @@ def lay_out(stacked: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Together:
-    """The slots whose matrices are multiplied as one.
+    """Slots whose matrices are multiplied as one.
 
     Attributes:
-        slots: one, or several to be copied; None: all as they lie.
-        columns: of all of them.
-        others: [tokens, columns or 1], true where a column is not of the token's slot; None where there is no such.
+        slots: one slot, or several whose matrices are copied; None: all slots in place.
+        rank: rank that each slot contributes.
+        columns: columns of all these slots.
+        others: [tokens, columns or 1], true where a column belongs to another slot than the token; None if none does.
     """
 
     slots: int | torch.Tensor | None
@@ -75,10 +72,10 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
     """vLLM's CPU wrapper with the products of linear layers grouped by slot.
 
     Args:
-        max_rank: that slots have room for.
-        rank_of: the largest rank of the adapter with this id among all its modules.
-        is_finite: whether no slot's LoRA B, used or not, holds anything else than finite numbers: 0 times infinity is
-            not 0, and what is cleared would still reach another adapter's tokens.
+        max_rank: rank that slots have room for.
+        rank_of: function from an adapter's id to the largest rank among its modules.
+        is_finite: predicate whether LoRA B of every slot, used or not, is finite. 0 times infinity is not 0, so a
+            cleared column would still reach another adapter's tokens.
     """
 
     def __init__(
@@ -93,8 +90,8 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
     ) -> None:
         super().__init__(max_num_batched_tokens, max_batches, device)
         self._max_rank, self._rank_of, self._is_finite = max_rank, rank_of, is_finite
-        #: Tokens with an adapter, by slot, and where each of these is among them; whether all tokens have one; slots of
-        #: the tokens, as they come or, if some have none, by slot.
+        #: Tokens with an adapter, sorted by slot; the position of each token in that order; the slots of these tokens,
+        #: in batch order if all tokens have an adapter, else sorted. ``_all``: whether all tokens have an adapter.
         self._rows = self._back = self._slots = torch.empty(0, dtype=torch.long)
         self._all = False
         self._groups: list[tuple[int, int, int, int]] = []
@@ -102,7 +99,7 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
         self._together: _Together | None = None
 
     def update_metadata(self, mapping: Any, lora_index_to_id: list[int | None], *args: Any, **kwargs: Any) -> None:
-        """Order this batch's tokens by slot; called when the batch or the slots changed."""
+        """Sort this batch's tokens by slot. Called when the batch or the slots have changed."""
         super().update_metadata(mapping, lora_index_to_id, *args, **kwargs)
         indices = self.token_lora_indices
         order = torch.argsort(indices, stable=True)
@@ -111,7 +108,7 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
         used, counts = (slots[1:], counts[1:]) if without else (slots, counts)
         ends = list(accumulate(counts))
         ranks = [self._rank_of(lora_index_to_id[slot]) for slot in used]
-        # Slot, its rows, its rank. torch's grouped_mm visits every slot, in use or not, for a microsecond or more each.
+        # Slot, begin and end of its rows, rank. torch's grouped_mm would visit every slot, in use or not.
         self._groups = list(zip(used, [0, *ends], ends, ranks, strict=False))
         self._rank = max(ranks, default=0)
         self._all = not without
@@ -136,7 +133,7 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
             y: [tokens, sum of output_slices], or with an outer dimension of 1.
             x: [tokens, input size].
             lora_a_stacked: one per slice, [slots, 1, max rank, input size].
-            lora_b_stacked: one per slice, [slots, 1, slice, max rank], as :func:`lay_out` has them.
+            lora_b_stacked: one per slice, [slots, 1, slice, max rank], in the layout of :func:`lay_out`.
             scale: 1; adapters are scaled when they are loaded.
         """
         if not self._groups:
@@ -164,7 +161,7 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
             lora_b_stacked: [slots, 1, vocabulary, max rank].
 
         Raises:
-            RuntimeError: these are not the rows of the batch, so their adapters are not known.
+            RuntimeError: the rows are not those of the batch, so their adapters are unknown.
         """
         slots = self.sampler_indices
         if len(slots) != len(x):
@@ -177,7 +174,7 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
             y[:, :width].index_add_(0, rows, added[:, :width].to(y.dtype), alpha=scale)
 
     def _add(self, y: torch.Tensor, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, scale: float) -> None:
-        """Of one slice; ``a`` is [slots, max rank, input size], ``b`` [slots, max rank, slice]."""
+        """Add the products of one slice; ``a`` is [slots, max rank, input size], ``b`` [slots, max rank, slice]."""
         together = self._together
         if together is not None and self._together_is_cheaper(together, len(x), a, b):
             a, b = _matrices(together, a), _matrices(together, b)
@@ -195,7 +192,7 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
             y.index_add_(0, self._rows, added, alpha=scale)
 
     def _token_by_token(self, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """A copy of its matrices for every token; the small factor goes first in a product, or it is slow."""
+        """Multiply every token by a copy of its matrices. The small factor comes first, or the product is slow."""
         x = x if self._all else x.index_select(0, self._rows)
         low = torch.bmm(x.unsqueeze(1), a.index_select(0, self._slots).transpose(1, 2))
         return torch.bmm(low, b.index_select(0, self._slots)).squeeze(1)
@@ -208,7 +205,7 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
         return added.index_select(0, self._back) if self._all else added
 
     def _taken_together(self, indices: torch.Tensor, used: Sequence[int], slots: int) -> _Together | None:
-        """What of this batch's slots could be one matrix, and which of its columns are not a token's own."""
+        """Select the slots of this batch that could form one matrix, and mark the columns of other slots."""
         of_tokens, rank = indices.unsqueeze(1), self._rank
         if len(used) == 1:
             return _Together(used[0], rank, rank, None if self._all else of_tokens != used[0])
@@ -236,7 +233,7 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
 
 
 def _matrices(together: _Together, stacked: torch.Tensor) -> torch.Tensor:
-    """[columns, size] of [slots, max rank, size]."""
+    """Select the matrices, [columns, size], from [slots, max rank, size]."""
     if isinstance(together.slots, int):
         return stacked[together.slots, : together.rank]
     if together.slots is None:

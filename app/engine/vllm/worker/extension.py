@@ -1,4 +1,4 @@
-"""What Tenora adds to vLLM's own processes: to the workers by ``collective_rpc``, to the engine's core a scheduler."""
+"""Tenora's additions to vLLM's processes: worker methods for ``collective_rpc``, and a scheduler for the core."""
 
 import gc
 import os
@@ -23,17 +23,17 @@ from app.engine.vllm.worker.stager import Stager
 
 
 class WorkerExtension:
-    """Mixed into vLLM's worker class. Names start with ``tenora_`` so that none can clash with vLLM's."""
+    """Mixin for vLLM's worker class. Names start with ``tenora_`` so that none can clash with vLLM's."""
 
-    #: Where the thread that runs the steps belongs once all others have been started; empty: anywhere.
+    #: Cores for the thread that runs the steps, once all other threads have started; empty: any core.
     tenora_processors: frozenset[int] = frozenset()
 
     def tenora_prepare(self) -> None:
-        """Make a fresh worker safe for what clients send; call once, before the first request."""
+        """Prepare a new worker for clients' requests. Call it once, before the first request."""
         if self.tenora_processors:
             os.sched_setaffinity(0, self.tenora_processors)
         if torch.cpu._is_amx_tile_supported():
-            # A one-token prompt as the very first request would die of SIGILL otherwise.
+            # Otherwise a one-token prompt as the very first request dies of SIGILL.
             torch.cpu._init_amx()
         take_wakeups()
         runner = self.model_runner  # type: ignore[attr-defined]  # of vLLM's worker
@@ -42,20 +42,20 @@ class WorkerExtension:
             self._tenora_group_tokens(runner.lora_manager)
             keep_seeds(runner)
         else:
-            # Where the blocks are that the scheduler below has cleared. A CPU worker needs no preparation.
+            # Locate the blocks that the scheduler below has cleared. A CPU worker needs no preparation.
             runner._init_kv_zero_meta()
-        # Of vLLM's workers only the GPU's does this: a full collection in the others stops the steps for 0.4 s, and
-        # the objects of adapters that come and go bring one about.
+        # vLLM does this in GPU workers only. Loads of adapters trigger full collections, which would stall the steps.
+        # See docs/decisions/0029-memory-of-long-running-engine-processes.md.
         gc.collect()
         gc.freeze()
 
     def tenora_check_kernels(self) -> dict[str, Any]:
-        """See :class:`app.engine.vllm.worker.kernel_check.KernelCheck`; while no adapter has a slot."""
+        """Run :class:`app.engine.vllm.worker.kernel_check.KernelCheck`. Call it while no adapter has a slot."""
         manager = self.model_runner.lora_manager._adapter_manager  # type: ignore[attr-defined]
         return KernelCheck(manager, self._tenora_stager.occupied).run().plain()
 
     def tenora_stage(self, version_id: int, name: str, path: str, evict: list[int]) -> None:
-        """See :class:`app.engine.vllm.worker.stager.Stager`, here and below."""
+        """See :class:`app.engine.vllm.worker.stager.Stager`, also for the methods below."""
         self._tenora_stager.stage(version_id, name, path, evict)
 
     def tenora_finished(self) -> list[tuple[int, int, str]]:
@@ -69,7 +69,7 @@ class WorkerExtension:
         return self._tenora_stager.change_slots(changes, budget_s)
 
     def _tenora_group_tokens(self, workers: Any) -> None:
-        """Let this CPU worker apply LoRA matrices slot by slot."""
+        """Make this CPU worker apply LoRA matrices slot by slot."""
         manager = workers._adapter_manager
         wrapper = GroupedPunicaWrapper(
             manager.max_num_batched_tokens,
@@ -82,13 +82,13 @@ class WorkerExtension:
         for key in manager.punica_wrapper_mapping:
             manager.punica_wrapper_mapping[key] = wrapper
         for module in manager.modules.values():
-            if isinstance(module.lora_b_stacked, tuple):  # the head has a tensor
+            if isinstance(module.lora_b_stacked, tuple):  # the head has a single tensor
                 module.lora_b_stacked = tuple(map(lay_out, module.lora_b_stacked))
             module.set_mapping(wrapper)
 
 
 class _Cleared(KVCacheConfig):  # type: ignore[misc]  # vLLM ships no types
-    """A KV cache whose blocks are zeroed before each new use."""
+    """KV cache configuration whose blocks are zeroed before each new use."""
 
     needs_kv_cache_zeroing = True
 
@@ -98,10 +98,10 @@ def _cleared(config: KVCacheConfig) -> KVCacheConfig:
 
 
 def _in_core() -> None:
-    """What the engine's own process needs besides; of what is ours, only the scheduler is made there."""
+    """Prepare the engine core's process. It runs from the scheduler, Tenora's only object that is made there."""
     end_with_server()
     take_wakeups()
-    # Its server calls what the core has.
+    # The server calls it by name, as a utility method of the core.
     EngineCore.tenora_untold = _untold
 
 
@@ -110,10 +110,10 @@ def _untold(core: EngineCore, names: list[str]) -> int:
 
 
 class ClearingScheduler(PrioritySteps, CoalescedOutputs):
-    """vLLM's scheduler, with blocks of the KV cache zeroed before a request gets them.
+    """vLLM's scheduler with KV cache blocks that are zeroed before a request gets them.
 
-    An adapter whose hidden states are NaN leaves NaN in its blocks, and the next request, any tenant's, gets those
-    blocks. Attention kernels give positions behind a sequence's end the weight 0, and 0 times NaN is NaN: that
+    An adapter with NaN hidden states leaves NaN in its blocks. The next request that gets those blocks may be any
+    tenant's. Attention kernels give positions after a sequence's end the weight 0, and 0 times NaN is NaN. So that
     request's answer would be NaN too (seen on a CPU with vLLM 0.32; FlashAttention 3 does it as well).
     """
 
@@ -123,7 +123,7 @@ class ClearingScheduler(PrioritySteps, CoalescedOutputs):
 
 
 class BoundedScheduler(ClearingScheduler, BoundedSteps):
-    """:class:`ClearingScheduler` whose steps are bounded, by those who have a place in them."""
+    """:class:`ClearingScheduler` with bounded prefill, applied after priorities have selected the step's sequences."""
 
 
 class ClearingAsyncScheduler(PrioritySteps, CoalescedOutputs, AsyncScheduler):  # type: ignore[misc]

@@ -1,6 +1,6 @@
-"""What the fork server imports, once, for all engines that come from it; see app/engine/vllm/worker/fork_server.py.
+"""Imports of the fork server, shared by all engines forked from it; see app/engine/vllm/worker/fork_server.py.
 
-Nothing here may start a thread or open a device: neither would be there in a process that is forked.
+Nothing here may start a thread or open a device: a forked process would have neither.
 """
 
 import gc
@@ -9,7 +9,7 @@ import vllm.v1.engine.core
 from vllm.platforms import current_platform
 from vllm.utils.system_utils import set_process_title
 
-# On a GPU no more than vLLM's own server has when it forks: models and kernels may open the card as they are imported.
+# On a GPU import no more than vLLM's own server before it forks: models and kernels may open the card at import.
 if current_platform.is_cpu():
     import vllm.model_executor.models.llama
     import vllm.v1.worker.cpu_model_runner
@@ -19,6 +19,6 @@ if current_platform.is_cpu():
     import app.engine.vllm.worker.in_core_executor  # noqa: F401
 
 set_process_title("forkserver", prefix="tenora")
-# The pages of these objects stay shared: a collection would write to every one of them.
+# Keep the pages of these objects shared: a collection would write to every one of them.
 gc.collect()
 gc.freeze()

@@ -1,16 +1,17 @@
-"""Engine processes come from a fork server that has imported vLLM: an engine that died is back in seconds.
+"""Fork server that has imported vLLM: engine processes are forked from it, so a dead engine is back in seconds.
 
-Left to itself vLLM starts them one after the other with an interpreter each, and each imports for twelve seconds
-before it does anything; or, where it finds no reason against it, it forks them from this process, with its connections,
-its secrets and the locks of its threads. The fork server is a process of its own. It ends when this process and the
-engines have ended. If it dies, the engine dies with it, and the next one starts another.
+By default vLLM starts its processes one after the other, each with a new interpreter that imports vLLM first. Or it
+forks them from this process, if it sees no reason against it. They would then inherit this process's connections,
+secrets and the locks of its threads. The fork server is a separate process. It ends when this process and the engines
+have ended. If it dies, the engine dies with it, and the next engine starts another fork server.
+See docs/decisions/0023-fork-server-for-engines.md.
 
-``tenora serve`` starts the fork server ahead, so that both processes import vLLM at the same time. vLLM prepares the
-environment of an engine later. If a variable then differs that counts while a process starts or imports, the fork
-server is started again.
+``tenora serve`` starts the fork server early, so that both processes import vLLM in parallel. vLLM prepares the
+environment of an engine later. If a variable then differs that matters at process start or at import, the fork server
+is restarted.
 
-Both are in a session of their own. Whoever ends a server sends a signal to its whole process group (a terminal,
-systemd, ``timeout``), and the engine must outlive the requests that the server still answers.
+Fork server and engines run in a separate session. A terminal, systemd or ``timeout`` ends a server with a signal to its
+whole process group. The engine must outlive the requests that the server still answers.
 """
 
 import importlib.util
@@ -26,20 +27,20 @@ from typing import Any
 from app.engine.vllm.requirements import is_cpu_build
 from app.engine.vllm.worker.parent_watch import end_with_server
 
-#: What a terminal, systemd or ``timeout`` sends to a server's whole process group.
+#: Signals that a terminal, systemd or ``timeout`` sends to a server's whole process group.
 _GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-# The session first: until then signals to the server's group reach the fork server too.
+# fork_session comes first: until it has run, signals to the server's group reach the fork server too.
 _PRELOADED = ["app.engine.vllm.worker.fork_session", "__main__", "app.engine.vllm.worker.fork_preload"]
 
-#: Variables that count while a process starts or imports, so that a fork server cannot take them over later.
+#: Variables that matter at process start or at import, so that a running fork server cannot adopt them.
 _READ_ONCE = ("LD_PRELOAD", "TORCHDYNAMO_DISABLE", "TORCHINDUCTOR_CPP_DYNAMIC_THREADS")
-#: Their values in the fork server that runs.
+#: Their values in the running fork server.
 _started_with: Mapping[str, str | None] = {}
 
 
 class _EngineProcess(ForkServerProcess):
-    """With the environment of who starts it, as if it had come from there."""
+    """Engine process with the environment of the process that starts it, as if it were forked from there."""
 
     def start(self) -> None:
         self._environment = dict(os.environ)
@@ -47,10 +48,10 @@ class _EngineProcess(ForkServerProcess):
         super().start()
 
     def run(self) -> None:
-        # vLLM may be waiting for its server long before it makes what watches that.
+        # vLLM may wait for its server long before it starts to watch it.
         end_with_server()
         if os.getppid() != os.getsid(0):
-            # The fork server, whose session this is, was killed before there was a watch.
+            # The fork server leads this session. It was killed before the watch began.
             os._exit(1)
         os.environ.clear()
         os.environ.update(self._environment)
@@ -58,15 +59,15 @@ class _EngineProcess(ForkServerProcess):
 
 
 class EngineContext(ForkServerContext):
-    """What vLLM gets for the context of multiprocessing that it starts engines from."""
+    """Multiprocessing context from which vLLM starts engine processes."""
 
     Process = _EngineProcess
 
 
 def start_ahead() -> None:
-    """Start the fork server before this process imports vLLM, in the environment that vLLM will prepare.
+    """Start the fork server before this process imports vLLM, with the environment that vLLM will prepare.
 
-    vLLM adds these variables for a CPU's engine, and none of them for a GPU's.
+    vLLM adds variables for a CPU engine and none for a GPU engine.
     """
     before = dict(os.environ)
     if is_cpu_build():
@@ -86,7 +87,7 @@ def _cpu_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run_fork_server() -> None:
-    """Have a fork server that runs in this process's environment."""
+    """Start a fork server in this process's environment, or keep the one that fits."""
     global _started_with
     wanted = {name: os.environ.get(name) for name in _READ_ONCE}
     server: Any = forkserver._forkserver
@@ -95,9 +96,9 @@ def _run_fork_server() -> None:
         server._stop()
     _started_with = wanted
     multiprocessing.set_forkserver_preload(_PRELOADED)
-    # Its own start would let the signals through again.
+    # Start the resource tracker now: its start unblocks signals.
     resource_tracker.ensure_running()
-    # Inherited by the fork server, which drops what has come and lets them through once it has a session.
+    # The fork server inherits the blocked signals. It drops pending ones and unblocks them once it has a session.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
     try:
         forkserver.ensure_running()
@@ -106,7 +107,7 @@ def _run_fork_server() -> None:
 
 
 def _openmp_of_torch() -> str | None:
-    """The OpenMP library that torch brings along, which vLLM preloads into the processes of a CPU's engine."""
+    """Find torch's bundled OpenMP library, which vLLM preloads into the processes of a CPU engine."""
     torch = importlib.util.find_spec("torch")
     if torch is None or torch.origin is None:
         return None
@@ -116,8 +117,8 @@ def _openmp_of_torch() -> str | None:
 
 
 def end_engines() -> None:
-    """Kill the fork server, if there is one; engines that came from it notice and end, also half-started ones."""
+    """Kill the fork server, if there is one. Its engines detect that and end, even half-started ones."""
     server: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
     if server is not None:
-        # It is this process's child and is reaped when the next one starts: the id is nobody else's.
+        # The pid cannot be reused: the next start reaps this child process.
         os.kill(server, signal.SIGKILL)

@@ -1,9 +1,9 @@
-"""A single CPU worker lives in the engine's core, as a single GPU's does.
+"""Executor for a single CPU worker inside the engine core's process, as for a single GPU.
 
-vLLM gives a CPU's worker a process of its own, because it binds OpenMP's threads by variables that are read when a
-process starts. Core and worker then tell each other of every step through memory that both look at without a pause: on
-two processors, of which the steps have one, that took most of the other, from the API process too. Threads can be bound
-while they run, so one process is enough.
+vLLM gives a CPU's worker a separate process, because it binds OpenMP threads by variables that are read at process
+start. Core and worker then exchange every step through shared memory, which both poll without a pause. On a small
+machine the polling takes CPU time from the API process. Threads can be bound while they run, so one process is enough.
+See docs/decisions/0024-cpu-worker-in-the-core-process.md.
 """
 
 import os
@@ -17,23 +17,22 @@ from vllm.platforms import current_platform
 from vllm.utils.ompmultiprocessing import OMPProcessManager
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-#: So long a thread may keep the interpreter from another one. Python's 5 ms are half a step, and the core's threads for
-#: sockets ask for it several times for each request, where the steps let go of it only while torch computes: with 64
-#: requests at a time a tenth more of them were served than with 5 ms.
+#: Switch interval of the interpreter, in seconds. Python's default of 5 ms is half a step. The core's socket threads
+#: need the interpreter several times for each request, and the steps release it only while torch computes.
 _SWITCH_S = 1e-4
 
 
 def fits_in_core(config: VllmConfig) -> bool:
-    """Whether this engine's work is done by one CPU worker, with the OpenMP that torch brings along.
+    """Return whether one CPU worker, with torch's bundled OpenMP, does all of this engine's work.
 
-    Another one, which an operator put before it, may not bear to be forked.
+    Another OpenMP library, preloaded by an operator, may not survive a fork.
     """
     alone = config.parallel_config.world_size_across_dp == 1
     return current_platform.is_cpu() and alone and not re.search("libi?omp", os.environ.get("LD_PRELOAD", ""))
 
 
 class CoreExecutor(UniProcExecutor):  # type: ignore[misc]  # vLLM ships no types
-    """vLLM's executor for a worker in its own process, with the steps' threads bound to their processors."""
+    """vLLM's in-process executor, with the threads that run the steps bound to their cores."""
 
     def _init_executor(self) -> None:
         sys.setswitchinterval(_SWITCH_S)
@@ -41,22 +40,22 @@ class CoreExecutor(UniProcExecutor):  # type: ignore[misc]  # vLLM ships no type
         if processors:
             _bind(processors)
         super()._init_executor()
-        # The core starts its own threads next, and they inherit: on this one's processor they would wait for its steps.
+        # The core's own threads start next and inherit the affinity. On this thread's core they would wait for steps.
         os.sched_setaffinity(0, everywhere)
         self.driver_worker.worker.tenora_processors = frozenset(processors[:1])
 
 
 def _processors(config: VllmConfig) -> list[int]:
-    """Those that vLLM wants to bind the worker's threads to; none if it was told to bind none."""
+    """Cores that vLLM binds the worker's threads to; empty if it was told to bind none."""
     manager = OMPProcessManager(config)
     return [] if manager.skip_setup else list(manager.cpu_lists[0])
 
 
 def _bind(processors: list[int]) -> None:
-    """Have a thread of OpenMP on each of these processors, the first of them this one."""
+    """Bind one OpenMP thread to each of these cores, this thread to the first."""
     torch.set_num_threads(len(processors))
     before = _threads()
-    # The first work for all threads makes them: torch gives each of them 2**15 numbers or more.
+    # OpenMP creates its threads at the first parallel work. torch gives each thread at least 2**15 elements.
     torch.zeros(len(processors) * 2**16).add_(1)
     for thread, processor in zip([0, *sorted(_threads() - before)], processors, strict=True):
         os.sched_setaffinity(thread, {processor})

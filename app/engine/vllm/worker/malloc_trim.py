@@ -1,4 +1,4 @@
-"""Memory that glibc keeps of what was freed, given back to the system."""
+"""Call malloc_trim at most once a minute, to return freed memory to the system."""
 
 import ctypes
 import threading
@@ -9,14 +9,14 @@ _EVERY_S = 60.0
 
 
 class Freed:
-    """What this process has freed, given back now and then.
+    """Rate-limited malloc_trim of this process.
 
-    glibc gives back only what lies at the end of an arena, and adapters are read by threads with arenas of their own:
-    a worker whose adapters came and went was 36 MiB larger after an hour than after ten minutes, and used 5 of them.
-    Giving back takes milliseconds, in which whoever allocates may wait.
+    glibc returns only memory at the end of an arena. Staging threads have their own arenas, so a worker would grow as
+    adapters come and go. The call takes milliseconds, in which other allocations may wait.
+    See docs/decisions/0029-memory-of-long-running-engine-processes.md.
 
     Args:
-        give_back: by default glibc's; where the C library has none there is nothing to do.
+        give_back: function that returns memory; by default glibc's, and a no-op with another C library.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Freed:
         self._lock, self._given_back = threading.Lock(), monotonic()
 
     def give_back(self) -> None:
-        """Give it back, if that was not done for a minute; from any thread."""
+        """Return memory, unless that was done in the last minute. Thread-safe."""
         with self._lock:
             now = self._monotonic()
             if now - self._given_back < _EVERY_S:

@@ -1,4 +1,4 @@
-"""An engine ends with the server that started it, however that ends."""
+"""Parent watch: an engine process exits when its server has ended, in any way."""
 
 import functools
 import multiprocessing
@@ -11,11 +11,11 @@ _EVERY_S = 0.5
 
 @functools.cache
 def end_with_server() -> None:
-    """End this process once the one that started it has ended, or the fork server that it came from; say it once.
+    """Exit this process once the process that started it, or the fork server it came from, has ended. Idempotent.
 
-    vLLM's engine waits for ever for a server that was killed, with all of its memory; and without the fork server
-    nobody would learn how the engine ends. (The kernel's own way, ``PR_SET_PDEATHSIG``, goes by the thread that started
-    the process, which may end long before its server.) Its workers notice by themselves that the engine is gone.
+    vLLM's engine waits forever for a server that was killed, and keeps all of its memory. Without the fork server, no
+    process learns how the engine ends. ``PR_SET_PDEATHSIG`` is no alternative: it follows the thread that started the
+    process, which may end long before the server. vLLM's workers detect by themselves that the engine is gone.
     """
     if server := multiprocessing.parent_process():
         watching = threading.Thread(target=_watch, args=(server.sentinel, os.getppid()), name="tenora-parent")
@@ -26,5 +26,5 @@ def end_with_server() -> None:
 def _watch(server: int, parent: int) -> None:
     while os.getppid() == parent and not wait([server], _EVERY_S):
         pass
-    # Nobody is left to tell, and nothing to bring in order: memory, slots and caches end with the process.
+    # No process is left to notify, and there is nothing to clean up: memory, slots and caches end with the process.
     os._exit(1)

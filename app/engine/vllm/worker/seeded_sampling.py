@@ -1,7 +1,8 @@
-"""Seeded requests on a CPU: a step that reads only a part of a prompt draws no random number.
+"""Seeded sampling on a CPU: a step that prefills only part of a prompt consumes no random number.
 
-vLLM samples a token for every row of a step, and drops that of a prompt that goes on. A seeded request's generator is
-then turned back by an offset, which CPU generators do not have: the engine died. Here its state is kept instead.
+vLLM samples a token for every row of a step, and drops the token of a prompt that continues. Then it rewinds the
+generator of a seeded request by an offset. CPU generators have no offset, so the engine died. Here the generator's
+state is saved and restored instead.
 """
 
 from typing import Any
@@ -11,10 +12,10 @@ import torch
 
 
 def keep_seeds(runner: Any) -> None:
-    """Let this model runner of vLLM turn generators back by their states.
+    """Make this vLLM model runner rewind generators by their states.
 
     Args:
-        runner: the first one (V1), as CPU workers have it.
+        runner: model runner V1, which CPU workers have.
     """
     sample, account = runner._sample, runner._bookkeeping_sync
 

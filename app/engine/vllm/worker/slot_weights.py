@@ -1,4 +1,4 @@
-"""What an adapter's weights are in host memory, and how those of one module are written into a slot."""
+"""Adapter weights in host memory, and their copy into a module's slot."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,14 +9,14 @@ from vllm.lora.lora_model import LoRAModel
 
 
 def write(module: Any, index: int, weights: Any) -> None:
-    """Do what vLLM's ``set_lora`` does, without clearing first what is overwritten.
+    """Write weights into a slot like vLLM's ``set_lora``, but without first clearing what is overwritten.
 
-    For 40 MB on one core that took 7.5 ms, beside 9.8 for the copy itself, and steps wait meanwhile.
+    Steps wait meanwhile. See docs/decisions/0022-stage-during-steps-copy-between-them.md.
 
     Args:
         module: one of vLLM's layers with LoRA.
-        index: of the slot.
-        weights: an adapter's for this module, merged as the module wants them.
+        index: index of the slot.
+        weights: an adapter's weights for this module, merged as the module needs them.
     """
     lora_a, lora_b = _parts(weights.lora_a), _parts(weights.lora_b)
     if not (isinstance(module, BaseLinearLayerWithLoRA) and _fit(module, lora_a, lora_b)):
@@ -29,7 +29,7 @@ def write(module: Any, index: int, weights: Any) -> None:
 
 
 def _fit(module: BaseLinearLayerWithLoRA, lora_a: Sequence[Any], lora_b: Sequence[Any]) -> bool:
-    """Whether each part goes whole into a slice of the module, which is not so where several cards share it."""
+    """Return whether each part fits whole into a slice of the module. It does not if several cards share the module."""
     slots_a, slots_b = module.lora_a_stacked, module.lora_b_stacked
     return (
         len(lora_a) == len(lora_b) == len(slots_a)
@@ -39,7 +39,7 @@ def _fit(module: BaseLinearLayerWithLoRA, lora_a: Sequence[Any], lora_b: Sequenc
 
 
 def _fill(slot: torch.Tensor, part: torch.Tensor | None) -> None:
-    """Write what there is, [rank, size], into what there is room for, [max rank, size], and clear the rest."""
+    """Copy a part, [rank, size], into a slot, [max rank, size], and clear the remaining ranks."""
     rank = 0 if part is None else len(part)
     if part is not None:
         slot[:rank].copy_(part, non_blocking=True)
@@ -48,22 +48,22 @@ def _fill(slot: torch.Tensor, part: torch.Tensor | None) -> None:
 
 
 def is_finite(lora: LoRAModel) -> bool:
-    """Whether the sums of all that its LoRA B hold are finite, and so each of these."""
+    """Return whether the sums of all LoRA B matrices are finite, which implies that their elements are."""
     found = (part for layer in lora.loras.values() for part in _parts(layer.lora_b) if part is not None)
     return all(bool(part.sum().isfinite()) for part in found)
 
 
 def largest_rank(lora: LoRAModel) -> int:
-    """Of all its modules, of which there is one at least."""
+    """Largest rank among all modules. There is at least one module."""
     return max(len(part) for layer in lora.loras.values() for part in _parts(layer.lora_a) if part is not None)
 
 
 def size_of(lora: LoRAModel) -> int:
-    """Bytes of all its matrices."""
+    """Bytes of all matrices."""
     weights = [part for layer in lora.loras.values() for part in (*_parts(layer.lora_a), *_parts(layer.lora_b))]
     return sum(part.nbytes for part in weights if part is not None)
 
 
 def _parts(weights: Any) -> list[torch.Tensor | None]:
-    """Of a merged layer one for each slice."""
+    """Parts of a layer's matrix: one for each slice of a merged layer."""
     return weights if isinstance(weights, list) else [weights]

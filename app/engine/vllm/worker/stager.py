@@ -1,9 +1,9 @@
-"""Adapters on their way into a slot, inside a worker of vLLM: read beside the steps, copied between them.
+"""Stager inside a vLLM worker: reads adapters during the steps, and copies them into slots between the steps.
 
-vLLM's ``add_lora`` reads a file, casts it, packs it and copies it into a slot in one go, in the loop that runs the
-steps: every stream waits. Here a thread of low priority does all but the copy, and the copy is cut into pieces short
-enough to pass between two steps. What vLLM itself knows of an adapter (the tables of its LoRA manager) changes only
-when the last piece is there.
+vLLM's ``add_lora`` reads a file, casts it, packs it and copies it into a slot in one call. The call runs in the loop of
+the steps, so every stream waits. Here a low-priority thread does everything but the copy. The copy is cut into pieces
+short enough for the gap between two steps. vLLM's tables of adapters, in its LoRA manager, change only after the last
+piece. See docs/decisions/0022-stage-during-steps-copy-between-them.md.
 """
 
 import logging
@@ -31,26 +31,24 @@ from app.engine.vllm.worker.malloc_trim import Freed
 logger = logging.getLogger(__name__)
 
 _THREADS = 2
-#: What these threads leave to the steps, in the scheduler's units: a third of the share of a thread at 0.
+#: Niceness of the staging threads: a third of the CPU share of a thread at 0.
 _NICENESS = 5
-#: Where a CPU runs the steps, these threads rest after every so many bytes, for so long: whoever serves the steps may
-#: have no other core than theirs, and who wakes there waits for the end of a time slice otherwise. After every quarter
-#: of a MiB, as it was while a step passed through two processes, 40 MB took 95 ms instead of 60, and streams noticed as
-#: much of it (one run each). Where a GPU runs the steps nothing was won by any rest.
+#: On a CPU, a staging thread sleeps for ``_REST_S`` seconds after ``_REST_BYTES`` bytes. Threads that serve the steps
+#: may share its core, and would otherwise wait for the end of its time slice. On a GPU there are no rests.
 _REST_BYTES, _REST_S = 2**21, 2e-4
-#: A file is read in pieces of so many bytes before that, with the same rests.
+#: Bytes of one read of a file, followed by the same rest.
 _PIECE_BYTES = 2**22
-#: A copy goes on for so much of its budget more where that should suffice: another step costs whoever waits much more.
+#: Fraction by which a copy may exceed its budget if that finishes it. Another step would delay its waiters much more.
 _OVER = 0.5
 
-#: In the names of what PEFT writes.
+#: Part of the names that PEFT gives to LoRA B.
 _LORA_B = ".lora_B."
 
 
 class Stager:
-    """The adapters of one worker.
+    """Staged and placed adapters of one worker.
 
-    All but the threads' work happens in the worker's own thread, between steps.
+    Staging threads only read adapters. Everything else runs in the worker's own thread, between steps.
 
     Args:
         workers: vLLM's ``LRUCacheWorkerLoRAManager``.
@@ -69,15 +67,15 @@ class Stager:
         self._unreported: set[int] = set()
         self._copies: dict[int, Iterator[int]] = {}
         self._ranks: dict[int, int] = {}
-        #: Slots whose LoRA B may hold more than finite numbers.
+        #: Slots whose LoRA B may hold NaN or infinity.
         self._not_finite: set[int] = set()
         self._freed = Freed()
 
     def stage(self, version_id: int, name: str, path: str, evict: list[int]) -> None:
-        """Begin to bring a version into host memory; :meth:`finished` says when it is there. Once per version.
+        """Start to stage a version in host memory, once per version. :meth:`finished` reports its end.
 
         Args:
-            evict: versions whose copies there are dropped first.
+            evict: versions whose staged copies are dropped first.
         """
         for other in evict:
             self.unstage(other)
@@ -86,26 +84,26 @@ class Stager:
         self._unreported.add(version_id)
 
     def finished(self) -> list[tuple[int, int, str]]:
-        """The stagings that ended since the last call: version id, bytes, and what went wrong or ""."""
+        """Return the stagings that ended since the last call: version id, bytes, and the error or ""."""
         done = [version_id for version_id in self._unreported if self._staged[version_id].done()]
         self._unreported.difference_update(done)
         return [self._outcome(version_id) for version_id in done]
 
     def unstage(self, version_id: int) -> None:
-        """Forget a version's copy in host memory; one under way is dropped when it ends. Its slot stays."""
+        """Drop a version's staged copy; one that is under way is dropped when it ends. Its slot stays."""
         self._unreported.discard(version_id)
         if staged := self._staged.pop(version_id, None):
             staged.cancel()
 
     def change_slots(self, changes: list[tuple[int | None, list[int]]], budget_s: float) -> list[str]:
-        """Make changes one after another for about so many seconds; what is not done by then is to be asked for again.
+        """Make slot changes in order, for about ``budget_s`` seconds. The caller repeats those that did not end.
 
         Args:
-            changes: for each, the staged version that is copied into a slot, or None, and the versions whose slots
-                are given up first; those without one are no error, nor is a version that has been copied already.
+            changes: for each change, the staged version to copy into a slot, or None, and the versions whose slots
+                are freed first. Versions without a slot are ignored, and so is a version that was copied already.
 
         Returns:
-            For each change that has ended, "" or what went wrong: then nothing of the version is in a slot.
+            For each change that has ended, "" or the error. After an error nothing of the version is in a slot.
         """
         ends, outcomes = time.monotonic() + budget_s, list[str]()
         for version_id, leaving in changes:
@@ -114,7 +112,7 @@ class Stager:
             try:
                 if version_id is not None and not self._place(version_id, ends, _OVER * budget_s):
                     break
-            except Exception as error:  # noqa: BLE001 - it is told, and the other changes have nothing to do with it
+            except Exception as error:  # noqa: BLE001 - returned, as the other changes are independent of it
                 self.take_out(version_id or 0)
                 outcomes.append(f"{type(error).__name__}: {error}")
             else:
@@ -124,7 +122,7 @@ class Stager:
         return outcomes
 
     def take_out(self, version_id: int) -> None:
-        """Free a version's slot, copied or half copied; one without a slot is no error."""
+        """Free a version's slot, copied or half copied. A version without a slot is ignored."""
         self._copies.pop(version_id, None)
         self._ranks.pop(version_id, None)
         self._manager.remove_adapter(version_id)
@@ -137,8 +135,8 @@ class Stager:
         """Let empty slots stand for adapters inside this block. Nothing is written into the slots.
 
         Args:
-            ids: slot -> id of its adapter.
-            rank: of all these adapters.
+            ids: id of the adapter for each slot.
+            rank: rank of all these adapters.
         """
         for slot, version_id in ids.items():
             self._manager.lora_index_to_id[slot] = version_id
@@ -150,27 +148,28 @@ class Stager:
                 self.take_out(version_id)
 
     def rank_of(self, version_id: int | None) -> int:
-        """The largest rank among the modules of a version that has a slot; 0 for none."""
+        """Return the largest rank among the modules of a version that has a slot; 0 for None."""
         return self._ranks[version_id] if version_id else 0
 
     def is_finite(self) -> bool:
-        """Whether every slot's LoRA B, used or not, is known to hold finite numbers."""
+        """Return whether LoRA B of every slot, used or not, is known to be finite."""
         return not self._not_finite
 
     def _apply_adapters(self, requests: set[LoRARequest | None]) -> None:
-        """vLLM's, called for every step, which copies its table of all adapters once for each that the step uses."""
+        """Skip vLLM's call if all are active: in every step it copies the table of all adapters for each of them."""
         active = self._manager._active_adapters
         if not all(request.lora_int_id in active for request in requests if request):
             self._apply(requests)
 
     def _place(self, version_id: int, ends: float, over_s: float) -> bool:
-        """Copy a version into a slot, or a part of it; whether it is there.
+        """Copy a version, or the next part of it, into a slot. Return whether the copy is complete.
 
         Args:
-            ends: when the copy is to pause, unless ``over_s`` more should suffice for all that is left.
+            ends: monotonic time at which the copy pauses, unless ``over_s`` more seconds should finish it.
+            over_s: seconds by which it may exceed ``ends``.
         """
         if version_id in self._manager._active_adapters:
-            return True  # this worker was quicker than another
+            return True  # this worker was faster than another
         if version_id not in self._copies:
             self._copies[version_id] = self._copy(self._staged[version_id].result(timeout=0))
         began = time.monotonic()
@@ -193,15 +192,15 @@ class Stager:
         _read_through(Path(request.lora_path) / WEIGHTS_FILE)
         lora = self._workers._load_adapter(request)
         if HEAD_MODULE in lora.loras and HEAD_MODULE not in self._manager.modules:
-            # vLLM would leave the head out without a word.
+            # vLLM would ignore the head without an error.
             raise RuntimeError(f"this engine has no room for {HEAD_MODULE} in its slots")
         self._manager._create_merged_loras_inplace(lora)
-        lora.is_finite = not PIN_MEMORY and slot_weights.is_finite(lora)  # only a CPU asks
+        lora.is_finite = not PIN_MEMORY and slot_weights.is_finite(lora)  # used on a CPU only
         self._freed.give_back()
         return lora
 
     def _copy(self, lora: LoRAModel) -> Iterator[int]:
-        """vLLM's ``activate_adapter`` module by module; yields how many are left."""
+        """Run vLLM's ``activate_adapter`` module by module, yielding the number of modules left."""
         index = self._manager.lora_index_to_id.index(None)
         self._manager.lora_index_to_id[index] = lora.id
         if not lora.is_finite:
@@ -214,7 +213,7 @@ class Stager:
                 module.reset_lora(index)
             yield left
         if lora.is_finite:
-            # Only now, as a copy may be given up half-way.
+            # Only now, as the copy may be abandoned half-way.
             self._not_finite.discard(index)
         self._ranks[lora.id] = slot_weights.largest_rank(lora)
         self._manager._registered_adapters[lora.id] = Placed(lora.id, lora.rank, {})
@@ -222,13 +221,13 @@ class Stager:
 
 
 class Copied(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
-    """An adapter in host memory of its own, in the dtype that slots have.
+    """Adapter in its own host memory, in the dtype of the slots.
 
-    vLLM's has views of the file, which is read, and copied page by page, when a tensor is first used or scaled. Where
-    it pins what it reads, it copies by itself.
+    vLLM's adapter has views of the mapped file. They are read, and copied page by page, when a tensor is first used or
+    scaled. If vLLM pins what it reads, it copies by itself.
 
     Attributes:
-        is_finite: whether its LoRA B is known to hold finite numbers; an upload does, which a dtype may not reach.
+        is_finite: whether its LoRA B is known to be finite. Uploads are finite, but may overflow the dtype.
     """
 
     is_finite = False
@@ -255,10 +254,10 @@ class Copied(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
 
 
 class Placed(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
-    """What vLLM keeps of an adapter that has a slot: no weights, as the slot has them.
+    """vLLM's entry of an adapter that has a slot, without weights, as the slot has them.
 
-    vLLM would ask for weights only to copy them into a slot by its own choice. It is never left that choice; were it
-    to take it, a dead engine is better than one that answers with an empty adapter.
+    vLLM asks for weights only to copy them into a slot by its own choice. It never gets that choice. If it took it, a
+    dead engine would be better than one that answers with an empty adapter.
     """
 
     def get_lora(self, module_name: str) -> Any:
@@ -266,10 +265,10 @@ class Placed(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
 
 
 def look_up_full_names(helper: Any) -> None:
-    """Let vLLM's ``PEFTHelper`` look patterns up that are full names of modules.
+    """Make vLLM's ``PEFTHelper`` look up patterns that are full names of modules, instead of matching them.
 
-    Such a pattern matches the module of this name and no other one. vLLM would compile each for each module, which for
-    the 560 layers of a 70B and as many patterns takes minutes.
+    Such a pattern matches the module of this name and no other. vLLM would compile each pattern for each module, which
+    takes minutes for a large model with a pattern for each layer.
     """
     if all(map(is_full_name, (*helper.rank_pattern, *helper.alpha_pattern))):
         helper._match_pattern = _look_up
@@ -280,7 +279,7 @@ def _look_up(pattern: Mapping[str, Any], name: str) -> Any:
 
 
 def _step_back(processors: set[int]) -> None:
-    """Leave the rest of the machine to the threads that run the steps. Linux keeps both numbers for each thread."""
+    """Yield to the threads that run the steps: lower priority, other cores. Linux keeps both for each thread."""
     torch.set_num_threads(1)
     thread = threading.get_native_id()
     os.setpriority(os.PRIO_PROCESS, thread, _NICENESS)
@@ -288,23 +287,23 @@ def _step_back(processors: set[int]) -> None:
 
 
 def _processors() -> set[int]:
-    """Those that no thread of this process is bound to; all that its parent has, if there is no such thread.
+    """Cores that no thread of this process is bound to; all cores of the parent if there are none.
 
-    A CPU worker's threads are bound to a core each, and a core is kept free of them. On a core of theirs, staging took
-    five times as long and held the interpreter's lock while it waited for its turn: steps of 20 ms took up to 129.
+    The threads of a CPU worker are each bound to a core, and one core is kept free of them. On one of their cores,
+    staging would be slow, and would hold the interpreter's lock while it waits for its turn.
     """
     everywhere, bound = os.sched_getaffinity(os.getppid()), set[int]()
     for thread in Path("/proc/self/task").iterdir():
-        with suppress(ProcessLookupError):  # it has ended meanwhile
+        with suppress(ProcessLookupError):  # the thread has ended meanwhile
             its_own = os.sched_getaffinity(int(thread.name))
             bound |= its_own if its_own < everywhere else set()
     return everywhere - bound or everywhere
 
 
 def _read_through(file: Path) -> None:
-    """Have the file in memory: safetensors touches what it maps with the interpreter's lock held.
+    """Read a file into the page cache. safetensors touches mapped pages with the interpreter's lock held.
 
-    A step beside it waited 50 ms for a disk.
+    Otherwise a concurrent step would wait for the disk.
     """
     piece = bytearray(_PIECE_BYTES)
     with file.open("rb", buffering=0) as opened:
@@ -313,11 +312,11 @@ def _read_through(file: Path) -> None:
 
 
 def _rest() -> None:
-    if not PIN_MEMORY:  # otherwise the steps run on a card
+    if not PIN_MEMORY:  # otherwise the steps run on a GPU
         time.sleep(_REST_S)
 
 
 def _copied(name: str, tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
-    """A copy that lies in memory as a CPU's slots do."""
+    """Copy a tensor, with the memory layout of a CPU's slots."""
     copy = tensor.to(dtype=dtype, copy=True)
     return copy.t().contiguous().t() if _LORA_B in name and lies_by_rank(copy) else copy

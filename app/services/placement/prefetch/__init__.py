@@ -1,1 +1,1 @@
-"""Bringing versions towards the engine before they are asked for: what traffic predicts, and what was used before."""
+"""Prefetching: stage versions that traffic predicts, and the working set of the last run."""

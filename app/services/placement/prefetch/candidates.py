@@ -1,7 +1,10 @@
-"""Which versions to bring towards the engine next. Pure; the caller brings the time, and what is there already.
+"""Prefetch candidates: the order in which versions are staged for the engine. Pure.
 
-In this order: versions that an alias has just been moved to; what tenants' recent requests predict; what was there
-before the engine started.
+The caller passes the time and the versions that are present. Order of priority:
+
+1. versions that an alias was just moved to
+2. versions that a tenant's recent requests predict
+3. the working set from before the engine started
 """
 
 from collections import Counter, OrderedDict
@@ -10,48 +13,52 @@ from itertools import chain
 
 from app.services.placement.prefetch.prediction import Predictor
 
-#: Versions on their way at the same time, and seconds after which one that has not come is not waited for.
+#: Most versions in transit at once, and seconds after which a version in transit no longer counts.
 AT_ONCE = 16
 _COMING_S = 10.0
-#: A version that was looked at is not looked at again for this long, unless it was evicted.
+#: Seconds for which a version that was considered is skipped, unless it is evicted.
 _AGAIN_S = 60.0
 _MOST_LOOKED_AT = 10_000
-#: Predictions of one tenant at a time, and tenants.
+#: Most predictions for one tenant in a round, and most tenants in a round.
 _PREDICTED = 2
 _TENANTS_AT_ONCE = 100
 _MOST_TENANTS = 1_000
-#: Moves that wait, of all tenants and of one.
+#: Most queued alias moves, of all tenants and of one.
 _MOVES = 64
 _TENANT_MOVES = 4
 
 
 class Candidates:
-    """Everything in it is bounded, by tenant where a tenant could fill it. Times are as in :class:`Predictor`."""
+    """Bounded queue of prefetch candidates.
+
+    Every collection has a limit, and a limit per tenant where one tenant could fill it. Times follow the rules of
+    :class:`Predictor`.
+    """
 
     def __init__(self) -> None:
         self._predictor = Predictor()
-        #: Tenants that have asked for something since they were last looked at.
+        #: Tenants with requests since their last prediction.
         self._active: OrderedDict[str, None] = OrderedDict()
-        #: Versions that aliases lead to now -> the tenant's id.
+        #: Version ids that aliases were moved to -> tenant id.
         self._moves: OrderedDict[int, int] = OrderedDict()
         self._before: OrderedDict[int, None] = OrderedDict()
-        #: Version ids -> when they were looked at, the oldest first; and those of them that have not come yet.
+        #: Version id -> time when it was considered, oldest first. ``_coming`` holds those that are still in transit.
         self._looked_at: OrderedDict[int, float] = OrderedDict()
         self._coming: set[int] = set()
 
     def __bool__(self) -> bool:
-        """Whether there is anything to take."""
+        """Return whether there are candidates."""
         return bool(self._active or self._moves or self._before)
 
     def seen(self, tenant: str, version_id: int, now: float) -> None:
-        """A request of the tenant named this version. Some microseconds."""
+        """Record that a request of the tenant named this version. Cheap, because it runs for every request."""
         self._predictor.seen(tenant, version_id, now)
         self._active[tenant] = None
         if len(self._active) > _MOST_TENANTS:
             self._active.popitem(last=False)
 
     def moved(self, version_id: int, tenant_id: int) -> None:
-        """An alias of the tenant leads to this version now; of many moves the tenant's latest count."""
+        """Queue a version that an alias of the tenant was moved to. Only the tenant's latest moves are kept."""
         self._moves.pop(version_id, None)
         self._moves[version_id] = tenant_id
         if Counter(self._moves.values())[tenant_id] > _TENANT_MOVES:
@@ -61,16 +68,20 @@ class Candidates:
         self.look_again(version_id)
 
     def begin_again(self, version_ids: Iterable[int]) -> None:
-        """The engine has started and holds nothing: these were used before it did, the most recently used first."""
+        """Reset after an engine start, which leaves the engine empty.
+
+        Args:
+            version_ids: working set from before the start, most recently used first.
+        """
         self._before = OrderedDict.fromkeys(version_ids)
         self._looked_at.clear()
         self._coming.clear()
 
     def take(self, now: float, there: Collection[int]) -> list[int]:
-        """The versions to ask for now, the likeliest first, as far as enough of those before have come.
+        """Pop the versions to stage now, likeliest first, within the limit of versions in transit.
 
         Args:
-            there: versions that are where they should be, or on their way.
+            there: versions that are already in place or on their way.
         """
         self._expire(now, there)
         places = AT_ONCE - len(self._coming)
@@ -89,18 +100,18 @@ class Candidates:
         return wanted
 
     def no_room(self) -> None:
-        """What is left to take would not fit."""
+        """Drop all candidates, because the next one would not fit."""
         self._active.clear()
         self._moves.clear()
         self._before.clear()
 
     def look_again(self, version_id: int) -> None:
-        """A version may not be in the engine any more: it may be looked at again."""
+        """Allow a version to be considered again, because it may have left the engine."""
         self._looked_at.pop(version_id, None)
         self._coming.discard(version_id)
 
     def forget(self, version_ids: Collection[int]) -> None:
-        """Remove every trace of versions that are gone."""
+        """Remove every trace of deleted versions."""
         self._predictor.forget(version_ids)
         for version_id in version_ids:
             self._moves.pop(version_id, None)

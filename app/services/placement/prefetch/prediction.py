@@ -1,8 +1,8 @@
-"""What a tenant is likely to ask for next, from its own requests alone. Pure; the caller brings the time.
+"""Request prediction: which versions a tenant is likely to request next. Pure. The caller passes the time.
 
-Each tenant has a short list of versions with decayed counts of their uses (as in LRFU, Lee et al. 2001), and for each
-of them the versions that came next within a minute: a first-order Markov predictor, as prefetchers of web pages have
-(Padmanabhan and Mogul 1996). Tenants share nothing but the memory's bound.
+A prediction uses the tenant's own requests alone. Each tenant has a short list of versions with decayed use counts, as
+in LRFU (Lee et al. 2001). Each version has counts of the versions that followed it within a minute. That is a
+first-order Markov predictor, as in web prefetching (Padmanabhan and Mogul 1996). Tenants share only the memory limit.
 """
 
 import math
@@ -10,19 +10,19 @@ from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-#: As many followers as a version's share of all the tenant's uses stands for: the weight of a Dirichlet prior.
+#: Weight of a version's share of all uses, in followers: the strength of a Dirichlet prior.
 _PRIOR = 8.0
-#: Counts of what comes next are halved beyond this sum, so that new habits replace old ones.
+#: Follower counts are halved beyond this sum, so that new habits replace old ones.
 _MOST_COUNTED = 64.0
 
 
 @dataclass(slots=True)
 class _Uses:
-    """One version's.
+    """Use counts of one version.
 
     Attributes:
-        count: decayed to the moment ``at``.
-        next: versions that came next -> how often.
+        count: uses, decayed to the time ``at``.
+        next: version id -> how often it followed.
     """
 
     count: float
@@ -32,7 +32,7 @@ class _Uses:
 
 @dataclass(slots=True)
 class _Habits:
-    """One tenant's: its versions, the one it asked for last, and when."""
+    """History of one tenant: its versions, its last version, and the time of that request."""
 
     versions: dict[int, _Uses] = field(default_factory=dict)
     last: int | None = None
@@ -40,16 +40,17 @@ class _Habits:
 
 
 class Predictor:
-    """Bounded in tenants and per tenant, so that no tenant can make it forget another or grow.
+    """Request predictor with bounded memory.
 
-    Times are seconds of one clock that does not go backwards.
+    The limits hold per tenant, so no tenant can grow its memory or displace another tenant's history. Times are seconds
+    of a monotonic clock.
 
     Args:
-        tenants: remembered; beyond them whoever asked longest ago is forgotten.
-        versions: of one tenant; beyond them its least used.
-        followers: versions remembered as coming next after another.
-        window_s: what comes later than this after a request is not its follower.
-        half_life_s: seconds after which a use counts half.
+        tenants: most tenants; the least recently active one is evicted.
+        versions: most versions per tenant; the least used one is evicted.
+        followers: most followers per version.
+        window_s: longest gap between a request and its follower, in seconds.
+        half_life_s: half-life of a use, in seconds.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Predictor:
         self._tenants: OrderedDict[str, _Habits] = OrderedDict()
 
     def seen(self, tenant: str, version_id: int, now: float) -> None:
-        """A request of the tenant named this version. Some microseconds."""
+        """Record that a request of the tenant named this version. Cheap, because it runs for every request."""
         habits = self._tenants.get(tenant)
         if habits is None:
             habits = self._tenants[tenant] = _Habits()
@@ -80,7 +81,10 @@ class Predictor:
         habits.last, habits.last_at = version_id, now
 
     def likely(self, tenant: str, now: float, *, most: int) -> list[int]:
-        """Versions that the tenant may ask for next, the likeliest first, without the one that it asked for last."""
+        """Return the versions that the tenant is likely to request next, likeliest first.
+
+        The version of its last request is left out.
+        """
         habits = self._tenants.get(tenant)
         if habits is None:
             return []
@@ -95,7 +99,7 @@ class Predictor:
         return sorted(scores, key=lambda version_id: -scores[version_id])[:most]
 
     def forget(self, version_ids: Collection[int]) -> None:
-        """Remove every trace of versions that are gone."""
+        """Remove every trace of deleted versions."""
         for habits in self._tenants.values():
             for version_id in version_ids:
                 if version_id in habits.versions:
@@ -107,7 +111,7 @@ class Predictor:
             uses.count, uses.at = 1 + self._decayed(uses, now), now
             return
         if len(habits.versions) >= self._most_versions:
-            # Never the last one, whose follower this is.
+            # Keep the last version, because the new one is about to be counted as its follower.
             others = (known for known in habits.versions if known != habits.last)
             self._drop(habits, min(others, key=lambda known: self._decayed(habits.versions[known], now)))
         habits.versions[version_id] = _Uses(1.0, now)

@@ -1,6 +1,7 @@
-"""Prefetching: what is likely to be asked for next is brought towards the engine while there is room to spare.
+"""Prefetcher: stage versions that are likely to be requested next while there is room.
 
-Nothing is evicted for it: that is the engine's promise (``Engine.prefetch``).
+A prefetch never evicts a version. The engine guarantees that, see ``Engine.prefetch``. For the design see
+docs/decisions/0046-prefetching.md.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from app.services.placement.prefetch.working_set import WorkingSet, WorkingSetFi
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at what is wanted, at what aliases mean, and between two writes of the working set.
+#: Seconds between two staging rounds, two reads of alias moves, and two writes of the working set.
 EVERY_S = 0.25
 _ALIASES_EVERY_S = 1.0
 _SAVE_EVERY_S = 30.0
@@ -33,13 +34,13 @@ _PAGE = 200
 
 
 class Prefetcher:
-    """The prefetching of one server; belongs to its event loop.
+    """Prefetcher of one server. It belongs to the server's event loop.
 
     Args:
-        readers: who is on the way to the engine in this process: a deletion waits for whoever may load its version.
-        path: of the file that keeps the working set.
-        base_digest: of this server's base.
-        lora_head: whether it serves adapters of the head.
+        readers: in-flight look-ups of this process; a deletion waits for those that may load its version.
+        path: file that keeps the working set.
+        base_digest: digest of this server's base.
+        lora_head: whether this server serves adapters of ``lm_head``.
     """
 
     def __init__(
@@ -65,13 +66,13 @@ class Prefetcher:
         engine.subscribe(self._on_event)
 
     def seen(self, key: VersionKey, tenant: str) -> None:
-        """A request of the tenant (its slug) was resolved to this version. Some microseconds; never raises."""
+        """Record that a request of the tenant (slug) resolved to this version. Cheap, and never raises."""
         self._candidates.seen(tenant, key.version_id, self._monotonic())
         self._working_set.seen(key, tenant)
         self._changed = True
 
     async def prepare(self) -> None:
-        """Read the last run's working set; what of it can still be served is staged by the next turns.
+        """Read the working set of the last run. Later rounds stage those versions that can still be served.
 
         Raises:
             RegistryUnavailable
@@ -87,12 +88,12 @@ class Prefetcher:
                 self._working_set.seen(keys[used.id], "")
         self._candidates.begin_again(self._working_set.ids)
         if self._working_set.used != before:
-            # What was deleted while the server was down leaves no trace.
+            # Versions that were deleted while the server was down must not stay in the file.
             self._changed = True
             await self._save_surely()
 
     async def advance(self) -> None:
-        """Ask the engine for what is wanted, as far as there is room; write the working set down now and then.
+        """Stage candidates while there is room, and write the working set periodically.
 
         Raises:
             RegistryUnavailable
@@ -115,10 +116,10 @@ class Prefetcher:
             await self._stage(now)
 
     async def save(self) -> None:
-        """Write the working set down, if it has changed.
+        """Write the working set if it has changed.
 
         Raises:
-            DiskFull, StoreUnavailable: and the file is as it was.
+            DiskFull, StoreUnavailable: the file keeps its old content.
         """
         async with self._saving:
             if self._changed:
@@ -130,14 +131,14 @@ class Prefetcher:
                     raise
 
     async def close(self) -> None:
-        """Write the working set down for the next start, if that is possible."""
+        """Try to write the working set for the next start. A failure is logged."""
         try:
             await self.save()
         except StorageError as error:
             logger.warning("the working set is lost: %s", error)
 
     async def forget(self, version_ids: Collection[int]) -> None:
-        """Remove every trace of versions that nobody can find any more, also from the file.
+        """Remove every trace of deleted versions, in memory and in the file.
 
         Raises:
             StoreUnavailable: the file can be neither written nor removed.
@@ -151,13 +152,13 @@ class Prefetcher:
         try:
             await self.save()
         except StorageError:
-            # An old file would tell of versions that are gone.
+            # An old file would still list deleted versions.
             await asyncio.to_thread(self._file.remove)
 
     async def _follow_aliases(self) -> None:
-        """Note where aliases lead that were moved since the last look, on whichever node.
+        """Queue the targets of aliases that any node has moved since the last call.
 
-        A change that is committed after a later one is overlooked, and its first request finds the version cold.
+        A change that commits after one with a higher revision is missed. Its version is then cold at its first request.
         """
         for move in await self._moved():
             self._revision = move.revision
@@ -180,7 +181,7 @@ class Prefetcher:
         wanted = self._candidates.take(now, there)
         if not wanted:
             return
-        # Whoever deletes one of them from here on waits until the engine knows of it, and takes it out.
+        # A deletion that starts after this point waits until the engine knows the version, and then unloads it.
         with self._readers.reading():
             async with self._database.read() as connection:
                 keys = await prefetching.ready_keys(connection, wanted, self._base_digest, head=self._head)

@@ -1,4 +1,7 @@
-"""The versions most used recently, kept over restarts in ``HOME/working-set.json``: ids and digests, no names."""
+"""Working set: the most recently used versions, kept across restarts in ``HOME/working-set.json``.
+
+The file holds ids and digests, no names.
+"""
 
 import json
 import logging
@@ -16,29 +19,35 @@ from adapters.strict_json import parse_object
 logger = logging.getLogger(__name__)
 
 MOST = 1000
-#: Larger than the file ever is: 1,000 entries of some 100 bytes.
+#: Size limit of the file in bytes. 1,000 entries take about 100 bytes each.
 _MOST_BYTES = 2**18
 _MOST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """One version: its row's id, and the digest (SHA-256, hex) that tells whether the row is still that of then."""
+    """One version of the working set.
+
+    Attributes:
+        id: id of its row.
+        digest: SHA-256 (hex). It shows whether the row still describes the same version.
+    """
 
     id: int
     digest: str
 
 
 class WorkingSet:
-    """The last versions that requests named, in the order of their last use.
+    """LRU list of the versions that requests named, fair to tenants.
 
-    Beyond ``most`` the oldest goes: of the tenant that asks, if that has more than its equal share, else of all. So
-    one tenant with any number of adapters leaves the others' in.
+    Beyond ``most`` entries the least recently used one is evicted. If the requesting tenant has more than its equal
+    share, its own oldest entry goes, else the oldest of all. So a tenant with any number of adapters cannot displace
+    the entries of others.
     """
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        #: Both the least recently used first.
+        #: Both are in LRU order, least recently used first.
         self._keys: OrderedDict[int, tuple[VersionKey, str]] = OrderedDict()
         self._tenants: dict[str, OrderedDict[int, None]] = {}
 
@@ -47,16 +56,16 @@ class WorkingSet:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The most recently used first."""
+        """Version ids, most recently used first."""
         return tuple(reversed(self._keys))
 
     @property
     def used(self) -> tuple[Used, ...]:
-        """The same with digests."""
+        """Ids and digests, most recently used first."""
         return tuple(Used(version_id, self._keys[version_id][0].digest) for version_id in self.ids)
 
     def seen(self, key: VersionKey, tenant: str) -> None:
-        """A request of the tenant named this version."""
+        """Record that a request of the tenant named this version."""
         version_id = key.version_id
         if version_id in self._keys:
             self._drop(version_id)
@@ -68,7 +77,7 @@ class WorkingSet:
             self._drop(next(iter(own if above_share else self._keys)))
 
     def forget(self, version_ids: Collection[int]) -> bool:
-        """Remove versions that are gone; whether one of them was here."""
+        """Remove deleted versions. Return whether any of them was present."""
         known = [version_id for version_id in version_ids if version_id in self._keys]
         for version_id in known:
             self._drop(version_id)
@@ -83,13 +92,13 @@ class WorkingSet:
 
 
 class WorkingSetFile:
-    """``working-set.json``: replaced whole, and believed only as far as it is well-formed. Everything blocks."""
+    """The file ``working-set.json``, replaced atomically and validated when read. All methods block."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> tuple[Used, ...]:
-        """What was written last; nothing, and a warning, where the file cannot be read or is not ours."""
+        """Read the last content. Log a warning and return nothing if the file is unreadable or malformed."""
         try:
             return _parsed(self._content()) if self._path.exists() else ()
         except (OSError, ValueError, RecursionError) as error:
@@ -100,7 +109,7 @@ class WorkingSetFile:
         """Replace the file.
 
         Raises:
-            DiskFull, StoreUnavailable: and it is as it was.
+            DiskFull, StoreUnavailable: the file keeps its old content.
         """
         temporary = self._path.with_name(f".{self._path.name}-{uuid.uuid4().hex}")
         content = json.dumps({"versions": [asdict(one) for one in used]}).encode()
@@ -140,7 +149,7 @@ def _parsed(content: bytes) -> tuple[Used, ...]:
 
 def _used(found: object) -> Used:
     match found:
-        # True is an int too.
+        # ``bool`` is a subclass of ``int``.
         case {"id": int(version_id), "digest": str(digest)} if type(version_id) is int and is_digest(digest):
             if 0 < version_id <= _MOST_ID:
                 return Used(version_id, digest)

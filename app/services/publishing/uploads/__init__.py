@@ -1,1 +1,1 @@
-"""Uploads that survive: sessions of checked parts, finished once however often they are begun."""
+"""Resumable uploads: sessions of verified parts, with an idempotent finish."""

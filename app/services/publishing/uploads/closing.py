@@ -1,4 +1,4 @@
-"""What all ends of a resumable upload have in common: its row, its audit row, and what it leaves in the store."""
+"""Closing of a resumable upload: its final row, its audit row, and the clean-up of its staged files."""
 
 import asyncio
 import logging
@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 async def find_session(database: Database, tenant: str, adapter: str, upload_id: str) -> UploadSession:
-    """An upload of this tenant to this adapter.
+    """Find an upload of this tenant to this adapter.
 
     Raises:
-        NotFound: there is none, or it is another tenant's, or goes to another adapter.
+        NotFound: no such upload, or it belongs to another tenant or another adapter.
         RegistryUnavailable
     """
     async with database.read() as connection:
@@ -43,8 +43,10 @@ async def end_upload(
     result: int | None = None,
     error: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Write the last state of an upload, with its audit row; False, and nothing is written, if it has changed since
-    ``session`` was read.
+    """Write the final state of an upload, with its audit row (compare-and-set).
+
+    Returns:
+        False if the row has changed since ``session`` was read; then nothing is written.
 
     Raises:
         RegistryUnavailable
@@ -70,7 +72,7 @@ async def end_upload(
 
 
 async def remove_staged(staging: StagingArea, session: UploadSession) -> None:
-    """Remove what an ended upload left in the store; what cannot be removed now is the sweep's."""
+    """Remove an ended upload's files from the staging area. The sweeper retries files that cannot be removed now."""
     for name, file in session.files.items():
         if file.stored:
             continue
@@ -81,5 +83,5 @@ async def remove_staged(staging: StagingArea, session: UploadSession) -> None:
 
 
 def staged_file(session: UploadSession, name: str) -> Staged:
-    """A file of the upload, as the staging area knows it."""
+    """Return the staging area's handle of an upload's file."""
     return Staged(session.id, name, session.files[name].token)

@@ -1,10 +1,10 @@
-"""The end of a resumable upload: its parts become files, the files a version.
+"""Finishing of a resumable upload: join its parts into files and publish them as a version.
 
-One server works on it at a time. It says so in the upload's row and keeps saying so; when it falls silent,
-whoever is asked to finish next takes over. Every step may be repeated, so it does not matter how far a server
-that died had come::
+One server works on an upload at a time. It claims the upload's row and renews the claim by a heartbeat. When the
+heartbeat stops, the next server that is asked to finish takes over. Every step is idempotent, so it does not matter
+how far the dead server had come::
 
-    claim the row -> join the parts -> fetch and hash -> publish (checks, keeps the bytes) -> done -> clear up
+    claim the row -> join the parts -> fetch and hash -> publish (validate, store) -> done -> clean up
 """
 
 import asyncio
@@ -36,13 +36,13 @@ from app.support.spool import Spool, SpooledFile, Upload
 
 logger = logging.getLogger(__name__)
 
-#: A server that finishes an upload says so this often, and is taken for dead when it has been silent so long.
+#: Seconds between two heartbeats, and the silence after which the server counts as dead.
 HEARTBEAT_S = 10.0
 SILENT = timedelta(seconds=60)
 
 _SHOWN_PARTS = 20
 
-#: Verdicts: the same bytes and options would get them again.
+#: Final errors: the same bytes and options would fail again.
 _FINAL = (AdapterRejected, ValidationFailed, AdapterQuarantined, InvalidRequest, Forbidden)
 
 
@@ -50,7 +50,7 @@ class UploadFinisher:
     """Finishes uploads. ``tenant`` and ``adapter`` are slugs.
 
     Args:
-        spool: where whole files land while they are checked.
+        spool: spool for the whole files while they are validated.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class UploadFinisher:
         self._publishing, self._adapters, self._limits, self._clock = publishing, adapters, limits, clock
 
     async def finish(self, tenant: str, adapter: str, upload_id: str) -> Published:
-        """Make the upload a version; called again after its end, it answers the same.
+        """Publish the upload as a version. Idempotent: a call after its end returns the same result.
 
         Raises:
-            Conflict: parts are missing, and which; or it is being finished, or was given up, or has lost its bytes.
-            AdapterRejected: with every reason; also if the files are not those that were announced.
-            Whatever :meth:`PublishingService.publish` raises
+            Conflict: parts are missing (listed); or the upload is being finished, was aborted, or has lost its bytes.
+            AdapterRejected: with every reason; also if the files differ from those that were announced.
+            Also every error of :meth:`PublishingService.publish`.
         """
         session = await find_session(self._database, tenant, adapter, upload_id)
         if session.state is UploadState.DONE and session.result is not None:
@@ -93,7 +93,11 @@ class UploadFinisher:
         return published
 
     async def _check_stored(self, tenant: str, session: UploadSession) -> None:
-        """Give the upload up if the store has lost bytes that this server said it need not get."""
+        """Abort the upload if the store has lost bytes that the sender did not have to send.
+
+        Raises:
+            Conflict: the store has lost them.
+        """
         stored = [file for file in session.files.values() if file.stored and session.state is UploadState.OPEN]
         if await asyncio.to_thread(lambda: all(self._store.size(file.sha256) == file.size for file in stored)):
             return
@@ -131,7 +135,7 @@ class UploadFinisher:
         return await self._publishing.publish(tenant, session.adapter, upload, options, actor=session.created_by)
 
     async def _files(self, session: UploadSession, folder: Path) -> dict[str, SpooledFile]:
-        """The whole files, in the spool, with the announced digests."""
+        """Fetch the whole files into the spool and verify the announced digests."""
         try:
             await self._join(session)
             files = {name: await self._fetch(session, name, folder) for name in session.files}
@@ -169,7 +173,7 @@ class UploadFinisher:
         return SpooledFile(path, digest, path.stat().st_size, adopt=partial(staging.adopt, staged, digest))
 
     async def _settle_failure(self, tenant: str, claim: "_Claim", error: BaseException) -> None:
-        """Write what became of it: a verdict ends the upload, anything else leaves it open to be finished later."""
+        """Record a failure. A final error ends the upload, any other error reopens it."""
         try:
             if isinstance(error, _FINAL):
                 await claim.end(tenant, UploadState.FAILED, error=_kept(error))
@@ -177,12 +181,12 @@ class UploadFinisher:
             else:
                 await claim.reopen()
         except (RegistryUnavailable, StorageError) as second:
-            # The row stays as it is; once it has been silent for long enough, the next call takes over.
+            # The row keeps its state. Once its heartbeat is too old, the next call takes over.
             logger.warning("upload %s could not be put back: %s", claim.session.id, second)
 
 
 class _Claim:
-    """The right to finish an upload, kept alive while it is held; ``session`` is its row as last written."""
+    """Lease on an upload's row, renewed by a heartbeat. ``session`` is the row as last written."""
 
     def __init__(self, database: Database, session: UploadSession, clock: Clock) -> None:
         self._database, self._clock, self.session = database, clock, session
@@ -194,7 +198,7 @@ class _Claim:
         try:
             yield
         finally:
-            # Not cancelled: a row written without our knowledge would no longer be ours to change.
+            # Do not cancel the heartbeat: after a write with an unknown result, the next compare-and-set would fail.
             over.set()
             await beating
 
@@ -206,7 +210,7 @@ class _Claim:
         result: int | None = None,
         error: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the upload's end, unless another server has taken over: it comes to the same one."""
+        """Write the upload's final state. A lost claim is ignored: the server that took over reaches the same state."""
         now, actor = self._clock(), self.session.created_by
         await end_upload(self._database, tenant, self.session, state, at=now, actor=actor, result=result, error=error)
 
@@ -245,7 +249,7 @@ def _lost(session: UploadSession) -> Reason:
 
 
 def _kept(error: BaseException) -> dict[str, Any]:
-    """A verdict as the upload's row keeps it."""
+    """Serialize a final error for the upload's row."""
     if isinstance(error, AdapterRejected):
         reasons: list[dict[str, Any]] = [asdict(reason) for reason in error.reasons]
     else:

@@ -1,4 +1,4 @@
-"""Parts of resumable uploads that come through this server: received into a spool of their own, checked, kept."""
+"""Part receiver: spool and verify the parts of resumable uploads that are sent through this server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,10 +11,10 @@ from app.support.spool import Spool, SpooledFile, SpoolWriter
 
 
 class PartReceiver:
-    """Receives parts, so many at a time; one tenant gets at most half of the places.
+    """Receives a limited number of parts at a time. One tenant gets at most half of the places.
 
     Args:
-        root: the folder of the spool.
+        root: folder of the spool, which holds nothing but parts.
     """
 
     def __init__(self, uploads: UploadService, root: Path, limits: LimitSettings) -> None:
@@ -22,11 +22,11 @@ class PartReceiver:
         self._spool = Spool(root, places=limits.parts, patience_s=limits.upload_idle_seconds)
 
     def open(self) -> None:
-        """See :meth:`Spool.open`. Blocks."""
+        """Open the spool, see :meth:`Spool.open`. Blocks."""
         self._spool.open()
 
     def close(self) -> None:
-        """See :meth:`Spool.close`. Blocks."""
+        """Close the spool, see :meth:`Spool.close`. Blocks."""
         self._spool.close()
 
     async def receive(
@@ -40,15 +40,15 @@ class PartReceiver:
         *,
         sha256: str,
     ) -> None:
-        """Read a part to its end and keep it; anything wrong with it leaves what was there as it was.
+        """Read a part to its end, verify it and store it. After an error, an earlier copy of the part is unchanged.
 
         Args:
-            sha256: what its sender says it is, in hex.
+            sha256: digest that the sender states, in hex.
 
         Raises:
-            InvalidRequest: too few bytes, others than the digest says, or none for too long.
+            InvalidRequest: too few bytes, a digest that does not match, or no data for too long.
             TooLarge: more bytes than the part has.
-            Busy: no place came free.
+            Busy: no place became free.
             NotFound, Conflict: see :meth:`UploadService.part_size`.
             RegistryUnavailable, StoreUnavailable, DiskFull
         """

@@ -1,6 +1,7 @@
-"""Resumable uploads: begun, sent in parts, looked at and given up. What ends them well is in ``finish``.
+"""Resumable uploads: begin an upload, send its parts, inspect it, abort it.
 
-Which parts have arrived is asked of the store's staging area. The registry holds what the sender announced.
+:mod:`app.services.publishing.uploads.finishing` finishes it. The store's staging area knows which parts have arrived.
+The registry holds what the sender announced.
 """
 
 import asyncio
@@ -33,11 +34,11 @@ MAX_URLS = 100
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """An upload, and what of it has arrived.
+    """An upload and its received parts.
 
     Attributes:
-        received: file -> numbers of its parts that are there.
-        direct: whether parts go straight to the store.
+        received: file name -> numbers of the parts that have arrived.
+        direct: whether parts are sent directly to the store.
     """
 
     session: UploadSession
@@ -46,7 +47,10 @@ class Progress:
 
 
 class UploadService:
-    """``tenant`` and ``adapter`` are slugs; ``actor`` is a key's id."""
+    """Use cases of resumable uploads. ``tenant`` and ``adapter`` are slugs, and ``actor`` is a key's id.
+
+    Every method can raise NotFound and RegistryUnavailable.
+    """
 
     def __init__(self, database: Database, store: BlobStore, limits: LimitSettings, *, clock: Clock = utc_now) -> None:
         self._database, self._store, self._limits, self._clock = database, store, limits, clock
@@ -62,21 +66,21 @@ class UploadService:
         part_bytes: int | None,
         actor: str,
     ) -> Progress:
-        """Begin an upload. The target and the options must have been checked.
+        """Begin an upload. The caller has checked the target and the options.
 
         Args:
             files: the two files that PEFT saves, or ``archive``.
             options: see :class:`app.domain.uploads.UploadSession`.
-            part_bytes: None: the server chooses.
+            part_bytes: size of a part in bytes; None: the server chooses.
 
         Raises:
-            InvalidRequest, TooLarge: the files.
-            Busy: the tenant has as many uploads under way as it may.
-            NotFound, RegistryUnavailable, StoreUnavailable, DiskFull
+            InvalidRequest, TooLarge: the announced files are invalid.
+            Busy: the tenant has reached its limit of live uploads.
+            StoreUnavailable, DiskFull
         """
         planned = checked_files(files, part_bytes, self._staging.least_part_bytes, self._limits)
         tenant_id, registered = await self._look_up(tenant, adapter, planned)
-        # A version whose bytes were lost is repaired by sending them again.
+        # If the store has lost the bytes of a version, sending them again repairs it.
         known = registered and await asyncio.to_thread(self._are_stored, planned)
         upload_id, now = uuid.uuid4().hex, self._clock()
         session = UploadSession(
@@ -95,40 +99,34 @@ class UploadService:
         return await self._progress(session)
 
     async def show(self, tenant: str, adapter: str, upload_id: str) -> Progress:
-        """An upload, whatever its state.
+        """Return an upload in any state, with its progress.
 
         Raises:
-            NotFound, RegistryUnavailable, StoreUnavailable
+            StoreUnavailable
         """
         return await self._progress(await self.find(tenant, adapter, upload_id))
 
     async def list_live(self, tenant: str, adapter: str) -> list[UploadSession]:
-        """The uploads under way to an adapter, newest first.
+        """List the live uploads to an adapter, newest first.
 
         Raises:
             NotFound: no such tenant.
-            RegistryUnavailable
         """
         async with self._database.read() as connection:
             owner = await tenant_or_404(connection, tenant)
             return await uploads.live_uploads(connection, owner.id, adapter)
 
     async def find(self, tenant: str, adapter: str, upload_id: str) -> UploadSession:
-        """The registry's row of it.
-
-        Raises:
-            NotFound, RegistryUnavailable
-        """
+        """Return the registry's row of an upload."""
         return await find_session(self._database, tenant, adapter, upload_id)
 
     async def part_size(self, tenant: str, adapter: str, upload_id: str, file: str, number: int) -> int:
-        """How many bytes this part has, if it may be sent now.
+        """Return the size of a part in bytes, if it may be sent now.
 
         Raises:
-            NotFound: no such upload, or file in it.
+            NotFound: no such upload, or no such file in it.
             InvalidRequest: no such part.
-            Conflict: the upload takes no parts any more.
-            RegistryUnavailable
+            Conflict: the upload accepts no more parts.
         """
         _, found = await self._open_file(tenant, adapter, upload_id, file)
         return size_of_part(file, found, number)
@@ -136,32 +134,35 @@ class UploadService:
     async def put_part(
         self, tenant: str, adapter: str, upload_id: str, file: str, number: int, part: SpooledFile
     ) -> None:
-        """Keep a part whose size and digest were checked.
+        """Store a part whose size and digest have been verified.
 
         Raises:
             NotFound, InvalidRequest, Conflict: see ``part_size``.
-            RegistryUnavailable, StoreUnavailable, DiskFull
+            StoreUnavailable, DiskFull
         """
         staged, found = await self._open_file(tenant, adapter, upload_id, file)
         size_of_part(file, found, number)
         try:
             await asyncio.to_thread(self._staging.put_part, staged, number, part.path, part.digest)
         except BlobNotFound:
-            # Its end came while the part was under way.
+            # The upload ended while the part was in transit.
             raise Conflict(f"upload: found {upload_id} ended, allowed one that is open", param="upload") from None
 
     async def part_urls(
         self, tenant: str, adapter: str, upload_id: str, file: str, parts: Mapping[int, str]
     ) -> dict[int, PartUrl]:
-        """Leave to send parts straight to the store: number -> URL and headers.
+        """Presign URLs that send parts directly to the store.
 
         Args:
-            parts: number -> SHA-256 (hex) of the part.
+            parts: part number -> SHA-256 (hex) of the part.
+
+        Returns:
+            Part number -> URL and headers.
 
         Raises:
             NotFound, InvalidRequest: see ``part_size``; also too many parts at once.
-            Conflict: the same, or the store takes parts through the server only.
-            RegistryUnavailable, StoreUnavailable
+            Conflict: see ``part_size``; also if the store takes parts through the server only.
+            StoreUnavailable
         """
         if not 1 <= len(parts) <= MAX_URLS:
             raise InvalidRequest(f"parts: found {len(parts)}, allowed 1 to {MAX_URLS}", param="parts")
@@ -180,11 +181,10 @@ class UploadService:
         return await asyncio.to_thread(sign)
 
     async def abort(self, tenant: str, adapter: str, upload_id: str, *, actor: str) -> None:
-        """Give an upload up; one that has ended stays as it is.
+        """Abort an open upload. An upload that has ended stays unchanged.
 
         Raises:
-            Conflict: it is just being finished.
-            NotFound, RegistryUnavailable
+            Conflict: the upload is being finished.
         """
         session = await self.find(tenant, adapter, upload_id)
         if session.state is UploadState.OPEN:
@@ -196,7 +196,11 @@ class UploadService:
             raise Conflict("the upload is just being finished", param="upload")
 
     async def _look_up(self, tenant: str, adapter: str, files: Mapping[str, UploadFile]) -> tuple[int, bool]:
-        """The tenant's id, if it has room for another upload, and whether the files are a version already."""
+        """Return the tenant's id, and whether the files are a version of the adapter already.
+
+        Raises:
+            Busy: the tenant has reached its limit of live uploads.
+        """
         async with self._database.read() as connection:
             owner = await tenant_or_404(connection, tenant)
             self._check_room(await uploads.count_live(connection, owner.id))
@@ -278,7 +282,10 @@ class UploadService:
 
 
 async def _is_known(connection: AsyncConnection, adapter_id: int, files: Mapping[str, UploadFile]) -> bool:
-    """Whether these two files are a version of this adapter. Only its own count: another's would tell of them."""
+    """Return whether these two files are a version of this adapter.
+
+    Other adapters' versions do not count, because the answer would reveal that they exist.
+    """
     if CONFIG_NAME not in files:
         return False
     digest = content_digest(files[CONFIG_NAME].sha256, files[WEIGHTS_NAME].sha256)

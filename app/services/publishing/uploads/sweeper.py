@@ -1,4 +1,4 @@
-"""What nobody finished: expired uploads, and what crashes left in the store's staging area."""
+"""Upload sweeper: abort expired uploads and remove orphaned files from the store's staging area."""
 
 import asyncio
 import logging
@@ -18,14 +18,14 @@ logger = logging.getLogger(__name__)
 
 EVERY_S = 600
 
-#: How long the row of an ended upload tells what became of it.
+#: How long the row of an ended upload is kept.
 _REMEMBERED = timedelta(days=7)
 _AT_ONCE = 100
 _ACTOR = "engine"
 
 
 class UploadSweeper:
-    """Called again and again, on every server: what one does, the others find done."""
+    """Periodic clean-up that runs on every server. Its steps are idempotent, so servers may sweep at the same time."""
 
     def __init__(self, database: Database, store: BlobStore, limits: LimitSettings, *, clock: Clock = utc_now) -> None:
         self._database, self._staging, self._clock = database, store.staging, clock
@@ -33,16 +33,16 @@ class UploadSweeper:
         self._lifetime = timedelta(hours=limits.upload_hours)
 
     async def sweep(self) -> None:
-        """End expired uploads, then remove from the store what belongs to none that is under way.
+        """Abort expired uploads, then remove staged files that belong to no live upload.
 
         Raises:
-            RegistryUnavailable, StoreUnavailable: the next call goes on.
-            ForeignStore: another registry's uploads would look abandoned.
+            RegistryUnavailable, StoreUnavailable: the next call continues.
+            ForeignStore: the store belongs to another registry, whose uploads would look abandoned.
         """
         now = self._clock()
         await self._end_expired()
         await self._owner.ensure()
-        # Read before the store is, and younger things are left alone: an upload begins in the store first.
+        # An upload begins in the store before it has a row. So read the rows before the store, and keep young files.
         async with self._database.read() as connection:
             live = await uploads.live_upload_ids(connection)
         swept = await asyncio.to_thread(self._staging.sweep, before=now - self._lifetime, keep=live)

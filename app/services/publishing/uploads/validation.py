@@ -1,4 +1,4 @@
-"""What a sender may announce: the files of an upload, their sizes, and how they are cut."""
+"""Validation of announced uploads: file names, sizes and part layout."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _ALLOWED = f"{CONFIG_NAME} and {WEIGHTS_NAME}, or {ARCHIVE}"
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """A file as its sender announces it: bytes, and SHA-256 in hex."""
+    """A file as its sender announces it: size in bytes and SHA-256 (hex)."""
 
     size: int
     sha256: str
@@ -26,15 +26,16 @@ class Announced:
 def checked_files(
     files: Mapping[str, Announced], part_bytes: int | None, least_part_bytes: int, limits: LimitSettings
 ) -> dict[str, UploadFile]:
-    """The files with the size of their parts.
+    """Validate the announced files and choose the size of their parts.
 
     Args:
-        part_bytes: what the sender asks for; None: a size is chosen for each file.
-        least_part_bytes: the store's smallest part.
+        part_bytes: requested size of a part in bytes; None: chosen for each file.
+        least_part_bytes: smallest part that the store accepts, in bytes.
 
     Raises:
-        InvalidRequest: other files than those of an adapter, an empty one, no digest, or parts that do not fit.
-        TooLarge: a file beyond its cap.
+        InvalidRequest: other files than those of an adapter, an empty file, a malformed digest, or an unsuitable
+            part size.
+        TooLarge: a file exceeds its size limit.
     """
     if set(files) not in ({CONFIG_NAME, WEIGHTS_NAME}, {ARCHIVE}):
         found = ", ".join(sorted(files))[:200] or "none"
@@ -57,7 +58,7 @@ def checked_files(
 
 
 def size_of_part(name: str, file: UploadFile, number: int) -> int:
-    """How many bytes a part has.
+    """Return the size of a part in bytes.
 
     Raises:
         InvalidRequest: the file has no part of this number.
