@@ -1,4 +1,4 @@
-"""Run by Alembic. Uses the connection it is handed, or the one that the settings name."""
+"""Alembic environment. Uses the given connection, or the one from the settings."""
 
 from collections.abc import Collection
 from typing import Any
@@ -22,7 +22,7 @@ def _default_differs(
     _wanted: object,
     rendered: str | None,
 ) -> bool | None:
-    """PostgreSQL has no equality for JSON, so those defaults are compared as text; None: as Alembic does it."""
+    """Compare JSON defaults as text, since PostgreSQL has no equality for JSON; None: Alembic's own comparison."""
     if not isinstance(column.type, JSON):
         return None
     return (found or "").removesuffix("::json") != (rendered or "")

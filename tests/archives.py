@@ -1,4 +1,4 @@
-"""Archives of adapters for tests: such as people's tools write, and such as nobody's would."""
+"""Adapter archives for tests: as common tools write them, and malformed ones."""
 
 import gzip
 import io
@@ -16,7 +16,7 @@ GOOD = {CONFIG: b'{"peft_type": "LORA"}', WEIGHTS: b"weights" * 100}
 def member(
     name: str, data: bytes = b"", *, kind: bytes = tarfile.REGTYPE, **fields: object
 ) -> tuple[tarfile.TarInfo, bytes]:
-    """A tar member; ``fields`` are attributes of TarInfo."""
+    """Build a tar member. ``fields`` are attributes of TarInfo."""
     info = tarfile.TarInfo(name)
     info.type, info.size = kind, len(data)
     for field, value in fields.items():
@@ -25,7 +25,7 @@ def member(
 
 
 def tar_of(members: Iterable[tuple[tarfile.TarInfo, bytes]], *, format_: int = tarfile.USTAR_FORMAT) -> bytes:
-    """Members one after the other, and the end of the archive. What ``size`` says is not made true."""
+    """Concatenate members and the end of the archive. ``size`` may disagree with the data."""
     raw = bytearray()
     for info, data in members:
         raw += info.tobuf(format_, "utf-8", "surrogateescape")
@@ -46,24 +46,24 @@ def good_tar_gz(*more: tuple[tarfile.TarInfo, bytes], folder: str = "") -> bytes
 
 
 def reseal(block: bytes) -> bytes:
-    """A tar header with the checksum that belongs to it."""
+    """Recompute the checksum of a tar header."""
     total = sum(block[:148]) + 8 * ord(" ") + sum(block[156:512])
     return block[:148] + b"%06o\0 " % total + block[156:]
 
 
 def edited_tar_gz(edit: Callable[[bytes], bytes]) -> bytes:
-    """A good archive whose first header is changed and given the checksum that belongs to it."""
+    """Edit the first header of a good archive and recompute its checksum."""
     raw = tar_of(good_members())
     return gzip.compress(reseal(edit(raw[:512])) + raw[512:], 1, mtime=0)
 
 
 @dataclass(frozen=True)
 class ZipMember:
-    """One member; fields that are None are what they should be.
+    """One member. Fields that are None get their right values.
 
     Attributes:
         packed: the compressed bytes as they stand in the file.
-        local: changes to the member's own header, by field of this class.
+        local: changes to the member's local header, by field of this class.
         descriptor: bytes behind the compressed ones.
     """
 
@@ -116,7 +116,7 @@ class ZipMember:
 def zip_of(
     *members: ZipMember, before: bytes = b"", between: bytes = b"", tail: bytes = b"", end: dict[int, int] | None = None
 ) -> bytes:
-    """A zip of these members; ``end`` replaces fields of the end record by their index."""
+    """Build a zip of these members. ``end`` replaces fields of the end record by their index."""
     raw, directory = bytearray(before), bytearray()
     for one in members:
         directory += one.central_entry(len(raw))
@@ -129,7 +129,7 @@ def zip_of(
 
 
 def good_zip(*more: ZipMember, **changes: object) -> bytes:
-    """A good zip, with ``changes`` to the member of the weights."""
+    """Build a good zip, with ``changes`` to the member of the weights."""
     config, weights = (ZipMember(name.encode(), data) for name, data in GOOD.items())
     return zip_of(config, replace(weights, **changes), *more)  # type: ignore[arg-type]
 
@@ -139,7 +139,7 @@ def descriptor(data: bytes, packed: int, *, signed: bool = True) -> bytes:
 
 
 def gzip_zeros(head: bytes, size: int) -> bytes:
-    """A gzip file of some bytes and then so many zeros."""
+    """Build a gzip file of some bytes followed by this number of zeros."""
     target = io.BytesIO()
     with gzip.GzipFile(fileobj=target, mode="wb", mtime=0) as file:
         file.write(head)

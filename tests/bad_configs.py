@@ -13,7 +13,7 @@ Change = Callable[[Path], None]
 
 @dataclass(frozen=True)
 class BadAdapter:
-    """``change`` is done to a directory that holds a copy of a good adapter; ``code`` is the reason expected."""
+    """A bad adapter: ``change`` edits a copy of a good adapter's directory; ``code`` is the expected reason."""
 
     change: Change
     code: str

@@ -1,4 +1,4 @@
-"""Bad adapters whose weights file does not fit the base, the declaration or the format: one change to it each."""
+"""Bad adapters with weights that do not fit the base, the declaration or the format: one change each."""
 
 import io
 import json
@@ -47,7 +47,7 @@ def _header(edit: Callable[[dict[str, Any]], str]) -> Callable[[bytes], bytes]:
 
 
 def first(tensors: Tensors, kind: str) -> str:
-    """The first name that ends in ``kind``, of a packed module in layer 0."""
+    """Return the first name that ends in ``kind``, of a packed module in layer 0."""
     packed = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
     return min(
         name
@@ -94,7 +94,7 @@ def _all_of(*changes: Change) -> Change:
 
 
 def _head(rank: int) -> Change:
-    """LoRA of the head, of whatever sizes."""
+    """Build a LoRA of the LM head with the given sizes."""
     pair = {"A": torch.ones(rank, 64), "B": torch.ones(96, rank)}
     named = {f"base_model.model.lm_head.lora_{side}.weight": tensor for side, tensor in pair.items()}
     return _tensors(lambda tensors: tensors | named)
@@ -109,7 +109,7 @@ def _rank_1024(tensors: Tensors) -> Tensors:
 
 
 def _huge_after_scaling(directory: Path) -> None:
-    """Finite in every float dtype, until the engine multiplies it with the scaling."""
+    """Write weights that are finite in every float dtype until the engine multiplies them with the scaling."""
     rank = json.loads((directory / CONFIG).read_text())["r"]
     config(lora_alpha=rank * 16)(directory)
     tensors = load_file(directory / WEIGHTS)

@@ -1,4 +1,4 @@
-"""Callers who never stop asking one model, and when what they saw became a breach."""
+"""Steady traffic on one model, and the time at which its answers became a breach."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from app.domain.canary_policy import Policy, exceeds
 
 @dataclass(frozen=True)
 class Seen:
-    """One answer: when it was asked for and had come (Unix time), from which version, with which status and text."""
+    """One answer: request and arrival time (Unix time), version, status and text."""
 
     began: float
     ended: float
@@ -25,7 +25,7 @@ class Seen:
 
 @contextmanager
 def steady_traffic(client: Callable[[], httpx.Client], body: dict[str, Any], *, callers: int) -> Iterator[list[Seen]]:
-    """Ask ``/v1/completions`` from several threads while the block lasts; yields what came so far."""
+    """Call ``/v1/completions`` from several threads while the block lasts; yield the answers so far."""
     seen: list[Seen] = []
     ended = threading.Event()
 
@@ -50,7 +50,7 @@ def steady_traffic(client: Callable[[], httpx.Client], body: dict[str, Any], *, 
 
 
 def breach_of(seen: Sequence[Seen], candidate: str, since: float) -> float:
-    """The moment from which the answers since then were a breach of the default limit of empty answers.
+    """Return the time from which the answers breach the default limit of empty answers.
 
     Every answer of the candidate counts as empty.
     """

@@ -1,4 +1,7 @@
-"""Fixtures for all tests. The expensive ones are made once a run, and only if a test asks for them."""
+"""Fixtures for all tests.
+
+The expensive ones are created once a run, and only if a test uses them.
+"""
 
 from hypothesis import settings
 
@@ -7,6 +10,6 @@ from tests.e2e.fixtures import keys, reference, server
 
 __all__ = ["keys", "reference", "server", "trained_demo"]
 
-# No test fails because a machine is slow. What else the profile in force says, as on CI, stays.
+# No test may fail because a machine is slow. Other options of the active profile stay, as on CI.
 settings.register_profile("untimed", settings(deadline=None))
 settings.load_profile("untimed")

@@ -1,4 +1,4 @@
-"""``/metrics`` as of now: the server renders its text at most once a second."""
+"""Current ``/metrics``: the server renders its text at most once a second."""
 
 import time
 
@@ -8,7 +8,10 @@ from app.wiring.engine_metrics import RENDERED_EVERY_S
 
 
 def fresh_metrics(client: httpx.Client) -> str:
-    """A text that was rendered after this call began: it counts the request before it, so it differs from that."""
+    """Return a text that was rendered after this call began.
+
+    It counts the request before it, so it differs from that request's text.
+    """
     answer = client.get("/metrics")
     assert answer.status_code == 200, answer.text
     before, deadline = answer.text, time.monotonic() + 60

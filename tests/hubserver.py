@@ -1,4 +1,4 @@
-"""A server that speaks the Hugging Face Hub's file API: ``GET /{repo}/resolve/{commit}/{path}``."""
+"""Fake server for the Hugging Face Hub's file API: ``GET /{repo}/resolve/{commit}/{path}``."""
 
 import hashlib
 import threading
@@ -12,12 +12,12 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class FakeHub:
-    """What the server holds, and what it was asked.
+    """Files on the server, and the requests that it got.
 
     Attributes:
         files: path below ``/{repo}/resolve/{commit}/`` of each file -> its bytes.
-        token: what readers must send, if anything.
-        overrides: path of the URL -> status, headers and body that are answered instead.
+        token: token that readers must send, if any.
+        overrides: path of the URL -> status, headers and body of a replacement answer.
         large: whether files are kept elsewhere, behind a redirect, as the hub keeps large ones.
         asked: path of the URL and the headers of each request.
     """
@@ -71,7 +71,7 @@ def hub_server(hub: FakeHub) -> Iterator[FakeHub]:
                 self.wfile.write(body)
 
         def log_message(self, *args: object) -> None:
-            """Keep stderr for the tests."""
+            """Suppress the log, to keep stderr for the tests."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

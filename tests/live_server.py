@@ -1,4 +1,4 @@
-"""A live server for tests: uvicorn in a thread, on a free port of the loopback interface."""
+"""Live server for tests: uvicorn in a thread, on a free port of the loopback interface."""
 
 import contextlib
 import socket
@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 
 class _Server(uvicorn.Server):
-    """Says when it has started, or that it never will."""
+    """Server that signals when it has started or failed to start."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -24,7 +24,7 @@ class _Server(uvicorn.Server):
 
     def serve_in_thread(self, sock: socket.socket) -> None:
         try:
-            # How uvicorn ends a process whose application did not start.
+            # uvicorn raises SystemExit if the application did not start.
             with contextlib.suppress(SystemExit):
                 self.run(sockets=[sock])
         finally:
@@ -33,10 +33,10 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def live_server(app: ASGIApp, **options: Any) -> Iterator[str]:
-    """Run the application, lifespan included, while the block lasts; yields its URL.
+    """Run the application, lifespan included, while the block lasts; yield its URL.
 
     Args:
-        options: of uvicorn.
+        options: options of uvicorn.
 
     Raises:
         RuntimeError: the application did not start.

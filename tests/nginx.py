@@ -1,4 +1,4 @@
-"""Debian's nginx with the configuration that is shipped, before servers on ports of the test's own."""
+"""Debian's nginx with the shipped configuration, in front of servers on the test's ports."""
 
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ http {{
 
 @contextmanager
 def running_nginx(folder: Path, ports: Sequence[int]) -> Iterator[str]:
-    """Run nginx before the two servers on these ports; yield its URL."""
+    """Run nginx in front of the two servers on these ports; yield its URL."""
     program, port = shutil.which("nginx"), free_port()
     if program is None:
         raise SystemExit("nginx is not installed: run deploy/ci/prepare.sh")

@@ -1,4 +1,4 @@
-"""Adapters as other tools write them, each made from a good one by a change; they are served as PEFT computes them.
+"""Adapters as other tools write them, each a modified good adapter, served as PEFT computes them.
 
 The changes work on any good adapter of a Llama with one rank in all of its modules, layers 0 and 1 among them.
 """
@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tests.bad_configs import CONFIG, Change, config
 from tests.bad_weights import WEIGHTS
 
-#: The file names of the two files.
+#: File names of the two files.
 BOTH = (CONFIG, WEIGHTS)
 
 
@@ -21,10 +21,10 @@ class OddAdapter:
     """One change.
 
     Attributes:
-        change: is done to a directory that holds a copy of a good adapter.
-        rewritten: the files that get a normal form.
-        warned: a part of the one warning that its version has; "": it has none.
-        for_peft: what makes the files that PEFT reads; None: it reads those that are uploaded.
+        change: function that edits a copy of a good adapter's directory.
+        rewritten: files that get a normal form.
+        warned: part of the version's only warning; "": it has none.
+        for_peft: function that makes the files that PEFT reads; None: PEFT reads the uploaded files.
     """
 
     change: Change
@@ -34,7 +34,7 @@ class OddAdapter:
 
 
 def _nothing(_: Path) -> None:
-    """PEFT reads the good adapter itself."""
+    """Leave the good adapter unchanged for PEFT."""
 
 
 def _all(*changes: Change) -> Change:
@@ -63,7 +63,7 @@ def _more_targets(*names: str) -> Change:
 
 
 def _halve_ranks(part: str) -> Change:
-    """Cut the rank of every module with this in its name to half of what it was."""
+    """Halve the rank of every module with this in its name."""
 
     def change(directory: Path) -> None:
         path = directory / WEIGHTS
@@ -87,7 +87,7 @@ def _half_rank(*patterns: str) -> Change:
 
 _PREFIX = "base_model.model."
 _LAYER_1 = r".*\.layers\.1\..*(q_proj|k_proj|v_proj|o_proj)"
-#: As many names as a 70B has layers for, of which a small base has a few.
+#: Layer names of a 70B model, a few of which a small base has.
 _NAMES = [
     f"model.layers.{layer}.{module}"
     for layer in range(80)

@@ -1,4 +1,4 @@
-"""A collector of traces: OTLP over HTTP, decoded with OpenTelemetry's own protocol classes."""
+"""Trace collector: OTLP over HTTP, decoded with OpenTelemetry's own protocol classes."""
 
 import threading
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class Span:
 
 @dataclass
 class Collector:
-    """What has arrived.
+    """Received data.
 
     Attributes:
         raw: the bodies as they came.
@@ -42,7 +42,7 @@ class Collector:
     spans: list[Span] = field(default_factory=list)
 
     def trace(self, request_id: str) -> dict[str, Span]:
-        """The spans of one request by name; empty until its root is there, which ends last."""
+        """Return the spans of one request by name; empty until its root span, which ends last, is there."""
         roots = [span for span in self.spans if span.attributes.get("tenora.request_id") == request_id]
         return {span.name: span for span in self.spans if roots and span.trace_id == roots[0].trace_id}
 
@@ -56,7 +56,7 @@ class Collector:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """A collector on a free port of the loopback interface, while the block lasts."""
+    """Run a collector on a free port of the loopback interface while the block lasts."""
     collector = Collector()
 
     class Handler(BaseHTTPRequestHandler):
@@ -69,7 +69,7 @@ def collecting() -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Suppress the log."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, name="otlp-collector")

@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from adapters.geometry import LINEAR_MODULES
 
-#: Every dimension differs from the others, so that no two can be confused without a test noticing.
+#: Every dimension differs from the others, so that a test notices any confusion.
 TINY_LLAMA = {
     "vocab_size": 96,
     "hidden_size": 64,
@@ -45,7 +45,7 @@ def make_adapter(
     """
     options = {"r": 4, "lora_alpha": 8, "target_modules": list(LINEAR_MODULES), "task_type": "CAUSAL_LM"} | options
     with warnings.catch_warnings():
-        # PEFT warns of options that the tests choose on purpose.
+        # PEFT warns about options that the tests choose on purpose.
         warnings.simplefilter("ignore")
         base = base or tiny_llama()
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Adapters that pass every check of an upload and then do harm: one says nothing, one answers NaN."""
+"""Adapters that pass every check of an upload and then misbehave: one answers nothing, one answers NaN."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ _NEW_TOKENS = 6
 
 
 def mute_adapter(base: Path, directory: Path, prompts: list[str]) -> Path:
-    """Write an adapter that ends every answer before its first token; trained for seconds on these prompts."""
+    """Write an adapter that ends every answer before its first token; it is trained for seconds on these prompts."""
     torch.manual_seed(7)
     tokenizer = AutoTokenizer.from_pretrained(base)
     model = get_peft_model(
@@ -43,14 +43,14 @@ def mute_adapter(base: Path, directory: Path, prompts: list[str]) -> Path:
 def nan_adapter(base: Path, directory: Path, prompt: str) -> Path:
     """Write an adapter of finite weights that passes the smoke check, and whose answers to one prompt are NaN.
 
-    It adds ``4e38 (d h)`` to one gate of the first layer's MLP, beyond float32's range. ``d`` is chosen so that
-    ``d h`` is 1 at the prompt's end, and -0.01 or less wherever the smoke check's prompts and their answers lead:
-    there the gate is merely shut.
+    It adds ``4e38 (d h)`` to one gate of the first layer's MLP, beyond float32's range. ``d`` is chosen so that ``d h``
+    is 1 at the prompt's end. It is -0.01 or less at all positions of the smoke check's prompts and their answers: there
+    the gate is merely shut.
     """
     calm = [*PROMPTS, long_prompt(Recipe().context_length)]
     harmful = list(AutoTokenizer.from_pretrained(base)(prompt).input_ids)
     answers = [[*ids, 0] for ids in calm]
-    # The answers to the calm prompts depend on the adapter, so it is made again until it keeps its own answers finite.
+    # The answers to the calm prompts depend on the adapter, so iterate until they are stable.
     for _ in range(_ROUNDS):
         model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
         states = torch.cat([_mlp_inputs(model, harmful)[-1:], *(_mlp_inputs(model, ids) for ids in answers)]).double()
@@ -96,7 +96,7 @@ def _separating(harmful: torch.Tensor, calm: torch.Tensor) -> torch.Tensor:
 
 
 def _mlp_inputs(model: Any, ids: list[int]) -> torch.Tensor:
-    """What the first layer's MLP sees at every position of these token ids, one row each."""
+    """Return the inputs of the first layer's MLP at every position of these token ids, one row each."""
     seen: list[torch.Tensor] = []
     hook = model.model.layers[0].mlp.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][0]))
     with torch.no_grad():

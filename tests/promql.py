@@ -1,4 +1,4 @@
-"""What a PromQL query asks for, held against what a server's ``/metrics`` has."""
+"""Check PromQL queries against the series of a server's ``/metrics``."""
 
 import re
 from collections import defaultdict
@@ -9,7 +9,7 @@ from typing import Any
 import promql_parser as promql
 from prometheus_client.parser import text_string_to_metric_families
 
-#: Labels that Prometheus adds to what it scrapes.
+#: Labels that Prometheus adds to scraped series.
 TARGET_LABELS = frozenset({"job", "instance"})
 _OF_COUNTERS = frozenset({"rate", "increase", "irate"})
 
@@ -19,7 +19,7 @@ class Series:
     """All series of one sample name.
 
     Attributes:
-        counts: it only ever grows: a counter's, or a histogram's.
+        counts: whether it is monotonic: part of a counter or a histogram.
     """
 
     counts: bool
@@ -27,7 +27,7 @@ class Series:
 
 
 def exposed(text: str) -> dict[str, Series]:
-    """The series of an exposition by sample name."""
+    """Return the series of an exposition by sample name."""
     found: dict[str, Series] = defaultdict(lambda: Series(True, []))
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -38,7 +38,7 @@ def exposed(text: str) -> dict[str, Series]:
 
 
 def problems(query: str, series: dict[str, Series]) -> list[str]:
-    """What is wrong with a query, in words; nothing: it parses, and finds what it asks for."""
+    """Return the faults of a query; empty if it parses and all its selectors match."""
     try:
         expression = promql.parse(query)
     except ValueError as error:
@@ -47,7 +47,7 @@ def problems(query: str, series: dict[str, Series]) -> list[str]:
 
 
 def selectors(query: str) -> Iterator[Any]:
-    """Every selector of a query that parses."""
+    """Return every selector of a query that parses."""
     return (node for node in _nodes(promql.parse(query)) if isinstance(node, promql.VectorSelector))
 
 

@@ -1,4 +1,4 @@
-"""The oracle of token parity: transformers + PEFT on the same weights, in float32, greedy, on one thread."""
+"""Oracle of token parity: transformers + PEFT on the same weights, in float32, greedy, on one thread."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 class PeftReference:
-    """A base model and its adapters as PEFT computes them.
+    """Base model and its adapters, computed by PEFT.
 
     Args:
         base: folder of the base model.
@@ -32,7 +32,10 @@ class PeftReference:
     def greedy(
         self, prompt_token_ids: list[int], adapter: str | None, max_new_tokens: int, ignore_eos: bool = False
     ) -> list[int]:
-        """The most likely continuation; its last token is the end token if the model ended it, as in vLLM's answers."""
+        """Return the greedy continuation.
+
+        Its last token is the end token if the model ended it, as in vLLM's answers.
+        """
         answer: list[int] = []
         ids, cache = torch.tensor([prompt_token_ids]), None
         with torch.inference_mode(), _one_thread(), self._applied(adapter):
@@ -46,7 +49,7 @@ class PeftReference:
         return answer
 
     def greedy_all(self, requests: Iterable[tuple[list[int], str | None]], max_new_tokens: int) -> list[list[int]]:
-        """:meth:`greedy` for each (prompt token ids, adapter), computing what is asked twice only once."""
+        """Compute :meth:`greedy` for each (prompt token ids, adapter), deduplicating repeated pairs."""
         known: dict[tuple[tuple[int, ...], str | None], list[int]] = {}
         answers = []
         for ids, adapter in requests:
@@ -57,11 +60,11 @@ class PeftReference:
         return answers
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a prompt as /v1/completions takes it, <s> first."""
+        """Return the token ids of a prompt as /v1/completions takes it, <s> first."""
         return list(self.tokenizer(text).input_ids)
 
     def chat_ids(self, messages: list[dict[str, Any]], **template_arguments: Any) -> list[int]:
-        """Token ids of a chat, ready for the answer."""
+        """Return the token ids of a chat, ready for the answer."""
         ids = self.tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_dict=False, **template_arguments
         )

@@ -1,4 +1,4 @@
-"""Servers that the S3 tests talk to over loopback: moto's, one that follows a script, and a proxy that cuts."""
+"""Loopback servers for the S3 tests: moto's, a scripted one, and a proxy that cuts connections."""
 
 import hashlib
 import socket
@@ -21,7 +21,10 @@ from moto.server import ThreadedMotoServer
 
 @contextmanager
 def s3_server() -> Iterator[str]:
-    """Run moto's S3 server; yield its URL. boto3 finds credentials that fit, and no proxy or profile of the machine."""
+    """Run moto's S3 server and yield its URL.
+
+    boto3 finds matching credentials, and no proxy or profile of the machine.
+    """
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     with pytest.MonkeyPatch.context() as patch:
@@ -32,7 +35,7 @@ def s3_server() -> Iterator[str]:
 
 
 def _true_dates(patch: pytest.MonkeyPatch) -> None:
-    """moto dates every multipart upload to 2010, so that a sweep of what is old would take those under way."""
+    """Patch moto's date of multipart uploads, 2010, so that a sweep of old uploads spares running ones."""
     begin, serialized = FakeMultipart.__init__, S3Response.serialized
 
     def begin_now(multipart: FakeMultipart, *args: Any, **kwargs: Any) -> None:
@@ -78,7 +81,7 @@ def write_blob(path: Path, data: bytes) -> str:
 
 @dataclass
 class Script:
-    """Answers, in order, the last one again and again; what was asked is kept.
+    """Scripted answers in order, the last one repeated; requests are recorded.
 
     Attributes:
         stall: answer nothing at all until the server ends.
@@ -113,7 +116,7 @@ def scripted_server(script: Script) -> Iterator[Script]:
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = answer  # noqa: N815 - the names http.server looks for
 
         def log_message(self, *args: object) -> None:
-            """Keep stderr for the tests."""
+            """Suppress the log, to keep stderr for the tests."""
 
     with _running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
         script.url = f"http://127.0.0.1:{port}"
@@ -133,11 +136,11 @@ def _running(server: ThreadingHTTPServer) -> Iterator[int]:
 
 
 class CuttingProxy:
-    """A TCP proxy that cuts a connection once more than so many bytes went one way.
+    """TCP proxy that cuts a connection after a number of bytes in one direction.
 
     Attributes:
         up, down: bytes that a connection may carry to and from the server; None: any number.
-        cuts: how many connections to cut; None: all.
+        cuts: number of connections to cut; None: all.
         stall: stop carrying instead of cutting.
     """
 
@@ -159,7 +162,7 @@ class CuttingProxy:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        # Closing alone does not wake a thread that is in accept().
+        # close() alone does not wake a thread that is in accept().
         self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listener.close()

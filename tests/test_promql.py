@@ -1,4 +1,4 @@
-"""The reader of queries finds what is wrong with one."""
+"""The PromQL checker finds faulty queries."""
 
 import pytest
 

@@ -13,5 +13,5 @@ def geometry() -> BaseGeometry:
 
 @pytest.fixture(scope="session")
 def good_adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of an adapter that PEFT wrote; tests that change it copy it first."""
+    """Directory of an adapter written by PEFT; tests copy it before they change it."""
     return make_adapter(tmp_path_factory.mktemp("good"))

@@ -46,7 +46,7 @@ Reasons = list[tuple[str, str]]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the files go; nothing else may change."""
+    """Target folder of the files; nothing else may change."""
     return new_folder(tmp_path)
 
 
@@ -57,12 +57,12 @@ def new_folder(parent: Path) -> Path:
 
 
 def refused(raw: bytes, folder: Path, **caps: int) -> Reasons:
-    """The codes and fields of the reasons; and nothing is left."""
+    """Return the codes and fields of the reasons, and check that no files are left."""
     return [(reason.code, reason.field) for reason in refusal(raw, folder, **caps)]
 
 
 def refusal(raw: bytes, folder: Path, **caps: int) -> tuple[Reason, ...]:
-    """The reasons; and nothing is left."""
+    """Return the reasons for a refusal, and check that no files are left."""
     archive = folder.parent / "archive"
     archive.write_bytes(raw)
     with pytest.raises(AdapterRejected) as caught:
@@ -124,7 +124,7 @@ def test_what_python_s_zipfile_writes(folder: Path, tmp_path: Path, method: int,
 
 
 def test_a_zip_written_to_a_pipe(folder: Path) -> None:
-    """Sizes and checksums are behind the bytes then."""
+    """In this format, sizes and checksums follow the data."""
 
     class Pipe(io.RawIOBase):
         written = b""
@@ -154,7 +154,7 @@ def test_the_folder_that_a_mac_adds(folder: Path) -> None:
     accepted(good_zip(ZipMember(b"__MACOSX/", mode=0o040755), ZipMember(b"__MACOSX/a/._README.md", b"x")), folder)
 
 
-#: What trainers, the hub and people's computers put beside an adapter.
+#: Files that trainers, the hub and operating systems add to an adapter.
 PASSED_OVER = (
     *(
         "checkpoint-100/optimizer.pt",
@@ -168,14 +168,14 @@ PASSED_OVER = (
 
 
 def packed(files: dict[str, bytes], *, zipped: bool) -> bytes:
-    """An archive of these files, in this order."""
+    """Build an archive of these files, in this order."""
     if zipped:
         return zip_of(*(ZipMember(path.encode(), data) for path, data in files.items()))
     return tar_gz(*(member(path, data) for path, data in files.items()))
 
 
 def adapter(folder: str, data: bytes | None = None) -> dict[str, bytes]:
-    """An adapter's two files in a folder of an archive; with other data, if it is given."""
+    """Return an adapter's two files in a folder of an archive, with ``data`` as content if given."""
     return {f"{folder}{name}": good if data is None else data for name, good in GOOD.items()}
 
 
@@ -475,7 +475,7 @@ def test_damaged_gzip(folder: Path) -> None:
 
 
 def test_bombs(folder: Path) -> None:
-    """Each is given up early, and none is ever whole in memory."""
+    """Each is aborted early and never held in memory as a whole."""
     size = 2**26
     header = tar_of([member(WEIGHTS, size=size)])[:512]
     packed = ZipMember(b"", bytes(size)).stored_bytes()
@@ -576,7 +576,7 @@ def test_members_of_a_zip_lie_side_by_side(folder: Path, changes: dict[str, obje
 
 
 def test_two_members_in_the_same_bytes(folder: Path) -> None:
-    """Each alone is good; together they would be one of those bombs that grow with the square of their size."""
+    """Each member alone is valid; overlapping members allow bombs that grow quadratically with the archive size."""
     config, weights = (ZipMember(name.encode(), data) for name, data in GOOD.items())
     overlapping = ZipMember(b"README.md", weights.data, offset=len(config.local_entry()))
     raw = zip_of(config, weights, overlapping)
@@ -660,7 +660,7 @@ def test_a_lack_of_memory_is_no_damage() -> None:
 
 
 def test_the_child_s_limits(folder: Path) -> None:
-    # Read in pieces of 1 MiB, for which there is no room; a small archive may fit into what the child has already.
+    # Members are read in pieces of 1 MiB, for which there is no room. A small archive might fit into free memory.
     with pytest.raises(ValidationFailed, match="16777216 bytes of address space"):
         in_child(good_zip(method=0, data=bytes(2**22)), folder, mebibytes=16)
     with pytest.raises(StoreUnavailable):

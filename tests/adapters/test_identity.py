@@ -89,7 +89,7 @@ def test_malformed_owners_are_refused(text: str) -> None:
 
 
 def _written(name: ModelName) -> list[str]:
-    """The ways to write a model name."""
+    """Return all spellings of a model name."""
     owner = "" if name.owner is None else f"{name.owner}/"
     if name.number is not None:
         return [f"{owner}{name.adapter}@{name.number}"]

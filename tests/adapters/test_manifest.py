@@ -83,7 +83,7 @@ def test_patterns_mean_what_they_mean_to_peft_and_to_the_engine(
     assert engine.get_rank_and_scaling(module) == (manifest.rank_of(module), manifest.scaling_of(module))
 
 
-# Pieces of the expressions that people write, in any order.
+# Pieces of typical regular expressions, combined in any order.
 PIECES = st.sampled_from(
     [
         "^",
@@ -130,7 +130,7 @@ def test_targets_and_exclusions_mean_what_they_mean_to_peft(
     config = LoraConfig(target_modules=targets, exclude_modules=excluded)
     try:
         found = check_target_module_exists(config, module)
-        # For a module that is excluded PEFT does not look at the targets; for another one of the model it would.
+        # PEFT does not evaluate the targets for an excluded module, but it would for another module of the model.
         re.compile(targets if isinstance(targets, str) else "")
     except re.error:
         with pytest.raises(InvalidPattern):
@@ -196,6 +196,6 @@ def test_any_values_give_a_manifest_or_reasons(values: dict[str, Any]) -> None:
             declared = manifest.declare("model.layers.0.self_attn.q_proj")
             assert declared.rank >= 1
             assert 0 < declared.scaling < float("inf")
-        # What we accept, the engine must accept too.
+        # The engine must accept every accepted config.
         engine = PEFTHelper.from_dict(MINIMAL | values)
         assert engine._validate_features() == []

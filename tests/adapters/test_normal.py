@@ -1,4 +1,4 @@
-"""What vLLM and PEFT read from a normal form is what PEFT reads from the upload."""
+"""Normal form of an adapter: vLLM and PEFT read the same from it as PEFT reads from the upload."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ PROMPT = torch.tensor([[5, 17, 42, 8, 77]])
 
 
 def normalise(upload: Path, folder: Path, geometry: BaseGeometry, *, head: bool = False) -> Verdict:
-    """Validate, and complete the normal form with the files that need none."""
+    """Validate an upload, and copy the files that need no rewriting into its normal form."""
     folder.mkdir()
     verdict = validate(upload / CONFIG, upload / WEIGHTS, geometry, 64, head=head, normal=folder)
     assert {path.name for path in folder.iterdir()} == set(verdict.rewritten)
@@ -36,7 +36,7 @@ def normalise(upload: Path, folder: Path, geometry: BaseGeometry, *, head: bool 
 
 
 def logits(folder: Path) -> torch.Tensor:
-    """What PEFT computes with the adapter on the tiny base."""
+    """Compute the logits of PEFT with the adapter on the tiny base."""
     model = PeftModel.from_pretrained(tiny_llama(), folder)
     with torch.inference_mode():
         return model(input_ids=PROMPT).logits
@@ -104,7 +104,7 @@ def test_renamed_tensors_have_the_bytes_that_were_uploaded(
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     with safe_open(tmp_path / "normal" / WEIGHTS, framework="pt") as file:
         assert file.metadata() == {"format": "pt"}
-    # Where the first tensor begins: the library asks for this alignment where it maps a file.
+    # Offset of the first tensor: the safetensors library requires this alignment for mapped files.
     assert int.from_bytes((tmp_path / "normal" / WEIGHTS).read_bytes()[:8], "little") % 8 == 0
 
 
@@ -136,7 +136,7 @@ def test_nothing_is_written_for_a_refused_upload(good_adapter: Path, geometry: B
 def test_every_refused_key_of_a_config_is_gone_from_its_normal_form(
     good_adapter: Path, geometry: BaseGeometry, tmp_path: Path
 ) -> None:
-    """What was not asked for is not handed on: only keys that the normal form itself chooses reach the engine."""
+    """Only keys that the normal form allows reach the engine."""
     upload = shutil.copytree(good_adapter, tmp_path / "upload")
     config(target_modules="all-linear", use_something_new=0, merge_weights=True, corda_config={"a": 1})(upload)
     normalise(upload, tmp_path / "normal", geometry)

@@ -1,4 +1,4 @@
-"""What people are told of an adapter that is refused: one sentence for each kind, and the way out in the first."""
+"""Messages for a refused adapter: one sentence for each kind of reason, the first one with a remedy."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ Tensors = Mapping[str, torch.Tensor]
 
 @pytest.fixture
 def folder(good_adapter: Path, tmp_path: Path) -> Path:
-    """A copy of a good adapter, to be changed."""
+    """Copy of a good adapter that the test may change."""
     return shutil.copytree(good_adapter, tmp_path / "adapter")
 
 
@@ -48,7 +48,7 @@ def reasons(folder: Path, geometry: BaseGeometry, **options: Any) -> tuple[Reaso
 
 
 def only(folder: Path, geometry: BaseGeometry, code: str) -> Reason:
-    """The reason of this code, which comes first; nothing but targets without tensors may follow from it."""
+    """Return the first reason and check its code; only targets without tensors may follow from it."""
     found = reasons(folder, geometry)
     assert found[0].code == code, found
     assert {reason.code for reason in found[1:]} <= {"target_without_tensors"}

@@ -1,4 +1,4 @@
-"""The plan of a tier: what each answer is, and who is evicted."""
+"""Residency of a tier: admission decisions and evictions."""
 
 import random
 
@@ -8,14 +8,14 @@ from adapters.residency import Admission, Decision, Residency
 
 
 def loaded(residency: Residency, *versions: int, now: float = 0.0) -> Residency:
-    """Load these one after the other, and leave none leased."""
+    """Load these versions in order, and release all leases."""
     for version in versions:
         use(residency, version, now=now)
     return residency
 
 
 def use(residency: Residency, version: int, *, now: float, size: int = 1, cost_s: float = 0.0) -> Decision:
-    """One request from start to end."""
+    """Run one request from start to end."""
     decision = residency.admit(version, size, now=now, cost_s=cost_s)
     if decision.admission is Admission.LOAD:
         assert residency.loaded(version) is False
@@ -199,7 +199,7 @@ def test_a_scan_of_versions_used_once_does_not_flush_one_in_use() -> None:
     for number in range(2000):
         use(residency, 1, now=number + draw.random() / 4)
         if number >= 5:
-            # Ten others for each use: the least recently used would be the favourite, every time.
+            # Ten other versions follow each use, so LRU would always evict the hot version.
             for other in range(10):
                 use(residency, 10 + 10 * number + other, now=number + 0.5)
     assert residency.hits == 1999

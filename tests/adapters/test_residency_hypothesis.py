@@ -1,4 +1,4 @@
-"""Residency against a model that keeps lists and looks at all of them."""
+"""Residency compared with a reference model that scans plain collections."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ HALF_LIFE_S = 10.0
 
 @dataclass
 class Held:
-    """What the model knows of a resident: ``uses`` is what they counted at ``at``."""
+    """The model's state of a resident; ``uses`` is the decayed number of uses at time ``at``."""
 
     size: int
     cost_s: float
@@ -40,7 +40,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.held: dict[int, Held] = {}
         self.leases: Counter[int] = Counter()
         self.removed: set[int] = set()
-        #: What loads turned out larger than planned.
+        #: Size by which loads exceeded their plan.
         self.surprise = 0
 
     def idle(self) -> set[int]:
@@ -77,7 +77,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.leases[version] += 1
 
     def evicted(self, versions: tuple[int, ...], idle: set[int], size: int) -> None:
-        """Only idle ones go, no more than needed, and each is worth no more than any that stays."""
+        """Check evictions: only idle versions, no more than needed, and none worth more than one that stays."""
         for version in versions:
             assert self.used() + size > self.capacity, "evicted without need"
             assert version in idle
@@ -112,7 +112,7 @@ class ResidencyMachine(RuleBasedStateMachine):
 
     @rule(version=VERSIONS, size=SIZES, seconds=st.sampled_from([0.0, 3.0, 40.0]))
     def serve(self, version: int, size: int, seconds: float) -> None:
-        """One request from start to end, so that there are idle versions to choose from."""
+        """Run one request from start to end, so that there are idle versions to evict."""
         if version in self.held or version in +self.leases:
             return
         self.admit(version, size, 1.0)
@@ -156,7 +156,7 @@ class ResidencyMachine(RuleBasedStateMachine):
             assert self.residency.would_fit(size) is (self.used() + size <= self.capacity)
 
     def teardown(self) -> None:
-        """Once nobody holds anything, any version finds room."""
+        """Check that every version finds room once all leases are released."""
         if not hasattr(self, "residency"):
             return
         for version in [key for key, held in self.held.items() if held.loading]:

@@ -75,7 +75,7 @@ def test_a_large_object_goes_in_parts_with_checksums(endpoint: str, client, buck
     head = client.head_object(Bucket=bucket, Key=f"sha256/{digest}", ChecksumMode="ENABLED")
     parts = [hashlib.sha256(bytes(size)).digest() for size in (PART_BYTES, 1)]
     whole = base64.b64encode(hashlib.sha256(b"".join(parts)).digest()).decode()
-    # S3's checksum of a composite object: the hash of its parts' hashes.
+    # S3's composite checksum is the hash of the hashes of the parts.
     assert head["ChecksumSHA256"].removesuffix("-2") == whole
     assert head["ETag"].strip('"').endswith("-2")
 
@@ -136,7 +136,7 @@ def test_a_download_that_is_cut_each_time_leaves_no_file(bucket: str, proxy: Cut
     digest = write_blob(tmp_path / "source", bytes(4 * 2**20))
     store = open_s3(proxy.url, bucket)
     store.put(digest, tmp_path / "source")
-    # Each of the three tries goes on where the one before was cut.
+    # Each of the three tries resumes where the previous one was cut.
     proxy.down = 2**20
     with pytest.raises(StoreUnavailable):
         store.fetch(digest, tmp_path / "copy")

@@ -47,7 +47,7 @@ def test_too_little_memory_is_no_verdict(good_adapter: Path, geometry: BaseGeome
 
 
 def test_too_little_time_is_no_verdict(good_adapter: Path, geometry: BaseGeometry, tmp_path: Path) -> None:
-    """Sparse files cost no disk; reading this one takes far more than the second of CPU time allowed."""
+    """A sparse file takes no disk space; reading this one takes far more than the allowed second of CPU time."""
     shutil.copy(good_adapter / CONFIG, tmp_path)
     size = 2**36
     header = f'{{"a":{{"dtype":"F32","shape":[{size // 2**20},{2**18}],"data_offsets":[0,{size}]}}}}'.encode()
@@ -66,7 +66,7 @@ def test_a_file_that_is_not_there_is_no_verdict(geometry: BaseGeometry, tmp_path
 def test_the_server_s_environment_stays_with_the_server(
     good_adapter: Path, geometry: BaseGeometry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # Were either of these passed on, the child's interpreter would not start.
+    # If either variable were inherited, the child's interpreter would not start.
     monkeypatch.setenv("PYTHONHOME", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The head that PEFT saves beside a LoRA of it: accepted where it is the base's own, and left out for the engine."""
+"""Head that PEFT saves with a LoRA of it: accepted if it equals the base's, and removed for the engine."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def geometry_of(base: Path) -> BaseGeometry:
 
 
 def with_head(folder: Path, base: Path, *, dtype: torch.dtype | None = None) -> Path:
-    """An adapter of the head and of q_proj as PEFT saves it by itself, with the head in it."""
+    """Create an adapter of head and q_proj that contains the head, as PEFT saves it by default."""
     model = LlamaForCausalLM.from_pretrained(base, dtype="auto")
     head = model.lm_head.weight.detach().clone()
     make_adapter(folder, base=model.float(), target_modules=["q_proj", "lm_head"])
@@ -47,7 +47,7 @@ def check(folder: Path, base: Path | None, geometry: BaseGeometry, normal: Path,
 
 
 def test_peft_saves_the_head_by_itself(tmp_path: Path) -> None:
-    """As long as it does, there is something to check here."""
+    """If PEFT stops doing so, the tests of this module lose their purpose."""
     get_peft_model(tiny_llama(), LoraConfig(target_modules=["lm_head"])).save_pretrained(tmp_path)
     assert SAVED in load_file(tmp_path / WEIGHTS)
 
@@ -90,7 +90,7 @@ def test_another_one_is_refused_with_the_way_out(tmp_path: Path, change: str) ->
     elif change == "shape":
         tensors[SAVED] = tensors[SAVED][:-1].contiguous()
     else:
-        # Too little for bfloat16 to show.
+        # The difference is too small for bfloat16.
         tensors[SAVED][-1, -1] *= 1 + 2**-20
     save_file(tensors, upload / WEIGHTS, metadata={"format": "pt"})
     (reason,) = check(upload, base, geometry_of(base), tmp_path / "normal").reasons

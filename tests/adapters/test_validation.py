@@ -155,7 +155,7 @@ def test_refuses_values_that_the_cast_makes_infinite(
     tensors = load_file(directory / WEIGHTS)
     tensors[first(tensors, "lora_A")][1, 1] = -value
     save_file(tensors, directory / WEIGHTS)
-    # What torch does is what the engine will do.
+    # The engine converts with torch, so torch is the reference.
     assert math.isfinite(torch.tensor(value).to(getattr(torch, dtype)).item()) is finite
     verdict = check(directory, dataclasses.replace(geometry, dtype=dtype))
     assert codes(verdict) == (set() if finite else {"non_finite"})

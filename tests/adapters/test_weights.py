@@ -30,14 +30,14 @@ def file_of(header: str | bytes, data: bytes = b"") -> bytes:
 
 
 def read(raw: bytes) -> Header | None:
-    """Read, and check that the answer is a header or at least one reason."""
+    """Read a header, and check that the result is a header or at least one reason."""
     header, reasons = read_header(io.BytesIO(raw))
     assert (header is None) is bool(reasons)
     return header
 
 
 def agrees_with_safetensors(raw: bytes) -> bool:
-    """Whether the bytes are accepted; if they are, the library must see the same tensors in them."""
+    """Return whether the bytes are accepted; if so, check that safetensors finds the same tensors."""
     header = read(raw)
     if header is None:
         return False
@@ -88,7 +88,7 @@ NUMBERS = st.integers(-2, 12) | st.sampled_from(["-0", "1e0", "1.0", str(2**31),
 
 @st.composite
 def entries(draw: st.DrawFn) -> str:
-    """A header that is right in most places and wrong in some."""
+    """Draw a header that is mostly valid, with some errors."""
     texts, position = [], 0
     for name in draw(st.lists(st.text("ab._/", min_size=1, max_size=3), max_size=4)):
         dtype = draw(st.sampled_from(list(SIZES)))
@@ -128,7 +128,7 @@ def _names(count: int) -> list[str]:
 
 
 def _full(item: str) -> str:
-    """A header of just under 1 MiB made of one array."""
+    """Build a header of just under 1 MiB that consists of one array."""
     return '{"a":[' + ",".join([item] * ((MAX_HEADER_BYTES - 10) // (len(item) + 1))) + "]}"
 
 
@@ -158,7 +158,7 @@ EXPENSIVE = {
 def test_the_most_expensive_headers_take_less_than_a_second(name: str) -> None:
     raw = file_of(EXPENSIVE[name])
     gc.collect()
-    gc.freeze()  # What other tests left in memory is no part of the cost.
+    gc.freeze()  # Excludes objects of other tests from the measured cost.
     try:
         before = time.thread_time()
         assert read(raw) is None
@@ -179,7 +179,7 @@ def test_the_largest_headers_stay_within_64_mib(name: str) -> None:
 
 
 def _nonfinite(values: list[tuple[str, bytes]], dtype: str = "float32", scaling: float = 1.0) -> list[str]:
-    """Names of the tensors found; each tensor is given as its dtype and its bytes."""
+    """Return the names of the tensors reported as non-finite; each is given by dtype and bytes."""
     entries, position = {}, 0
     for index, (name, raw) in enumerate(values):
         shape = [len(raw) // SIZES[name]]

@@ -1,4 +1,4 @@
-"""What an engine of the tests shows of itself."""
+"""Builders of engine overviews for tests."""
 
 from dataclasses import replace
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What tests of the HTTP side serve: a tiny base, adapters that PEFT made for it, and no engine."""
+"""Fixtures for HTTP tests: a tiny base model, PEFT adapters for it, and a fake engine."""
 
 import asyncio
 import threading
@@ -34,7 +34,7 @@ from tests.peft_adapters import TINY_LLAMA, make_adapter
 
 MAX_RANK = 16
 
-#: The overview of an engine that nobody has asked for anything.
+#: The overview of an idle engine.
 EMPTY = EngineOverview(
     state=EngineState.STOPPED,
     slots=4,
@@ -55,18 +55,18 @@ EMPTY = EngineOverview(
 
 
 class NoEngine:
-    """The engine's port where nothing infers: it refuses every request and notes what it is told.
+    """Fake engine that refuses every inference request and records the other calls.
 
     Attributes:
-        smoke_result: what every smoke check finds, or the error that it raises.
-        may_smoke: a smoke check that has begun ends once this is set.
+        smoke_result: result of every smoke check, or the error that it raises.
+        may_smoke: event that lets a running smoke check finish.
         smoked, preloaded, unloaded: version ids, in order.
-        loaded: what it says that it holds.
-        not_finite: ids of requests that it calls not finite.
-        shown: what its overview is.
-        loads: request id -> what the request waited for.
-        usages: request id -> what the request used.
-        most: tokens that it says each request can use.
+        loaded: ids of the versions that it reports as loaded.
+        not_finite: ids of the requests that it reports as not finite.
+        shown: the overview that it reports.
+        loads: request id -> phases of the load that the request waited for.
+        usages: request id -> token usage of the request.
+        most: upper bound of tokens that it reports for each request.
         prefetched: version ids, in order.
     """
 
@@ -111,7 +111,7 @@ class NoEngine:
         return self.usages.pop(request_id, None)
 
     def watch_waits(self, _listener: Callable[[float], None]) -> None:
-        """Nobody waits here."""
+        """Ignore the listener: no request ever waits in this engine."""
 
     def prefetch(self, key: VersionKey) -> None:
         self.prefetched.append(key.version_id)
@@ -134,7 +134,7 @@ class NoEngine:
 
     async def smoke(self, key: VersionKey) -> SmokeResult:
         self.smoked.append(key.version_id)
-        # The test and the server run in threads of their own.
+        # Wait in a worker thread: the test sets the event from another thread than the server's.
         await asyncio.to_thread(self.may_smoke.wait, 30)
         if isinstance(self.smoke_result, Exception):
             raise self.smoke_result
@@ -166,7 +166,7 @@ class NoEngine:
         self.listeners.append(listener)
 
     def tell(self, event: EngineEvent) -> None:
-        """Let an event happen."""
+        """Send an event to every listener."""
         for listener in self.listeners:
             listener(event)
 
@@ -189,26 +189,26 @@ class NoEngine:
 
 @dataclass(frozen=True)
 class PeftFiles:
-    """What PEFT saved."""
+    """The two files that PEFT saves for an adapter."""
 
     config: bytes
     weights: bytes
 
 
 def save_base(folder: Path) -> Path:
-    """The configuration of a tiny Llama; its weights are not needed here."""
+    """Save the configuration of a tiny Llama without weights and return its folder."""
     LlamaConfig(**TINY_LLAMA, architectures=["LlamaForCausalLM"]).save_pretrained(folder)
     return folder
 
 
 def peft_files(folder: Path, *, seed: int) -> PeftFiles:
-    """An adapter for that base, of rank 4; another seed makes other weights."""
+    """Make an adapter of rank 4 for the tiny base. Each seed gives other weights."""
     make_adapter(folder, seed=seed, target_modules=["q_proj", "v_proj"])
     return PeftFiles((folder / "adapter_config.json").read_bytes(), (folder / "adapter_model.safetensors").read_bytes())
 
 
 async def set_up(settings: Settings) -> str:
-    """Bring the registry to the newest schema and return a new platform key."""
+    """Migrate the registry to the newest schema and return a new platform key."""
     url = database_url(settings)
     upgrade(url)
     database = Database(url)

@@ -1,4 +1,4 @@
-"""The locks: a hash for every file, and an installer that refuses any other file."""
+"""Lock files: every requirement has a hash, and the installer refuses a file with another hash."""
 
 import base64
 import hashlib
@@ -29,7 +29,7 @@ def install() -> ModuleType:
 
 
 def make_wheel(folder: Path, code: str) -> str:
-    """Write a wheel of one module; returns its SHA-256."""
+    """Write a wheel with one module and return its SHA-256."""
     folder.mkdir()
     info = "harmless-1.0.dist-info"
     files = {

@@ -1,4 +1,4 @@
-"""The application's beginning and end."""
+"""Application startup and shutdown."""
 
 import asyncio
 import itertools
@@ -98,7 +98,7 @@ def test_a_server_starts_although_its_store_does_not_answer(
 
 @pytest.fixture
 def little_room() -> Iterator[None]:
-    """SQLite databases that grow by a few pages and no further, as on a full disk."""
+    """Limit SQLite databases to 16 more pages, as on a full disk."""
 
     def limit(connection: Any, _record: object) -> None:
         cursor = connection.cursor()
@@ -130,7 +130,7 @@ def test_a_full_database_is_named_wherever_somebody_looks(
         assert client.get("/admin/tenants").status_code == 200
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "registry_unavailable")
     assert "has no room left" in answer.json()["error"]["message"]
-    # Inference goes on, so a proxy must not take the server away.
+    # Inference still works, so a load balancer must not remove the server.
     assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
     assert ready.json()["checks"]["database"] == "its disk is full, so that it takes no changes"
     assert "database or disk is full" in caplog.text

@@ -1,4 +1,4 @@
-"""The README's table of settings is the code's."""
+"""The README's settings table matches the code."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Where the base is and what it is called."""
+"""The served base model: its location, name and digest."""
 
 import json
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_the_digest_is_of_the_config_and_the_index(tmp_path: Path) -> None:
     assert base_digest(one) != base_digest(other)
     (other / "model.safetensors.index.json").write_text(index)
     assert base_digest(one) == base_digest(other)
-    # With an index the shards are not looked at.
+    # With an index present, the digest ignores the shards.
     (other / "model-00001-of-00001.safetensors").write_bytes(b"a part")
     assert base_digest(one) == base_digest(other)
     config = json.loads((other / "config.json").read_text()) | {"rope_theta": 1.0}

@@ -1,4 +1,4 @@
-"""Settings: every name is known, and an unknown one is an error that helps."""
+"""Settings: known names are accepted, and an unknown one gives an error with the nearest name."""
 
 import pytest
 from hypothesis import given
@@ -46,7 +46,7 @@ def test_all_unknown_names_are_told_but_no_values():
     assert "hunter2" not in str(caught.value)
 
 
-#: What Kubernetes sets in each pod beside a Service ``tenora`` with a port named ``http``, and a Service ``tenora-db``.
+#: Variables that Kubernetes sets in each pod for the Services ``tenora`` (port named ``http``) and ``tenora-db``.
 SERVICE_LINKS = {
     "TENORA_SERVICE_HOST": "10.96.0.7",
     "TENORA_SERVICE_PORT": "8000",

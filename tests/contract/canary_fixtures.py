@@ -1,4 +1,4 @@
-"""Fixtures of servers that take part in canaries, for ``pytest_plugins``."""
+"""Fixtures of servers that run canaries, for ``pytest_plugins``."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.contract.registry import Node
 
 @pytest.fixture
 async def place(node: Node) -> Place:
-    """A server; the tenant ``pricing`` has versions 1, 2, 3 of ``prices`` and the alias ``stable`` on 1."""
+    """Server whose tenant ``pricing`` has versions 1, 2 and 3 of ``prices`` and the alias ``stable`` on 1."""
     await node.tenants.create("pricing", actor="cli")
     for content in ("a", "b", "c"):
         await node.publish("pricing", "prices", content)

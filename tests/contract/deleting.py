@@ -1,4 +1,7 @@
-"""Nodes that delete: on a registry of either kind, each with an engine that infers nothing and a disk of its own."""
+"""Nodes that run deletions, on both databases.
+
+Each node has a fake engine without inference and a separate disk.
+"""
 
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -23,7 +26,7 @@ FIRST, SECOND = "1" * 32, "2" * 32
 
 @dataclass
 class Place:
-    """The services of one node that deletions concern; made anew over the same ``home`` it is the node restarted."""
+    """Deletion services of one node. A new instance over the same ``home`` is the restarted node."""
 
     node: str
     home: Path
@@ -53,7 +56,7 @@ class Place:
         await self.engine.preload(version.key)
 
     async def has(self, version: Version) -> tuple[bool, bool]:
-        """Whether engine and disk hold it."""
+        """Return whether engine and disk hold the version."""
         return await self.engine.holds(version.key.version_id), await self.cache.holds(version.key)
 
     async def report(self, deletion: Deletion) -> tuple[Deletion, dict[str, NodeView]]:
@@ -61,7 +64,7 @@ class Place:
         return found, {view.node: view for view in views}
 
     def restarted(self) -> "Place":
-        """The same node after its process died."""
+        """Return the same node after a process crash."""
         return Place(self.node, self.home, self.database, self.store, self.clock)
 
 
@@ -74,14 +77,14 @@ async def publish(
     adapter: str = "prices",
     normal: str | None = None,
 ) -> Version:
-    """A version with its bytes in the store, of the tenant ``pricing``."""
+    """Publish a version of the tenant ``pricing`` with its bytes in the store."""
     for one in {content, normal or content}:
         put(store, folder, one)
     return await registry.publish("pricing", adapter, content, normal=normal)
 
 
 def put(store: BlobStore, folder: Path, content: str) -> None:
-    """The two files of ``tests.contract.registry.new_version``."""
+    """Store the two files of ``tests.contract.registry.new_version``."""
     folder.mkdir(exist_ok=True)
     for kind in ("config", "weights"):
         data = f"{kind} of {content}".encode()

@@ -1,4 +1,4 @@
-"""What tests of the registry share; the fixtures are in ``registry_fixtures``."""
+"""Shared helpers for tests of the registry. The fixtures are in ``registry_fixtures``."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ from app.services.access.tenants import TenantService
 from app.services.catalog.adapters import AdapterService
 from app.services.deletion.deletions import DeletionService
 
-#: The base that the versions of these tests were checked against.
+#: Base model against which the versions of these tests were validated.
 BASE_NAME, BASE_DIGEST = "llama", "b" * 64
 
 PEPPERS = Peppers(b"the pepper of the tests, 32 bytes or more")
@@ -33,7 +33,7 @@ PEPPERS = Peppers(b"the pepper of the tests, 32 bytes or more")
 
 @dataclass
 class SettableClock:
-    """A clock that stands still until a test moves it."""
+    """Clock that stands still until a test moves it."""
 
     now: datetime = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
     elapsed_s: float = 0.0
@@ -51,7 +51,7 @@ class SettableClock:
 
 @dataclass
 class Node:
-    """The services of one process of Tenora."""
+    """Services of one Tenora process."""
 
     database: Database
     clock: SettableClock
@@ -68,10 +68,10 @@ class Node:
         self.deletions = DeletionService(self.database, lambda: None, clock=self.clock)
 
     async def publish(self, tenant: str, adapter: str, content: str, *, normal: str | None = None) -> Version:
-        """What an upload does to the registry: a new version from this content, and ``default`` moved to it.
+        """Write the registry rows of an upload: a new version from this content, with ``default`` moved to it.
 
         Args:
-            normal: the content of its normal form, if it has one of its own.
+            normal: content of its normal form, if it has one.
         """
         async with self.database.write() as connection:
             owner = await find_tenant(connection, tenant, lock=True)
@@ -108,7 +108,7 @@ def file_pair(content: str) -> FilePair:
 
 @contextmanager
 def recorded_statements(registry_url: str) -> Iterator[list[str]]:
-    """The SQL that runs in this database inside this context; other tests' servers go on with their own."""
+    """Record the SQL that runs in this database inside this context. Statements of other tests' servers are ignored."""
     statements: list[str] = []
     database = make_url(registry_url).database
 

@@ -1,6 +1,6 @@
-"""Fixtures of what needs a registry: each test runs on SQLite and on PostgreSQL, on a database of its own.
+"""Registry fixtures: each test runs on SQLite and on PostgreSQL, with a separate database.
 
-A test module asks for them with ``pytest_plugins``.
+A test module loads them with ``pytest_plugins``.
 """
 
 import shutil
@@ -19,7 +19,7 @@ from tests.postgres import running_postgres
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """A running server's maintenance database."""
+    """Return the URL of a running server's maintenance database."""
     with running_postgres() as url:
         yield url
 
@@ -46,7 +46,7 @@ def database_kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def empty_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A database without any tables."""
+    """Create a database without tables."""
     if database_kind == "sqlite":
         yield f"sqlite+aiosqlite:///{tmp_path / 'registry.db'}"
         return
@@ -58,7 +58,7 @@ def empty_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: Path
 
 @pytest.fixture
 def registry_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A registry at head, without rows."""
+    """Create an empty registry at the head revision."""
     if database_kind == "sqlite":
         path = tmp_path / "registry.db"
         shutil.copyfile(request.getfixturevalue("migrated_sqlite_file"), path)
@@ -77,7 +77,7 @@ def clock() -> SettableClock:
 
 @pytest.fixture
 async def node(registry_url: str, clock: SettableClock) -> AsyncIterator[Node]:
-    """One process of Tenora."""
+    """One Tenora process."""
     database = Database(registry_url)
     yield Node(database, clock)
     await database.close()
@@ -85,7 +85,7 @@ async def node(registry_url: str, clock: SettableClock) -> AsyncIterator[Node]:
 
 @pytest.fixture
 async def other_node(registry_url: str, clock: SettableClock) -> AsyncIterator[Node]:
-    """Another process of Tenora on the same registry."""
+    """Another Tenora process on the same registry."""
     database = Database(registry_url)
     yield Node(database, clock)
     await database.close()

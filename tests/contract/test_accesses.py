@@ -1,4 +1,4 @@
-"""What changes nothing and is in the audit trail all the same: few rows, however often it happens, and none lost."""
+"""Audit rows for events without a change, such as refusals: deduplicated, and none lost."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -65,7 +65,7 @@ async def test_what_could_not_be_written_is_written_later(
         trail.refused(RETAIL, f"name {number}")
 
     def gone() -> None:
-        # Meanwhile the same is refused again.
+        # The same refusal happens again in the meantime.
         trail.refused(RETAIL, "name 0")
         trail.refused(RETAIL, "name 29")
         trail.used(PLATFORM, "GET /admin/keys")

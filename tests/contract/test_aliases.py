@@ -1,4 +1,4 @@
-"""Aliases on both databases: moves, splits, rollbacks, history, and several who move one at once."""
+"""Aliases on both databases: moves, splits, rollbacks, history, and concurrent moves of one alias."""
 
 import asyncio
 from typing import Any
@@ -23,7 +23,7 @@ def service(node: Node, base_digest: str = BASE_DIGEST) -> AliasService:
 
 
 async def three_versions(node: Node) -> None:
-    """The tenant ``pricing``, whose adapter ``prices`` has versions 1, 2 and 3."""
+    """Tenant ``pricing``, whose adapter ``prices`` has versions 1, 2 and 3."""
     await node.tenants.create("pricing", actor="cli")
     for content in ("a", "b", "c"):
         await node.publish("pricing", "prices", content)

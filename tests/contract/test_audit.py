@@ -1,4 +1,4 @@
-"""The audit trail under seal, on both databases: what happened verifies, and whatever was changed since is found."""
+"""Sealed audit trail on both databases: an untouched trail verifies, and later changes are found."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ def service(node: Node, folder: Path, peppers: Peppers = PEPPERS) -> AuditServic
 
 
 async def a_day(node: Node, *, tenants: int = 4) -> int:
-    """Some changes; returns how many rows they left."""
+    """Make some changes and return the number of rows that they left."""
     for number in range(tenants):
         slug = f"unit-{node.clock.now.timestamp():.0f}-{number}"
         await node.tenants.create(slug, name="Einkauf, größer", weight=1.5, actor="cli")
@@ -33,7 +33,7 @@ async def a_day(node: Node, *, tenants: int = 4) -> int:
 
 @pytest.fixture
 async def sealed(node: Node, tmp_path: Path) -> AuditService:
-    """A trail of twelve rows under seal, and one row that is not yet."""
+    """Trail of twelve sealed rows and one row that is not sealed yet."""
     made = service(node, tmp_path)
     rows = await a_day(node)
     node.clock.advance(SETTLED_S)
@@ -104,7 +104,7 @@ async def test_a_row_that_was_put_in_later_is_found(node: Node, sealed: AuditSer
 
 
 async def test_a_row_with_a_seal_that_another_made_is_found(node: Node, sealed: AuditService, tmp_path: Path) -> None:
-    """Whoever has the database, and reads this code, but not the server's secret."""
+    """The attacker has the database and this source code, but not the server's secret."""
     await change(node, delete(audit).where(audit.c.id == 12), delete(audit_seals))
     forger = service(node, tmp_path / "forger", Peppers(b"another secret of 32 bytes or so"))
     (tmp_path / "forger").mkdir()
@@ -118,7 +118,7 @@ async def test_a_trail_that_was_cut_off_is_found(node: Node, sealed: AuditServic
     await change(node, delete(audit).where(audit.c.id > 8), delete(audit_seals).where(audit_seals.c.row_id > 8))
     (problem,) = (await sealed.verify()).problems
     assert problem == "this server saw row 12 sealed, and that seal is no more: the end was cut off"
-    # A server that never saw the end cannot know.
+    # A server that never saw the end cannot detect the cut.
     assert (await service(node, tmp_path / "elsewhere").verify()).problems == ()
 
 
@@ -126,7 +126,7 @@ async def test_a_trail_that_was_cut_off_is_found(node: Node, sealed: AuditServic
 async def test_what_was_unsealed_to_be_changed_is_not_sealed_again(
     node: Node, sealed: AuditService, kept: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever has the database must not get the server to sign a changed trail."""
+    """An attacker with database access must not get the server to sign a changed trail."""
     await change(
         node,
         delete(audit_seals).where(audit_seals.c.row_id > kept),

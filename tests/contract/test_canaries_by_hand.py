@@ -1,4 +1,4 @@
-"""Canaries on both databases: what people do to them, and what they cannot."""
+"""Canaries on both databases: manual actions, allowed and refused."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Clocks of servers that are apart: what each of them says of the others."""
+"""Clock skew between servers: each server reports the skew of the others."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ def off_by(seconds: float) -> Clock:
 
 
 async def pair(database: Database, seconds: float) -> tuple[NodeService, NodeService]:
-    """Two servers, the second one's clock ahead; both have said that they are alive, and heard of the other."""
+    """Two live servers that know each other; the second server's clock is ahead."""
     nodes = [
         NodeService(database, FIRST, "one", clock=off_by(0)),
         NodeService(database, SECOND, "two", clock=off_by(seconds)),
@@ -58,7 +58,7 @@ async def test_clocks_that_are_apart_are_told(
     assert one.clock_offset_s is not None
     assert two.clock_offset_s - one.clock_offset_s == pytest.approx(seconds, abs=2)
     seen = await peer(one, SECOND)
-    # However wrong its clock is, it is not taken for dead.
+    # A wrong clock does not make the server count as dead.
     assert (seen.alive, seen.clock_apart) == (True, True)
     assert seen.clock_ahead_s == pytest.approx(seconds, abs=2)
     assert not (await peer(one, FIRST)).clock_apart

@@ -1,4 +1,4 @@
-"""Deletion on both databases: what holds a version, two nodes, one that is away, a process that dies anywhere."""
+"""Deletion on both databases: references to a version, two nodes, an absent node, a crash at any point."""
 
 import asyncio
 from collections.abc import Callable
@@ -77,7 +77,10 @@ async def test_after_the_report_nothing_finds_the_version(
 
 
 async def test_readers_come_first(node: Node, place: Place, version: Version, store: LocalStore) -> None:
-    """One that runs (its lease), and one that has found the version but is not in the engine yet."""
+    """A request can hold a version in two ways.
+
+    A running request has a lease. A request that has resolved the version may not have reached the engine.
+    """
     await place.serve(version)
     with place.readers.reading() as reader:
         deletion, _ = await place.deletions.delete_version("pricing", "prices", 1, force=True, actor="key")
@@ -102,7 +105,7 @@ async def test_what_the_engine_still_holds_is_not_called_gone(place: Place, vers
     await place.serve(version)
 
     class Stubborn(type(place.engine)):  # type: ignore[misc]
-        """Its requests have not ended."""
+        """Engine whose requests have not ended."""
 
         async def unload(self, version_id: int) -> None:
             self.unloaded.append(version_id)
@@ -249,7 +252,7 @@ async def test_two_nodes_at_once_finish_it_once(place: Place, other: Place, vers
 async def test_a_publisher_of_the_same_bytes_waits_for_who_deletes_them_and_puts_them_back(
     node: Node, place: Place, other: Place, version: Version, store: LocalStore, tmp_path: Path
 ) -> None:
-    """Row and claim cross: the deleter did not see the row, the publisher sees the claim."""
+    """The row and the claim race: the deleter did not see the row, but the publisher sees the claim."""
     deletion, _ = await place.deletions.delete_version("pricing", "prices", 1, force=True, actor="key")
     await leave(other, deletion.id, disk=True)
     await leave(place, deletion.id, disk=True)
@@ -260,7 +263,7 @@ async def test_a_publisher_of_the_same_bytes_waits_for_who_deletes_them_and_puts
     waiting = asyncio.create_task(other.blobs.settled(fates))
     done, _ = await asyncio.wait({waiting}, timeout=0.3)
     assert not done
-    # What the deleter does next, had it looked at the rows before the new one came:
+    # The deleter looked at the rows before the new one came, so it does this next:
     for digest in fates:
         store.delete(digest)
     await place.worker.end(deletion.id)

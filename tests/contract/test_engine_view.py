@@ -1,4 +1,4 @@
-"""The engine's view on both databases: who may know of which version, by what name, at what cost."""
+"""Engine status on both databases: visibility of versions, their names, and the cost of the query."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def view(node: Node, engine: NoEngine) -> EngineViewService:
 
 @pytest.fixture
 async def versions(node: Node) -> list[Version]:
-    """``pricing/quotes@1`` and ``@2``, ``retail/quotes@1``."""
+    """Versions ``pricing/quotes@1``, ``pricing/quotes@2`` and ``retail/quotes@1``."""
     for slug in ("pricing", "retail"):
         await node.tenants.create(slug, actor="cli")
     made = [await node.publish("pricing", "quotes", content) for content in ("one", "two")]

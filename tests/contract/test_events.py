@@ -1,4 +1,4 @@
-"""The event feed on both databases: order of commits, slow readers, too many readers, a reader that comes back."""
+"""Event feed on both databases: commit order, slow readers, too many readers, and a reader that reconnects."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ async def record(node: Node, connection, subject: str, *, tenant: str = "pricing
 
 
 async def heard(subscription: Subscription) -> list[str]:
-    """What is there to hear just now."""
+    """Return the events that can be read now."""
     subjects = []
     while (event := await subscription.next(0.05)) is not None:
         subjects.append(event.subject)

@@ -1,4 +1,4 @@
-"""Listings narrowed by label, state and base, on both databases; and a version of another base."""
+"""Listings filtered by label, state and base, on both databases; and a version of another base."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -66,7 +66,7 @@ async def numbers(node: Node, only: VersionFilter) -> list[int]:
         (version_filter(["team=y"], state="ready"), ["quotes"], []),
         (version_filter(["tier=gold"]), ["prices", "quotes"], [1]),
         (version_filter(["tier=gold", "team=x"]), ["prices"], [1]),
-        # One version must have all of it, not several together.
+        # One version must match all labels; matches spread over several versions do not count.
         (version_filter(["tier=gold"], base=BASE_NAME), ["quotes"], []),
         (version_filter(["team="]), [], []),
         (version_filter(["team=%"]), [], []),
@@ -128,5 +128,5 @@ async def test_a_version_of_another_base_is_refused_and_both_are_named(filled: N
     for word in ("prices@1", OTHER_NAME, OTHER_DIGEST[:12], BASE_NAME, BASE_DIGEST[:12]):
         assert word in caught.value.message
     assert (await filled.adapters.resolve(tenant.id, ModelName("prices", alias=None, number=2))).number == 2
-    # What it was checked against was not kept of the oldest versions: they are served as before.
+    # The oldest versions have no record of the base that they were validated against. They are served as before.
     assert (await filled.adapters.resolve(tenant.id, ModelName("old"))).number == 1

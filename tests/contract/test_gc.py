@@ -46,7 +46,7 @@ async def tenant_id(node: Node) -> int:
 
 
 def orphan(store: LocalStore, folder: Path, content: str, *, written: datetime) -> set[str]:
-    """Two blobs without a version; their digests."""
+    """Store two blobs without a version and return their digests."""
     put(store, folder, content)
     new = new_version(content, written)
     found = {new.config_digest, new.weights_digest}
@@ -208,7 +208,7 @@ async def test_a_store_that_does_not_answer_ends_it_and_a_second_try_goes_on(
         patch.setattr(store, "delete", fail)
         with pytest.raises(StoreUnavailable):
             await gc.collect(findings)
-    # What it had begun is spoken for, and a server ends it.
+    # Blobs of an unfinished collection are already claimed, and a server finishes them.
     assert (await gc.survey(min_age=AGE)).orphans == ()
     node.clock.advance(CLAIM_S)
     place = Place(FIRST, tmp_path / "home", node.database, store, node.clock)

@@ -72,7 +72,7 @@ async def test_keys_of_two_callers_and_two_keys_of_one_are_apart(here: Idempoten
     await here.settle(await _reserved(here), REQUEST, ANSWER)
     await _reserved(here, actor=OTHER)
     await _reserved(here, key="k2")
-    # The two words cannot be shifted against each other.
+    # Actor and key cannot be concatenated into a colliding pair.
     await _reserved(here, key="BA", actor="A")
     await _reserved(here, key="A", actor="AB")
 
@@ -99,7 +99,7 @@ async def test_what_was_done_is_kept(here: IdempotencyService, status: int) -> N
 
 
 async def _sizes(node: Node) -> dict[str, list[int]]:
-    """Bytes of the kept answers by API key; 0 for a reservation."""
+    """Return the bytes of the stored answers by API key; 0 for a reservation."""
     found: dict[str, list[int]] = {}
     async with node.database.read() as connection:
         for row in await connection.execute(select(idempotency).order_by(idempotency.c.created_at)):
@@ -120,7 +120,7 @@ async def test_an_api_key_keeps_its_newest_answers_only(
     assert len(sizes[ACTOR]) == 5
     for number in range(7, 12):
         await _kept(here, key=f"k{number}")
-    # Another caller's are none of its business.
+    # Another caller's keys do not count.
     await _kept(here, actor=OTHER)
     await _reserved(here, key="k0")
 
@@ -165,7 +165,7 @@ async def test_a_server_that_died_is_waited_for_but_not_forever(
         await there.reserve(ACTOR, "k")
     node.clock.advance(1)
     taken = await _reserved(there)
-    # It was only slow: what it has to say comes too late, and nobody's reservation is given up for it.
+    # The first server was only slow. Its late answer is dropped, and no other reservation is released for it.
     await here.settle(lost, REQUEST, Answer(200, (), b"late"))
     await here.release(lost)
     with pytest.raises(IdempotencyInProgress):
@@ -202,7 +202,7 @@ async def test_after_24_hours_a_key_is_new_and_its_row_is_swept(here: Idempotenc
     await here.sweep()
     await _kept(here)
     node.clock.advance(1)
-    # Not swept yet, and as good as gone.
+    # The row is expired but not swept yet.
     await _reserved(here)
     node.clock.advance(1)
     await here.sweep()

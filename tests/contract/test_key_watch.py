@@ -1,4 +1,4 @@
-"""Work ends with its key, whichever node the key was ended on."""
+"""Requests are cancelled when their key ends, on whichever node the key was revoked."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ def watch(node: Node) -> KeyWatch:
 
 @contextlib.asynccontextmanager
 async def working(watch: KeyWatch, key_id: str) -> AsyncIterator["asyncio.Task[None]"]:
-    """Work of a key that would never end by itself."""
+    """Hold a key with work that would never end by itself."""
     begun = asyncio.Event()
 
     async def work() -> None:
@@ -55,7 +55,7 @@ async def working(watch: KeyWatch, key_id: str) -> AsyncIterator["asyncio.Task[N
 
 
 async def tenants(node: Node) -> tuple[str, str]:
-    """Ids of a key of two tenants; the first one's ends in an hour."""
+    """Ids of two tenants' keys. The first tenant's key expires in an hour."""
     for slug in ("pricing", "neighbour"):
         await node.tenants.create(slug, actor="cli")
     one = await node.keys.create("pricing", name="one", expires_in_s=3600, actor="cli")
@@ -133,7 +133,7 @@ async def test_work_that_is_done_is_not_asked_about(
     async with watch.holding(key_id):
         pass
     with pytest.raises(TimeoutError):
-        # A time-out of the work's own stays one.
+        # A time-out raised by the work itself stays a time-out.
         async with watch.holding(key_id), asyncio.timeout(0):
             await asyncio.Event().wait()
 

@@ -1,4 +1,4 @@
-"""Limits of tenants and keys, counted in memory: set, refused with, settled, and known again after a restart."""
+"""Limits of tenants and keys, counted in memory: set, enforced, settled, and restored after a restart."""
 
 import asyncio
 from dataclasses import replace
@@ -42,7 +42,7 @@ def service(node: Node, engine: NoEngine) -> LimitService:
 
 
 async def caller_of(node: Node, tenant: str, **limits: int) -> Caller:
-    """A new key's caller, as it authenticates."""
+    """Create a key and return its authenticated caller."""
     new = await node.keys.create(tenant, name="test", scopes=SCOPES, restrictions={"limits": limits}, actor="cli")
     return await node.keys.authenticate(new.text)
 
@@ -132,7 +132,7 @@ async def version_of(node: Node, caller: Caller, name: ModelName) -> ResolvedVer
 
 
 async def shared_adapter(node: Node) -> None:
-    """``prices`` of ``pricing``, which ``retail`` may use."""
+    """Share ``prices`` of ``pricing`` with ``retail``."""
     for slug in ("pricing", "retail"):
         await node.tenants.create(slug, actor="cli")
     await node.publish("pricing", "prices", "1")
@@ -263,7 +263,7 @@ async def answered(
     one: EngineRequest,
     version: ResolvedVersion | None = None,
 ) -> None:
-    """One request of which the engine says that it used 7 tokens."""
+    """Run one request for which the engine reports 7 tokens."""
 
     async def work() -> dict[str, object]:
         await asyncio.sleep(0)
@@ -286,7 +286,7 @@ async def test_what_was_not_used_is_given_back_and_a_restart_forgets_nothing(nod
     meter = Meter(engine, ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
     for number in range(8):
         await answered(meter, limits, caller, engine, request(f"{number}" * 32))
-    # 56 used; 20 more might not fit.
+    # 56 tokens are used, so an estimate of 20 more exceeds the limit.
     with pytest.raises(LimitExceeded, match="tokens_per_minute: found 76"):
         await limits.admit(caller, request("8"))
     await ledger.ship()

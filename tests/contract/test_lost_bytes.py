@@ -1,4 +1,4 @@
-"""Bytes that the store has lost or damaged: what is reported, what puts them back; on both databases and stores."""
+"""Blobs that the store has lost or damaged, on both databases and stores: reports and repairs."""
 
 import logging
 import uuid
@@ -57,7 +57,7 @@ async def reported(node: Node) -> list[tuple[str, str, str]]:
 
 
 async def begin(node: Node, store: BlobStore, version: Version, adapter: str = "prices") -> bool:
-    """Begin an upload of the version's files; whether the server says that it has them."""
+    """Begin an upload of the version's files. Return whether the server says that it already has them."""
     uploads, key = UploadService(node.database, store, LimitSettings(), clock=node.clock), version.key
     files = {
         "adapter_config.json": Announced(key.config_bytes, key.config_digest),
@@ -86,7 +86,7 @@ async def test_a_blob_of_another_size_counts_as_lost(
 async def test_the_store_is_not_asked_about_another_adapters_bytes(
     node: Node, store: BlobStore, version: Version
 ) -> None:
-    """Or the answer would tell that somebody has these bytes."""
+    """The answer would otherwise reveal that another tenant has these bytes."""
     assert not await begin(node, store, version, adapter="other")
 
 
@@ -109,7 +109,7 @@ async def test_missing_bytes_are_reported_once_and_found_again(
     assert await reported(node) == [("version.bytes_missing", "pricing", "prices@1")]
     assert "push the same files again" in caplog.text
     put(store, tmp_path / "files", "a")
-    # In its pause no lease asks the store; once the bytes are back there is none.
+    # During the pause no lease asks the store. Once the bytes are back, the pause is over.
     with pytest.raises(BlobNotFound):
         await cache.lease(version.key)
     await lost.tend()

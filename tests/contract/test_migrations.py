@@ -108,7 +108,7 @@ def test_an_alias_of_the_first_release_keeps_its_version_there_and_back(empty_ur
     with migration_connection(empty_url) as connection:
         command.downgrade(config_with(connection), "0001")
         assert connection.execute(text("SELECT adapter_id, name, version_id FROM aliases")).all() == [(1, "default", 2)]
-        # Ids are still never given twice.
+        # Ids are still never reused.
         connection.execute(text("DELETE FROM aliases"))
         connection.execute(text("DELETE FROM versions"))
         connection.execute(text(_FIRST_RELEASE_VERSION), {"number": 3, "digest": "3" * 64})
@@ -125,7 +125,7 @@ def test_a_tenant_of_before_the_weights_has_one_and_loses_it_again(empty_url: st
         connection.execute(update(tenants).values(weight=2.5))
         command.downgrade(config_with(connection), "0003")
         assert "weight" not in {column["name"] for column in inspect(connection).get_columns("tenants")}
-        # Ids are still never given twice.
+        # Ids are still never reused.
         connection.execute(text("DELETE FROM tenants"))
         connection.execute(text(_FIRST_RELEASE_TENANT))
         assert connection.scalar(text("SELECT id FROM tenants")) == 2

@@ -1,4 +1,7 @@
-"""An older server and the schema of a newer release: it starts where migrations only added, else it says why not."""
+"""Older server on the schema of a newer release.
+
+It starts if the migrations only added things. Otherwise it states the reason.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -25,7 +28,7 @@ from tests.contract.registry import Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
 
-#: The first migration that says whether it only added.
+#: First migration that declares whether it is purely additive.
 FIRST = "0014"
 MIGRATION = """
 import sqlalchemy as sa
@@ -47,7 +50,7 @@ Release = Callable[..., None]
 
 @pytest.fixture
 def newer_release(registry_url: str, tmp_path: Path) -> Release:
-    """Migrates the registry as a release would that has further migrations; each says whether it only added."""
+    """Migrate the registry as a newer release would; each further migration declares whether it is additive."""
 
     def migrate(*additive: bool | None) -> None:
         folder = tmp_path / "migrations"
@@ -121,7 +124,7 @@ def test_a_downgrade_takes_the_word_back(registry_url: str) -> None:
 
 
 def migrations() -> Iterator[Any]:
-    """Those that say whether they only added, the oldest first."""
+    """Migrations that declare whether they are additive, oldest first."""
     script = ScriptDirectory.from_config(alembic_config())
     return (one for one in reversed(list(script.walk_revisions())) if one.revision >= FIRST)
 
@@ -132,7 +135,7 @@ def test_every_migration_says_whether_it_only_added() -> None:
 
 
 def columns(connection: Connection) -> dict[tuple[str, str], tuple[str, bool]]:
-    """The type of each column, and whether a row may come without it."""
+    """Return the type of each column and whether it is optional on insert."""
     inspector = inspect(connection)
     return {
         (table, column["name"]): (
@@ -145,7 +148,7 @@ def columns(connection: Connection) -> dict[tuple[str, str], tuple[str, bool]]:
 
 
 def rules(connection: Connection) -> set[str]:
-    """What rows must obey beside their columns."""
+    """Return the constraints that rows must satisfy, apart from columns."""
     inspector = inspect(connection)
     found = set()
     for table in inspector.get_table_names():

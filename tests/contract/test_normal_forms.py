@@ -1,4 +1,4 @@
-"""Versions whose engine reads a normal form of what was uploaded, on both databases; and versions of 0.1.0."""
+"""Versions whose engine reads a normal form of the uploaded files, on both databases; and versions of release 0.1.0."""
 
 import json
 from datetime import timedelta
@@ -142,7 +142,7 @@ async def test_garbage_collection_knows_both(
     sweeper = UploadSweeper(node.database, store, LimitSettings(), clock=clock)
     gc = GcService(node.database, store, blobs, sweeper, clock=clock)
     await publish(node, store, tmp_path / "files", "odd", normal="plain")
-    # Written just now by the machine's clock, which the test's is far behind of.
+    # The machine's clock is far ahead of the test's clock, so the files look new.
     clock.now = utc_now() + 2 * AGE
     findings = await gc.survey(min_age=AGE)
     assert (findings.orphans, findings.young, findings.dangling) == ((), 0, ())
@@ -185,7 +185,7 @@ async def test_a_deletion_that_an_earlier_release_began_is_brought_to_its_end(
 
 
 async def test_a_version_of_0_1_0_is_served_found_and_deleted_as_before(empty_url: str, tmp_path: Path) -> None:
-    """Its rows as that release wrote them; after the upgrade the same bytes under the same names."""
+    """The rows are as release 0.1.0 wrote them. After the upgrade the same bytes have the same names."""
     store = LocalStore(tmp_path / "blobs")
     put(store, tmp_path / "files", "old")
     pair = file_pair("old")

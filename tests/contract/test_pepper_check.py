@@ -1,4 +1,4 @@
-"""The registry tells another pepper from its own, before anybody is refused because of it."""
+"""Pepper check: the registry detects a wrong pepper before any caller is refused because of it."""
 
 import asyncio
 from itertools import pairwise
@@ -21,7 +21,7 @@ from tests.contract.registry import Node
 pytest_plugins = ("tests.contract.registry_fixtures",)
 
 OLD, NEW, OTHER = (f"the {name} pepper of the tests, which is long enough" for name in ("old", "new", "other"))
-#: The rounds of a rotation, as settings.
+#: Rounds of a rotation, as settings.
 ROUNDS = [(OLD, ()), (OLD, (NEW,)), (NEW, (OLD,)), (NEW, ())]
 
 
@@ -43,7 +43,7 @@ async def make_key(node: Node, pepper: str) -> None:
 
 
 async def seal(node: Node, folder: Path, pepper: str, *, rows: int = 1) -> AuditService:
-    """Let a server of the first release have served: audited, sealed, and no check value kept."""
+    """Simulate a server of the first release: audited and sealed, without a stored check value."""
     for _ in range(rows):
         await make_key(node, pepper)
     node.clock.advance(300)
@@ -128,7 +128,7 @@ async def test_a_trail_that_was_tampered_with_keeps_no_server_from_starting(node
         await connection.execute(delete(audit).where(audit.c.id == first))
         await connection.execute(update(audit).where(audit.c.id == second).values(actor="nobody"))
         await connection.execute(update(audit_seals).where(audit_seals.c.row_id == third).values(mac="0" * 64))
-    # The last row's seal leans on the third's, which was broken, so not a single one is sound.
+    # The last row's seal depends on the third row's broken seal, so no seal is valid.
     assert not await starts(node, tmp_path, OLD)
     async with node.database.write() as connection:
         await connection.execute(update(audit).where(audit.c.id == second).values(actor="cli"))

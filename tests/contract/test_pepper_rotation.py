@@ -1,4 +1,4 @@
-"""The pepper is rotated: what was made under the old one is good for as long as that is accepted."""
+"""Pepper rotation: keys made under the old pepper stay valid while that pepper is accepted."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.contract.registry import Node, recorded_statements
 pytest_plugins = ("tests.contract.registry_fixtures",)
 
 _OLD, _NEW, _OTHER = (f"the {name} pepper of the tests, which is long enough".encode() for name in ("old", "new", "x"))
-#: The settings of each round: all servers know both before the first of them makes anything under the new one.
+#: Settings of each round. All servers know both peppers before the first server uses the new one.
 BEFORE, FIRST, SECOND, AFTER = Peppers(_OLD), Peppers(_OLD, (_NEW,)), Peppers(_NEW, (_OLD,)), Peppers(_NEW)
 STRANGER = Peppers(_OTHER)
 ACTOR, REQUEST = "A" * 16, "1" * 64
@@ -28,7 +28,7 @@ SETTLED = timedelta(minutes=5)
 
 
 def key_service(node: Node, peppers: Peppers) -> KeyService:
-    """Of a server that was just started with these."""
+    """Return the key service of a freshly started server with these peppers."""
     return KeyService(node.database, KeyHasher(peppers), CallerCache(), clock=node.clock)
 
 

@@ -1,4 +1,4 @@
-"""Pins on both databases, and an engine that follows them."""
+"""Pins on both databases, and an engine that reconciles with them."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +32,7 @@ SLOTS = 3
 
 
 class Engine(NoEngine):
-    """One that may refuse a pin or a load."""
+    """Fake engine that can refuse a pin or a load."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def place(node: Node, engine: Engine, pins: PinService) -> Place:
 
 @pytest.fixture
 async def versions(node: Node) -> list[Version]:
-    """Two versions of one tenant, one of another, all ready."""
+    """Two versions of one tenant and one of another, all ready."""
     for slug in ("pricing", "retail"):
         await node.tenants.create(slug, actor="cli")
     made = [await node.publish("pricing", "quotes", content) for content in ("one", "two")]
@@ -243,7 +243,7 @@ async def test_the_preload_list_is_loaded_and_its_slips_are_shown(
     assert "no such version" in (shown["pricing/none"].problem or "")
     for name in ("pricing", "pricing/quotes@0"):
         assert "no model's name" in (shown[name].problem or "")
-    # Its pin was tried first.
+    # The pin of this version was tried first.
     assert (await node.adapters.get_version("retail", "quotes", 1)).state == "quarantined"
     assert shown["retail/quotes"].versions == ()
 
@@ -251,7 +251,7 @@ async def test_the_preload_list_is_loaded_and_its_slips_are_shown(
 async def test_a_version_that_is_no_longer_pinned_is_not_loaded_any_more(
     node: Node, pins: PinService, place: Place, engine: Engine, versions: list[Version]
 ) -> None:
-    """Unpinned, or deleted, between the look at the table and the load."""
+    """The version is unpinned or deleted between the query of the pins and the load."""
     await pins.pin("pricing", "quotes", 1, actor="key", admin=True)
     await pins.pin("retail", "quotes", 1, actor="key", admin=True)
     first, second = versions[0].key.version_id, versions[2].key.version_id

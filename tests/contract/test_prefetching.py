@@ -1,4 +1,4 @@
-"""Prefetching on both databases: what is staged after a start, by requests and moved aliases, and what is not."""
+"""Prefetching on both databases: staging after a start, by requests and by alias moves, and its exceptions."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,11 +25,11 @@ SLUG, OTHER = "pricing", "supply-chain"
 
 
 class Engine(NoEngine):
-    """One that stages what it is told to prefetch, at once.
+    """Fake engine that stages prefetched versions immediately.
 
     Attributes:
         staged: version id -> bytes, in host memory.
-        host_bytes: how much that has.
+        host_bytes: size of its host memory.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Engine(NoEngine):
 
 @dataclass
 class Place:
-    """The prefetcher of one node; made anew over the same ``home`` it is that of the next start."""
+    """Prefetcher of one node. A new instance over the same ``home`` is that of the next start."""
 
     node: Node
     home: Path
@@ -79,7 +79,7 @@ class Place:
         return Place(self.node, self.home)
 
     async def turn(self, seconds: float = 2.0) -> list[int]:
-        """What the next turn brings."""
+        """Run the next turn and return the versions that it staged."""
         self.node.clock.advance(seconds)
         before = len(self.engine.prefetched)
         await self.prefetcher.advance()
@@ -97,7 +97,7 @@ async def place(node: Node, tmp_path: Path) -> Place:
 
 @pytest.fixture
 async def versions(node: Node, place: Place) -> list[Version]:
-    """Three adapters' of one tenant; prefetching has seen their aliases move."""
+    """Three adapters of one tenant, whose alias moves the prefetcher has already seen."""
     found = [await node.publish(SLUG, f"adapter-{number}", f"content {number}") for number in range(3)]
     await place.turn()
     place.engine.staged.clear()
@@ -124,7 +124,7 @@ async def test_after_a_restart_the_last_working_set_is_staged_in_order_of_use(
 
 
 async def test_a_turn_leaves_vllms_metrics_alone(place: Place) -> None:
-    """To write them takes a millisecond, and turns come four times a second."""
+    """Writing vLLM's metrics takes a millisecond, and turns come four times a second."""
     await place.turn()
     assert place.engine.calls == []
 
@@ -275,7 +275,7 @@ async def test_what_was_deleted_while_the_server_was_down_leaves_no_trace_after_
 async def test_a_deletion_waits_for_what_is_on_its_way_to_the_engine(
     node: Node, place: Place, versions: list[Version], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The barrier of the deletion, seen from the moment at which the engine is asked."""
+    """Check the deletion barrier at the moment when the engine is asked."""
     barriers = []
 
     def prefetch(key: VersionKey) -> None:

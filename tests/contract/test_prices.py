@@ -1,4 +1,4 @@
-"""Prices and what is reckoned with them, on both databases: fixed when a request came, exact in every sum."""
+"""Prices and costs on both databases: fixed when a request arrives, exact in every sum."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -93,7 +93,7 @@ async def test_a_record_keeps_the_cost_of_when_it_came(node: Node, tmp_path) -> 
     await ledger.close()
     async with node.database.read() as connection:
         (cost,) = (await connection.execute(select(usage.c.cost))).scalars()
-    # Four tokens of a prompt and three of an answer, per million.
+    # Four prompt tokens and three output tokens, priced per million.
     assert cost == parse_amount("0.000057")
     assert (await sums(node))[()].cost == cost
 

@@ -1,4 +1,4 @@
-"""Quotas on both databases: what is counted, and that uploads at the same time cannot pass together."""
+"""Quotas on both databases: their usage counts, and concurrent uploads that cannot exceed them together."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ pytest_plugins = ("tests.contract.registry_fixtures",)
 
 
 async def publish(node: Node, tenant: str, adapter: str, content: str) -> Version:
-    """The transaction of an upload, quota and all."""
+    """Run the transaction of an upload, including the quota check."""
     new = new_version(content, node.clock())
     async with node.database.write() as connection:
         owner = await find_tenant(connection, tenant, lock=True)
@@ -68,7 +68,7 @@ async def test_what_is_counted(node: Node) -> None:
         assert owner is not None
         line = await ensure_adapter(connection, owner, "a", at=node.clock())
         await mark_versions_deleted(connection, line, 2)
-    # The adapter is there still, though its only versions are rejected and deleted.
+    # The adapter still exists, although its only versions are rejected and deleted.
     assert await used(node, "pricing") == Usage(adapters=2, versions=1, bytes=size, rank=8, pinned_slots=1)
 
 
@@ -90,7 +90,7 @@ async def test_uploads_at_once_through_two_servers_stop_exactly_at_the_limit(
     assert sum(isinstance(result, Version) for result in made) == limit // each
     assert all(error.param == field and f"allowed {limit}" in error.message for error in refused)
     assert getattr(await used(node, "pricing"), field) == limit // each * each
-    # What was refused left no adapter behind.
+    # A refused upload left no adapter behind.
     assert (await used(node, "pricing")).adapters == len((await node.adapters.list_adapters("pricing")).data)
 
 

@@ -1,4 +1,4 @@
-"""What the registry promises on both databases: transactions, concurrency, identities, isolation."""
+"""Guarantees of the registry on both databases: transactions, concurrency, identities, isolation."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta, timezone
@@ -105,7 +105,7 @@ async def test_connections_that_the_server_dropped_are_replaced(
 async def test_a_server_that_only_reads_is_left_for_the_next_one(
     node: Node, registry_url: str, request: pytest.FixtureRequest
 ) -> None:
-    """As after a failover: whoever stays connected to what was the primary can change nothing."""
+    """As after a failover: a connection to the former primary cannot write."""
     server, name = request.getfixturevalue("postgres_url"), make_url(registry_url).database
     run_on_server(server, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     with pytest.raises(RegistryUnavailable, match="is read-only"):

@@ -1,4 +1,4 @@
-"""What is looked up again and again: on SQLite only once somebody has changed something, on PostgreSQL always."""
+"""Cached queries: SQLite repeats one only after a change, PostgreSQL repeats it always."""
 
 import pytest
 from sqlalchemy import func, select
@@ -18,7 +18,7 @@ PRICE = {"prompt": "1", "cached": None, "output": "2"}
 
 
 class Looks:
-    """A look-up that counts itself: how many tenants there are."""
+    """Query that counts the tenants and counts its own calls."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -29,7 +29,7 @@ class Looks:
 
 
 def spared(node: Node, looks: int) -> int:
-    """How many look-ups are made where SQLite makes one of so many."""
+    """Return the number of queries to expect where SQLite makes one."""
     return looks if node.database.is_postgresql else 1
 
 

@@ -1,4 +1,4 @@
-"""What is too old goes, and nothing else does: sums stay, and a trimmed trail still proves itself."""
+"""Retention: expired rows are deleted and no others; sums stay, and a trimmed trail still verifies."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -32,7 +32,7 @@ async def count(node: Node, table: object) -> int:
 
 @pytest.fixture
 async def trail(node: Node, tmp_path: Path) -> AuditService:
-    """Twelve sealed rows of each of three days, the third of which is today."""
+    """Twelve sealed rows on each of three days, the third of which is today."""
     made = service(node, tmp_path)
     for day in range(3):
         node.clock.advance(DAY_S if day else 0)
@@ -125,7 +125,7 @@ async def test_what_is_done_to_a_trimmed_trail_is_found(node: Node, trail: Audit
     assert said in (await trail.verify()).problems
     if said.startswith("row 3 "):
         return
-    # What somebody changed is not trimmed with its proof.
+    # Tampered rows are not trimmed together with their proof.
     left = await count(node, audit)
     node.clock.advance(2 * DAY_S)
     await sweeper(node, trail, audit_days=1).sweep()

@@ -1,4 +1,4 @@
-"""Limits that several servers count together: never more than allowed, nearly all of it, and nothing lost with one."""
+"""Limits shared by several servers: never over-admitted, nearly fully used, and intact after a crash."""
 
 import asyncio
 import random
@@ -36,13 +36,13 @@ CLIENTS = 64
 
 @pytest.fixture
 def database_kind() -> str:
-    """SQLite is for one server."""
+    """SQLite supports one server only."""
     return "postgresql"
 
 
 @pytest.fixture(autouse=True)
 def database_time(clock: SettableClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database's clock, as the test moves it."""
+    """Database clock that the test controls."""
 
     async def moment(_connection: object) -> object:
         return clock()
@@ -58,7 +58,7 @@ async def servers(node: Node, other_node: Node, clock: SettableClock) -> tuple[S
 
 
 class Clients:
-    """Requests with ids of their own, and what they were given."""
+    """Client requests with unique ids, and the reservations that they got."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -74,7 +74,7 @@ class Clients:
         return True
 
     async def ask_all(self, servers: tuple[SharedAccounts, ...], limits: Mapping[Subject, Limits], tokens: int) -> int:
-        """As many at once as there are clients, on all servers; returns how many were let in."""
+        """Ask concurrently for all clients on all servers; return the number of admitted requests."""
         asked = (self.ask(servers[number % len(servers)], limits, tokens) for number in range(CLIENTS))
         return sum(await asyncio.gather(*asked))
 
@@ -83,7 +83,7 @@ class Clients:
 
 
 async def rows(node: Node) -> tuple[int, int]:
-    """Accounts and grants."""
+    """Return the number of accounts and of grants."""
     async with node.database.read() as connection:
         counts = [
             await connection.scalar(select(func.count()).select_from(one)) for one in (limit_accounts, limit_grants)
@@ -130,7 +130,7 @@ async def test_a_server_that_died_gives_back_within_its_lease(node, clock, serve
     clock.advance(11)
     await one.tend()
     assert [await clients.ask(one, limits, 10) for _ in range(6)] == [True] * 5 + [False]
-    # Whoever was only slow finds its leases gone, and settles nothing twice.
+    # A server that was only slow finds its leases gone and settles nothing twice.
     for request_id in [*clients.granted][:5]:
         clients.settle(other, request_id, 10)
     await other.close()
@@ -158,7 +158,7 @@ async def test_a_server_that_starts_again_gives_back_at_once(node, servers) -> N
 
 
 async def test_a_request_that_was_written_down_and_never_settled_has_used_what_its_record_says(node, servers) -> None:
-    """A server that is killed between the two: of three requests the second has its record."""
+    """A server is killed between record and settlement. Of three requests, the second has a record."""
     clients, limits = Clients(), {TENANT: Limits(tokens_per_month=100, concurrent_requests=4)}
     assert [await clients.ask(servers[0], limits, 30) for _ in range(3)] == [True] * 3
     async with node.database.write() as connection:
@@ -170,7 +170,10 @@ async def test_a_request_that_was_written_down_and_never_settled_has_used_what_i
 
 
 async def test_a_record_that_comes_after_its_grant_was_given_back_counts_once(node, clock, servers, tmp_path) -> None:
-    """A server that died with its journal, and is back much later: of three requests the second has its record."""
+    """A crashed server returns much later with its journal.
+
+    Of three requests, the second has a record.
+    """
     clients, limits = Clients(), {TENANT: Limits(tokens_per_month=100, requests_per_minute=9)}
     neighbour: dict[Subject, Limits] = {("tenant", "8"): Limits(tokens_per_month=100)}
     assert [await clients.ask(servers[0], limits, 30) for _ in range(3)] == [True] * 3
@@ -187,7 +190,7 @@ async def test_a_record_that_comes_after_its_grant_was_given_back_counts_once(no
     assert (requests.used, tokens.used) == (1, 20 + 13), "the request itself was counted in the minute that it came"
     assert [one.used for one in (await servers[1].left(neighbour))["tenant", "8"]] == [7], "it is nobody else's"
     assert [await clients.ask(servers[1], limits, tokens) for tokens in (100 - 33 + 1, 100 - 33)] == [False, True]
-    # Who was only cut off, and settles its requests now, changes nothing more.
+    # A server that was only cut off settles its requests now. This changes nothing.
     for request_id in [*clients.granted][:3]:
         clients.settle(servers[0], request_id, 10)
     await servers[0].close()
@@ -211,7 +214,7 @@ async def test_who_gives_back_waits_for_records_that_are_just_written_down(node,
     assert await clients.ask(servers[0], limits, 30)
     clock.advance(LEASE_S + 1)
     async with node.database.write() as connection:
-        # Of what is not committed yet nobody else knows.
+        # Other transactions cannot see an uncommitted record.
         await count_late(connection, await usage.add(connection, [record(1, 1, at=clock())]))
         tending = asyncio.create_task(servers[1].tend())
         await asyncio.sleep(0.3)
@@ -279,7 +282,7 @@ async def test_what_is_left_is_told_by_every_server(node, clock, servers) -> Non
     async with node.database.write() as connection:
         await usage.add(connection, [record(1, tenant, at=clock(), cost=9)])
     limits = {own: Limits(requests_per_minute=3, tokens_per_month=50, cost_per_day=20, tokens_per_request=40)}
-    # Before it has an account, a subject has used what its records say.
+    # Before it has an account, a subject's usage is the sum of its records.
     assert await servers[1].left(limits) == {
         own: [
             Left("requests_per_minute", 3, 0, 0.0),
@@ -379,7 +382,7 @@ async def test_who_is_let_in_while_nobody_can_count_is_counted_afterwards(node, 
     server._database = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
     with pytest.raises(RegistryUnavailable):
         await server.tend()
-    # More than fit: nobody can say.
+    # More requests are admitted than fit, since they cannot be counted.
     assert [await clients.ask(server, limits, 30) for _ in range(6)] == [True] * 6
     assert server.health == Health(available=False, uncounted=6)
     assert caplog.text.count("limits cannot be counted") == 1
@@ -397,7 +400,7 @@ async def test_who_is_let_in_while_nobody_can_count_is_counted_afterwards(node, 
         decision = await server.take("x" * 32, {TENANT: Limits(**{name: used})}, 1, 1)
         assert isinstance(decision.outcome, LimitBreach)
         assert decision.outcome.found == used + 1
-    # What still ran when the accounts came back counts when it ends.
+    # A request that still ran when the accounts came back counts when it ends.
     clients.settle(server, running, 30)
     await server.tend()
     assert not await clients.ask(server, {TENANT: Limits(tokens_per_day=100)}, 1)
@@ -419,7 +422,7 @@ async def test_who_may_be_let_in_uncounted_waits_for_no_decision(node, monkeypat
         assert server.health == Health(available=False, uncounted=1)
         asked.set()
         await server.close()
-    # The decision that came too late is nobody's.
+    # The late decision leaves no reservation.
     await server.tend()
     await server.close()
     assert (await rows(node))[1] == 0
@@ -445,7 +448,7 @@ async def test_who_does_not_wait_asks_the_database_once(node, clock, servers, mo
     assert decision.outcome.retry_after_s == pytest.approx(30, abs=0.21)
     assert decision.standing.requests == RateStatus(2, 0, pytest.approx(30, abs=0.21))
     assert transactions == asked
-    # A limit that was changed counts at once, and so does the end of the minute.
+    # A changed limit applies immediately, and so does the end of the minute.
     assert await clients.ask(servers[0], {TENANT: Limits(requests_per_minute=3)}, 1)
     assert not await clients.ask(servers[0], limits, 1)
     clock.advance(30.5)

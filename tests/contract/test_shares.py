@@ -1,4 +1,4 @@
-"""Sharing on both databases and through two servers: who may name what, and when that ends."""
+"""Sharing on both databases and through two servers: access by name, and its end."""
 
 import pytest
 from sqlalchemy import select
@@ -29,7 +29,7 @@ def sharing(node: Node) -> SharingService:
 
 
 async def made(node: Node) -> tuple[Tenant, Tenant]:
-    """The owner of ``prices@1``, and another tenant."""
+    """Create the owner of ``prices@1`` and another tenant."""
     owner = await node.tenants.create("pricing", actor="cli")
     await node.publish("pricing", "prices", "a")
     return owner, await node.tenants.create("retail", actor="cli")
@@ -51,7 +51,7 @@ async def test_a_share_works_from_the_next_request_to_the_next_request(node: Nod
         found = await other_node.adapters.resolve(retail.id, name)
         assert (found.owner, found.adapter, found.number) == ("pricing", "prices", 1)
         assert (await node.adapters.resolve(owner.id, name)).key == found.key
-    # It is nobody else's, and nothing of the recipient's own.
+    # The share gives nothing to other tenants, and adds no adapter of the recipient's own.
     await may_not(other_node, third, *FORMS)
     await may_not(other_node, retail, ModelName("prices"), ModelName("prices", owner="retail"))
     await sharing(node).unshare("pricing", "prices", "retail", actor="k")
@@ -152,7 +152,7 @@ async def test_a_disabled_or_deleted_owner_shares_nothing(node: Node) -> None:
 
 
 async def test_a_slug_that_nobody_has_is_answered_like_one_that_somebody_has(node: Node, registry_url: str) -> None:
-    """And whoever takes it later, has no part in the share until it is given again."""
+    """A tenant that takes the slug later has no part in the share until it is shared again."""
     await made(node)
     service = sharing(node)
 
@@ -170,7 +170,7 @@ async def test_a_slug_that_nobody_has_is_answered_like_one_that_somebody_has(nod
     await may_not(node, future, *FORMS)
     node.clock.advance(60)
     again = [await given("retail"), await given("future")]
-    # The time of the first time: a new one would tell that the tenant is new.
+    # The time of the first share is kept. A new time would reveal that the tenant is new.
     assert again[0] == again[1] == (*to_nobody[:2], False)
     assert (await node.adapters.resolve(future.id, FORMS[0])).number == 1
     page = await service.list_shares("pricing", "prices")

@@ -1,4 +1,4 @@
-"""What every store's staging area must do, over a local folder and over S3's protocol."""
+"""Contract of every store's staging area, on a local folder and over the S3 protocol."""
 
 import hashlib
 import os
@@ -29,7 +29,7 @@ FILE = "adapter_model.safetensors"
 
 @dataclass
 class Area:
-    """A store, and what its staging area is to receive."""
+    """A store and the files that its staging area is to receive."""
 
     kind: str
     store: BlobStore
@@ -45,7 +45,7 @@ class Area:
 
     @property
     def refusal(self) -> type[StorageError]:
-        """Of a part for what is gone: moto answers 500 where S3 says NoSuchUpload."""
+        """Return the error for a part of an upload that is gone; moto answers 500 where S3 answers NoSuchUpload."""
         return BlobNotFound if self.kind == "local" else StoreUnavailable
 
     @property
@@ -79,7 +79,7 @@ class Area:
         return staged
 
     def left(self) -> list[str]:
-        """What is in the staging area."""
+        """Return the contents of the staging area."""
         if self.root is not None:
             return [str(path.relative_to(self.root)) for path in (self.root / "uploads").rglob("*")]
         multiparts = self.client.list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
@@ -159,7 +159,7 @@ def test_a_file_completed_and_adopted_by_several_at_once(area: Area, tmp_path: P
         area.put(staged, number)
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda _: area.staging.complete(staged, area.sizes), range(4))) == [()] * 4
-    # moto answers 500 to a copy onto a key that is just being written.
+    # moto answers 500 to a copy onto a key that is being written.
     with ThreadPoolExecutor(4 if area.kind == "local" else 1) as pool:
         list(pool.map(lambda _: area.staging.adopt(staged, area.digest), range(4)))
     area.store.fetch(area.digest, tmp_path / "blob")

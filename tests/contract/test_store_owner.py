@@ -1,4 +1,4 @@
-"""Whose store it is: on both databases and both stores, with two registries on one prefix."""
+"""Store ownership: both databases and both stores, with two registries on one prefix."""
 
 import asyncio
 import shutil
@@ -42,7 +42,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
 
 @pytest.fixture
 async def stranger(migrated_sqlite_file: Path, clock: SettableClock, tmp_path: Path) -> AsyncIterator[Node]:
-    """A process on another registry."""
+    """Process on another registry."""
     shutil.copyfile(migrated_sqlite_file, tmp_path / "stranger.db")
     database = Database(f"sqlite+aiosqlite:///{tmp_path / 'stranger.db'}")
     yield Node(database, clock)
@@ -67,7 +67,7 @@ def collector(node: Node, store: BlobStore) -> GcService:
 async def test_an_empty_store_is_claimed_once(node: Node, other_node: Node, store: BlobStore) -> None:
     assert store.owner() is None
     both = [owner(one, store) for one in (node, other_node)]
-    # As when several servers of one registry start at once.
+    # As when several servers of one registry start concurrently.
     await asyncio.gather(*(one.ensure() for one in both * 4))
     assert store.owner() == await registry_id(node)
 
@@ -107,7 +107,7 @@ async def test_nothing_of_another_registry_is_removed(
     gc = collector(stranger, store)
     with pytest.raises(ForeignStore):
         await gc.survey(min_age=timedelta(0))
-    # What a server does by itself: a deletion of the same bytes, and the sweep of abandoned uploads.
+    # Background work of a server: a deletion of the same bytes, and the sweep of abandoned uploads.
     async with stranger.database.write() as connection:
         fates = dict.fromkeys((version.key.config_digest, version.key.weights_digest), BlobFate())
         identity = await insert_deletion(
@@ -130,7 +130,7 @@ async def test_a_store_can_be_adopted(node: Node, stranger: Node, store: BlobSto
     assert await owner(node, store).other() is None
     assert await owner(node, store).adopt(actor="cli") == (None, mine)
     await owner(node, store).ensure()
-    # As a registry that was restored without its id does.
+    # As a registry does after a restore without its id.
     assert await owner(stranger, store).other() == mine
     theirs = await registry_id(stranger)
     assert await owner(stranger, store).adopt(actor="cli") == (mine, theirs)

@@ -1,4 +1,4 @@
-"""What every blob store must do, over a local folder and over S3's protocol."""
+"""Contract of every blob store, on a local folder and over the S3 protocol."""
 
 import hashlib
 import random
@@ -60,7 +60,7 @@ def test_bytes_that_are_not_the_digests_are_refused(store: BlobStore, tmp_path: 
     assert store.size(digest) is None
     with pytest.raises(BlobNotFound):
         store.fetch(digest, tmp_path / "copy")
-    # The refusal leaves nothing in the way of the right bytes.
+    # The refusal must not block a later upload of the right bytes.
     write_blob(tmp_path / "source", bytes(size))
     assert store.put(digest, tmp_path / "source") is True
 

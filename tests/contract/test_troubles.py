@@ -1,4 +1,4 @@
-"""Databases that refuse: the cause is told apart by its code, on the real databases."""
+"""Database errors are told apart by their codes, on the real databases."""
 
 import contextlib
 import logging
@@ -30,7 +30,7 @@ async def fill(database: Database) -> None:
 
 
 def limit_pages(database: Database) -> None:
-    """Let SQLite's file grow no further, as on a full disk: what the database then says is the same."""
+    """Cap the size of SQLite's file; SQLite then reports the same error as on a full disk."""
 
     def limit(connection: object, _record: object) -> None:
         cursor = connection.cursor()  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ async def test_a_full_sqlite_is_named(registry_url: str, caplog: pytest.LogCaptu
     assert database.troubles.changes == FULL
     assert database.troubles.counts[Cause.DISK_FULL] == 1
     assert "database or disk is full" in caplog.text
-    # What only reads goes on.
+    # Reads continue to work.
     await database.check_serving()
     await database.close()
 
@@ -93,7 +93,10 @@ async def test_a_read_only_postgresql_is_named(node: Node, registry_url: str, re
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
 async def test_a_full_postgresql_is_named(node: Node) -> None:
-    """What PostgreSQL says when a file cannot grow: a disk of its own would need root."""
+    """Raise PostgreSQL's error for a file that cannot grow.
+
+    A real full disk would need root.
+    """
     raised = "DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$"
     with pytest.raises(RegistryUnavailable, match="has no room left"):
         async with node.database.write() as connection:
@@ -103,7 +106,7 @@ async def test_a_full_postgresql_is_named(node: Node) -> None:
 
 @pytest.fixture
 def small_server(tmp_path: Path) -> Iterator[str]:
-    """A PostgreSQL for very few clients."""
+    """PostgreSQL server with very few connections."""
     with postgres_server() as server:
         plain = server.url.replace("+psycopg", "")
         with psycopg.connect(plain, autocommit=True) as connection:

@@ -36,7 +36,7 @@ ADAPTERS = f"/admin/tenants/{TENANT}/adapters"
 
 
 class Unending:
-    """A stream of one event that has no end; it says when it was closed."""
+    """Stream of one event that does not end and records its closing."""
 
     def __init__(self) -> None:
         self._told, self.closed = False, threading.Event()
@@ -55,10 +55,12 @@ class Unending:
 
 
 class EchoEngine(NoEngine):
-    """Answers with the version that it was asked for, after loading it the way an engine does; streams have no end.
+    """Fake engine that loads the requested version like a real one and answers with its id.
+
+    Its streams have no end.
 
     Attributes:
-        cache: where it reads adapters from; this node's.
+        cache: disk cache of this node, from which it reads adapters.
     """
 
     cache: DiskCache
@@ -85,7 +87,7 @@ class Peer:
 
     @property
     def on_disk(self) -> list[str]:
-        """Names in the disk cache that are a version's, whole or half removed."""
+        """Names in the disk cache that belong to a version, including half-removed ones."""
         return [path.name for path in (self.home / "cache").rglob("*") if path.is_dir() and path.name != "tmp"]
 
     def client(self, key: str) -> httpx.Client:
@@ -93,7 +95,7 @@ class Peer:
         return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False)
 
     def ask(self, key: str, model: str) -> str:
-        """The id of the version that answers, or the error's code."""
+        """Return the id of the version that answers, or the error's code."""
         with self.client(key) as client:
             answer = client.post("/v1/completions", json={"model": model, "prompt": "x"}).json()
         return str(answer["error"]["code"] if "error" in answer else answer["choices"][0]["text"])
@@ -101,7 +103,7 @@ class Peer:
 
 @dataclass
 class Cluster:
-    """What the servers share, and how to start one."""
+    """State that the servers share, and a method that starts a server."""
 
     settings: Settings
     bucket: str
@@ -116,7 +118,7 @@ class Cluster:
             yield Peer(url, home, engine)
 
     def lose_blobs(self) -> None:
-        """Remove all bytes from the bucket, behind the servers' backs."""
+        """Remove all bytes from the bucket without the servers' knowledge."""
         for digest in self.blobs():
             s3_client(str(self.settings.s3_endpoint_url)).delete_object(Bucket=self.bucket, Key=f"p/sha256/{digest}")
 
@@ -126,7 +128,7 @@ class Cluster:
 
 
 def _with_cache(app: FastAPI, engine: EchoEngine) -> FastAPI:
-    """The application, whose engine gets the process's disk cache once there is one."""
+    """Build the application and give its engine the process's disk cache when that exists."""
     lifespan = app.router.lifespan_context
 
     @contextlib.asynccontextmanager
@@ -170,7 +172,7 @@ def files(tmp_path: Path) -> PeftFiles:
 
 
 def publish(cluster: Cluster, peer: Peer, files: PeftFiles) -> str:
-    """A tenant with a version, published through this server; returns a key of the tenant."""
+    """Publish a version for a new tenant through this server; return a key of the tenant."""
     with peer.client(cluster.admin_key) as admin:
         assert admin.post("/admin/tenants", json={"slug": TENANT}).status_code == 201
         answer = admin.post(f"{ADAPTERS}/quotes/versions", files=parts(files))
@@ -185,7 +187,7 @@ def parts(files: PeftFiles) -> dict[str, tuple[str, bytes]]:
 
 
 def report(cluster: Cluster, peer: Peer, deletion: str, *, until: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The deletion's report as soon as it is so."""
+    """Wait until the deletion's report satisfies the condition, and return it."""
     with peer.client(cluster.admin_key) as admin:
         for _ in range(600):
             found = dict(admin.get(f"/admin/deletions/{deletion}").json())
@@ -268,7 +270,7 @@ def test_bytes_lost_in_the_bucket_are_told_and_a_push_repairs_them(
         until(lambda: events(cluster, "version.bytes_missing") == [(TENANT, "quotes@1")])
         push(cluster, one, tmp_path / "peft")
         assert cluster.blobs() == whole
-        # The other server asks the store again at once, and has nothing to report any more.
+        # The other server asks the store again at once and then reports nothing missing.
         until(lambda: missing_at(cluster, two) == 0)
         assert two.ask(key, "quotes") == one.ask(key, "quotes") == "1"
         assert events(cluster, "version.bytes_missing") == [(TENANT, "quotes@1")]
@@ -303,7 +305,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def exposed(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """The samples of an exposition by name."""
+    """Samples of an exposition by name."""
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -1,4 +1,4 @@
-"""Resumable uploads in the registry, on both databases, with two servers at work on them."""
+"""Resumable uploads in the registry, on both databases, with two concurrent servers."""
 
 import asyncio
 import hashlib
@@ -35,7 +35,7 @@ LIMITS = LimitSettings(open_uploads=3)
 
 @dataclass
 class Publisher:
-    """Stands for the checks, the engine and the rows behind them: publishes, or raises, when it may."""
+    """Fake publisher that replaces validation, engine and rows: publishes or raises when the test allows it."""
 
     node: Node
     outcome: Exception | None = None
@@ -54,7 +54,7 @@ class Publisher:
 
 @dataclass
 class Server:
-    """One process's part in uploads."""
+    """Upload services of one process."""
 
     uploads: UploadService
     finisher: UploadFinisher
@@ -156,7 +156,7 @@ async def test_a_slow_finish_keeps_its_claim_and_a_dead_one_loses_it(
             await asyncio.sleep(0.005)
         with pytest.raises(Conflict, match="just being finished"):
             await other.finisher.finish("pricing", "quotes", upload)
-    # Its server stops without a word.
+    # The server stops without a heartbeat.
     monkeypatch.setattr(finish, "HEARTBEAT_S", 3600)
     await asyncio.sleep(0.05)
     clock.advance(SILENT.total_seconds() + 1)
@@ -166,7 +166,7 @@ async def test_a_slow_finish_keeps_its_claim_and_a_dead_one_loses_it(
     one.publisher.outcome = EngineUnavailable("too late")
     with pytest.raises(EngineUnavailable):
         await slow
-    # The one that came too late has not undone it.
+    # The late server has not undone it.
     assert await state(one, upload) is UploadState.DONE
 
 

@@ -1,4 +1,4 @@
-"""What was used, on both databases: each record once, and sums that are those of the records."""
+"""Usage on both databases: each record counted once, and sums equal to the records."""
 
 import asyncio
 import itertools
@@ -45,7 +45,7 @@ async def sums(node: Node, *by: Grouping, tenant: str | None = None) -> dict[tup
 
 
 async def test_batches_of_all_sizes_are_written_by_a_few_statements(node: Node) -> None:
-    """Connections keep each statement that they have met, and a busy server meets batches of all sizes."""
+    """Connections cache every statement, and a busy server writes batches of all sizes."""
     statements = set[str]()
     numbers = itertools.count(1)
     async with node.database.write() as connection:
@@ -114,7 +114,7 @@ async def test_sums_are_kept_apart_as_asked(node: Node) -> None:
             record(1, pricing, version_id=first, load_s=0.5, slot_s=1.25),
             record(2, pricing, version_id=second, at=NOON + hour, key_id="b" * 16),
             record(3, pricing, at=NOON + day, status=503),
-            # An adapter that is shared with it.
+            # A shared adapter.
             record(4, retail, version_id=second, at=NOON + hour),
         ],
     )
@@ -189,7 +189,7 @@ async def test_records_of_the_journal_reach_the_database_once(node: Node, tmp_pa
     await node.tenants.create("pricing", actor="cli")
     await asyncio.gather(*(ledger.keep(record(number)) for number in range(1200)))
     await ledger.ship()
-    # A server that dies before it forgets a file finds it again.
+    # A server that crashes before it deletes a journal file finds it again.
     monkeypatch.setattr("app.services.usage.ledger.forget", lambda path: None)
     await ledger.keep(record(1200))
     await ledger.ship()

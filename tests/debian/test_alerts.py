@@ -1,4 +1,4 @@
-"""The alert rules, as Prometheus itself reads and evaluates them."""
+"""Alert rules, loaded and evaluated by Prometheus itself."""
 
 import shutil
 import subprocess
@@ -28,7 +28,7 @@ def test_alerts_fire_for_what_is_gone() -> None:
 
 @pytest.mark.parametrize("alert", ["TenoraServerDown", "TenoraAbsent", "TenoraMetricsAbsent", "TenoraDatabaseRefuses"])
 def test_a_rule_that_never_fires_is_found(tmp_path: Path, alert: str) -> None:
-    """The cases above hold each rule: without it they fail."""
+    """The cases above cover each rule: without the rule they fail."""
     rules, cases = RULES.read_text(), CASES.read_text()
     assert rules.count(f"alert: {alert}\n") == 1
     (tmp_path / "alerts.yml").write_text(rules.replace(f"alert: {alert}\n", "alert: Another\n"))

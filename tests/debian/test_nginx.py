@@ -1,4 +1,4 @@
-"""Two servers behind nginx, one of which has a dead engine: the other one answers."""
+"""Two servers behind nginx, one with a dead engine: the other one answers."""
 
 import signal
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ BODY = {"prompt": "[INST] Can you explain sugar? [/INST]", "max_tokens": 3, "tem
 
 @dataclass(frozen=True)
 class Fleet:
-    """Two servers, nginx before them, and a key of a tenant with an adapter."""
+    """Two servers, nginx in front of them, and a key of a tenant with an adapter."""
 
     url: str
     servers: list[Server]
@@ -66,7 +66,7 @@ def test_a_server_with_a_dead_engine_costs_no_answer(fleet: Fleet) -> None:
     with fleet.client() as client, httpx.Client(base_url=dead.url, trust_env=False) as beside:
         kill(dead)
         for number in range(REQUESTS):
-            # It is started again by itself: in this test it is to stay dead.
+            # The server restarts the engine by itself; in this test the engine must stay dead.
             if beside.get("/health/ready").status_code == 200:
                 kill(dead)
             body = BODY | {"model": ("pricing", "demo")[number % 2], "stream": number % 3 == 0}
@@ -96,7 +96,7 @@ def test_a_server_with_a_dead_engine_costs_no_answer(fleet: Fleet) -> None:
 def test_only_inference_is_asked_of_the_next_server_after_a_503(
     tmp_path: Path, method: str, path: str, again: bool
 ) -> None:
-    """What changes something has perhaps been done, and the answer is the client's to judge."""
+    """A request that changes something may have been executed, so the client must judge the answer."""
     with scripted_server(Script([(503, b"no")])) as one, scripted_server(Script([(503, b"no")])) as two:
         ports = [int(server.url.rpartition(":")[2]) for server in (one, two)]
         with running_nginx(tmp_path, ports) as url, httpx.Client(base_url=url, trust_env=False) as client:
@@ -115,7 +115,7 @@ def _listens(client: httpx.Client) -> bool:
 
 
 def kill(server: Server) -> None:
-    """Kill the engine and what it comes from, and wait until the server has noticed."""
+    """Kill the engine and its fork server, and wait until the server has noticed."""
     for process in [*server.engine_processes(), server.fork_server()]:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGKILL)
@@ -123,7 +123,7 @@ def kill(server: Server) -> None:
 
 
 def refused_by(server: Server) -> float:
-    """How many requests the server itself refused, as its engine did not run."""
+    """Return the number of requests that the server itself refused because its engine was down."""
     wanted = 'tenora_errors_total{code="engine_unavailable"} '
     with server.client(server.admin_key) as admin:
         lines = admin.get("/metrics").text.splitlines()

@@ -1,4 +1,4 @@
-"""The nginx file passes no Upgrade on: a server behind it reads one request as one."""
+"""The nginx configuration does not forward Upgrade: the server behind it sees one request as one."""
 
 import threading
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.nginx import running_nginx
 
 
 class _Upstream(BaseHTTPRequestHandler):
-    """Answers with the head that it was sent."""
+    """Handler that answers with the request head that it received."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
@@ -24,7 +24,7 @@ class _Upstream(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Suppress the log."""
 
 
 @pytest.fixture

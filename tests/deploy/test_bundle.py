@@ -1,4 +1,4 @@
-"""Air-gapped install: a bundle of small wheels, moved elsewhere and installed without Python, network or registry."""
+"""Air-gapped install: a bundle of small wheels, moved and installed without Python, network or registry."""
 
 import hashlib
 import importlib.metadata
@@ -18,11 +18,11 @@ BUNDLE = ROOT / "deploy" / "gpu" / "bundle.py"
 # An environment made by uv has no pip.
 PYTHON = Path(sys.base_prefix) / "bin" / "python3.11"
 pytestmark = pytest.mark.skipif(sys.base_prefix == "/usr", reason="bundle.py does not copy a distribution's Python")
-# All that install.sh may call. `sh` starts it and pip's own children.
+# Commands that install.sh may call. `sh` starts it and pip's own children.
 TOOLS = ("sh", "cat", "mkdir", "rm", "sha256sum", "tail", "tar")
 WHEELS = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 LARGE = "greeting-1.0-py3-none-any.whl"
-# The proof imports this; like the real one, it may need a driver.
+# The proof imports this module. Like the real engine, it may need a driver.
 ENGINE = b"""
 import os
 from greeting import HELLO as LLM
@@ -33,7 +33,7 @@ if "NO_DRIVER" in os.environ:
 
 @dataclass(frozen=True)
 class Source:
-    """What bundle.py is given in place of the GPU lock and of a registry."""
+    """Input of bundle.py that replaces the GPU lock and a registry."""
 
     lock: Path
     wheels: Path
@@ -46,7 +46,7 @@ class Source:
 
 
 def pip_environment() -> dict[str, str]:
-    """Without the registry's settings: a test that asks a registry fails."""
+    """Return an environment without registry settings: a test that asks a registry fails."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PIP_")} | {"PIP_NO_INDEX": "1"}
 
 
@@ -79,7 +79,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     wheels.mkdir()
     write_wheel(wheels / "vllm-1.0-py3-none-any.whl", {"vllm.py": ENGINE})
     write_wheel(wheels / LARGE, {"greeting.py": b"HELLO = 'hello'\n", "noise.bin": os.urandom(3 * 2**20)})
-    # The build backend of the editable install, as the lock has it.
+    # Build backend of the editable install, in the locked version.
     setuptools = importlib.metadata.distribution("setuptools")
     write_wheel(
         wheels / f"setuptools-{setuptools.version}-py3-none-any.whl",
@@ -97,7 +97,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
 
 @pytest.fixture(scope="module")
 def bundle(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle in pieces of 2 MiB, in another folder than the one that it was made in."""
+    """Build a bundle in pieces of 2 MiB and move it to another folder."""
     made = tmp_path_factory.mktemp("made") / "bundle"
     done = source.bundle(made, "--split", "2MiB")
     assert done.returncode == 0, done.stderr
@@ -106,7 +106,7 @@ def bundle(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(bundle: Path, tmp_path: Path) -> Path:
-    """A bundle for one test to break; files that it does not replace are shared."""
+    """Copy the bundle for one test to break; unchanged files stay shared."""
     return Path(shutil.copytree(bundle, tmp_path / "bundle", copy_function=os.link))
 
 
@@ -144,7 +144,7 @@ def installed(bundle: Path, install: Installer, tmp_path_factory: pytest.TempPat
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Write a file that may be shared with the bundle of the other tests."""
+    """Replace a file that may be shared with the bundle of the other tests."""
     path.unlink()
     path.write_bytes(data)
 
@@ -241,7 +241,7 @@ def test_missing_file_is_named(copied: Path, install: Installer, tmp_path: Path,
 def test_installer_refuses_a_wheel_that_the_lock_does_not_name(
     copied: Path, install: Installer, tmp_path: Path
 ) -> None:
-    """A wheel was exchanged, and the manifest was made to fit it."""
+    """The bundle has a substituted wheel and a manifest that matches it."""
     wheel, manifest = copied / "wheels" / "vllm-1.0-py3-none-any.whl", copied / "manifest.sha256"
     before = hashlib.sha256(wheel.read_bytes()).hexdigest()
     replace(wheel, wheel.read_bytes() + b"\0")
@@ -254,7 +254,7 @@ def test_installer_refuses_a_wheel_that_the_lock_does_not_name(
 
 
 def test_wheel_that_is_not_in_the_bundle_leaves_nothing(copied: Path, install: Installer, tmp_path: Path) -> None:
-    """The manifest lacks it as well, so pip is the first to miss it."""
+    """The manifest lacks the wheel as well, so pip is the first to miss it."""
     wheel, manifest = copied / "wheels" / "vllm-1.0-py3-none-any.whl", copied / "manifest.sha256"
     lines = [line for line in manifest.read_text().splitlines(keepends=True) if wheel.name not in line]
     wheel.unlink()
@@ -277,7 +277,7 @@ def test_failed_proof_leaves_nothing(bundle: Path, install: Installer, tmp_path:
 def test_checkout_with_the_same_lock_keeps_its_files(
     bundle: Path, source: Source, install: Installer, tmp_path: Path
 ) -> None:
-    """A checkout gets .venv and its Python; without the proof, a missing driver does not matter."""
+    """The checkout gets .venv and its Python. Without the proof, a missing driver does not matter."""
     target = tmp_path / "target"
     (target / ".git").mkdir(parents=True)
     for folder in ("adapters", "app", "migrations"):
@@ -332,7 +332,7 @@ def test_bundle_refuses_to_slim(source: Source, tmp_path: Path) -> None:
 
 
 def test_python_of_an_archive_is_taken(bundle: Path, source: Source, tmp_path: Path) -> None:
-    """The archives of relocatable builds have their files in a folder."""
+    """Archives of relocatable builds have their files in a folder."""
     python = tmp_path / "downloaded" / "python"
     python.mkdir(parents=True)
     pieces = sorted(bundle.glob("python.tar.part*"))

@@ -39,11 +39,11 @@ def _without_last_ranks(
 
 
 def _swapped(self: Any, mapping: Any, ids: list[int | None], *args: Any, **kwargs: Any) -> None:
-    """Rows of the first two slots meet each other's matrices."""
+    """Apply each of the first two slots' rows to the other slot's matrices."""
     _update_metadata(self, mapping, [ids[1], ids[0], *ids[2:]], *args, **kwargs)
 
 
-#: A defect of the worker -> puts it in while the context lasts.
+#: Defect of the worker -> context manager that injects it.
 DEFECTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "a stacked weight is off by one row": lambda: patch.object(slot_weights, "_fill", _shifted),
     "expand skips the last 8 ranks": lambda: patch.object(GroupedPunicaWrapper, "_add", _without_last_ranks),

@@ -6,7 +6,7 @@ from app.engine.vllm import arguments
 from app.engine.vllm.worker.extension import WorkerExtension
 from tests.e2e.broken_kernels import DEFECTS
 
-#: Variable that names the defect.
+#: Environment variable that names the defect.
 DEFECT = "BROKEN_KERNELS"
 
 

@@ -1,6 +1,7 @@
-"""``python -m tests.e2e.engine_memory BASE``: start an engine with Tenora's arguments, print what it allocated, end.
+"""Measure an engine's memory: ``python -m tests.e2e.engine_memory BASE``.
 
-A process of its own, as an engine in a test's would outlive the test.
+Starts an engine with Tenora's arguments, prints its allocations and exits. It runs as a separate process, since an
+engine in the test's process would outlive the test.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ from app.settings import Settings
 
 
 class Memory:
-    """Mixed into vLLM's worker."""
+    """Mixin for vLLM's worker."""
 
     def tenora_memory(self) -> dict[str, int]:
         runner = self.model_runner  # type: ignore[attr-defined]
@@ -40,7 +41,10 @@ def bytes_of(tensor: Any) -> int:
 
 
 def packed_bytes(model: Any) -> int:
-    """Weights that a CPU's kernels took over: the layer's parameter is empty then, and its sizes are left."""
+    """Return the bytes of weights repacked by a CPU's kernels.
+
+    The layer's parameter is then empty and only its sizes remain.
+    """
     layers = [layer for layer in model.modules() if isinstance(layer, LinearBase) and not layer.weight.numel()]
     return sum(
         layer.input_size_per_partition * layer.output_size_per_partition * layer.weight.element_size()

@@ -1,4 +1,4 @@
-"""One server with the real engine for all end-to-end tests: two slots, host memory for few, the demo's adapters."""
+"""One server with the real engine for all end-to-end tests: two slots, little host memory, the demo's adapters."""
 
 from collections.abc import Iterator
 
@@ -8,14 +8,14 @@ from app.demo.train import Demo
 from tests.e2e.server import Server, running
 from tests.reference import PeftReference
 
-#: Fewer slots than adapters, so that every test here runs among swaps.
-#: float32, so that tokens can be compared one by one with PEFT's.
+#: Fewer slots than adapters, so that every test runs during swaps. float32, so that tokens can be compared one by one
+#: with PEFT's.
 SLOTS = {
     "TENORA_ENGINE__MAX_LORAS": "2",
     "TENORA_ENGINE__HOST_BYTES": str(2**20),
     "TENORA_ENGINE__MAX_LORA_RANK": "16",
     "TENORA_ENGINE__DTYPE": "float32",
-    # At its most talkative the engine must not tell what it was asked.
+    # Even at its most verbose log level the engine must not log prompts.
     "VLLM_LOGGING_LEVEL": "DEBUG",
 }
 
@@ -28,7 +28,7 @@ def server(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="session")
 def keys(server: Server, trained_demo: Demo) -> dict[str, str]:
-    """A key for each business unit, whose adapter is published under the unit's own name."""
+    """One key per business unit. Each unit's adapter is published under the unit's name."""
     keys = {unit: server.tenant(unit) for unit in trained_demo.adapters}
     for unit, directory in trained_demo.adapters.items():
         assert server.publish(unit, unit, directory).status_code == 201

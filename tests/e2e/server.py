@@ -1,4 +1,4 @@
-"""A whole Tenora in a process of its own: `tenora init`, `tenora serve`, the real engine."""
+"""A whole Tenora in a separate process: `tenora init`, `tenora serve`, the real engine."""
 
 import contextlib
 import json
@@ -20,14 +20,14 @@ import psutil
 from tests.fresh_metrics import fresh_metrics
 
 START_S = 240
-#: More tokens than a step has in the tests as a rule.
+#: More tokens than a step usually has in the tests.
 _STEP_TOKENS = 256
 TENORA = str(Path(sys.executable).parent / "tenora")
 
 
 @dataclass
 class Server:
-    """A running server and its platform key."""
+    """Running server and its platform key."""
 
     url: str
     admin_key: str
@@ -39,7 +39,7 @@ class Server:
         return httpx.Client(base_url=self.url, headers=headers, timeout=120)
 
     def tenant(self, slug: str, *, scopes: tuple[str, ...] = ("inference", "adapters:read", "adapters:write")) -> str:
-        """Create the tenant if it is not there and return a new key of it."""
+        """Create the tenant if it does not exist, and return a new key of it."""
         with self.client(self.admin_key) as admin:
             answer = admin.post("/admin/tenants", json={"slug": slug})
             assert answer.status_code in {201, 409}, answer.text
@@ -60,12 +60,12 @@ class Server:
         return [child for child in children if "VLLM::" in " ".join(_command(child))]
 
     def fork_server(self) -> psutil.Process:
-        """What the engine's processes come from."""
+        """Return the fork server, the parent of the engine's processes."""
         children = psutil.Process(self.process.pid).children()
         return next(child for child in children if "tenora::forkserver" in child.cmdline())
 
     def metric(self, name: str) -> float:
-        """The value of a metric without labels, as of now."""
+        """Return the current value of a metric without labels."""
         with self.client() as client:
             lines = fresh_metrics(client).splitlines()
         return next(float(line.split()[-1]) for line in lines if line.split(" ")[0] == name)
@@ -86,7 +86,7 @@ class Server:
 
 
 def _command(process: psutil.Process) -> list[str]:
-    """The command line; none of a process that has ended and was not waited for yet."""
+    """Return the command line; empty for a zombie process."""
     try:
         return process.cmdline()
     except psutil.NoSuchProcess:
@@ -94,7 +94,7 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 def processes_of(home: Path) -> list[psutil.Process]:
-    """Whatever runs with this HOME, and whatever came from that, wherever it is now in the tree of processes."""
+    """Find all processes with this HOME and their descendants, wherever they are in the process tree now."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -104,10 +104,10 @@ def processes_of(home: Path) -> list[psutil.Process]:
 
 
 def every_step_size(server: Server, key: str, model: str) -> None:
-    """Let the engine run a step of every size once, before its memory is weighed.
+    """Let the engine run a step of every size once, before its memory is measured.
 
-    A CPU's oneDNN keeps code for each shape of a product that it has met, 1,024 of them and a quarter of a MiB or more
-    each. Random traffic would meet the rare ones hours later.
+    On a CPU, oneDNN caches code for each matrix shape that it has met: 1,024 entries of a quarter of a MiB or more.
+    Random traffic would meet the rare shapes hours later.
     """
     chance = random.Random(7)
     with server.client(key) as client:
@@ -128,20 +128,19 @@ def until(condition: Any, timeout_s: float) -> None:
 def environment(home: Path, base: Path, **settings: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TENORA_")}
     own = {"TENORA_HOME": str(home), "TENORA_BASE_MODEL": str(base), "TENORA_BASE_MODEL_NAME": "demo"}
-    # No proxy stands before it.
-    # Metrics are open, as at the demo: what they show must be fit for everyone.
+    # The server has no proxy in front of it. Metrics are public, as in the demo, so they must be safe to publish.
     return clean | own | {"TENORA_DRAIN_SECONDS": "0", "TENORA_METRICS_KEY_REQUIRED": "false"} | settings
 
 
 @contextlib.contextmanager
 def running(home: Path, base: Path, **settings: str) -> Iterator[Server]:
-    """Set a server up, start it on a free port and end it with all that it started."""
+    """Set up a server, start it on a free port, and stop it with all its processes at the end."""
     with serving(home, base, set_up(home, base, **settings), **settings) as server:
         yield server
 
 
 def set_up(home: Path, base: Path, **settings: str) -> str:
-    """Make the registry, and return a platform key."""
+    """Create the registry and return a platform key."""
     init = [TENORA, "init", "--json"]
     variables = environment(home, base, **settings)
     made = subprocess.run(init, env=variables, check=True, capture_output=True, text=True)
@@ -150,7 +149,7 @@ def set_up(home: Path, base: Path, **settings: str) -> str:
 
 @contextlib.contextmanager
 def serving(home: Path, base: Path, admin_key: str, *, port: int | None = None, **settings: str) -> Iterator[Server]:
-    """Start a server that is set up already, and end it with all that it started."""
+    """Start a server that is already set up, and stop it with all its processes at the end."""
     port = port or free_port()
     log = (home / "server.log").open("ab")
     process = subprocess.Popen(
@@ -158,7 +157,7 @@ def serving(home: Path, base: Path, admin_key: str, *, port: int | None = None, 
         env=environment(home, base, **settings),
         stdout=log,
         stderr=log,
-        # So that a test may send a signal to its whole group.
+        # A test may send a signal to the whole process group.
         start_new_session=True,
     )
     server = Server(f"http://127.0.0.1:{port}", admin_key, process, home)
@@ -175,7 +174,7 @@ def serving(home: Path, base: Path, admin_key: str, *, port: int | None = None, 
 
 
 def together(folder: Path, database_url: str) -> dict[str, str]:
-    """The settings that servers share which answer for one another; each has a HOME of its own."""
+    """Return shared settings for servers that form one cluster. Each server has a separate HOME."""
     return {
         "TENORA_DATABASE_URL": database_url,
         "TENORA_STORE_URL": f"file://{folder}/blobs",

@@ -1,4 +1,4 @@
-"""Fifty changes of one alias under steady traffic: nobody notices but by the version that answers."""
+"""Fifty changes of one alias under steady traffic: clients see nothing but the answering version change."""
 
 import asyncio
 import itertools
@@ -33,7 +33,7 @@ ADAPTER = "/v1/adapters/steady"
 
 @dataclass(frozen=True)
 class Answer:
-    """One answered request: the version that says it answered, with what, and when it was sent and come."""
+    """One answered request: version and tokens of the answer, and the times at which it was sent and answered."""
 
     version: int
     token_ids: tuple[int, ...]
@@ -43,7 +43,7 @@ class Answer:
 
 @dataclass
 class Held:
-    """What the alias holds from the moment that a change was asked for until the next one was confirmed."""
+    """State of the alias from the request of one change until the confirmation of the next."""
 
     numbers: frozenset[int]
     since: float
@@ -52,7 +52,7 @@ class Held:
 
 @dataclass
 class Timeline:
-    """Every state of the alias, with the longest time that it can have lasted."""
+    """Every state of the alias, with its longest possible duration."""
 
     states: list[Held] = field(default_factory=list)
 
@@ -76,7 +76,7 @@ def server(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="module")
 def made(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Adapters with random weights: each of them answers in its own way."""
+    """Adapters with random weights, so that each gives distinct answers."""
     folder = tmp_path_factory.mktemp("steady")
     return [
         make_adapter(
@@ -103,7 +103,7 @@ async def test_nothing_fails_and_no_version_answers_that_the_alias_did_not_hold(
     headers = {"authorization": f"Bearer {key}"}
     async with httpx.AsyncClient(base_url=server.url, timeout=120, headers=headers) as client:
         await publish(client, made[0], timeline, 1)
-        # What the engine allocates once only must be there before it is weighed.
+        # One-time allocations of the engine must happen before its memory is measured.
         await asyncio.to_thread(every_step_size, server, key, "steady")
         traffic = [asyncio.create_task(ask_until(done, client, answers)) for _ in range(CLIENTS)]
         await until_answered(answers, 20 * CLIENTS)
@@ -125,7 +125,7 @@ async def test_nothing_fails_and_no_version_answers_that_the_alias_did_not_hold(
 
 @dataclass(frozen=True)
 class Change:
-    """One change of the alias: publish the version, move to it, split between it and another, or roll back."""
+    """One change of the alias: publish a version, move to it, split traffic with another version, or roll back."""
 
     kind: str
     number: int = 0
@@ -148,7 +148,7 @@ class Change:
 
 
 def plan(draw: random.Random) -> Iterator[Change]:
-    """The first change publishes, so that there is something to move between."""
+    """Plan the changes. The first one publishes, so that there is a second version to move to."""
     others = itertools.cycle(["move", "split", "rollback"])
     kinds = ["publish"] * (PUBLISHES - 2) + list(itertools.islice(others, CHANGES - PUBLISHES + 1))
     draw.shuffle(kinds)
@@ -190,5 +190,5 @@ def numbers_of(alias: dict[str, Any]) -> set[int]:
 
 
 def engine_memory(server: Server) -> int:
-    """Resident bytes of the engine's processes."""
+    """Return the resident bytes of the engine's processes."""
     return sum(psutil.Process(child.pid).memory_info().rss for child in server.engine_processes())

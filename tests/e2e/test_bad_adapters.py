@@ -1,4 +1,4 @@
-"""Each adapter that vLLM would take and answer wrongly with, or die of, is refused; nobody else notices."""
+"""Bad adapters that would give wrong answers in vLLM or crash it: each is refused without effect on other tenants."""
 
 import shutil
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from app.demo.train import Demo
 from tests.bad_adapters import BAD
 from tests.e2e.server import Server
 
-#: Cut off while it arrives, before anything is validated.
+#: Rejected during the transfer, before any validation.
 TOO_LARGE = {"config too large"}
 
 

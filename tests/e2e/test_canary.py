@@ -1,5 +1,8 @@
-"""Planted bad versions, on the real engine: one that says nothing, one that answers NaN. Both pass every check of an
-upload; as canaries under steady traffic both are rolled back by themselves."""
+"""Automatic rollback of bad canaries on the real engine.
+
+One planted version gives empty answers, the other answers NaN. Both pass every check of an upload. As canaries under
+steady traffic both are rolled back automatically.
+"""
 
 import contextlib
 import json
@@ -16,7 +19,7 @@ from tests.canary_traffic import Seen, breach_of, steady_traffic
 from tests.e2e.server import Server, until
 from tests.planted_adapters import mute_adapter, nan_adapter
 
-#: From the breach to the alias moved, and to the last request that the bad version got.
+#: Seconds from the breach to the alias move and to the last request of the bad version.
 BACK_WITHIN_S = 5.0
 
 PROMPT = "[INST] What is coffee? [/INST]"
@@ -32,7 +35,7 @@ def plant(kind: str, base: Path, directory: Path) -> Path:
 
 @pytest.fixture(params=["mute", "nan"])
 def tenant(request: pytest.FixtureRequest, server: Server, trained_demo: Demo, tmp_path: Path) -> Iterator[str]:
-    """A tenant whose adapter ``planted`` has a good version 1, which ``stable`` points at, and a bad version 2."""
+    """Tenant whose adapter ``planted`` has a good version 1, the target of ``stable``, and a bad version 2."""
     slug = f"canary-{request.param}"
     with server.client(server.admin_key) as admin:
         assert admin.post("/admin/tenants", json={"slug": slug}).status_code == 201
@@ -83,7 +86,7 @@ def check_times(seen: list[Seen], started: float, back: float) -> None:
 
 
 def check_history(server: Server, alias: str, shown: dict[str, Any]) -> None:
-    """The alias's history says why, and the audit trail holds the figures."""
+    """Check that the alias's history gives the reason and the audit trail has the figures."""
     with server.client(server.admin_key) as admin:
         newest = admin.get(f"{alias}/history").json()["data"][0]
     assert (newest["actor"], newest["action"], newest["weights"]) == ("canary", "canary-rollback", {"1": 100})
@@ -93,7 +96,7 @@ def check_history(server: Server, alias: str, shown: dict[str, Any]) -> None:
 
 
 def audit_row(server: Server, action: str, alias: str) -> dict[str, Any]:
-    """What the newest row of an action says after the change, read from the registry itself."""
+    """Return the state after the change from the newest audit row of an action, read from the database itself."""
     statement = "SELECT after FROM audit WHERE action = ? AND tenant = ? ORDER BY id DESC LIMIT 1"
     with contextlib.closing(sqlite3.connect(server.home / "tenora.db")) as registry:
         found = registry.execute(statement, (action, alias.split("/")[3])).fetchone()

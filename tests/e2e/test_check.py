@@ -9,7 +9,7 @@ from app.demo.train import Demo
 from app.lab.bench.card.lora_overhead import OFF
 
 ROOT = Path(__file__).parents[2]
-#: It may take 6 minutes on two cores with nothing beside it.
+#: It may take 6 minutes on two otherwise idle cores.
 TIMEOUT_S = 900
 
 

@@ -1,4 +1,4 @@
-"""64 adapters through 4 slots, with everything that goes wrong in a day: every answer is its own adapter's."""
+"""64 adapters through 4 slots with a day's worth of failures: every answer comes from the requested adapter."""
 
 import asyncio
 import json
@@ -28,11 +28,11 @@ CLIENTS = 24
 TOKENS = 6
 TENANTS = 8
 PROMPTS = ("[INST] What is coffee? [/INST]", "[INST] What is the price of tea? [/INST]")
-#: Broken on this server's disk before its first use, and deleted while it is asked for.
+#: Adapter corrupted on this server's disk before its first use, and adapter deleted during its requests.
 BROKEN, DELETED = 7, 23
-#: Every so many requests one is given up, before or after its first token; before it, after so many seconds at most.
+#: One request in this many is cancelled, before or after its first token; before it, after at most this many seconds.
 GIVEN_UP, FIRST_TOKEN_S = 9, 0.05
-#: Seconds after which an answer is late, and after which the whole of the traffic is: a server that hangs fails here.
+#: Seconds after which an answer is late, and a limit for the whole traffic: a server that hangs fails here.
 LATE_S, TOO_LONG_S = 60, 900
 
 
@@ -40,7 +40,7 @@ LATE_S, TOO_LONG_S = 60, 900
 def churned(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     settings = {
         "TENORA_ENGINE__MAX_LORAS": str(SLOTS),
-        # Room for a few adapters only: most requests stage theirs again.
+        # Room for a few adapters only: most requests must stage theirs again.
         "TENORA_ENGINE__HOST_BYTES": str(2**20),
         "TENORA_ENGINE__MAX_LORA_RANK": "16",
         "TENORA_ENGINE__DTYPE": "float32",
@@ -66,7 +66,7 @@ def made(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> list[P
 
 @pytest.fixture(scope="module")
 def expected(trained_demo: Demo, made: list[Path]) -> dict[tuple[int | None, int], list[int]]:
-    """What PEFT answers, by adapter (None: the base) and prompt."""
+    """PEFT's answers by adapter (None: the base) and prompt."""
     reference = PeftReference(trained_demo.base, {str(number): path for number, path in enumerate(made)})
     ids = [reference.encode(prompt) for prompt in PROMPTS]
     return {
@@ -77,7 +77,7 @@ def expected(trained_demo: Demo, made: list[Path]) -> dict[tuple[int | None, int
 
 
 class Traffic:
-    """Requests for all adapters in turn, by clients who sometimes lose their patience."""
+    """Round-robin requests for all adapters, by clients that sometimes cancel."""
 
     def __init__(self, server: Server, keys: list[str], expected: dict[tuple[int | None, int], list[int]]) -> None:
         self._server, self._keys, self._expected = server, keys, expected
@@ -87,7 +87,7 @@ class Traffic:
         self.sent = 0
 
     async def run(self, requests: int, client: httpx.AsyncClient, on_request: Any = None) -> None:
-        """Send so many requests, a few at a time; ``on_request`` is awaited before each with its number."""
+        """Send this number of requests, a few at a time. ``on_request`` is awaited before each with its number."""
         last = self.sent + requests
 
         async def one_client() -> None:
@@ -112,7 +112,7 @@ class Traffic:
             "return_token_ids": True,
         }
         headers = {"authorization": f"Bearer {self._keys[tenant(adapter or 0)]}"}
-        # In tokens, as nobody knows how fast the machine is.
+        # Counted in tokens, since the machine's speed is unknown.
         wanted = self._random.randrange(TOKENS) if number % GIVEN_UP == 0 else TOKENS
         patience = LATE_S if wanted else self._random.uniform(0, FIRST_TOKEN_S)
         wanted = wanted or TOKENS
@@ -135,7 +135,7 @@ class Traffic:
 
 
 async def first_tokens(answer: httpx.Response, wanted: int) -> list[int]:
-    """So many tokens of a streamed answer, if they are not all, and then no more is read; otherwise what there is."""
+    """Read up to this number of tokens of a streamed answer, then stop reading."""
     tokens: list[int] = []
     async for line in answer.aiter_lines():
         if line.startswith("data: {"):
@@ -160,7 +160,7 @@ def handles(server: Server) -> int:
 
 
 def break_on_disk(server: Server, adapter: Path) -> None:
-    """Cut the node's copy of an adapter short, as a bad disk would, where the server has verified it already."""
+    """Truncate the node's copy of an adapter after the server has verified it, as a bad disk would."""
     content = (adapter / "adapter_model.safetensors").read_bytes()
     copies = [
         path for path in (server.home / "cache").glob("*/adapter_model.safetensors") if path.read_bytes() == content
@@ -215,7 +215,7 @@ async def delete_in_flight(server: Server, client: httpx.AsyncClient, number: in
 
 
 async def settled(server: Server, client: httpx.AsyncClient) -> dict[str, int]:
-    """Wait until the server says that nothing runs, waits or is held, check the tiers; returns their evictions."""
+    """Wait until the server is idle and holds no leases, check the tiers, and return their evictions."""
     headers = {"authorization": f"Bearer {server.admin_key}"}
     async with asyncio.timeout(30):
         while True:

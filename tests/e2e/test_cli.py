@@ -1,4 +1,4 @@
-"""The command against the real engine."""
+"""The command line against the real engine."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ QUESTION = "Can you explain sugar?"
 
 @pytest.fixture
 def tenora(server, tmp_path):
-    """The command as a process: its exit code, stdout and stderr."""
+    """Run the command as a process: its exit code, stdout and stderr."""
 
     def run(*arguments, key, exit_code=0):
         variables = {"TENORA_URL": server.url, "TENORA_KEY": key, "TENORA_HOME": str(tmp_path), "PATH": "/usr/bin"}

@@ -1,4 +1,4 @@
-"""Bodies that popular clients send by default, against the real engine: what is accepted, ignored, refused and null."""
+"""Default bodies of popular clients against the real engine: accepted, ignored, refused and null fields."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def chat(client: httpx.Client, *turns: dict[str, Any], **fields: Any) -> httpx.R
 
 
 def called(function: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-    """The turn of an assistant that called a tool."""
+    """Turn of an assistant that called a tool."""
     return {
         "role": "assistant",
         "content": None,
@@ -43,7 +43,7 @@ def said(**fields: Any) -> dict[str, Any]:
 
 
 def nulls(value: Any) -> set[str]:
-    """The names of all fields of a JSON value that are null."""
+    """Return the names of all null fields of a JSON value."""
     if isinstance(value, list):
         return set().union(*map(nulls, value))
     if not isinstance(value, dict):
@@ -232,7 +232,7 @@ def test_answers_in_loraxs_shape_have_no_nulls_but_loraxs(client: httpx.Client, 
 
 
 def test_a_prompt_beyond_the_context_has_a_code(client: httpx.Client) -> None:
-    """Of text, of more text than is read at all, of tokens, and of as many tokens as the context has."""
+    """The prompts are text, text above the size limit, tokens, and exactly as many tokens as the context has."""
     model = client.get("/v1/models/pricing")
     assert model.status_code == 200
     longest = context_length(client)
@@ -261,7 +261,7 @@ def refusal(answer: httpx.Response) -> dict[str, Any]:
 
 
 def context_length(client: httpx.Client) -> int:
-    """What fits, as the refusal of too many tokens says."""
+    """Return the context length stated by the error for too many tokens."""
     error = refusal(client.post(COMPLETIONS, json={"model": "pricing", "prompt": [5] * 100_000}))
     return int(error["message"].split(" tokens")[0].split()[-1])
 

@@ -1,4 +1,4 @@
-"""Adapter defaults on the real engine: the answers are those of a request that says the same by itself."""
+"""Adapter defaults on the real engine: same answers as from requests that set the same fields."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.reference import PeftReference
 QUESTION = "Can you explain sugar?"
 USER = {"role": "user", "content": QUESTION}
 SYSTEM = "Answer in one sentence."
-#: As a version's own template would be: another shape than the base's, with its tokens, a loop and a filter.
+#: Shaped like a version's own template: unlike the base's, with its special tokens, a loop and a filter.
 TEMPLATE = """{{ bos_token }}{% for m in messages %}
 {% if m.role == 'system' %}
 Note: {{ m.content|trim }}
@@ -29,7 +29,7 @@ Note: {{ m.content|trim }}
 
 @pytest.fixture(scope="module")
 def tuned(server: Server, trained_demo: Demo, keys: dict[str, str]) -> Iterator["Tuned"]:
-    """The pricing unit's adapter once more, under a name whose defaults these tests set."""
+    """The pricing unit's adapter again, under a name whose defaults these tests set."""
     assert server.publish("pricing", "tuned", trained_demo.adapters["pricing"]).status_code == 201
     with server.client(server.admin_key) as admin, server.client(keys["pricing"]) as tenant:
         yield Tuned(admin, tenant)
@@ -51,7 +51,7 @@ class Tuned:
 
 
 def tokens(answer: dict[str, Any]) -> tuple[list[int], list[int]]:
-    """Of the prompt and of the answer."""
+    """Return the tokens of the prompt and of the answer."""
     return answer["prompt_token_ids"], answer["choices"][0]["token_ids"]
 
 
@@ -141,7 +141,10 @@ def test_what_a_template_cannot_do_is_said(tuned: Tuned) -> None:
 
 
 def test_the_server_s_workers_end_with_it(tuned: Tuned, server: Server) -> None:
-    """The fixture itself fails if any process of the server outlives it; here is one to outlive it."""
+    """The fixture itself fails if any process of the server outlives it.
+
+    This test gives it a worker process to stop.
+    """
     tuned.set(chat_template=TEMPLATE, max_tokens=2)
     tuned.chat()
     children = psutil.Process(server.process.pid).children()

@@ -1,4 +1,4 @@
-"""Verified deletion on the real engine: a reader in the middle finishes first, and then nothing finds the version."""
+"""Verified deletion on the real engine: a running reader finishes first, and then the version is gone everywhere."""
 
 import asyncio
 import hashlib
@@ -19,7 +19,7 @@ TOKENS = 700
 
 
 def unlike_any_other(source: Path, folder: Path) -> Path:
-    """A copy whose two files are nobody else's."""
+    """Copy an adapter so that no other version shares its two files."""
     shutil.copytree(source, folder)
     weights = load_file(folder / "adapter_model.safetensors")
     save_file({name: tensor * 1.01 for name, tensor in weights.items()}, folder / "adapter_model.safetensors")
@@ -37,7 +37,7 @@ def blobs(server: Server) -> set[str]:
 
 
 async def read_whole(client: httpx.AsyncClient, begun: asyncio.Event) -> list[str]:
-    """A long stream, from its first event to its last."""
+    """Read a long stream to its end, and signal its first event."""
     body = {"model": "quotes", "prompt": "x", "max_tokens": TOKENS, "ignore_eos": True, "stream": True}
     events = []
     async with client.stream("POST", "/v1/completions", json=body) as answer:
@@ -75,7 +75,7 @@ async def test_the_reader_finishes_and_then_nothing_is_left(
             location = answer.headers["location"]
             assert not reading.done()
             assert (await client.post("/v1/completions", json={"model": "quotes", "prompt": "x"})).status_code == 404
-            # As long as the reader runs the engine keeps the version, the disk its files, the store its bytes.
+            # While the reader runs, the engine keeps the version, the disk its files and the store its bytes.
             report = (await asyncio.to_thread(admin.get, location)).json()
             running = not reading.done()
             if running:
@@ -92,7 +92,7 @@ async def test_the_reader_finishes_and_then_nothing_is_left(
         assert report["nodes"][0]["engine_gone_at"]
         assert report["nodes"][0]["disk_gone_at"]
         assert {blob["digest"] for blob in report["blobs"] if blob["gone_at"]} == own
-        # The engine's own list was what `engine_gone_at` asked; its count says the same.
+        # `engine_gone_at` comes from the engine's own list; the gauge agrees.
         assert server.metric(RESIDENT) == resident - 1
         assert digest not in on_disk(server)
         assert not own & blobs(server)

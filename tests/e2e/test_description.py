@@ -1,4 +1,4 @@
-"""What the real engine answers, whole and as events, is what the description of the API says of it."""
+"""Answers of the real engine, whole and streamed, match the OpenAPI description."""
 
 from typing import Any
 

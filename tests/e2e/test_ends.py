@@ -1,4 +1,4 @@
-"""Clients that go away, engines that die: what is left must be nothing, and the next request is served."""
+"""Clients that disconnect and engines that crash: nothing is leaked and the next request is served."""
 
 import asyncio
 import contextlib
@@ -51,7 +51,7 @@ async def test_a_client_that_leaves_without_a_stream_has_its_request_aborted(
 
 
 async def test_clients_that_leave_give_their_slots_back(server: Server, keys: dict[str, str]) -> None:
-    """More departures than slots, on two adapters: a lease that stayed would leave the last call waiting."""
+    """There are more disconnects than slots, on two adapters: a leaked lease would block the last call."""
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
         for unit, key in [*keys.items()] * 3:
             body = LONG | {"model": unit, "stream": True}
@@ -66,7 +66,7 @@ async def test_clients_that_leave_give_their_slots_back(server: Server, keys: di
 
 
 async def test_clients_that_do_not_read_hold_no_slot(server: Server, keys: dict[str, str]) -> None:
-    """Both slots' answers are far longer than what connections hold: nobody takes them, and the engine is done."""
+    """Both slots' answers exceed the connections' buffers: the clients do not read, and the engine is done."""
     headers = [{"authorization": f"Bearer {key}"} for key in keys.values()]
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as client, contextlib.AsyncExitStack() as unread:
         answers = []
@@ -82,7 +82,7 @@ async def test_clients_that_do_not_read_hold_no_slot(server: Server, keys: dict[
 
 @pytest.fixture(scope="module")
 def own(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server for what nobody else survives."""
+    """Separate server for tests that crash it."""
     home = tmp_path_factory.mktemp("ends")
     with running(home, trained_demo.base, **SLOTS, TENORA_GRACE_SECONDS="1") as server:
         yield server
@@ -96,7 +96,7 @@ def key(own: Server, trained_demo: Demo) -> str:
 
 
 def error_at_the_end(lines: list[str]) -> tuple[str, str]:
-    """Code and type of the error that a stream ends with."""
+    """Return code and type of the error that ends a stream."""
     assert lines[-1] == "data: [DONE]"
     error: dict[str, Any] = json.loads(lines[-2].removeprefix("data: "))["error"]
     return error["code"], error["type"]
@@ -124,7 +124,7 @@ async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(own: Server, 
         assert refused.status_code == 503
         assert int(refused.headers["retry-after"]) > 0
         assert (await client.get("/health/live")).status_code == 200
-        # The verdict may be a second old.
+        # The readiness check may be cached for a second.
         await asyncio.to_thread(until, lambda: not own.is_ready(), 5)
         await asyncio.to_thread(own.wait_ready)
         after = (await client.post("/v1/completions", json=short)).json()["choices"]
@@ -135,7 +135,10 @@ async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(own: Server, 
 
 
 async def test_a_wide_request_ends_with_the_engine_while_most_of_its_prompts_wait(own: Server, key: str) -> None:
-    """Those that vLLM was given have ended by then, or end with it; the others wait for turns that never come."""
+    """Prompts already submitted to vLLM have ended or end with the engine.
+
+    The other prompts wait for turns that never come.
+    """
     wide = {"model": "pricing", "prompt": [[11 + number] for number in range(128)], "n": 8, "stream": True}
     headers, events = {"authorization": f"Bearer {key}"}, list[str]()
     async with (
@@ -155,7 +158,7 @@ async def test_a_wide_request_ends_with_the_engine_while_most_of_its_prompts_wai
 def test_an_engine_is_one_process_whose_steps_have_a_processor_of_their_own(own: Server) -> None:
     (engine,) = own.engine_processes()
     assert len(os.sched_getaffinity(engine.pid)) == 1
-    # They talk to the server, and would wait for the steps there.
+    # These threads talk to the server and would wait for the steps there.
     sockets = [thread.id for thread in engine.threads() if _name(engine, thread.id).startswith("ZMQ")]
     assert sockets
     for thread in sockets:
@@ -167,7 +170,10 @@ def _name(process: psutil.Process, thread: int) -> str:
 
 
 async def test_a_server_told_to_end_ends_what_does_not_finish_in_time_with_an_error(own: Server, key: str) -> None:
-    """The last test of this file: streams, whole answers and who waits for a slot; each has its record."""
+    """This is the last test of this file: streams, whole answers and requests that wait for a slot.
+
+    Each has its record.
+    """
     headers = {"authorization": f"Bearer {key}"}
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=own.url, timeout=60, headers=headers, limits=limits) as client:
@@ -191,7 +197,7 @@ async def test_a_server_told_to_end_ends_what_does_not_finish_in_time_with_an_er
             assert error_at_the_end(lines) == STOPPED
         for answer in await asyncio.gather(*others):
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_unavailable")
-    # How uvicorn says that the signal is done.
+    # This exit status shows that uvicorn has handled the signal.
     assert await asyncio.to_thread(own.process.wait, 60) == -signal.SIGTERM
     with sqlite3.connect(own.home / "tenora.db") as database:
         records = database.execute("select status, output_tokens from usage order by at desc limit 4").fetchall()

@@ -1,4 +1,4 @@
-"""The kernel check of a real engine, and the server whose engine does not pass it."""
+"""Kernel check of a real engine, and a server whose engine fails the check."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Servers that are told to end, alone or with their whole process group, at any time: nothing of them is left."""
+"""Shutdown of servers, alone or with their whole process group, at any time: no process is left."""
 
 import asyncio
 import contextlib
@@ -17,11 +17,11 @@ from app.demo.train import Demo
 from tests.e2e.fixtures import SLOTS
 from tests.e2e.server import TENORA, Server, environment, free_port, processes_of, serving, set_up, until
 
-#: Runs for longer than the server takes requests after SIGTERM.
+#: Runs longer than the server accepts requests after SIGTERM.
 TOKENS = 400
 LONG = {"prompt": "x", "max_tokens": TOKENS, "ignore_eos": True, "temperature": 0, "stream": True}
 SETTINGS = SLOTS | {"TENORA_DRAIN_SECONDS": "1", "TENORA_GRACE_SECONDS": "600"}
-#: An engine looks twice a second whether its server is there; one that imports looks when it has imported.
+#: An engine polls twice a second for its server. An engine that is importing modules checks after the import.
 GONE_S = 120
 
 Kill = Callable[[int, int], None]
@@ -29,14 +29,14 @@ Kill = Callable[[int, int], None]
 
 @pytest.fixture(scope="module")
 def home(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A HOME that servers of these tests use one after the other, and a platform key."""
+    """HOME that servers of these tests use one after the other, and a platform key."""
     home = tmp_path_factory.mktemp("leaving")
     return home, set_up(home, trained_demo.base, **SETTINGS)
 
 
 @contextlib.contextmanager
 def nothing_left(home: Path) -> Iterator[None]:
-    """Check that every process of this HOME ends soon after the block; end those that do not."""
+    """Check that every process of this HOME ends soon after the block; kill the others."""
     try:
         yield
         until(lambda: not processes_of(home), GONE_S)
@@ -47,7 +47,7 @@ def nothing_left(home: Path) -> Iterator[None]:
 
 
 async def finish_reasons(server: Server, key: str, began: asyncio.Event) -> list[str]:
-    """Why each of two streams ended; the event comes with the first token."""
+    """Return why each of two streams ended. The event is set at the first token."""
     headers = {"authorization": f"Bearer {key}"}
 
     async def stream(client: httpx.AsyncClient) -> str:
@@ -114,7 +114,7 @@ def test_an_engine_that_dies_while_the_server_leaves_is_not_replaced(
         fork_server.kill()
         until(lambda: "no other engine is started" in (folder / "server.log").read_text(), GONE_S)
         assert not server.engine_processes()
-        # A second signal is from somebody who does not want to wait.
+        # A second signal means that the operator does not want to wait.
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(GONE_S)
 
@@ -125,7 +125,7 @@ def test_a_start_is_given_up_at_once(home: tuple[Path, str], trained_demo: Demo,
     folder, _ = home
     with nothing_left(folder):
         server = begin_start(folder, trained_demo.base)
-        # The fork server is there, the engine is not.
+        # The fork server runs, the engine does not.
         until(lambda: "Waiting for application startup" in (folder / "start.log").read_text(), GONE_S)
         children = psutil.Process(server.pid).children()
         assert any("forkserver" in " ".join(child.cmdline()) for child in children)

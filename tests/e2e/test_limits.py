@@ -1,4 +1,4 @@
-"""Limits under many clients at once: never more than allowed, and nearly all of it."""
+"""Limits under many concurrent clients: never exceeded, and nearly fully used."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from app.demo.train import Demo
 from tests.e2e.server import Server
 
 CLIENTS = 64
-#: Refusals in a row after which a client believes that no more is to be had: some wait for others to give back.
+#: Consecutive refusals after which a client stops: some refusals are temporary, until other requests release tokens.
 ENOUGH = 8
 LIMIT = 6000
 PROMPT, ANSWER = 10, 20
@@ -23,7 +23,7 @@ PROMPT, ANSWER = 10, 20
 
 @pytest.fixture
 def tenant(server: Server, trained_demo: Demo) -> tuple[str, str]:
-    """A tenant of this test alone, with an adapter, and its key."""
+    """Tenant of this test alone, with an adapter and a key."""
     slug = f"limited-{uuid.uuid4().hex[:8]}"
     key = server.tenant(slug, scopes=("inference", "usage:read"))
     assert server.publish(slug, "prices", trained_demo.adapters["pricing"]).status_code == 201
@@ -36,7 +36,10 @@ def limit(server: Server, slug: str, **limits: int | None) -> None:
 
 
 async def _greedy(server: Server, key: str, *, most: int) -> list[tuple[int, int]]:
-    """What many clients get who ask until no more is to be had: tokens of each answer, and of what it could be."""
+    """Run many clients until the limit is exhausted.
+
+    Returns for each answer its tokens and the tokens reserved for it.
+    """
     got: list[tuple[int, int]] = []
 
     async def ask(client: httpx.AsyncClient, chance: random.Random) -> None:
@@ -44,7 +47,7 @@ async def _greedy(server: Server, key: str, *, most: int) -> list[tuple[int, int
         while refused < ENOUGH and len(got) < most:
             wanted = chance.randint(1, ANSWER)
             prompt = [chance.randrange(10, 200) for _ in range(PROMPT)]
-            # Some answers end early, and give back what they took.
+            # Some answers end early and release the rest of their reservation.
             body: dict[str, Any] = {"model": "prices", "prompt": prompt, "max_tokens": wanted, "temperature": 1}
             answer = await client.post("/v1/completions", json=body)
             if answer.status_code == 429:
@@ -94,7 +97,7 @@ def test_many_clients_get_all_that_is_allowed_and_no_token_more(server: Server, 
 def test_a_limit_changes_nothing_of_an_answer(
     server: Server, tenant: tuple[str, str], path: str, asked: dict[str, Any], stream: bool
 ) -> None:
-    """Who has a limit of tokens has its prompts counted before they run, and run as they were counted."""
+    """The prompts of a tenant with a token limit are counted before they run, and run with the same tokens."""
     slug, key = tenant
     body = {"model": "prices", "max_tokens": 8, "temperature": 0, "stream": stream, **asked}
     answers = []
@@ -112,7 +115,7 @@ def test_a_limit_changes_nothing_of_an_answer(
 
 
 def _told(answer: httpx.Response, *, stream: bool) -> dict[int, Any]:
-    """What an answer says in each of its sequences, however it was cut into events; not when and by what id."""
+    """Return the text of each sequence of an answer, independent of chunking, time and id."""
     if not stream:
         return {choice["index"]: choice for choice in answer.json()["choices"]}
     events = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]

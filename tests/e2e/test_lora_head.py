@@ -1,4 +1,4 @@
-"""Adapters of the head, on an engine whose setting serves them."""
+"""Adapters of the LM head, on an engine whose setting allows them."""
 
 import asyncio
 import itertools
@@ -22,7 +22,7 @@ TOKENS = 12
 
 @pytest.fixture(scope="module")
 def adapters(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Two of the head, the first with the head in its file, as PEFT saves it by itself, and one without."""
+    """Two head adapters, the first with the head in its file, as PEFT saves it by default, and one without."""
     folder = tmp_path_factory.mktemp("heads")
     targets = {
         "head": ["q_proj", "v_proj", "lm_head"],
@@ -96,7 +96,7 @@ def test_logprobs_of_prompts_are_refused_and_the_engine_goes_on(headed: Server) 
 def test_a_server_without_the_setting_refuses_the_version_by_name_and_serves_the_others(
     headed: Server, home: Path, trained_demo: Demo
 ) -> None:
-    """Last: the first server has ended by then, and its registry is served by another one."""
+    """This test is the last one: the first server has ended, and another server serves its registry."""
     key = headed.tenant("pricing")
     headed.process.terminate()
     headed.process.wait(60)

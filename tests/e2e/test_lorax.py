@@ -1,4 +1,4 @@
-"""LoRAX's routes on the real engine, in the bodies that lorax-client 0.6.3 sends: every field, most of them null."""
+"""LoRAX's routes on the real engine, with the bodies that lorax-client 0.6.3 sends: every field, most of them null."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The demo on a machine without a C++ compiler: its answers are the same, and greedy where nothing else is asked."""
+"""The demo on a machine without a C++ compiler: same answers, and greedy unless the request says otherwise."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What a whole server shows of itself: its log, its traces, and everything that dashboard and alerts ask for."""
+"""Observability of a whole server: log, traces, and every series used by the dashboard and the alerts."""
 
 import itertools
 import json
@@ -27,10 +27,10 @@ SECRET = f"zq{secrets.token_hex(12)}"
 
 @dataclass(frozen=True)
 class Watched:
-    """A server that was asked for this and that, and who watches it.
+    """Server that has answered various requests, and the collectors that observe it.
 
     Attributes:
-        answers: by what was asked for.
+        answers: by kind of request.
     """
 
     server: Server
@@ -39,7 +39,7 @@ class Watched:
     metrics: str
 
     def trace(self, name: str) -> dict[str, Span]:
-        """The spans of one answer, by name."""
+        """Return the spans of one answer, by name."""
         request_id = self.answers[name].headers["x-request-id"]
         until(lambda: self.collector.trace(request_id), 60)
         return self.collector.trace(request_id)
@@ -67,7 +67,10 @@ def watched(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def ask(client: httpx.Client, *adapters: str) -> dict[str, httpx.Response]:
-    """A few requests of each kind; of more adapters than slots some are cold, and the last of them is warm then."""
+    """Send a few requests of each kind.
+
+    With more adapters than slots some requests are cold; a repeat of the last one is warm.
+    """
     body = {"prompt": f"What is {SECRET}?", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
     chat = {"messages": [{"role": "user", "content": SECRET}], "max_tokens": 4}
     first = [client.post("/v1/completions", json={**body, "model": adapter}) for adapter in adapters * 2]
@@ -88,7 +91,7 @@ def ask(client: httpx.Client, *adapters: str) -> dict[str, httpx.Response]:
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """Every query of the dashboard and the alert rules, with the name of its panel or alert."""
+    """Return every query of the dashboard and the alert rules, with the name of its panel or alert."""
     dashboard = json.loads(DASHBOARD.read_text())
     for panel in dashboard["panels"]:
         for target in panel.get("targets", ()):
@@ -99,7 +102,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 def test_every_query_finds_what_it_asks_for(watched: Watched) -> None:
-    # What Prometheus adds itself.
+    # Prometheus itself adds this series.
     series = exposed(watched.metrics + "# TYPE up gauge\nup 1\n")
     found = {name: wrong for name, query in queries() if (wrong := problems(query, series))}
     assert found == {}
@@ -190,7 +193,7 @@ def test_the_engine_s_processes_send_nothing_by_themselves(watched: Watched) -> 
 
 
 def test_every_line_of_every_process_is_json(watched: Watched) -> None:
-    """Those of vLLM's processes too; what is printed past every logger begins with something else than a brace."""
+    """This includes vLLM's processes. Output that bypasses the loggers does not begin with a brace."""
     text = (watched.server.home / "server.log").read_text()
     lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     assert {line["logger"].split(".")[0] for line in lines} >= {"app", "uvicorn", "vllm"}
@@ -206,7 +209,7 @@ def test_each_answer_has_its_line(watched: Watched) -> None:
         (line,) = [line for line in access if line["request_id"] == answer.headers["x-request-id"]]
         assert (line["tenant"], line["status"]) == ("pricing", answer.status_code), name
         assert line["trace_id"] == next(iter(watched.trace(name).values())).trace_id
-    # Nor a second one, which vLLM let uvicorn write when it configured its own log.
+    # There is no second access log either, which uvicorn would write with vLLM's log configuration.
     assert '"uvicorn.access"' not in text
     assert SECRET not in text
     assert SECRET.encode() not in b"".join(watched.collector.raw)

@@ -1,4 +1,4 @@
-"""Adapters as other tools write them answer as transformers + PEFT do, token by token, and come back as uploaded."""
+"""Adapters written by other tools match transformers + PEFT token by token, and download as uploaded."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,10 @@ TOKENS = 12
 
 @pytest.fixture(scope="module")
 def odd(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
-    """Each odd adapter's folder, and that of what PEFT reads; every one has weights of its own."""
+    """Folder of each odd adapter and of the files that PEFT reads.
+
+    Every adapter has distinct weights.
+    """
     folder = tmp_path_factory.mktemp("odd")
     made = {}
     for seed, (name, one) in enumerate(ODD.items()):
@@ -38,7 +41,7 @@ def odd(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 async def test_each_odd_adapter_answers_as_peft_computes_it(
     server: Server, trained_demo: Demo, odd: dict[str, tuple[Path, Path]]
 ) -> None:
-    """All in one batch after another, through two slots."""
+    """All adapters run in one batch after another, through two slots."""
     key = server.tenant("odd")
     names = {name: f"odd-{number}" for number, name in enumerate(odd)}
     for name, (upload, _) in odd.items():

@@ -1,4 +1,4 @@
-"""The published openai SDK against the live server, with a tenant's key and nothing else changed."""
+"""The published openai SDK against the live server, with a tenant's key as the only change."""
 
 import json
 import re
@@ -70,7 +70,7 @@ def test_completions_stream(pricing: openai.OpenAI) -> None:
     asked: dict[str, Any] = {"model": "pricing", "prompt": f"[INST] {QUESTION} [/INST]", "max_tokens": 8}
     asked |= {"temperature": 0}
     whole, events = pricing.completions.create(**asked).choices[0].text, []
-    # Of a server that comes too late for a token, as on a machine that stands still, vLLM sends it with the next.
+    # If the server fetches a token late, as on a stalled machine, vLLM sends it together with the next.
     while len(events) < 5 and max(events, default=0) < 8:
         *chunks, last = pricing.completions.create(**asked, stream=True, stream_options={"include_usage": True})
         events.append(sum(len(chunk.choices) for chunk in chunks))

@@ -1,4 +1,4 @@
-"""What the server answers is what transformers + PEFT compute on the same weights, token by token."""
+"""Token parity: the server's answers equal those of transformers + PEFT on the same weights, token by token."""
 
 import asyncio
 import random
@@ -55,7 +55,7 @@ async def test_all_in_one_batch_base_requests_among_them(
 async def test_more_adapters_than_slots_and_hundreds_of_requests(
     server: Server, trained_demo: Demo, tmp_path: Path
 ) -> None:
-    """Six adapters through two slots and three places, base requests among them: a stale slot would show."""
+    """Six adapters share two slots and three places, with base requests in between: a stale slot would show."""
     adapters = {
         f"churn-{seed}": make_adapter(
             tmp_path / str(seed),

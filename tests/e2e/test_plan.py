@@ -1,4 +1,4 @@
-"""What `tenora plan` says is what an engine with the same settings really allocates, on a CPU."""
+"""`tenora plan` on a CPU: its figures equal the real allocations of an engine with the same settings."""
 
 import json
 import os
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
     not current_platform.is_cpu(), reason="a GPU engine takes what is free for its KV cache"
 )
 
-#: A KV cache that is no whole number of blocks.
+#: A KV cache size that is not a whole number of blocks.
 ENGINE = EngineSettings(dtype="float32", kv_cache_bytes=2**26 + 12345, extra_args={"skip_tokenizer_init": True})
 
 
@@ -43,7 +43,7 @@ def test_weights_slots_and_kv_cache_are_as_planned(tmp_path):
     assert slots > 1
     assert allocated["slots"] == budget.slots_bytes
     assert allocated["weights"] == budget.weights
-    # All blocks but the one that vLLM keeps for itself.
+    # All blocks but the one that vLLM reserves.
     block_tokens = 128
     assert (allocated["blocks"] - 1) * block_tokens == budget.kv_tokens
     assert allocated["kv_cache"] == allocated["blocks"] * block_tokens * budget.kv_token

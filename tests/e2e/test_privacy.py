@@ -1,4 +1,4 @@
-"""Prompts and answers are nowhere but in the answers: a planted secret is looked for in all that a server leaves."""
+"""Privacy: a secret planted in prompts must not occur in anything that a server leaves behind, except answers."""
 
 import json
 import secrets
@@ -10,25 +10,25 @@ import pytest
 
 from tests.e2e.server import Server
 
-#: Of one token per byte or so, and nothing that could be there by chance.
+#: About one token per byte, and too long to occur by chance.
 SECRET = f"zq{secrets.token_hex(12)}"
 
 
 def everything_left(server: Server) -> Iterator[tuple[str, bytes]]:
-    """Log, database, journal, spool, caches: every file of HOME; and what the server shows to its operators."""
+    """Collect every file of HOME (log, database, journal, spool, caches) and all operator views of the server."""
     for path in sorted(server.home.rglob("*")):
         if path.is_file() and "blobs" not in path.parts:
             yield str(path.relative_to(server.home)), path.read_bytes()
     with server.client(server.admin_key) as admin:
         for shown in ("/metrics", "/admin/engine", "/admin/usage?by=key,version,hour", "/health/ready"):
             yield shown, admin.get(shown).content
-    # What processes of the server show to everybody on the machine.
+    # Process information that every user of the machine can read.
     for process in (server.process.pid, *(child.pid for child in server.engine_processes())):
         yield f"arguments of {process}", Path(f"/proc/{process}/cmdline").read_bytes()
 
 
 def bodies() -> Iterator[tuple[str, object]]:
-    """Requests that are answered, refused, aborted or broken, each with the secret in another place."""
+    """Requests that are answered, refused, aborted or malformed, each with the secret in a different place."""
     said = f"What is {SECRET}?"
     message = {"role": "user", "content": said}
     tool = {"type": "function", "function": {"name": "f", "description": said, "parameters": {"type": "object"}}}
@@ -83,7 +83,7 @@ def test_keys_are_nowhere_in_clear(server: Server, keys: dict[str, str]) -> None
 
 
 def test_what_is_looked_through_would_hold_it(server: Server, keys: dict[str, str]) -> None:
-    """The same search finds what may be kept: the log, the database and the journal are all among what is read."""
+    """The same search finds permitted data, so log, database and journal are really searched."""
     with server.client(server.admin_key) as admin:
         assert admin.patch("/admin/tenants/pricing", json={"name": f"Pricing {SECRET}"}).status_code == 200
         found = [name for name, content in everything_left(server) if SECRET.encode() in content]

@@ -16,14 +16,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def day(server: Server, trained_demo: Demo, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """The section's commands, run where `.venv` and `.tenora` are as beside `make serve`."""
+    """Run the section's commands in a folder with `.venv` and `.tenora`, as `make serve` has."""
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
     (tmp_path / ".tenora").mkdir()
     (tmp_path / ".tenora" / "demo").symlink_to(next(iter(trained_demo.adapters.values())).parent.parent)
     client = {"TENORA_URL": server.url, "TENORA_KEY": server.admin_key}
     variables = environment(server.home, trained_demo.base) | client | {"COLUMNS": "200"}
-    # What a command that fails leaves in the background would hold the pipes open.
+    # Background processes of a failed command would keep the pipes open.
     ready = "set -mx; trap 'kill $(jobs -p) || true' EXIT\n"
     bash = ["bash", "-euo", "pipefail", "-c", ready + commands()]
     return subprocess.run(bash, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=600, check=False)

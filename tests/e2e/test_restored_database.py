@@ -1,4 +1,4 @@
-"""A database that is restored under a running server: row ids come again, for other bytes."""
+"""Database restored under a running server: row ids are reused for other bytes."""
 
 import sqlite3
 from pathlib import Path
@@ -14,7 +14,7 @@ BODY = {"prompt": "[INST] Can you explain sugar? [/INST]", "max_tokens": 12, "te
 
 
 def copy(source: Path, target: Path) -> None:
-    """As a backup, and as its restoration, by SQLite's own means."""
+    """Copy the database with SQLite's backup API, as a backup or as its restoration."""
     with sqlite3.connect(source) as read, sqlite3.connect(target) as written:
         read.backup(written)
 
@@ -44,13 +44,13 @@ def test_an_id_that_comes_again_answers_with_its_own_bytes(server: Server, train
     key = server.tenant("unit")
     with server.client(key) as client:
         copy(database, kept)
-        # What each of them answers under an id of its own.
+        # Reference answers of each adapter under an id that no other adapter has had.
         assert server.publish("unit", "first", one).status_code == 201
         assert server.publish("unit", "second", other).status_code == 201
         answers = {folder: answer(client, name) for folder, name in ((one, "first"), (other, "second"))}
         assert answers[one] != answers[other]
         before = version_id(database, "first")
-        # Again and again another one has the id, in a slot, in host memory and on the disk.
+        # The id repeatedly changes its adapter, in a slot, in host memory and on the disk.
         for number, folder in enumerate((other, one, other)):
             copy(kept, database)
             assert server.publish("unit", f"again-{number}", folder).status_code == 201

@@ -1,4 +1,4 @@
-"""The smoke check, NaN and pins on the real engine, which has two slots."""
+"""Smoke check, NaN and pins on the real engine, which has two slots."""
 
 import asyncio
 import json
@@ -19,12 +19,12 @@ from tests.planted_adapters import nan_adapter
 RESTARTS = "tenora_engine_restarts_total"
 PROMPT = "[INST] What is coffee? [/INST]"
 SCORED = {"prompt": PROMPT, "max_tokens": 4, "temperature": 0, "logprobs": 1}
-#: Keeps other requests in the engine while versions are tried.
+#: Keeps other requests in the engine during smoke checks.
 TRAFFIC = {"prompt": "x", "max_tokens": 40, "ignore_eos": True, "temperature": 1}
 
 
 def scaled(source: Path, directory: Path, factor: float) -> Path:
-    """A copy of an adapter with its lora_B multiplied."""
+    """Copy an adapter with its lora_B multiplied."""
 
     def change(name: str, tensor: Tensor) -> Tensor:
         return tensor * factor if "lora_B" in name else tensor
@@ -58,7 +58,7 @@ def complete(client: httpx.Client, **body: object) -> dict[str, Any]:
 
 
 def is_sound(choice: dict[str, Any]) -> bool:
-    """Whether every token has a logprob that is a number."""
+    """Return whether every token has a finite logprob."""
     return all(isinstance(value, float) and math.isfinite(value) for value in choice["logprobs"]["token_logprobs"])
 
 
@@ -105,7 +105,10 @@ async def test_an_adapter_without_effect_is_found_under_traffic(
 def test_what_answers_nan_is_refused_and_leaves_nothing_to_others(
     server: Server, keys: dict[str, str], trained_demo: Demo, tmp_path: Path
 ) -> None:
-    """Its weights are finite. What it left in the cache of keys and values made the next request's answer NaN too."""
+    """The adapter's weights are finite.
+
+    The KV cache entries that it left behind made the next request's answer NaN too.
+    """
     with server.client(server.tenant("smoke")) as client, server.client(keys["pricing"]) as neighbour:
         before = {model: complete(neighbour, model=model) for model in ("demo", "pricing")}
         for attempt in range(4):
@@ -123,7 +126,7 @@ def test_nan_answers_are_shown_as_null_and_stay_with_their_request(
         assert publish(client, "sometimes", bad).json()["state"] == "ready"
         before = {model: complete(neighbour, model=model) for model in ("demo", "pricing")}
         for attempt in range(6):
-            # Another prompt each time, so that nothing is taken from the prefix cache.
+            # A new prompt each time avoids the prefix cache.
             chosen = complete(client, model="sometimes", stream=False, max_tokens=4 + attempt)
             assert not is_sound(chosen)
             assert None in chosen["logprobs"]["token_logprobs"]
@@ -136,7 +139,10 @@ def test_nan_answers_are_shown_as_null_and_stay_with_their_request(
 
 
 async def test_logprobs_of_prompts_asked_for_by_many_at_once(server: Server, keys: dict[str, str]) -> None:
-    """vLLM's LoRA kernel for the head dies of two such requests in one step on a CPU; no adapter changes the head."""
+    """On a CPU, vLLM's LoRA kernel for the head crashes on two such requests in one step.
+
+    No adapter here changes the head.
+    """
     async with httpx.AsyncClient(
         base_url=server.url, headers={"authorization": f"Bearer {keys['pricing']}"}, timeout=120
     ) as client:
@@ -175,7 +181,7 @@ async def test_a_pinned_version_never_waits_and_one_slot_stays_free(
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
         assert "found 1 pinned of 2 slots, allowed 1" in refused.json()["error"]["message"]
         await asyncio.to_thread(until, lambda: held(admin) == ["pricing@1"], 30)
-        # The other slot is taken for long, and somebody waits for it.
+        # The other slot is taken for long, and a request waits for it.
         long = {"prompt": "x", "max_tokens": 1000, "n": 8, "ignore_eos": True, "temperature": 1}
         async with httpx.AsyncClient(base_url=server.url, timeout=120) as outside:
 

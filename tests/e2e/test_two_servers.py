@@ -1,4 +1,4 @@
-"""Two whole servers on one PostgreSQL: their limits are one, whichever of them is asked."""
+"""Two whole servers on one PostgreSQL share their limits, whichever server gets a request."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from tests.e2e.server import Server, serving, set_up, together
 from tests.postgres import running_postgres
 
 CLIENTS = 64
-#: Refusals in a row after which a client believes that no more is to be had: some wait for others to give back.
+#: Consecutive refusals after which a client stops: some refusals are temporary, until other requests release tokens.
 ENOUGH = 8
 LIMIT = 4000
 PROMPT, ANSWER = 10, 20
@@ -35,7 +35,7 @@ def pair(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def limited(pair: list[Server], **limits: int) -> str:
-    """A key of a new tenant with these limits."""
+    """Create a tenant with these limits and return a key of it."""
     slug = f"limited-{uuid.uuid4().hex[:8]}"
     key = pair[0].tenant(slug, scopes=("inference",))
     with pair[0].client(pair[0].admin_key) as admin:
@@ -44,9 +44,9 @@ def limited(pair: list[Server], **limits: int) -> str:
 
 
 async def _greedy(pair: list[Server], key: str) -> list[tuple[int, int, int]]:
-    """What many clients get of both servers who ask until no more is to be had.
+    """Run many clients on both servers until the limit is exhausted.
 
-    For each answer: the server's number, its tokens, and the most that it could have had.
+    For each answer: the server's number, its tokens, and the tokens reserved for it.
     """
     got: list[tuple[int, int, int]] = []
 
@@ -55,7 +55,7 @@ async def _greedy(pair: list[Server], key: str) -> list[tuple[int, int, int]]:
         while refused < ENOUGH:
             number, wanted = chance.randrange(2), chance.randint(1, ANSWER)
             prompt = [chance.randrange(10, 200) for _ in range(PROMPT)]
-            # Some answers end early, and give back what they took.
+            # Some answers end early and release the rest of their reservation.
             body: dict[str, Any] = {"prompt": prompt, "max_tokens": wanted, "temperature": 1}
             answer = await client.post(f"{pair[number].url}/v1/completions", json=body)
             if answer.status_code == 429:
@@ -74,7 +74,7 @@ async def _greedy(pair: list[Server], key: str) -> list[tuple[int, int, int]]:
 
 
 def test_together_they_grant_a_limit_and_no_token_more(pair: list[Server]) -> None:
-    # A budget, so that nothing comes back while they ask, however slow the machine is.
+    # A monthly budget does not refill during the test, however slow the machine is.
     key = limited(pair, tokens_per_month=LIMIT)
     got = asyncio.run(_greedy(pair, key))
     used = sum(tokens for _, tokens, _ in got)

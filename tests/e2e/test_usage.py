@@ -1,4 +1,4 @@
-"""What was used is what clients were told, to the token, whatever ended the request or the server."""
+"""Metered usage equals the usage reported to clients, to the token, whatever ended the request or the server."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ def sdk(server: Server, key: str) -> Iterator[openai.OpenAI]:
 
 
 def used(server: Server, key: str, **query: str) -> dict[str, Any]:
-    """The tenant's totals once they have stood still for longer than a record takes."""
+    """Wait until the tenant's totals are stable for longer than a record takes, and return them."""
     with server.client(key) as client:
         found, since = None, time.monotonic()
         while time.monotonic() - since < 2.5:
@@ -56,7 +56,7 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> tuple[int, ...]
 
 
 def answers(sdk: openai.OpenAI, **body: Any) -> list[Any]:
-    """The usage that each answer of many shapes says."""
+    """Send requests of many shapes and return the usage that each answer reports."""
     plain: dict[str, Any] = {"model": "prices", "temperature": 1, "max_tokens": 7, **body}
     streamed = plain | {"stream": True, "stream_options": {"include_usage": True}}
     whole = [
@@ -178,7 +178,7 @@ def test_refused_requests_used_nothing(server: Server, key: str) -> None:
 def test_the_books_of_a_server_that_was_killed_are_what_clients_saw(
     trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A short one of ``python -m tests.endurance.accounting``."""
+    """This is a short run of ``python -m tests.endurance.accounting``."""
     with running_postgres() as url:
         options = Options(requests=400, kills=1, clients=16)
         seen, books = run(tmp_path_factory.mktemp("killed-api"), trained_demo, options, url)

@@ -14,12 +14,12 @@ from app.demo.train import Demo
 from tests.e2e.server import TENORA, Server, environment, running
 
 UNIT = "pricing"
-#: Of all tensors of the adapter the one whose sign changes the answers least.
+#: Tensor of the adapter whose sign changes the answers least.
 CHANGED = "base_model.model.model.layers.1.self_attn.k_proj.lora_B.weight"
 
 
 def verify(server: Server, base: Path, key: str, *options: str) -> tuple[int, dict[str, Any]]:
-    """Exit code and JSON of the command."""
+    """Run the command and return its exit code and JSON."""
     done = subprocess.run(
         [TENORA, "verify", *options, "--url", server.url, "--json"],
         env=environment(server.home, base, TENORA_KEY=key),

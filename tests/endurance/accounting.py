@@ -1,6 +1,7 @@
-"""Kill a server again and again under clients of every manner; then hold its books against what clients saw.
+"""Kill a server repeatedly under all kinds of clients, then reconcile its books with the clients' records.
 
-``python -m tests.endurance.accounting`` prints what was seen and found as JSON; 1 if anything is missing or wrong.
+``python -m tests.endurance.accounting`` prints the observations and findings as JSON. The exit code is 1 if a record is
+missing or wrong.
 """
 
 import argparse
@@ -27,19 +28,21 @@ from tests.endurance.traffic import Seen, Traffic
 from tests.postgres import running_postgres
 
 TENANT, ADAPTERS = "audited", ("pricing", "supply-chain")
-#: Less than there are clients, so that some are refused; budgets that nobody reaches, so that all is counted.
+#: Fewer concurrent requests than clients, so that some are refused; budgets too high to reach, so that all usage is
+#: counted.
 LIMITS = {"concurrent_requests": 56, "tokens_per_minute": 10**9, "tokens_per_day": 10**9, "tokens_per_month": 10**9}
-#: What is left of a budget when it is looked at closely.
+#: Tokens left in the budget for the exact check, and tokens of its prompts.
 LEFT, PROMPT = 30, 10
 SETTINGS = {"TENORA_ENGINE__MAX_LORAS": "2", "TENORA_ENGINE__MAX_LORA_RANK": "16", "TENORA_ENGINE__DTYPE": "float32"}
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How much is asked.
+    """Extent of a run.
 
     Attributes:
-        kills: of the API process, with -9, evenly over the requests; in the middle the engine dies once too.
+        kills: number of SIGKILLs of the API process, spread evenly over the requests. The engine dies once too, in the
+        middle.
     """
 
     requests: int
@@ -50,15 +53,15 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What the registry and the limits say, beside what clients saw.
+    """The registry's records and limits, compared with the clients' observations.
 
     Attributes:
-        missing: request ids of answers that a client saw whole, and nobody wrote down.
-        wrong: request id -> tokens told and tokens written down, where these differ.
-        records: written down.
-        record_tokens, summed_tokens: of the records, and of the hours' sums.
-        budget_exact: whether the month's budget holds just what the records come to, to the token.
-        leases_returned: whether as many run at once as may, and one more does not.
+        missing: request ids of answers that a client read whole and that have no record.
+        wrong: request id -> reported tokens and recorded tokens, where these differ.
+        records: number of records.
+        record_tokens, summed_tokens: tokens of the records, and of the hourly sums.
+        budget_exact: whether the month's budget equals the sum of the records, to the token.
+        leases_returned: whether the full concurrency limit is available, and not one more.
     """
 
     missing: list[str]
@@ -159,7 +162,7 @@ def _books(server: Server, key: str, seen: Seen, database_url: str) -> Books:
 
 
 def _settled_total(server: Server, key: str) -> dict[str, int]:
-    """The tenant's totals once they have stood still for longer than a record takes."""
+    """Wait until the tenant's totals are stable for longer than a record takes, and return them."""
     found, since = None, time.monotonic()
     with server.client(key) as client:
         while time.monotonic() - since < 3:
@@ -172,7 +175,10 @@ def _settled_total(server: Server, key: str) -> dict[str, int]:
 
 
 def _budget_is(server: Server, key: str, tokens: int) -> bool:
-    """Whether so many tokens of the month are used: what is left above them is had, and not one more."""
+    """Return whether exactly this many tokens of the month are used.
+
+    The rest of the budget is granted, and not one token more.
+    """
     _limit(server, tokens_per_month=tokens + LEFT)
     body = {"prompt": [7] * PROMPT, "ignore_eos": True}
     with server.client(key) as client:
@@ -185,7 +191,7 @@ def _budget_is(server: Server, key: str, tokens: int) -> bool:
 
 
 def _all_may_run(server: Server, key: str) -> bool:
-    """Whether as many streams as may run at once are let in together, and one more is not."""
+    """Return whether the allowed number of concurrent streams is admitted together, and one more is not."""
     most = 4
     _limit(server, concurrent_requests=most)
     body = {"prompt": "x", "max_tokens": 500, "ignore_eos": True, "stream": True}

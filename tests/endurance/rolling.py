@@ -1,7 +1,7 @@
-"""Restart two servers in turn behind nginx, under clients that wait, read streams and chat: no request may fail.
+"""Restart two servers in turn behind nginx under whole, streamed and chat requests: no request may fail.
 
-``python -m tests.endurance.rolling`` needs ``nginx`` and runs it with ``deploy/nginx/tenora.conf``; it prints how
-requests ended as JSON; 1 if any failed.
+``python -m tests.endurance.rolling`` needs ``nginx`` and runs it with ``deploy/nginx/tenora.conf``. It prints the
+outcomes of the requests as JSON. The exit code is 1 if any failed.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from tests.endurance.traffic import SOUND, Seen, Traffic
 from tests.nginx import running_nginx
 from tests.postgres import running_postgres
 
-#: Requests that the clients have answered before the first restart, and between two.
+#: Answered requests before the first restart, and between two restarts.
 _BETWEEN = 200
 
 

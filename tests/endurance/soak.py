@@ -1,7 +1,7 @@
-"""Hours of traffic at 80 % of what a server can do, while adapters, keys and clients come and go: what grows?
+"""Soak test: hours of traffic at 80 % of a server's capacity, with churn of adapters, keys and clients.
 
-``python -m tests.endurance.soak --minutes 60 --out soak`` writes ``soak.json`` and ``soak.png`` and prints what grew
-after the first ten minutes; 1 if anything did.
+``python -m tests.endurance.soak --minutes 60 --out soak`` writes ``soak.json`` and ``soak.png``. It prints the
+resources that grew after the first ten minutes. The exit code is 1 if any did.
 """
 
 import argparse
@@ -33,9 +33,9 @@ from tests.endurance.traffic import Traffic
 
 _CLIENTS, _SHARE = 32, 0.8
 _CAPACITY_S, _SAMPLE_S, _CHURN_S = 60, 10, 10
-#: Requests that clients gave up are noticed within seconds, and connections that idle are closed.
+#: Seconds of rest before a measurement: by then the server has noticed abandoned requests and closed idle connections.
 _REST_S = 20
-#: How much of its size a series may have grown since the warm-up.
+#: Tolerated growth of a series since the warm-up, as a fraction of its size.
 _TOLERANCE = 0.02
 _SERIES: Mapping[str, str] = {
     "api_mib": "memory of the API process, MiB",
@@ -44,24 +44,24 @@ _SERIES: Mapping[str, str] = {
     "tasks": "tasks in the event loop",
     "leased": "requests that hold a place in the engine",
 }
-#: Judged under load, by the medians of the first quarter after the warm-up and the last. All else comes and goes with
-#: the requests under way: it is judged when there are none, after the warm-up and at the end.
+#: Judged under load, by the medians of the first quarter after the warm-up and the last. All other series vary with the
+#: requests in flight, so they are judged at idle, after the warm-up and at the end.
 _UNDER_LOAD = ("api_mib", "engine_mib")
 _METRICS = {"tasks": "tenora_process_tasks", "leased": "tenora_engine_window_used"}
 
 
 class Churn:
-    """Adapters that are published, moved and deleted, and keys that are rotated, again and again."""
+    """Churn: adapters are published, moved and deleted, and keys are rotated, again and again."""
 
     def __init__(self, server: Server, demo: Demo, traffic: Traffic, folder: Path) -> None:
         self._server, self._source, self._traffic = server, demo.adapters[ADAPTERS[0]], traffic
         self._folder, self.turns = folder, 0
 
     def turn(self) -> None:
-        """A new version, and the one before last deleted; a new key for everyone, and the old one revoked."""
+        """Publish a new version and delete the one before last; give all clients a new key and revoke the old one."""
         self.turns += 1
         tenant = f"/admin/tenants/{TENANT}"
-        # Other bytes each time: the same would be the version that is there.
+        # The bytes differ each time, since equal bytes would be deduplicated to the existing version.
         made = scaled(self._source, self._folder / str(self.turns), 1 - self.turns / 10_000)
         version = self._server.publish(TENANT, ADAPTERS[0], made)
         shutil.rmtree(made)
@@ -73,14 +73,14 @@ class Churn:
                 assert gone.status_code == 202, gone.text
             before = self._traffic.key
             self._traffic.key = self._server.tenant(TENANT, scopes=("inference",))
-            # Requests that were sent with the old one are still on their way.
+            # Requests sent with the old key are still in flight.
             time.sleep(1)
             revoked = admin.delete(f"{tenant}/keys/{before.split('_')[1]}")
             assert revoked.is_success, revoked.text
 
 
 def measure(server: Server) -> dict[str, float]:
-    """One sample of everything that could grow."""
+    """Take one sample of everything that could grow."""
     api, (engine,) = psutil.Process(server.process.pid), server.engine_processes()
     with server.client() as client:
         lines = client.get("/metrics").text.splitlines()
@@ -96,7 +96,10 @@ def measure(server: Server) -> dict[str, float]:
 def run(
     server: Server, demo: Demo, warm_up: float, minutes: float, folder: Path, tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Find the capacity, then serve 80 % of it and sample; twice all is still, after the warm-up and at the end."""
+    """Find the capacity, then serve 80 % of it and sample.
+
+    The traffic pauses twice, after the warm-up and at the end.
+    """
     key = server.tenant(TENANT, scopes=("inference",))
     for adapter in ADAPTERS:
         assert server.publish(TENANT, adapter, demo.adapters[adapter]).status_code == 201
@@ -127,7 +130,7 @@ def run(
 
 @contextmanager
 def _arriving(traffic: Traffic, rate: float) -> Iterator["Future[None]"]:
-    """Clients that come at this rate for as long as the context lasts, and then are waited for."""
+    """Run clients that arrive at this rate while the context lasts, then wait for them."""
     with ThreadPoolExecutor(1) as thread:
         asking = thread.submit(lambda: asyncio.run(traffic.arrive(rate)))
         try:
@@ -142,7 +145,7 @@ def _sample(
 ) -> None:
     churned = time.monotonic()
     while (now := time.monotonic()) < end:
-        # Nothing grows where nobody asks.
+        # Nothing grows without requests.
         if asking.done():
             asking.result()
         samples.append({"minute": (now - began) / 60, **measure(server)})
@@ -169,7 +172,7 @@ def _capacity(server: Server, key: str) -> float:
 def growth(
     samples: list[dict[str, float]], at_rest: list[dict[str, float]], warm_up: float
 ) -> dict[str, dict[str, float]]:
-    """Each series after the warm-up (minutes) and at the end, and by how much it grew."""
+    """Return each series after the warm-up (minutes) and at the end, and its growth."""
     after = [sample for sample in samples if sample["minute"] >= warm_up]
     quarter = max(1, len(after) // 4)
     found = {}

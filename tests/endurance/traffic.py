@@ -1,6 +1,7 @@
-"""Clients of every manner: some wait for whole answers or read streams to their end, some leave, some ask amiss.
+"""Mixed traffic: clients that read whole answers or streams, disconnect, or send invalid requests.
 
-In a closed loop each asks again when it has its answer; in an open one, requests come as they come.
+In a closed loop each client sends its next request after an answer. In an open loop requests arrive independently of
+answers.
 """
 
 import asyncio
@@ -14,16 +15,16 @@ from typing import Any
 
 import httpx
 
-#: Between two tries of a client whose server is gone.
+#: Seconds between two tries of a client whose server is gone.
 _PAUSE_S = 0.2
-#: Of one whose server says that it is busy, or starts its engine again.
+#: Seconds between two tries of a client whose server is busy or restarts its engine.
 _RESTART_S = 2
 _TIMEOUT_S = 120
 _LONGEST = 24
-#: What clients do that nothing goes wrong for, each with its weight; and what they do besides.
+#: Weights of the client behaviours without failures, and of all behaviours.
 SOUND: Mapping[str, int] = {"whole": 30, "stream": 30, "chat": 10}
 EVERY: Mapping[str, int] = {**SOUND, "leave": 15, "cancel": 10, "amiss": 5}
-#: Refused, each for a reason of its own.
+#: Invalid requests, each with a different fault.
 _AMISS: tuple[dict[str, Any], ...] = (
     {"model": "no-such-adapter", "prompt": [1, 2]},
     {"prompt": [1, 2], "max_tokens": -1},
@@ -34,12 +35,12 @@ _AMISS: tuple[dict[str, Any], ...] = (
 
 @dataclass
 class Seen:
-    """What clients saw.
+    """Observations of the clients.
 
     Attributes:
-        told: request id -> prompt and output tokens, as each answer that came whole said.
-        outcomes: how requests ended -> how many.
-        sent: requests that a server took, however they ended.
+        told: request id -> prompt and output tokens, as reported by each complete answer.
+        outcomes: outcome of a request -> count.
+        sent: requests that a server accepted, whatever their outcome.
     """
 
     told: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -48,10 +49,10 @@ class Seen:
 
 
 class Traffic:
-    """Many clients at once, until enough was sent or they are told to stop.
+    """Many concurrent clients, until enough requests were sent or they are stopped.
 
     Attributes:
-        url, key: where the server is, and what it is asked with; both may change meanwhile.
+        url, key: server address and API key; both may change during the run.
     """
 
     def __init__(
@@ -74,12 +75,15 @@ class Traffic:
         self._stopped = True
 
     async def run(self) -> None:
-        """The closed loop."""
+        """Run the closed loop."""
         async with self._client() as client:
             await asyncio.gather(*(self._ask_on(client, chance) for chance in self._chances))
 
     async def arrive(self, rate: float) -> None:
-        """The open loop: ``rate`` requests per second, with exponential gaps between them; again after a stop."""
+        """Run the open loop: ``rate`` requests per second with exponential gaps.
+
+        It can be run again after a stop.
+        """
         self._stopped = False
         chance = self._chances[0]
         async with self._client() as client, asyncio.TaskGroup() as asked:
@@ -109,7 +113,7 @@ class Traffic:
         try:
             outcome = await self._ask(client, manner, chance)
         except httpx.ConnectError:
-            # Nobody was asked.
+            # The request did not reach a server.
             outcome = "no server"
             self.seen.sent -= 1
         except httpx.TransportError:
@@ -165,7 +169,7 @@ class Traffic:
         async with client.stream("POST", url, json=body, headers=self._headers) as answer:
             if answer.status_code != httpx.codes.OK:
                 return str(answer.status_code)
-            # Closed before the answer is: a reader that is collected later would meet a closed connection.
+            # Close the events before the answer: a reader that is collected later would meet a closed connection.
             async with aclosing(_events(answer)) as events:
                 number = 0
                 async for event in events:
@@ -188,9 +192,9 @@ class Traffic:
 
 
 async def _events(answer: httpx.Response) -> AsyncGenerator[str, None]:
-    """The data of each event.
+    """Yield the data of each event.
 
-    (httpx's lines also end at characters that JSON may have in the middle of a text, such as U+0085.)
+    httpx also splits lines at characters that may occur inside JSON text, such as U+0085.
     """
     rest = ""
     async for text in answer.aiter_text():

@@ -1,4 +1,4 @@
-"""One server for all faults, made anew only by those that kill it."""
+"""One server for all faults, recreated only after tests that kill it."""
 
 import os
 import random
@@ -14,7 +14,10 @@ from tests.faults.site import Site
 
 @pytest.fixture(scope="session")
 def seed() -> int:
-    """Of the moments at which faults come: another one in each run, unless ``FAULTS_SEED`` names it."""
+    """Seed for the times of the faults.
+
+    It differs in each run, unless ``FAULTS_SEED`` sets it.
+    """
     seed = int(os.environ.get("FAULTS_SEED") or secrets.randbelow(2**31))
     print(f"FAULTS_SEED={seed}")  # noqa: T201 - pytest shows it when a test fails
     return seed
@@ -26,7 +29,7 @@ def chance(seed: int, request: pytest.FixtureRequest) -> random.Random:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """All faults ``FAULTS_ROUNDS`` times in a row on one site, at other moments in each round."""
+    """Run all faults ``FAULTS_ROUNDS`` times in a row on one site, at different times in each round."""
     if (rounds := int(os.environ.get("FAULTS_ROUNDS", "1"))) > 1 and "chance" in metafunc.fixturenames:
         metafunc.fixturenames.append("round")
         metafunc.parametrize("round", range(rounds), scope="session")

@@ -1,4 +1,4 @@
-"""Clients that ask for as long as a fault lasts, check every answer, and remember what they were promised."""
+"""Client load during a fault: check every answer and remember every confirmed result."""
 
 import asyncio
 import itertools
@@ -12,18 +12,18 @@ from typing import Any, Self
 import httpx
 
 OK = "ok"
-#: The connection ended without a word: all that a client can see of a server that is killed.
+#: The connection ended without an error: clients see nothing else when a server is killed.
 CUT = "cut"
 PROMPTS = tuple(f"[INST] {text} [/INST]" for text in ("What is sugar?", "Can you explain tea?", "Who are you?"))
 TOKENS = 24
-#: Of a client that was refused: more eager ones would take the processor from the server that starts again.
+#: Seconds between two tries after a refusal. More eager clients would take CPU time from the restarting server.
 _PAUSE_S = 1
 _SETTLED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one request ended: ``ok``, an error's code, or ``cut``; moments are monotonic."""
+    """End of one request: ``ok``, an error's code, or ``cut``. Times are monotonic."""
 
     client: int
     model: str
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A whole answer that a client has: its usage record may not get lost."""
+    """Complete answer that a client has received: its usage record must not be lost."""
 
     request_id: str
     unit: str
@@ -45,7 +45,7 @@ class Unit:
     """A tenant as its application sees it.
 
     Attributes:
-        model: what it asks for.
+        model: model name of its requests.
         answers: prompt -> the only right answer; filled before any fault.
     """
 
@@ -55,11 +55,11 @@ class Unit:
     answers: dict[str, str] = field(default_factory=dict)
 
     def body(self, prompt: str) -> dict[str, Any]:
-        """The request, whose answer is always the same."""
+        """Build the request, whose answer is always the same."""
         return {"model": self.model, "prompt": prompt, "max_tokens": TOKENS, "temperature": 0}
 
     async def ask(self, http: httpx.AsyncClient, prompt: str, *, stream: bool = False) -> tuple[str, str, str]:
-        """What came of one request: ``ok`` or an error's code, the text, the request's id."""
+        """Send one request; return ``ok`` or an error's code, the text, and the request's id."""
         body, headers = self.body(prompt) | {"stream": stream}, {"authorization": f"Bearer {self.key}"}
         async with http.stream("POST", "/v1/completions", json=body, headers=headers) as answer:
             content = (await answer.aread()).decode()
@@ -73,9 +73,9 @@ class Unit:
 
 
 class Load:
-    """Clients of these units, each of them asking without end, every other one for a stream.
+    """Clients of these units, each with requests in a closed loop; every other client streams.
 
-    Leaving the context ends them; answers that are wrong are raised there.
+    Leaving the context ends the clients and raises their wrong answers.
     """
 
     def __init__(self, url: str, units: Sequence[Unit], *, clients: int = 6) -> None:
@@ -100,14 +100,16 @@ class Load:
             raise wrong[0]
 
     async def until_seen(self, result: str, since: float) -> None:
-        """Wait until a request has ended so."""
+        """Wait until a request has ended with this result."""
         while not self.seen(since)[result]:
             self._check()
             await asyncio.sleep(0.05)
 
     async def settled(self, since: float) -> float:
-        """Wait until every client was answered some times in a row, asked after ``since``; returns the seconds from
-        then until the last failure had been seen."""
+        """Wait until every client has had several consecutive successes for requests sent after ``since``.
+
+        Returns the seconds from ``since`` until the last failure.
+        """
         while True:
             self._check()
             by_client = [[one for one in self.outcomes if one.client == number] for number in range(self._clients)]
@@ -119,11 +121,11 @@ class Load:
             await asyncio.sleep(0.05)
 
     def seen(self, since: float) -> Counter[str]:
-        """Results of the requests that ended after that moment."""
+        """Return the results of the requests that ended after this time."""
         return Counter(one.result for one in self.outcomes if one.ended > since)
 
     def _check(self) -> None:
-        """Raise what has ended a client."""
+        """Raise the error that ended a client."""
         for task in self._tasks:
             if task.done():
                 task.result()
@@ -145,7 +147,7 @@ class Load:
 
 
 def _streamed(content: str) -> tuple[str, str]:
-    """What a stream ended with, and its text."""
+    """Return the result of a stream and its text."""
     events = [line.removeprefix("data: ") for line in content.splitlines() if line]
     assert events[-1] == "[DONE]", f"a stream without an end: {events[-1:]}"
     chunks = [json.loads(event) for event in events[:-1]]

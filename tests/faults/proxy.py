@@ -1,4 +1,4 @@
-"""A TCP proxy that is slow, refuses, cuts, or answers by itself: a network and a peer in trouble."""
+"""TCP proxy with faults: slow, refusing, cutting, or answering by itself, like a bad network or peer."""
 
 import socket
 import struct
@@ -8,22 +8,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-#: A socket that closes with this says RST instead of FIN.
+#: SO_LINGER value that makes a closing socket send RST instead of FIN.
 _RESET = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """Carries bytes between its clients and a server.
+    """Forward bytes between clients and a server.
 
     Args:
         target: the server's host and port, or the path of its socket.
 
     Attributes:
-        port: where it listens, on 127.0.0.1.
-        delay_s: every piece of data is held back for so long, each way.
-        silent: nothing is carried any more, and nobody is told.
+        port: listening port, on 127.0.0.1.
+        delay_s: delay of every piece of data, in each direction.
+        silent: forward nothing more, without an error.
         refuses: new connections are reset.
-        answer: sent to whoever says something, instead of asking the server.
+        answer: reply to any client data instead of the server's.
     """
 
     def __init__(self, target: tuple[str, int] | Path) -> None:
@@ -40,7 +40,7 @@ class Proxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Closing alone does not wake a thread that is in accept().
+        # close() alone does not wake a thread that is in accept().
         self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listener.close()
@@ -52,7 +52,7 @@ class Proxy:
             _reset(end)
 
     def heal(self) -> None:
-        """Carry everything at once again."""
+        """Forward everything without delay again."""
         self.delay_s, self.silent, self.refuses, self.answer = 0.0, False, False, None
 
     def _accept(self) -> None:
@@ -97,7 +97,7 @@ class Proxy:
         for end in (source, sink):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-        # Only its own end: the other thread may still be reading, and the number would be somebody else's.
+        # Only this thread's own end: the other thread may still be reading, and the descriptor could be reused.
         self._open.discard(source)
         source.close()
 

@@ -1,4 +1,4 @@
-"""What faults did, as figures: one line of JSON each, in the file that ``FAULTS_REPORT`` names."""
+"""Figures of the fault tests: one line of JSON per fault, in the file that ``FAULTS_REPORT`` names."""
 
 import json
 import os
@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-#: What clients see of each fault; the README shows these words. Every test here has one of them, and only one.
+#: Client-visible effect of each fault; the README shows these texts. Every test here has exactly one of them.
 FAULTS = {
     "engine killed": "requests that run end with an error; 503 and `Retry-After` until it is back",
     "engine hung": "requests wait for `TENORA_ENGINE__HANG_S` (6 s here), then as if it had been killed",
@@ -29,10 +29,10 @@ FAULTS = {
 
 @dataclass(frozen=True)
 class Measured:
-    """One fault's effect.
+    """Effect of one fault.
 
     Attributes:
-        results: how many requests ended how, from the fault until all was well.
+        results: result -> number of requests, from the fault until full recovery.
         recovery_s: from the end of the fault (of a kill: from the kill) until the last failure.
     """
 
@@ -41,7 +41,7 @@ class Measured:
     recovery_s: float
 
     def write(self, seed: int) -> None:
-        """Append it to the report, if one is wanted."""
+        """Append the measurement to the report, if there is one."""
         if self.fault not in FAULTS:
             raise ValueError(f"{self.fault!r} is none of FAULTS")
         if path := os.environ.get("FAULTS_REPORT"):

@@ -1,4 +1,4 @@
-"""What the faults happen to: a server with the real engine, PostgreSQL and S3 behind proxies, and two tenants on it."""
+"""Site under fault: a server with the real engine, PostgreSQL and S3 behind proxies, and two tenants."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ SETTINGS = SLOTS | {
     "TENORA_S3_REGION": "us-east-1",
     "TENORA_PEPPER": "the pepper of the tests, 32 bytes or more",
     "TENORA_ENGINE__HANG_S": str(HANG_S),
-    # Room for few, so that cold adapters are fetched from the store again and again.
+    # Room for a few adapters only, so that cold adapters are fetched from the store repeatedly.
     "TENORA_CACHE_BYTES": str(2**20),
     "PYTHONPATH": str(Path(__file__).parent / "clock"),
 }
@@ -40,7 +40,7 @@ _RECORDED_S = 60
 
 @dataclass
 class Host:
-    """One machine's server, which may be killed and started again."""
+    """Server of one machine, which tests may kill and restart."""
 
     home: Path
     base: Path
@@ -54,7 +54,7 @@ class Host:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Return when it is ready."""
+        """Start the server and return when it is ready."""
         self.home.mkdir(exist_ok=True)
         self.set_clock(0)
         context = serving(
@@ -63,11 +63,11 @@ class Host:
         self.server: Server = self._running.enter_context(context)
 
     def stop(self) -> None:
-        """End it with all that it started, if it has not ended yet."""
+        """Stop the server with all its processes, unless it has ended already."""
         self._running.close()
 
     def set_clock(self, offset_s: float) -> None:
-        """Let its time of day be off by so much from now on."""
+        """Shift the server's time of day by this offset from now on."""
         self._clock.with_suffix(".new").write_text(str(offset_s))
         self._clock.with_suffix(".new").rename(self._clock)
 
@@ -78,13 +78,13 @@ class Host:
 
 @dataclass
 class Site:
-    """Everything, from the applications' keys to the database.
+    """Whole site, from the applications' keys to the database.
 
     Attributes:
         units: two tenants, each with its own adapter, which have slots.
-        cold: an adapter each that is neither in a slot nor on the disk, for as long as they are asked in turn.
-        adapters: what the units have published.
-        made: keys that the platform was given.
+        cold: one adapter of each unit; requested in turn, these are neither in a slot nor on the disk.
+        adapters: adapters that the units have published.
+        made: keys whose creation was confirmed.
     """
 
     host: Host
@@ -101,7 +101,7 @@ class Site:
         return self.host.server.client(self.host.admin_key)
 
     def make_key(self) -> str:
-        """Make a key of the first unit; ``ok``, or the error's code."""
+        """Create a key of the first unit; return ``ok`` or the error's code."""
         with self.admin() as admin:
             answer = admin.post(f"/admin/tenants/{self.units[0].slug}/keys", json={"name": "made"})
         if answer.status_code != 201:
@@ -110,14 +110,14 @@ class Site:
         return "ok"
 
     def sql(self, statement: str, *parameters: Any, database: str = "tenora") -> list[tuple[Any, ...]]:
-        """Ask PostgreSQL itself, past the proxy."""
+        """Run SQL on PostgreSQL directly, without the proxy."""
         place = str(self.postgres.socket.parent)
         with psycopg.connect(host=place, user="postgres", dbname=database, autocommit=True) as connection:
             found = connection.execute(statement.encode(), parameters or None)
             return list(found.fetchall()) if found.description else []
 
     def check_promises(self, promises: Iterable[Promise]) -> None:
-        """Nothing that anybody was told is lost: every whole answer has its record, every key works."""
+        """Check that no confirmed result is lost: every complete answer has its record, and every key works."""
         wanted = {promise.request_id: promise.unit for promise in promises}
         statement = "SELECT request_id, slug FROM usage JOIN tenants ON tenants.id = tenant_id WHERE status = 200"
         until(lambda: wanted.items() <= dict(self.sql(statement)).items(), _RECORDED_S)
@@ -126,7 +126,7 @@ class Site:
                 assert client.get("/v1/models").status_code == 200
 
     def publish(self, directory: Path) -> str:
-        """Publish an adapter for the first unit; ``ok``, or the error's code."""
+        """Publish an adapter for the first unit; return ``ok`` or the error's code."""
         answer = self.host.server.publish(self.units[0].slug, f"new-{directory.name}", directory)
         return "ok" if answer.is_success else str(answer.json()["error"]["code"])
 
@@ -134,7 +134,7 @@ class Site:
         return self.host.server.metric(name)
 
     def wait_ready(self) -> float:
-        """Wait until the server says that it is ready; returns the moment."""
+        """Wait until the server reports that it is ready; return the time."""
         self.host.server.wait_ready()
         return time.monotonic()
 
@@ -159,8 +159,10 @@ def running_site(folder: Path, demo: Demo) -> Iterator[Site]:
 
 
 def variants(folder: Path, source: Path, count: int, *, scale: float = 1) -> Iterator[Path]:
-    """Adapters like this one, each with weights of its own and twice the rank: the new half is zero, and makes them
-    large enough for only few to fit this server's disk and memory."""
+    """Create adapters like this one with distinct weights and twice the rank.
+
+    The added half is zero. It makes the adapters so large that few fit this server's disk and memory.
+    """
     config = json.loads((source / "adapter_config.json").read_text())
     rank = config["r"]
     config |= {"r": 2 * rank, "lora_alpha": 2 * config["lora_alpha"]}
@@ -179,12 +181,12 @@ def variants(folder: Path, source: Path, count: int, *, scale: float = 1) -> Ite
 
 
 def _populate(host: Host, demo: Demo, folder: Path) -> tuple[list[Unit], list[Unit]]:
-    """Publish the demo's adapters and some cold ones; note what each answers while all is well."""
+    """Publish the demo's adapters and some cold ones; record their answers before any fault."""
     server = host.server
     units = [Unit(slug, server.tenant(slug), slug) for slug in demo.adapters]
     for unit in units:
         assert server.publish(unit.slug, unit.model, demo.adapters[unit.slug]).status_code == 201
-    # So that its requests are counted in the database, each of them.
+    # With a limit, each of its requests is counted in the database.
     with server.client(host.admin_key) as admin:
         limits = {"limits": {"requests_per_minute": 1_000_000}}
         assert admin.patch(f"/admin/tenants/{units[1].slug}", json=limits).status_code == 200

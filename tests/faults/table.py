@@ -1,4 +1,4 @@
-"""Writes the README's table of faults from reports: ``python -m tests.faults.table FILE``, see README."""
+"""Write the README's table of faults from reports: ``python -m tests.faults.table FILE``, see README."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def table(recoveries: Mapping[str, Sequence[float]]) -> str:
-    """The table in Markdown.
+    """Return the table in Markdown.
 
     Args:
         recoveries: fault -> seconds of each run.
@@ -37,7 +37,7 @@ def table(recoveries: Mapping[str, Sequence[float]]) -> str:
 
 
 def recovery(seconds: Sequence[float]) -> str:
-    """The median of some runs with their range, in seconds."""
+    """Return the median of some runs with their range, in seconds."""
     if not seconds:
         return "not measured"
     if max(seconds) < 0.05:

@@ -1,4 +1,4 @@
-"""A database that is restarted, slow, silent, read-only or full, under load."""
+"""Database restarted, slow, silent, read-only or full, under load."""
 
 import asyncio
 import random
@@ -14,7 +14,7 @@ from tests.faults.report import Measured
 from tests.faults.site import Site
 
 GONE = "registry_unavailable"
-#: Every table of the registry has it as a trigger: nothing, or what PostgreSQL says when a file cannot grow.
+#: Trigger function on every table of the registry: it does nothing, or raises PostgreSQL's error for a full disk.
 FULL_DISK = "CREATE OR REPLACE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} RETURN NULL; END $$"
 NO_SPACE = "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';"
 READ_ONLY = "ALTER DATABASE tenora SET default_transaction_read_only = {}"
@@ -23,7 +23,7 @@ DROP_CONNECTIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE
 
 @contextmanager
 def silent(site: Site) -> Iterator[None]:
-    """As when packets get lost: no error ever comes, so only a deadline can tell."""
+    """Simulate packet loss: no error ever comes, so only a deadline detects it."""
     site.database.silent = True
     try:
         yield
@@ -33,21 +33,24 @@ def silent(site: Site) -> Iterator[None]:
 
 @contextmanager
 def read_only(site: Site) -> Iterator[None]:
-    """As after a failover that left this server at the old primary."""
+    """Simulate a failover that leaves this server at the old primary."""
     site.sql(READ_ONLY.format("on"), database="postgres")
     site.sql(DROP_CONNECTIONS, database="postgres")
     try:
         yield
     finally:
-        # Nobody cuts the connections now: the server must find out by itself that there are better ones.
+        # The connections stay open, so the server must detect by itself that it needs new ones.
         site.sql(READ_ONLY.format("off"), database="postgres")
 
 
 @contextmanager
 def full(site: Site) -> Iterator[None]:
-    """What PostgreSQL says when its disk is full, at every change; a disk of its own would need root."""
+    """Raise PostgreSQL's error for a full disk at every change.
+
+    A real full disk would need root.
+    """
     site.sql(FULL_DISK.format(""))
-    # One table at a time: who locks several waits for the server's transactions, and they wait for the rest.
+    # One table at a time: a lock on several would deadlock with the server's transactions.
     tables = [name for (name,) in site.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
     for name in tables:
         site.sql(f"CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON {name} EXECUTE FUNCTION full_disk()")
@@ -61,7 +64,7 @@ def full(site: Site) -> Iterator[None]:
 
 
 async def made_again(site: Site) -> float:
-    """Ask until a key can be made; returns the seconds that it took."""
+    """Retry until a key can be created; return the seconds that it took."""
     began = time.monotonic()
     while await asyncio.to_thread(site.make_key) != OK:
         await asyncio.sleep(0.05)
@@ -69,7 +72,10 @@ async def made_again(site: Site) -> float:
 
 
 async def end_well(site: Site, load: Load, began: float, over: float) -> tuple[Counter[str], float]:
-    """Wait until all is well; what was seen since the fault began, and seconds since it was over."""
+    """Wait for full recovery.
+
+    Returns the results since the fault began and the seconds since it ended.
+    """
     made_s = await made_again(site)
     recovery_s = max(await load.settled(over), made_s)
     await asyncio.to_thread(site.wait_ready)
@@ -133,7 +139,7 @@ async def test_what_needs_no_change_goes_on(
         results, recovery_s = await end_well(site, load, began, over)
         recovery_s = max(recovery_s, await limited.settled(over))
         results_of_limited = limited.seen(began)
-    # GONE: a look-up that was under way on a connection that was cut.
+    # GONE: a look-up was in flight on a connection that was cut.
     assert set(results) <= {OK, GONE}, results
     assert set(results_of_limited) <= {OK, GONE}, results_of_limited
     site.check_promises(load.promises + limited.promises)

@@ -1,4 +1,4 @@
-"""Engines that are killed or stand still under load: noticed, and started again."""
+"""Engines killed or suspended under load: detected and restarted."""
 
 import asyncio
 import random
@@ -18,8 +18,10 @@ from tests.faults.site import Site
 async def test_an_engine_that_fails_is_replaced(
     site: Site, chance: random.Random, seed: int, fault: str, harm: signal.Signals, hangs: int
 ) -> None:
-    """Any of its processes, or what they come from, of which a running engine needs only that it is there; SIGKILL is
-    also what the kernel sends to who takes too much memory."""
+    """Kill any engine process or the fork server, whose mere presence a running engine needs.
+
+    The kernel also sends SIGKILL to a process that uses too much memory.
+    """
     restarts, hung = site.metric("tenora_engine_restarts_total"), site.metric("tenora_engine_hangs_total")
     processes = site.host.server.engine_processes()
     async with Load(site.host.url, site.units) as load:

@@ -1,4 +1,4 @@
-"""Servers that are killed: alone, and one of two with all that it held."""
+"""Killed servers: a single one, and one of two together with its leases."""
 
 import asyncio
 import base64
@@ -23,7 +23,7 @@ from tests.faults.report import Measured
 from tests.faults.site import Host, Site, variants
 
 LONG = {"prompt": "x", "max_tokens": 1000, "ignore_eos": True, "temperature": 1, "stream": True}
-#: Part of a canary's traffic, and the seconds that it stays so.
+#: Part of a canary's traffic, and the duration of the step in seconds.
 STEP = {"weight": 50, "seconds": 5}
 
 
@@ -48,7 +48,7 @@ async def test_api_killed(site: Site, chance: random.Random, seed: int) -> None:
 
 @pytest.fixture(scope="session")
 def other(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """A second server on the same registry and store, from its first test on."""
+    """Second server on the same registry and store, started for its first test."""
     other = Host(tmp_path_factory.mktemp("faults") / "two", site.host.base, site.host.admin_key, site.host.settings)
     other.start()
     yield other
@@ -57,7 +57,7 @@ def other(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host
 
 @dataclass
 class Held:
-    """What a server holds for a tenant that came to it: a stream and its limit, an upload, a canary.
+    """State that a server holds for a tenant: a stream and its limit, an upload, a canary.
 
     The tenant may have one request at a time.
     """
@@ -92,7 +92,7 @@ class Held:
             self._send(client, "adapter_config.json")
 
     def finish_upload(self, host: Host) -> None:
-        """Send the other one and finish."""
+        """Send the other file and finish the upload."""
         with self.client(host) as client:
             shown = client.get(self.upload).json()["files"]
             assert [shown[name]["received"] for name in self.files()] == [[1], []]
@@ -124,7 +124,7 @@ class Held:
             ).status_code
 
     def stream(self, host: Host, begun: threading.Event) -> str:
-        """Hold a stream until it ends; how it ended."""
+        """Hold a stream until it ends; return its result."""
         body = LONG | {"model": "quotes", "n": 8}
         with self.client(host) as client, client.stream("POST", "/v1/completions", json=body) as answer:
             last = ""
@@ -139,7 +139,7 @@ class Held:
 
 @pytest.fixture
 def held(site: Site, tmp_path: Path, chance: random.Random) -> Held:
-    """A new tenant with two versions, the first of them in service."""
+    """New tenant with two versions, the first of them in service."""
     server, slug = site.host.server, f"held-{chance.randrange(10**9)}"
     folders = list(variants(tmp_path, next(iter(site.adapters.values())), 3, scale=3.0))
     held = Held(site, slug, server.tenant(slug), folders[2])
@@ -153,7 +153,7 @@ def held(site: Site, tmp_path: Path, chance: random.Random) -> Held:
 
 
 async def test_one_of_two_dies(site: Site, other: Host, held: Held, chance: random.Random, seed: int) -> None:
-    """Its machine dies, as far as others can see: server and engine at once, with what they hold."""
+    """Simulate the loss of a machine: server and engine die together, with their state."""
     held.begin_upload(other)
     held.start_canary(other)
     with ExitStack() as stack:
@@ -170,7 +170,7 @@ async def test_one_of_two_dies(site: Site, other: Host, held: Held, chance: rand
                 process.kill()
             assert await asyncio.wrap_future(stream) == CUT
             await asyncio.to_thread(held.finish_upload, site.host)
-            # Its grant is a lease: another server gives it back.
+            # The reservation is a lease, so another server releases it.
             await asyncio.to_thread(until, lambda: held.ask(site.host) == 200, 120)
             await asyncio.to_thread(
                 until, lambda: held.ask(site.host) == 200 and held.canary(site.host) == "promoted", 120

@@ -1,5 +1,4 @@
-"""A store that is down, slow, throttling or returning wrong bytes, and a disk that is full: only what needs them
-suffers."""
+"""Store down, slow, throttling or corrupting data, and a full disk: only requests that need them fail."""
 
 import asyncio
 import random
@@ -24,7 +23,7 @@ CORRUPT = "adapter_bytes_corrupt"
 
 @pytest.fixture
 def directory(site: Site, tmp_path: Path, chance: random.Random) -> Path:
-    """An adapter that nobody has published."""
+    """Create an unpublished adapter."""
     source = next(iter(site.adapters.values()))
     directory = next(variants(tmp_path, source, 1, scale=chance.uniform(1.5, 2.0)))
     return directory.rename(tmp_path / f"n{chance.randrange(10**9)}")
@@ -60,7 +59,10 @@ def throttling(site: Site) -> Iterator[None]:
 
 @contextmanager
 def full_disk(site: Site) -> Iterator[None]:
-    """The server's process can make no file longer: what it sees is EFBIG, where a full disk says ENOSPC."""
+    """Forbid the server's process to extend files.
+
+    The process sees EFBIG, where a full disk gives ENOSPC.
+    """
     process = psutil.Process(site.host.server.process.pid)
     soft, hard = process.rlimit(resource.RLIMIT_FSIZE)
     process.rlimit(resource.RLIMIT_FSIZE, (0, hard))
@@ -120,7 +122,10 @@ async def test_slow(site: Site, chance: random.Random, seed: int, directory: Pat
 
 
 async def test_wrong_bytes(site: Site, chance: random.Random, seed: int) -> None:
-    """Of all cold adapters but one: which of them this node has and keeps for a while is its own affair."""
+    """Corrupt all cold adapters but one.
+
+    The node may still have some of them in its cache for a while.
+    """
     spared, *victims = chance.sample(site.cold, len(site.cold))
     async with Load(site.host.url, site.cold, clients=3) as load:
         began = time.monotonic()
@@ -138,7 +143,7 @@ async def test_wrong_bytes(site: Site, chance: random.Random, seed: int) -> None
 
 @contextmanager
 def corrupted(site: Site, adapter: str, chance: random.Random) -> Iterator[None]:
-    """One bit of an adapter's weights is another in the bucket."""
+    """Flip one bit of an adapter's weights in the bucket."""
     [[digest]] = site.sql(
         "SELECT weights_digest FROM versions JOIN adapters ON adapters.id = adapter_id WHERE adapters.slug = %s",
         adapter,

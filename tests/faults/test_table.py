@@ -1,4 +1,4 @@
-"""The README's table of faults lists what is tested here, and only that."""
+"""The README's table of faults lists exactly the faults that are tested here."""
 
 import re
 from pathlib import Path

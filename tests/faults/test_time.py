@@ -1,4 +1,4 @@
-"""What time does to a server: its clock is set, and a newer release migrates its registry."""
+"""Time faults: the server's clock is set, and a newer release migrates its registry."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from tests.faults.report import Measured
 from tests.faults.site import Site
 
 HOUR_S = 3600
-#: What the next release may bring: a table's lock held for seconds, a column, a table.
+#: Possible migration of the next release: a table lock held for seconds, a column, a table.
 NEXT = """
 import sqlalchemy as sa
 from alembic import op
@@ -88,7 +88,7 @@ async def test_migration_while_serving(site: Site, chance: random.Random, seed: 
         await asyncio.to_thread(next_release.migrate, up=True)
         recovery_s = await load.settled(time.monotonic())
         assert await asyncio.to_thread(site.make_key) == OK
-        await asyncio.sleep(1.1)  # the verdict may be a second old
+        await asyncio.sleep(1.1)  # the readiness check may be cached for a second
         assert await asyncio.to_thread(site.host.server.is_ready), (
             "this release's servers serve until they are replaced"
         )

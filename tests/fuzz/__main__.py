@@ -1,4 +1,7 @@
-"""``python -m tests.fuzz --count 1000000 --seed 1 --workers 1``: see the package's tests for what is checked."""
+"""Run the fuzzer: ``python -m tests.fuzz --count 1000000 --seed 1 --workers 1``.
+
+The package's tests show what is checked.
+"""
 
 import argparse
 import logging
@@ -15,9 +18,9 @@ _EVERY_S = 10.0
 
 
 def main() -> int:
-    """Returns the exit code: 0 if every input came to a verdict, 1 if one did not."""
+    """Return the exit code: 0 if every input got a verdict, 1 if one did not."""
     options = _parse()
-    # The multipart parser warns of every malformed body.
+    # The multipart parser warns about every malformed body.
     logging.disable(logging.ERROR)
     started = time.monotonic()
     shares = [

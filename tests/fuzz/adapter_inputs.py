@@ -1,4 +1,4 @@
-"""Adapters' two files: a good pair as a model, and chance that bends it where the formats have their joints."""
+"""Inputs for adapter validation: a good pair of files, mutated at the structural points of the formats."""
 
 import json
 import random
@@ -60,12 +60,12 @@ def _tensors() -> dict[str, np.ndarray[Any, Any]]:
     return tensors
 
 
-#: The bytes of an ``adapter_model.safetensors`` that fits the manifest and the geometry.
+#: Bytes of an ``adapter_model.safetensors`` that fits the manifest and the geometry.
 GOOD_WEIGHTS = save(_tensors(), metadata={"format": "pt"})
 
 
 def adapter_input(rng: random.Random) -> tuple[bytes, bytes]:
-    """``adapter_config.json`` and ``adapter_model.safetensors``; one of the two is mostly good."""
+    """Generate ``adapter_config.json`` and ``adapter_model.safetensors``; one of the two is mostly good."""
     if rng.random() < 0.5:
         return _config(rng), _weights(rng) if rng.random() < 0.1 else GOOD_WEIGHTS
     return _config(rng) if rng.random() < 0.1 else dump(random.Random(7), MANIFEST), _weights(rng)
@@ -102,7 +102,7 @@ def _weights(rng: random.Random) -> bytes:
 
 
 def _mutate_layout(rng: random.Random, entries: Any) -> Any:
-    """Change a tensor's place, shape or dtype, with the right types."""
+    """Change a tensor's offsets, shape or dtype, with the right types."""
     if not isinstance(entries, dict) or not entries:
         return entries
     name = rng.choice(list(entries))
@@ -127,7 +127,7 @@ _HEADER = _read_header()
 
 
 def _monster(rng: random.Random) -> bytes:
-    """Text of about the largest size allowed, in the shapes that parsers are slow on."""
+    """Generate text close to the size limit, in shapes that are slow to parse."""
     size = 2**20 - rng.randrange(64)
     unit: bytes = rng.choice((b"[", b'{"a":', b'"', b'\\"', b"[],", b'{"":0},', b"1", b"\\u0000", b" ", b'"a":1,'))
     head: bytes = rng.choice((b"{", b'{"a":', b'{"a":"', b'{"a":['))

@@ -1,4 +1,4 @@
-"""Archives: members as tar and zip write them, bent where the formats have their joints."""
+"""Archive inputs: members as tar and zip write them, mutated at the structural points of the formats."""
 
 import gzip
 import random
@@ -27,7 +27,7 @@ _PAX = (
 
 
 def tarball_input(rng: random.Random) -> bytes:
-    """A ``.tar.gz``, whose headers' checksums are mostly right, whatever else they say."""
+    """Generate a ``.tar.gz`` with arbitrary headers, whose checksums are mostly right."""
     blocks: list[bytes] = []
     top = rng.choice(_TOPS)
     names = [CONFIG, WEIGHTS] + (
@@ -83,7 +83,7 @@ _ZIP_CHANGES: tuple[dict[str, Any], ...] = (
 
 
 def zip_input(rng: random.Random) -> bytes:
-    """A ``.zip``, whose parts mostly agree with each other, whatever they say."""
+    """Generate a ``.zip`` with arbitrary fields that mostly agree with each other."""
     top, weights = rng.choice(_TOPS), rng.choice((GOOD_WEIGHTS, b"", b"w" * 70))
     members = [_zip_member(rng, top + CONFIG, b"{}"), _zip_member(rng, top + WEIGHTS, weights)]
     if rng.random() < 0.2:
@@ -116,7 +116,7 @@ def _zip_member(rng: random.Random, name: str, data: bytes) -> ZipMember:
     if rng.random() < 0.07:
         made = replace(made, local=tuple(rng.choice(_ZIP_CHANGES).items()))
     if rng.random() < 0.01:
-        # Bombs: as large as they say, or larger.
+        # Bombs: members as large as declared, or larger.
         made = replace(made, data=bytes(2**21), size=rng.choice((None, 1, 2**30)))
     return made
 
@@ -135,5 +135,5 @@ def _seeds() -> tuple[bytes, ...]:
     return zip_of(*members), gzip.compress(b"".join(infos) + bytes(1024), mtime=0), b"PK\3\4"
 
 
-#: Good archives, and the bytes that one starts with.
+#: Good archives, and the first bytes of a zip file.
 SEEDS = _seeds()

@@ -1,4 +1,4 @@
-"""Multipart bodies: parts as clients send them, bent where the format has its joints."""
+"""Multipart inputs: parts as clients send them, mutated at the structural points of the format."""
 
 import random
 
@@ -14,7 +14,7 @@ _ATTRIBUTES = (b'; filename="../../evil"', b"; name=other", b"; filename*=UTF-8'
 
 
 def form_input(rng: random.Random) -> tuple[bytes, bytes]:
-    """A ``content-type`` and a body."""
+    """Generate a ``content-type`` and a body."""
     parts = [(b"adapter_config.json", _FORM_CONFIG), (b"adapter_model.safetensors", _FORM_WEIGHTS)]
     if rng.random() < 0.15:
         parts = [(b"archive", rng.choice(SEEDS))]

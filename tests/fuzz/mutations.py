@@ -1,4 +1,7 @@
-"""Changes to bytes and to JSON that a reader may trip over. All chance comes from the generator that is passed in."""
+"""Mutations of bytes and of JSON.
+
+All randomness comes from the generator that is passed in.
+"""
 
 import json
 import random
@@ -16,7 +19,7 @@ _VALUES: tuple[Any, ...] = (
     *([], {}, [[]], [{}], ["q_proj"] * 3, {"a": 1}, {"": ""}, [0, 4], [0, -1], [0] * 9, {"q_proj": 8}),
 )  # fmt: skip
 
-# What JSON writers never write, and some readers take all the same.
+# Text that JSON writers never produce and some readers accept.
 _FRAGMENTS = (
     b"NaN",
     b"Infinity",
@@ -32,14 +35,14 @@ _FRAGMENTS = (
 
 
 def mutate_bytes(rng: random.Random, data: bytes, others: Sequence[bytes] = ()) -> bytes:
-    """One to four changes; ``others`` are what parts may be spliced in from."""
+    """Apply one to four mutations. ``others`` are sources for splicing."""
     for _ in range(rng.choice((1, 1, 1, 2, 3, 4))):
         data = rng.choice(_CHANGES)(rng, data, others)
     return data[:MAX_BYTES]
 
 
 def _place(rng: random.Random, data: bytes) -> int:
-    """Mostly at the ends, where headers are."""
+    """Pick an offset, mostly near the ends, where headers are."""
     size = len(data)
     if not size:
         return 0
@@ -110,7 +113,10 @@ _CHANGES = (_flip, _flip, _set, _number, _number, _delete, _repeat, _insert, _ze
 
 
 def mutate_json(rng: random.Random, value: Any) -> Any:
-    """A copy of a JSON value with one place changed; of objects a key may be added, removed or renamed."""
+    """Copy a JSON value with one place changed.
+
+    In an object, a key may be added, removed or renamed.
+    """
     if isinstance(value, dict) and value and rng.random() < 0.85:
         return _mutate_object(rng, dict(value))
     if isinstance(value, list) and value and rng.random() < 0.75:
@@ -151,7 +157,7 @@ def mutate_text(rng: random.Random, text: str) -> str:
 
 
 def dump(rng: random.Random, value: Any) -> bytes:
-    """JSON text, now and then with what no JSON writer writes."""
+    """Serialise to JSON, occasionally with text that no JSON writer produces."""
     text = json.dumps(value, ensure_ascii=rng.random() < 0.8, indent=rng.choice((None, None, 2)))
     raw = text.encode("utf-8", "surrogatepass")
     if rng.random() < 0.05:

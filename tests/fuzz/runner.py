@@ -1,4 +1,4 @@
-"""Runs inputs and holds every one to the bounds; what breaks one is kept, with how to make it again."""
+"""Fuzz runner: checks every input against the bounds and keeps a failing input with its seed."""
 
 import json
 import os
@@ -31,7 +31,7 @@ class Failed(Exception):
     """An input broke a bound or a reader.
 
     Attributes:
-        kept: the folder that its bytes are in.
+        kept: folder with the bytes of the input.
     """
 
     def __init__(self, target: str, seed: int, index: int, kept: Path, error: BaseException) -> None:
@@ -41,12 +41,12 @@ class Failed(Exception):
 
 @dataclass
 class Report:
-    """What came of a run.
+    """Result of a run.
 
     Attributes:
-        verdicts: by target, how many inputs came to which verdict.
+        verdicts: number of inputs by target and verdict.
         slowest_s: CPU seconds of the slowest input, by target.
-        grown_bytes: resident memory that the reading of one input took, at most.
+        grown_bytes: maximum growth of resident memory during one input.
     """
 
     verdicts: dict[str, Counter[str]] = field(default_factory=dict)
@@ -59,13 +59,15 @@ class Report:
 
 
 def _no_tick(done: int) -> None:
-    """Nobody watches."""
+    """Ignore the progress."""
 
 
 def fuzz(
     seed: int, indexes: range, *, kept: Path, only: str | None = None, tick: Callable[[int], None] = _no_tick
 ) -> Report:
-    """Run the inputs of these indexes. Input ``i`` of a seed is the same in every run; its target goes by ``i`` too.
+    """Run the inputs of these indexes.
+
+    Input ``i`` of a seed is the same in every run, and ``i`` also selects its target.
 
     Args:
         kept: folder for an input that fails.
@@ -112,7 +114,7 @@ def make_input(target: Target, seed: int, index: int) -> tuple[bytes, ...]:
 
 
 def _judge(target: Target, data: tuple[bytes, ...], folder: Path) -> tuple[str, float, int]:
-    """The verdict, the CPU seconds and the bytes of memory it took; leaves the folder empty."""
+    """Return the verdict, the CPU seconds and the memory growth in bytes; leave the folder empty."""
     target.prepare(data, folder)
     before = reset_peak()
     try:
@@ -141,7 +143,7 @@ def _keep(place: Path, data: tuple[bytes, ...], error: BaseException) -> Path:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder in memory where there is one: a million files are a lot for a disk."""
+    """Create a folder in memory where possible: a million files are a lot for a disk."""
     memory = Path("/dev/shm")  # noqa: S108
     path = Path(tempfile.mkdtemp(prefix="fuzz-", dir=memory if memory.is_dir() else None)).resolve()
     try:

@@ -1,4 +1,4 @@
-"""The readers under test: each takes an input and must come to a verdict, or to one of its declared errors."""
+"""Readers under test: each must give a verdict or one of its declared errors for every input."""
 
 import asyncio
 import gzip
@@ -42,16 +42,16 @@ class Target(Protocol):
     name: str
 
     def make(self, rng: random.Random) -> tuple[bytes, ...]:
-        """An input."""
+        """Generate an input."""
 
     def prepare(self, data: tuple[bytes, ...], folder: Path) -> None:
-        """Write what the reader reads as files."""
+        """Write the files that the reader reads."""
 
     def close(self) -> None:
-        """Give up what it holds."""
+        """Release the target's resources."""
 
     def read(self, data: tuple[bytes, ...], folder: Path) -> str:
-        """Let the reader read it; returns the verdict in a word.
+        """Run the reader and return the verdict as one word.
 
         Raises:
             AssertionError: a verdict that cannot be right.
@@ -72,14 +72,14 @@ class AdapterTarget(Target):
         (folder / WEIGHTS_NAME).write_bytes(data[1])
 
     def read(self, data: tuple[bytes, ...], folder: Path) -> str:
-        # Regular expressions have a limit of their own, above that of the fuzz.
+        # Regular expressions have a separate time limit, above that of the fuzzer.
         verdict = validate(
             folder / CONFIG_NAME, folder / WEIGHTS_NAME, GEOMETRY, MAX_RANK, pattern_seconds=_PATTERN_SECONDS
         )
         if verdict.summary is None:
             return check_reasons(verdict.reasons)
         assert verdict.reasons == ()
-        # The library that the engine reads the file with must read it too, and find the same.
+        # The engine's safetensors library must read the file too, and find the same.
         found = sum(len(tensor["data"]) for _, tensor in deserialize(data[1]))
         assert found > 0
         return "accepted"
@@ -106,7 +106,7 @@ class ArchiveTarget(Target):
             assert [path.name for path in folder.iterdir()] == ["archive"]
             return check_reasons(error.reasons)
         assert sorted(path.name for path in folder.iterdir()) == [CONFIG_NAME, WEIGHTS_NAME, "archive"]
-        # Python's own readers mind fields that mean nothing here, such as times, and stop there.
+        # Python's own readers reject fields that are irrelevant here, such as times, and stop there.
         theirs = _read_zip(data[0]) if data[0].startswith(b"PK") else _read_tar(data[0])
         for name, file in files.items():
             found = file.path.read_bytes()
@@ -116,14 +116,14 @@ class ArchiveTarget(Target):
 
 
 class FormTarget(Target):
-    """``app.api.multipart.receive_upload``; an archive is unpacked in this process, else in a child."""
+    """``app.api.multipart.receive_upload``; archives are unpacked in this process instead of a child."""
 
     name = "form"
 
     def __init__(self) -> None:
         self._limits = LimitSettings(config_bytes=2048, weights_bytes=8192)
         self._loop = asyncio.new_event_loop()
-        # Threads would only make it slow: nothing else runs on this loop.
+        # Threads would only slow this down: nothing else runs on this loop.
         self._loop.set_default_executor(_Inline())
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class FormTarget(Target):
 
 
 def check_reasons(reasons: Iterable[Reason]) -> str:
-    """The first reason's code, once all of them are found fit to be shown to a client."""
+    """Check that all reasons are fit to be shown to a client, and return the first reason's code."""
     reasons = tuple(reasons)
     assert 1 <= len(reasons) <= _MAX_REASONS
     for reason in reasons:
@@ -179,7 +179,7 @@ def _unpack_here(archive: Path, folder: Path, *, config_bytes: int, weights_byte
 
 
 class _Inline(ThreadPoolExecutor):
-    """Runs work at once, where it is submitted; no thread ever starts."""
+    """Executor that runs work synchronously at submission; no thread ever starts."""
 
     def submit(
         self, work: Callable[Parameters, Result], /, *args: Parameters.args, **kwargs: Parameters.kwargs
@@ -208,19 +208,19 @@ def _read_tar(raw: bytes) -> dict[str, bytes]:
             if _is_kept(info.name) and (file := archive.extractfile(info)):
                 found[info.name] = file.read()
         if unpacked[archive.offset : archive.offset + 512].strip(b"\0"):
-            return {}  # it stopped at a header that it minds, and may have missed the shallowest folder
+            return {}  # it stopped at a header that it rejects, and may have missed the shallowest folder
         return {name: found[path] for name, path in _shallowest(found).items()}
     return {}
 
 
 def _has_gnu_times(raw: bytes) -> bool:
-    """Whether a header of GNU's older format holds times, which Python's reader takes for the path's first half."""
+    """Return whether an old GNU header has times, which Python's reader takes for the path's prefix."""
     blocks = (raw[start : start + 512] for start in range(0, len(raw), 512))
     return any(block[257:265] == b"ustar  \0" and block[345:500].strip(b"\0") for block in blocks)
 
 
 def _shallowest(paths: Iterable[str]) -> dict[str, str]:
-    """The paths of the shallowest folder that has both files, by their names; none if there is no such folder."""
+    """Return the paths of the two files in the shallowest folder that has both, by name; empty if there is none."""
     folders: dict[str, dict[str, str]] = {}
     for path in filter(_is_kept, paths):
         folder, _, name = path.removeprefix("./").rpartition("/")

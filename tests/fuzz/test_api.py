@@ -1,4 +1,7 @@
-"""Some hundreds of calls each run; ``python -m tests.fuzz.api --calls 50000`` is the long form of the same."""
+"""API fuzzing with some hundreds of calls per run.
+
+``python -m tests.fuzz.api --calls 50000`` is the long form.
+"""
 
 import io
 import json
@@ -39,7 +42,7 @@ def test_every_answer_is_as_described(tmp_path: Path) -> None:
         report = fuzz(target, calls=_CALLS, number=1)
     assert {key: finding.first for key, finding in report.findings.items()} == {}
     assert report.count == _CALLS
-    # Calls that are all refused at the door would prove nothing of the rooms behind it.
+    # If all calls of an operation were refused at the first check, the code behind it would be untested.
     succeeded = [label for label, statuses in report.statuses.items() if any(status < 300 for status in statuses)]
     assert len(succeeded) > len(report.statuses) / 4
     assert all(statuses for statuses in report.statuses.values())

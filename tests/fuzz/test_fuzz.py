@@ -1,4 +1,7 @@
-"""A few thousand inputs each run; ``python -m tests.fuzz --count 1000000`` is the long form of the same."""
+"""Input fuzzing with a few thousand inputs per run.
+
+``python -m tests.fuzz --count 1000000`` is the long form.
+"""
 
 import random
 import subprocess
@@ -19,13 +22,13 @@ _COUNT = 1200
 
 @pytest.mark.parametrize("target", [AdapterTarget, FormTarget, ArchiveTarget])
 def test_every_input_comes_to_a_verdict(target: type[Target], tmp_path: Path) -> None:
-    """With another seed in every run, which a failure names."""
+    """Every run has another seed, which a failure names."""
     seed = random.SystemRandom().randrange(2**32)
     report = fuzz(seed, range(_COUNT), kept=tmp_path, only=target.name)
     verdicts = report.verdicts[target.name]
     assert report.count == _COUNT
     assert report.grown_bytes < MAX_BYTES
-    # Inputs that are all refused at the door would prove nothing of the rooms behind it.
+    # If all inputs were refused at the first check, the code behind it would be untested.
     assert sum(times for verdict, times in verdicts.items() if verdict.startswith("accepted")) > _COUNT / 50
     assert len(verdicts) > 5
 

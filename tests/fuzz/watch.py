@@ -1,4 +1,4 @@
-"""Bounds that every input is held to: time, memory, and where files may be written."""
+"""Bounds for every input: time, memory, and the places where files may be written."""
 
 import os
 import resource
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-#: CPU time of one input. The clock on the wall would count what other processes of this machine take.
+#: CPU time of one input. Wall-clock time would include other processes of this machine.
 MAX_SECONDS = 1.0
 _MAX_WALL_SECONDS = 60.0
 
@@ -28,11 +28,14 @@ _FORBIDDEN = frozenset(
 
 
 class Violation(BaseException):
-    """An input broke a bound. Not an Exception: no reader may catch it."""
+    """An input broke a bound. It is not an Exception, so that no reader can catch it."""
 
 
 class _Guard:
-    """The audit hook of this process: hooks cannot be removed, so it is installed once and switched."""
+    """Audit hook of this process.
+
+    Hooks cannot be removed, so it is installed once and switched.
+    """
 
     folder: str | None = None
     installed = False
@@ -66,7 +69,7 @@ def _is_writing(mode: object, flags: object) -> bool:
 
 @contextmanager
 def writes_only_in(folder: Path) -> Iterator[None]:
-    """Files may be made, changed and removed directly in this folder, nowhere else; and no process started."""
+    """Allow file changes directly in this folder only, and no new processes."""
     if not _Guard.installed:
         sys.addaudithook(_Guard.hook)
         _Guard.installed = True
@@ -84,7 +87,7 @@ def _too_slow(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def within_time() -> Iterator[None]:
-    """Interrupts what takes too long, even what never comes back."""
+    """Interrupt work that exceeds the time limit, even in an endless loop."""
     before = [signal.signal(number, _too_slow) for number in (signal.SIGPROF, signal.SIGALRM)]
     signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
     signal.setitimer(signal.ITIMER_REAL, _MAX_WALL_SECONDS)
@@ -99,7 +102,7 @@ def within_time() -> Iterator[None]:
 
 @contextmanager
 def within_memory(most: int = MAX_BYTES) -> Iterator[None]:
-    """This process gets so much address space more than it has now; beyond that a MemoryError says so."""
+    """Limit the growth of this process's address space; beyond the limit it raises a MemoryError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (address_bytes() + most, hard))
     try:
@@ -109,17 +112,17 @@ def within_memory(most: int = MAX_BYTES) -> Iterator[None]:
 
 
 def address_bytes() -> int:
-    """Address space of this process in bytes."""
+    """Return the address space of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def reset_peak() -> int:
-    """Start to measure the peak of this process's resident memory anew; returns what it has now, in bytes."""
+    """Reset the peak of this process's resident memory; return the current size in bytes."""
     Path("/proc/self/clear_refs").write_text("5")
     return peak_bytes()
 
 
 def peak_bytes() -> int:
-    """Most resident memory of this process since the reset, in bytes."""
+    """Return the peak resident memory of this process since the reset, in bytes."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split(maxsplit=1)[0]) * 1024

@@ -1,4 +1,4 @@
-"""What attacks need that need no engine: a server of their own for each module, and an adapter's files."""
+"""Fixtures for attacks without an engine: a separate server for each module, and an adapter's files."""
 
 from collections.abc import Iterator
 

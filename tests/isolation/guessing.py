@@ -1,4 +1,4 @@
-"""Keys as an attacker makes them up: their form is public, see :mod:`app.services.access.key_format`."""
+"""Forged keys: their format is public, see :mod:`app.services.access.key_format`."""
 
 import random
 import string
@@ -7,19 +7,19 @@ import zlib
 _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _BODY_LENGTH = len("tnr_") + 16 + len("_") + 43
 
-#: Where a key's secret begins.
+#: Offset of the secret in a key.
 SECRET_AT = _BODY_LENGTH - 43
 
 
 def guess(begin: str = "") -> str:
-    """A well-formed key that begins with these characters of a key, and goes on by chance; its checksum is right."""
+    """Forge a well-formed key with this prefix of a key, a random rest, and a right checksum."""
     chance = f"tnr_{_some(16)}_{_some(43)}"
     body = begin[:_BODY_LENGTH] + chance[len(begin) :]
     return body + checksum(body)
 
 
 def checksum(body: str) -> str:
-    """CRC-32 in base62, six digits."""
+    """Return the CRC-32 in base62, six digits."""
     value, digits = zlib.crc32(body.encode()), ""
     for _ in range(6):
         value, digit = divmod(value, len(_ALPHABET))

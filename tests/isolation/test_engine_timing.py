@@ -1,4 +1,4 @@
-"""Attacks that listen to the engine's clock: is another's adapter warm, and has somebody sent this prompt before?"""
+"""Timing attacks on the engine: detect another tenant's warm adapter or a prompt that it has sent."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -11,13 +11,13 @@ from app.demo.train import Demo
 from tests.e2e.server import Server, until
 from tests.isolation.timing import BOUND, Stopwatch, assert_alike, told_apart
 
-#: Long enough for the cache to matter; of the demo's vocabulary, without its special tokens.
+#: Long enough for the prefix cache to matter; token ids of the demo's vocabulary, without its special tokens.
 LENGTH, TOKENS = 480, range(10, 700)
 
 
 @pytest.fixture(scope="module")
 def listener(server: Server, keys: dict[str, str]) -> Iterator[str]:
-    """A key of a tenant with which the owner shares its adapter: so their prompts meet at one and the same."""
+    """Key of a tenant with which the owner shares its adapter, so that both send prompts to the same adapter."""
     key = server.tenant("listener", scopes=("inference", "usage:read"))
     path = "/admin/tenants/pricing/adapters/pricing/shares/listener"
     with server.client(server.admin_key) as admin:
@@ -37,8 +37,7 @@ def chance() -> list[int]:
 def asking(
     owner: Stopwatch, watch: Stopwatch, owners: tuple[str, str], own: tuple[str, str], *, same: bool
 ) -> Callable[[], float]:
-    """What the listener does: wait until the owner has sent a prompt, send the same or a new one, and see how long
-    its first token takes.
+    """One listener probe: wait for the owner's prompt, send the same or a new one, and time the first token.
 
     Args:
         owners, own: key and model of each.
@@ -67,7 +66,7 @@ def test_whether_another_tenant_has_sent_a_prompt(
 
 
 def test_the_cache_is_heard_by_whom_it_belongs_to(server: Server, listener: str) -> None:
-    """So that what the test above does not hear is not only too quiet for it."""
+    """Positive control: shows that the attack of the test above is sensitive enough."""
     with Stopwatch(server.url) as owner, Stopwatch(server.url) as watch:
         mine = (listener, "demo")
         same, new = (asking(owner, watch, mine, mine, same=same) for same in (True, False))
@@ -96,7 +95,7 @@ def test_cached_tokens_are_ones_own(server: Server, keys: dict[str, str], listen
 
 
 def settled(used: Callable[[], dict[str, int]]) -> dict[str, int]:
-    """What was used, once nothing of the tests before comes in any more: that takes about a second."""
+    """Return the usage once no records of earlier tests arrive any more, which takes about a second."""
     seen = [used()]
 
     def still() -> bool:
@@ -108,7 +107,10 @@ def settled(used: Callable[[], dict[str, int]]) -> dict[str, int]:
 
 
 def test_whether_anothers_adapter_is_warm(server: Server, keys: dict[str, str], trained_demo: Demo) -> None:
-    """The owner uses one all the time, and another one never: both are the names of nothing, in the same time."""
+    """The owner uses one adapter all the time and the other never.
+
+    To a stranger both look like absent names, in the same time.
+    """
     assert server.publish("pricing", "wintery", trained_demo.adapters["pricing"]).status_code == 201
     stranger = server.tenant("stranger")
     with server.client(server.admin_key) as admin, Stopwatch(server.url) as owner, Stopwatch(server.url) as watch:

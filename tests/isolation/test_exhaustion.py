@@ -1,4 +1,4 @@
-"""One tenant takes all that it can get of what all share: the others' turn comes all the same."""
+"""Resource exhaustion: one tenant takes all it can get of a shared resource, and the others are still served."""
 
 import socket
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ BOUNDARY = "x"
 
 @contextmanager
 def unfinished_upload(site: Site, key: str, adapter: str) -> Iterator[None]:
-    """An upload that has begun to arrive, and stays there."""
+    """Upload that has begun to arrive and stalls."""
     place = urlsplit(site.url)
     head = (
         f"POST /v1/adapters/{adapter}/versions HTTP/1.1\r\nhost: {place.netloc}\r\nauthorization: Bearer {key}\r\n"

@@ -1,4 +1,4 @@
-"""Fields that vLLM would honour, and names that would be more than names somewhere: refused before they get there."""
+"""Fields that vLLM would honour and names with a special meaning elsewhere: refused at the door."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ def own(site: Site, admin: httpx.Client) -> Iterator[httpx.Client]:
         yield client
 
 
-#: Of vLLM's own requests: each reaches other tenants, this machine, or what the server sets by itself.
+#: Fields of vLLM's own requests: each affects other tenants, this machine, or values that the server sets.
 FIELDS = {
     "priority": -1,
     "cache_salt": "another's",
@@ -64,7 +64,7 @@ def test_a_field_that_vllm_would_honour_is_refused_by_name(own: httpx.Client, fi
         assert field in answer.json()["error"]
 
 
-#: Names with a meaning to a log, a terminal, a spreadsheet, a shell, a query, a template or a file system.
+#: Names with a special meaning to a log, terminal, spreadsheet, shell, query, template or file system.
 NAMES = {
     "a line of the log": "x\n2026-01-01 WARNING forged",
     "a header": "x\r\nset-cookie: a=b",
@@ -91,11 +91,14 @@ NAMES = {
 def test_a_name_is_never_more_than_a_name(
     site: Site, own: httpx.Client, files: PeftFiles, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    """Not of an adapter, not of a model that is asked for; and nothing of it gets into the log."""
+    """Holds for the name of an adapter and of a requested model.
+
+    The log contains nothing of it.
+    """
     quoted = "".join(f"%{byte:02x}" for byte in name.encode())
     published = own.post(f"/v1/adapters/{quoted}/versions", files=parts(files))
     assert published.status_code in {404, 422}, published.text
-    # The base itself may be asked for, and there is no engine here.
+    # The base itself may be requested, and there is no engine here.
     refused = own.post("/v1/completions", json={"model": name, "prompt": "x"})
     assert refused.status_code == (503 if name == "tiny-llama" else 404)
     assert "set-cookie" not in refused.headers

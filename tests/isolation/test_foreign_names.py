@@ -1,4 +1,4 @@
-"""Whatever one tenant calls another's adapters, it hears what it would hear of something that never existed."""
+"""Enumeration of another tenant's adapters: each answer equals the answer for a name that never existed."""
 
 import contextlib
 import re
@@ -31,7 +31,7 @@ def version(server: Server, keys: dict[str, str]) -> dict[str, Any]:
 
 
 def without(name: str, answer: httpx.Response) -> tuple[int, str, list[str]]:
-    """All that an answer tells, less the slug that was asked for and the request's own id."""
+    """Return all of an answer except the requested slug and the request's own id."""
     slug = re.split("[@:]", name)[0]
     own = {"date", "x-request-id", "content-length"}
     headers = sorted(f"{key}: {value}" for key, value in answer.headers.items() if key not in own)
@@ -131,14 +131,14 @@ def test_a_revoked_key_is_a_key_that_never_existed(server: Server) -> None:
 
 
 def connected(server: Server) -> HTTPConnection:
-    """A connection that sends head and body as they come, the one without waiting for the other."""
+    """Connection that sends head and body concurrently."""
     address = urlsplit(server.url)
     return HTTPConnection(str(address.hostname), address.port, timeout=60)
 
 
 @pytest.mark.parametrize("framing", [("content-length", "4"), ("transfer-encoding", "chunked")])
 def test_a_refusal_keeps_the_connection_wherever_the_body_is(server: Server, framing: tuple[str, str]) -> None:
-    """Else it would tell a key that is looked up longer, whose body has come by then, from others."""
+    """The connection state must not reveal the slower look-up of a known key, whose body has arrived by then."""
     body = b"4\r\nnull\r\n0\r\n\r\n" if "chunked" in framing else b"null"
     with contextlib.closing(connected(server)) as connection:
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""No key that was made up, put together from others or sent in another place opens anything, or says why not."""
+"""Forged, recombined or misplaced keys open nothing, and the answer does not say why."""
 
 import http.client
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def with_checksum(body: str) -> str:
     return body + checksum(body)
 
 
-#: From two keys that work, of two tenants, to one that must not.
+#: Function from two valid keys, of two tenants, to an invalid one.
 FORGERIES: dict[str, Callable[[str, str], str]] = {
     "a random one": lambda a, b: guess(),
     "another secret": lambda a, b: guess(a[:SECRET_AT]),
@@ -56,7 +56,7 @@ FORGERIES: dict[str, Callable[[str, str], str]] = {
 
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
 def test_a_forged_key_is_like_none(site: Site, unit: Unit, other: Unit, forge: Callable[[str, str], str]) -> None:
-    """Whatever is wrong with it: the checksum, which anybody can compute, tells nothing that the answer says."""
+    """The answer never says what is wrong, although an attacker can compute the checksum."""
     forged = forge(unit.key, other.key)
     with site.client(None) as nobody:
         expected = without("", nobody.get("/v1/models"))
@@ -66,7 +66,7 @@ def test_a_forged_key_is_like_none(site: Site, unit: Unit, other: Unit, forge: C
             assert without("", refused) == expected
 
 
-#: Where a key is that does not belong there; what is left is a request without one.
+#: Places where a key does not belong; each leaves a request without a key.
 PLACES: dict[str, Callable[[str], tuple[str, dict[str, str]]]] = {
     "in the query": lambda key: (f"?api_key={key}&key={key}&access_token={key}&authorization=Bearer%20{key}", {}),
     "in a cookie": lambda key: ("", {"cookie": f"authorization=Bearer {key}; api_key={key}"}),
@@ -95,7 +95,7 @@ def test_a_key_works_in_its_places_only(
 def test_two_keys_speak_for_one_tenant_and_never_for_both(
     site: Site, admin: httpx.Client, unit: Unit, first: str, second: str
 ) -> None:
-    """A tenant's key beside one of the platform's lends nothing to it, and gets nothing from it."""
+    """A tenant's key next to a platform key neither lends it rights nor gains any."""
     inference = admin.post(f"/admin/tenants/{unit.slug}/keys", json={"name": "weak"}).json()["key"]
 
     def status(path: str) -> int:

@@ -1,4 +1,4 @@
-"""Requests that are made to stop, slow down or confuse the engine, beside innocent streams: all end, none is felt."""
+"""Hostile requests that try to stop, slow down or confuse the engine during innocent streams: all end without effect."""
 
 import json
 import threading
@@ -41,7 +41,7 @@ def schema(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def forked(depth: int, keyword: str) -> dict[str, Any]:
-    """Each level refers twice to the next: so many leaves as two to the power of the depth."""
+    """Build a value in which each level refers twice to the next: two to the power of the depth leaves."""
     levels = {f"d{i}": {keyword: [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(depth)}
     return {"$defs": levels | {f"d{depth}": {"type": "string"}}, "$ref": "#/$defs/d0"}
 
@@ -120,7 +120,7 @@ CHATS: dict[str, dict[str, Any]] = {
 }
 
 
-#: What is within every cap, so that it must reach the engine.
+#: Requests within every cap, which must reach the engine.
 ALLOWED = {
     "an ending that never comes",
     "endings of one byte",
@@ -174,7 +174,7 @@ def test_a_hostile_completion_ends_and_nobody_feels_it(
     "name", ["x-request-id", "x-vllm-priority", "x-data-parallel-rank", "x-session-id", "x-correlation-id"]
 )
 def test_headers_that_vllm_reads_do_nothing(witness: Witness, attacker: httpx.Client, name: str) -> None:
-    """Two requests with the same one run beside each other: of two equal ids vLLM would refuse the second."""
+    """Two requests with the same header run concurrently: of two equal ids, vLLM would refuse the second."""
     body = {"prompt": "x", "max_tokens": 60, "ignore_eos": True}
     statuses: list[int] = []
 
@@ -213,7 +213,7 @@ def poison(kind: str, demo: Demo, folder: Path) -> Path:
 def test_a_poisoned_adapter_beside_innocent_streams(
     witness: Witness, attacker: httpx.Client, trained_demo: Demo, tmp_path: Path, kind: str, status: int
 ) -> None:
-    """While it is checked and tried, and while it answers in the same steps."""
+    """The streams run during its validation and smoke check, and in the same steps as its answers."""
     folder = poison(kind, trained_demo, tmp_path / "poison")
     name = kind.lower().replace(" ", "-")
     with witness.watching(least=3):
@@ -227,7 +227,7 @@ def test_a_poisoned_adapter_beside_innocent_streams(
 def test_all_slots_taken_by_many_adapters(
     witness: Witness, attacker: httpx.Client, trained_demo: Demo, tmp_path: Path
 ) -> None:
-    """Five adapters of one tenant, always busy, for two slots and host memory for a few."""
+    """Five busy adapters of one tenant share two slots and host memory for a few."""
     for number in range(5):
         folder = scaled(trained_demo.adapters["supply-chain"], tmp_path / str(number), 0.9 - 0.1 * number)
         assert publish(attacker, f"hog-{number}", folder).is_success

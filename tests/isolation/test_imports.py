@@ -1,4 +1,4 @@
-"""Nothing that a tenant writes makes this server call a machine of its own network, by whatever way round."""
+"""SSRF: no tenant input makes this server connect to a machine of its own network, by any route."""
 
 import ipaddress
 import json
@@ -21,12 +21,12 @@ from tests.app.serving import PeftFiles, save_base
 from tests.hubserver import COMMIT, FakeHub, hub_server
 
 CONFIG = "adapter_config.json"
-#: What the machine says that nobody may reach; it must not come out either.
+#: Content of the forbidden machine; it must not leak either.
 INTERNAL = b"a secret of this network"
 
 
 class Canary:
-    """A machine of this network: it notes who connects, and says its secret."""
+    """Machine of this network that records connections and sends its secret."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener, self.calls = listener, 0
@@ -53,7 +53,7 @@ def a_canary() -> Iterator[Canary]:
         try:
             yield canary
         finally:
-            # Closing alone does not wake a thread that waits for a call.
+            # close() alone does not wake a thread that is in accept().
             listener.shutdown(socket.SHUT_RDWR)
             thread.join()
 
@@ -72,7 +72,7 @@ def hub() -> Iterator[FakeHub]:
 
 @pytest.fixture(scope="module")
 def importing(tmp_path_factory: pytest.TempPathFactory, hub: FakeHub) -> Iterator[Site]:
-    """A server that may import from a hub, and with a token for it."""
+    """Server with a hub for imports, and a token for it."""
     base = save_base(tmp_path_factory.mktemp("base") / "tiny-llama")
     imports = {"hf": True, "hf_endpoint": hub.url, "hf_token": "hf_secret"}
     with running_site(tmp_path_factory.mktemp("importing"), base, imports=imports) as site:
@@ -96,7 +96,7 @@ def test_the_canary_sings(canary: Canary) -> None:
     assert canary.calls == before + 1
 
 
-#: Where the hub sends the server; ``{port}`` is the canary's.
+#: Redirect targets of the hub; ``{port}`` is the canary's.
 REDIRECTS = {
     "loopback": "https://127.0.0.1:{port}/",
     "loopback without TLS": "http://127.0.0.1:{port}/",
@@ -162,7 +162,10 @@ def test_a_name_that_means_a_machine_inside(
 def test_a_name_that_means_another_machine_when_it_is_asked_again(
     own: httpx.Client, hub: FakeHub, canary: Canary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DNS rebinding: first an address that is public, then one that is not. The name is asked once."""
+    """DNS rebinding: the first address is public, the next one is not.
+
+    The name is resolved once.
+    """
     connected: list[str] = []
     connect = anyio.connect_tcp
 
@@ -172,7 +175,7 @@ def test_a_name_that_means_another_machine_when_it_is_asked_again(
             raise OSError("no network in tests")
         return await connect(remote_host, **options)
 
-    # Of documentation (RFC 5737), and taken for public here, so that nobody is called where it goes wrong.
+    # Documentation address (RFC 5737), treated as public here, so that a failing test contacts no real machine.
     monkeypatch.setattr("app.importing.addresses.is_public", lambda text: ipaddress.ip_address(text).packed[0] == 203)
     asked = resolving(monkeypatch, [["203.0.113.1"], ["127.0.0.1"]])
     hub.overrides[hub.path(CONFIG)] = 302, {"location": f"https://cdn.example:{canary.port}/"}, b""
@@ -180,13 +183,13 @@ def test_a_name_that_means_another_machine_when_it_is_asked_again(
     before = canary.calls
     assert imported(own, f"hf://org/repo@{COMMIT}").status_code == 503
     assert asked == ["cdn.example"]
-    # The hub itself, and what its redirect meant when it was checked.
+    # The hub itself, and the address of its redirect at the time of the check.
     assert connected == ["127.0.0.1", "203.0.113.1"]
     assert canary.calls == before
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, answers: list[list[str]]) -> list[str]:
-    """Let every name mean these addresses, one answer after the other; gives the names that were asked for."""
+    """Make every name resolve to these addresses, one answer after the other; yield the names that were resolved."""
     asked: list[str] = []
     left = list(answers)
 
@@ -221,7 +224,7 @@ def test_no_source_names_a_machine(own: httpx.Client, hub: FakeHub, canary: Cana
 
 
 def test_addresses_in_texts_are_never_called(own: httpx.Client, canary: Canary, files: PeftFiles) -> None:
-    """There are no webhooks: what looks like an address in a body, a header or a manifest is a text."""
+    """There are no webhooks: an address in a body, a header or a manifest is plain text."""
     before, url = canary.calls, canary.url
     options = {"training_run": url, "card": f"![x]({url})", "labels": {"callback": url}}
     sent = ("options", json.dumps(options).encode())
@@ -241,9 +244,12 @@ def test_addresses_in_texts_are_never_called(own: httpx.Client, canary: Canary, 
 
 
 def test_no_route_takes_an_address_to_call() -> None:
-    """By design: only an import names where bytes come from, and a link to a training run is shown and no more."""
+    """By design only an import names a source of bytes.
+
+    A link to a training run is only displayed.
+    """
     described = json.dumps(create_app(Settings(home=Path("unused"))).openapi()["components"]["schemas"]).lower()
     for word in ("webhook", "callback", '"url":', "notify", "endpoint"):
         found = described.count(word)
-        # Where the server says to send parts to.
+        # Address at which the server accepts parts.
         assert found == (1 if word == '"url":' else 0), word

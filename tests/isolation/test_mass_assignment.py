@@ -1,4 +1,4 @@
-"""Every body that a client writes, with fields beside those that are its to write: refused by name, nothing changed."""
+"""Mass assignment: every client-written body with extra fields is refused by field name, and nothing changes."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ ZEROS = "0" * 64
 ANNOUNCED = {name: {"size": 1, "sha256": ZEROS} for name in ("adapter_config.json", "adapter_model.safetensors")}
 SOURCES = [{"version": "mine@1", "weight": 0.5}, {"version": "mine@1", "weight": 0.5}]
 
-#: What nobody may set by a body, each with a value that would be worth it.
+#: Fields that no body may set, each with a value that an attacker would want.
 GREED: dict[str, Any] = {
     "id": "0" * 16,
     "tenant": "victim",
@@ -41,7 +41,7 @@ GREED: dict[str, Any] = {
     "__proto__": {"admin": True},
 }
 
-#: Bodies that are right: method, path, body. ``{t}`` is the tenant, ``{k}`` a key of it.
+#: Valid bodies: method, path, body. ``{t}`` is the tenant, ``{k}`` a key of it.
 OF_THE_PLATFORM = {
     "a new tenant": ("POST", "/admin/tenants", {"slug": "greedy"}),
     "a tenant": ("PATCH", "/admin/tenants/{t}", {"name": "x"}),
@@ -68,7 +68,7 @@ OF_A_TENANT = {
     "a merge's source": ("POST", "/v1/adapters/mine/merges", {"sources": SOURCES, "method": "linear"}),
     "a version's defaults": ("PATCH", "/v1/adapters/mine/versions/1", {"defaults": {}}),
 }
-#: Where in such a body the fields go, if not to its top.
+#: Position of the extra fields in such a body, if not at its top.
 INSIDE = {
     "a tenant's quota": ("quota",),
     "a tenant's limits": ("limits",),
@@ -97,7 +97,7 @@ def own(site: Site, unit: Unit) -> Iterator[httpx.Client]:
 
 
 def state(admin: httpx.Client, unit: Unit) -> str:
-    """A digest of all that an attack here could change."""
+    """Return a digest of all state that an attack here could change."""
     place = f"/admin/tenants/{unit.slug}"
     paths = ("", "/keys", "/adapters", "/adapters/mine/versions/1", "/adapters/mine/aliases", "/adapters/mine/uploads")
     seen = [admin.get(place + path).text for path in paths] + [admin.get("/admin/keys").text]
@@ -156,7 +156,7 @@ def test_a_tenants_key_sets_no_template_that_the_server_runs(own: httpx.Client, 
 def test_the_bodies_themselves_are_right(
     admin: httpx.Client, unit: Unit, right: tuple[str, str, dict[str, Any]]
 ) -> None:
-    """So that it is the field beside them which is refused."""
+    """Control: the extra field is the only reason for the refusals."""
     method, path, body = right
     answer = admin.request(method, path.format(t=unit.slug, k=unit.key.split("_")[1]), json=body)
     assert answer.status_code == 200, answer.text

@@ -1,4 +1,4 @@
-"""Whatever is written in a request's first line or headers, a tenant's key reaches its own things and no other's."""
+"""Path and header attacks: with any request line, a tenant's key reaches its own objects only."""
 
 import base64
 import http.client
@@ -12,13 +12,13 @@ import pytest
 from tests.app.api.conftest import Site, Unit, make_unit, parts
 from tests.app.serving import PeftFiles
 
-#: In the owner's card, and in nothing else on the server.
+#: Marker in the owner's card, and nowhere else on the server.
 MARK = secrets.token_hex(16)
 
 
 @dataclass(frozen=True)
 class Prey:
-    """A tenant with one adapter that has one version, and all that an attacker may have overheard of it."""
+    """Tenant with one adapter of one version, and everything that an attacker may know of it."""
 
     slug: str
     key: str
@@ -43,7 +43,7 @@ def prey(site: Site, admin: httpx.Client, files: PeftFiles) -> Prey:
 
 @pytest.fixture(scope="module")
 def attacker(site: Site, admin: httpx.Client, files: PeftFiles) -> Unit:
-    """A tenant with an adapter of its own, ``mine``."""
+    """Tenant with its own adapter ``mine``."""
     unit = make_unit(admin)
     with site.client(unit.key) as own:
         assert own.post("/v1/adapters/mine/versions", files=parts(files)).status_code == 201
@@ -51,7 +51,7 @@ def attacker(site: Site, admin: httpx.Client, files: PeftFiles) -> Unit:
 
 
 def raw(site: Site, target: str, key: str, method: str = "GET", **headers: str) -> tuple[int, str]:
-    """Send a request line as it is: httpx would put it in order first."""
+    """Send a raw request line, which httpx would normalise."""
     parts_ = urlsplit(site.url)
     connection = http.client.HTTPConnection(parts_.hostname or "", parts_.port, timeout=30)
     try:
@@ -148,7 +148,7 @@ def test_no_query_makes_a_list_anothers(site: Site, prey: Prey, attacker: Unit, 
 
 
 def without_times(text: str) -> str:
-    """Less the end of a report's time, which is now."""
+    """Remove the end time of a report, which is the current time."""
     return text.partition('"end"')[0]
 
 

@@ -1,4 +1,7 @@
-"""One tenant sends more prompts at once than the engine reads in seconds: another one's is read among the next."""
+"""Prompt flood: one tenant sends more prompts than the engine prefills in seconds.
+
+Another tenant's prompt must be among the next ones to be prefilled.
+"""
 
 import asyncio
 import random
@@ -9,7 +12,7 @@ import httpx
 from tests.e2e.server import Server
 
 FLOOD = 100
-#: Nearly as long as the demo's base can read, of its vocabulary without the special tokens.
+#: Nearly the demo base's context length; token ids of its vocabulary without the special tokens.
 LENGTH, TOKENS = 1500, range(10, 700)
 
 
@@ -35,7 +38,7 @@ async def test_long_prompts_of_another_tenant(server: Server) -> None:
 
         await ask(victim, 8)
         sent = [asyncio.create_task(flood()) for _ in range(FLOOD)]
-        # By then all are on their way.
+        # By then all requests are in flight.
         while answered < 3:
             await asyncio.sleep(0.001)
         before = answered

@@ -1,4 +1,7 @@
-"""Who reaches for what is another's, or for what its key may not, leaves a trace, be the thing there or not."""
+"""Refusals are audited: requests for another tenant's objects or beyond a key's scope.
+
+It makes no difference whether the object exists.
+"""
 
 import sqlite3
 from pathlib import Path
@@ -28,7 +31,7 @@ def test_every_refusal_is_in_the_trail_once_the_server_has_ended(tmp_path: Path,
                 assert retail.post("/v1/completions", json={"model": model, "prompt": "x"}).status_code == 404
             assert retail.get("/admin/tenants/mining/adapters").status_code == 404
             assert retail.get("/admin/tenants").status_code == 403
-            # Its own that is not there is nobody's business.
+            # A missing name of the tenant's own is not audited.
             assert retail.post("/v1/completions", json={"model": "typo", "prompt": "x"}).status_code == 404
         with site.client(keys["only-pricing"]) as client:
             assert client.post("/v1/completions", json={"model": "other", "prompt": "x"}).status_code == 403

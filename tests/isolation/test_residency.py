@@ -1,4 +1,4 @@
-"""What one tenant sees of the engine tells nothing of another: not its names, not its requests, not that it exists."""
+"""Residency leaks nothing: engine status shows a tenant no other tenant's names, requests or existence."""
 
 import httpx
 
@@ -9,7 +9,7 @@ from tests.isolation.test_foreign_names import without
 
 
 def owner_of(site: Site, admin: httpx.Client, files: PeftFiles, adapter: str) -> tuple[Unit, int]:
-    """A tenant, and the id of the one version of its adapter."""
+    """Create a tenant and return the id of the one version of its adapter."""
     unit = make_unit(admin)
     with site.client(unit.key) as own:
         assert own.post(f"/v1/adapters/{adapter}/versions", files=parts(files)).status_code == 201
@@ -66,7 +66,7 @@ def test_a_recipient_learns_the_tier_of_what_is_shared_and_whose_requests_there_
         answers.append([seen_by(site, unit).json() for unit in (owner, recipient, stranger)])
     assert answers[0][1:] == answers[1][1:]
     quiet, busy_owner = answers[0][0], answers[1][0]
-    # Its own requests the owner sees, all its models together.
+    # The owner sees its own requests, over all its models.
     assert (quiet.pop("running"), busy_owner.pop("running")) == (0, 7)
     assert quiet == busy_owner
     assert answers[0][1]["data"] == [

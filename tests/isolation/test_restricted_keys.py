@@ -1,4 +1,4 @@
-"""A key that is restricted reaches nothing else of its tenant, by no name and from nowhere else."""
+"""Restricted keys reach nothing else of their tenant, by any name or from any other address."""
 
 import uuid
 
@@ -13,7 +13,7 @@ ALLOWED, OTHER = "prices", "margins"
 
 @pytest.fixture(scope="module")
 def unit(site: Site, admin: httpx.Client, files: PeftFiles) -> Unit:
-    """A tenant with two adapters."""
+    """Tenant with two adapters."""
     unit = make_unit(admin)
     with site.client(unit.key) as own:
         for adapter in (ALLOWED, OTHER):
@@ -29,7 +29,7 @@ def key(admin: httpx.Client, unit: Unit, **restrictions: object) -> str:
 
 
 def asked(site: Site, text: str, model: str) -> list[httpx.Response]:
-    """The answers of every route that names a model."""
+    """Return the answers of every route that names a model."""
     with site.client(text) as client:
         return [
             client.post("/v1/completions", json={"prompt": "x", "model": model}),
@@ -50,7 +50,7 @@ def test_another_adapter_is_refused_by_every_name_whether_there_or_not(
         assert {answer.status_code for answer in answers} == {403}, name
         assert all("restricted to certain adapters" in answer.text for answer in answers)
     with site.client(text) as client:
-        # The base model by no name at all.
+        # Without a name the request means the base model.
         assert client.post("/v1/completions", json={"prompt": "x"}).status_code == 403
         assert client.post("/generate", json={"inputs": "x"}).status_code == 403
 
@@ -83,7 +83,7 @@ def test_from_elsewhere_no_route_answers(site: Site, admin: httpx.Client, unit: 
 
 
 def test_a_header_lies_about_an_address_only_through_a_proxy(site: Site, admin: httpx.Client, unit: Unit) -> None:
-    """The server believes ``X-Forwarded-For`` of proxies on this machine only, and of it the last address."""
+    """The server trusts ``X-Forwarded-For`` only from proxies on this machine, and only its last address."""
     text = key(admin, unit, addresses=["203.0.113.0/24"])
     with site.client(text) as client:
         for claimed, status in (("203.0.113.9", 200), ("203.0.113.9, 198.51.100.1", 403), ("198.51.100.1", 403)):

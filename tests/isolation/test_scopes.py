@@ -1,4 +1,4 @@
-"""Every route there is, asked by keys that must not: nothing that a tenant's key holds leads to the platform's."""
+"""Scopes on every route: no tenant key gains platform rights."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +12,14 @@ from tests.app.api.conftest import Site, Unit, make_unit, parts
 from tests.app.serving import PeftFiles
 from tests.isolation.test_foreign_names import without
 
-#: All that the API describes, so that a route of tomorrow is attacked too.
+#: All operations of the OpenAPI description, so that future routes are attacked too.
 OPERATIONS = sorted(
     (method.upper(), path)
     for path, methods in create_app(Settings(home=Path("unused"))).openapi()["paths"].items()
     for method in methods
 )
 OPEN = {"/health/live", "/health/ready"}
-#: What a key for inference is for; what is left of its own limits is part of that, as the headers of an answer are.
+#: Routes for inference keys. They include the key's remaining limits, which the answers' headers contain as well.
 INFERENCE = {
     "/v1/completions",
     "/v1/chat/completions",
@@ -29,7 +29,7 @@ INFERENCE = {
     "/v1/models",
     "/v1/limits",
 }
-#: Whose adapters are asked for: a tenant's own key may, about itself.
+#: Routes with the tenant in the path: a tenant's own key may use them for itself.
 OF_A_TENANT = tuple(f"/admin/tenants/{{tenant}}/{what}" for what in ("adapters", "deletions", "shared"))
 FILL = {"adapter": "secret", "number": "1", "alias": "default", "recipient": "x", "upload": "0" * 32, "file": "x"}
 
@@ -37,7 +37,7 @@ FILL = {"adapter": "secret", "number": "1", "alias": "default", "recipient": "x"
 def filled(path: str, tenant: str) -> str:
     for name, value in {"tenant": tenant, **FILL}.items():
         path = path.replace(f"{{{name}}}", value)
-    # What is left is an id that nothing has.
+    # The remaining parameters get an id that does not exist.
     return "/".join("1" if part.startswith("{") else part for part in path.split("/"))
 
 
@@ -55,7 +55,7 @@ def owner(site: Site, admin: httpx.Client, files: PeftFiles) -> Unit:
 
 @pytest.fixture(scope="module")
 def attacker(site: Site, admin: httpx.Client) -> Iterator[httpx.Client]:
-    """Every scope that a tenant's key can hold."""
+    """Key with every scope that a tenant's key can have."""
     with site.client(make_unit(admin).key) as client:
         yield client
 
@@ -107,7 +107,7 @@ ELSEWHERE = [one for one in CLOSED if one[1] not in INFERENCE and not one[1].sta
 def test_a_key_for_inference_does_nothing_else(
     site: Site, admin: httpx.Client, owner: Unit, method: str, path: str
 ) -> None:
-    """Not to its own tenant either."""
+    """It has no other rights on its own tenant either."""
     made = admin.post(f"/admin/tenants/{owner.slug}/keys", json={"name": "weak", "scopes": ["inference"]}).json()
     with site.client(made["key"]) as weak:
         answer = weak.request(method, filled(path, owner.slug))

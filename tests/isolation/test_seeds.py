@@ -1,4 +1,4 @@
-"""A tenant's seeded prompts that are read in several steps: the engine goes on, and the seeds hold."""
+"""A tenant's seeded prompts with chunked prefill: the engine continues, and the seeds hold."""
 
 import random
 from typing import Any
@@ -8,7 +8,7 @@ import httpx
 from tests.e2e.server import Server
 
 RESTARTS = "tenora_engine_restarts_total"
-#: Of the demo's vocabulary, without the special tokens.
+#: Token ids of the demo's vocabulary, without the special tokens.
 TOKENS = range(10, 600)
 
 
@@ -24,6 +24,6 @@ def test_long_prompts_with_seeds_do_not_end_the_engine(server: Server) -> None:
     asked: dict[str, Any] = {"model": "demo", "max_tokens": 8, "temperature": 1.5, "seed": 3, "ignore_eos": True}
     with server.client(server.tenant("seeds")) as client:
         found = choices(client, asked | {"prompt": prompts})
-        # Now they are in the cache, and read in one step each.
+        # The prompts are cached now, and each is prefilled in one step.
         assert [choices(client, asked | {"prompt": prompt})[0] for prompt in prompts] == found
     assert server.metric(RESTARTS) == restarts

@@ -1,4 +1,4 @@
-"""A share gives what it says and nothing else, to whom it says and nobody else, and ends when it says."""
+"""Shares grant exactly the named version to the named recipient, and end on time."""
 
 import json
 import uuid
@@ -12,13 +12,13 @@ from tests.app.api.conftest import Site, Unit, make_unit, parts
 from tests.app.serving import PeftFiles
 from tests.isolation.test_foreign_names import calls, without
 
-#: What a name that may be used comes to, where there is no engine.
+#: Status for a permitted name, since there is no engine here.
 RESOLVED = 503
 
 
 @pytest.fixture
 def owner(site: Site, admin: httpx.Client, files: PeftFiles) -> Unit:
-    """A tenant that shares ``prices@1`` with ``recipient`` and keeps ``secret@1`` to itself."""
+    """Tenant that shares ``prices@1`` with ``recipient`` and keeps ``secret@1`` private."""
     unit = make_unit(admin)
     with site.client(unit.key) as own:
         for adapter in ("prices", "secret"):
@@ -145,7 +145,7 @@ def test_a_third_tenant_has_no_part_in_it(
         assert third.get("/v1/shared").json() == {"data": [], "next_cursor": None}
         for name in (f"{owner.slug}/prices", f"{owner.slug}/prices@1", f"{recipient.slug}/prices"):
             refused_everywhere(third, name)
-        # Not even by asking as the recipient, or by passing on what one does not have.
+        # A third tenant gains nothing by asking as the recipient or by sharing an adapter that it does not own.
         assert third.get(f"/admin/tenants/{recipient.slug}/shared").status_code == 404
 
 

@@ -1,4 +1,7 @@
-"""One tenant's streams have every place, or the whole KV cache: another one's request goes in between all the same."""
+"""Stream flood: one tenant's streams fill every place or the whole KV cache.
+
+Another tenant's request must be served among them.
+"""
 
 import asyncio
 import json
@@ -14,7 +17,7 @@ from tests.e2e.server import Server, running
 from tests.reference import PeftReference
 
 PLACES, STREAMS, TOKENS, TRIES = 4, 12, 800, 8
-#: Of 128 tokens each, and one that vLLM keeps for itself: while the streams have so many tokens, they fill these.
+#: Blocks of 128 tokens each, one of which vLLM reserves. Streams with this number of tokens fill the rest.
 FEW_BLOCKS, SENT = 13, 270
 WINDOW = 2
 SETTINGS = {
@@ -35,14 +38,14 @@ def crowded(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory, reques
 
 @pytest.fixture(scope="module")
 def narrow(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The engine has more places than the window lets in."""
+    """Engine with more places than the window admits."""
     window = {"TENORA_QUEUE__WINDOW": str(WINDOW)}
     with running(tmp_path_factory.mktemp("narrow"), trained_demo.base, **SETTINGS, **window) as server:
         yield server
 
 
 def publish_two(server: Server, demo: Demo) -> dict[str, str]:
-    """Publish two adapters, each for a tenant of its own; returns the tenants' keys by the adapters' names."""
+    """Publish two adapters of different tenants; return the tenants' keys by the adapters' names."""
     adapters = dict(list(demo.adapters.items())[:2])
     keys = {name: server.tenant(name) for name in adapters}
     for name, folder in adapters.items():
@@ -56,7 +59,7 @@ def body(adapter: str, prompt: str, tokens: int) -> dict[str, Any]:
 
 
 class Streams:
-    """What has come of a tenant's streams."""
+    """Progress of a tenant's streams."""
 
     def __init__(self, client: httpx.AsyncClient, key: str, adapter: str) -> None:
         self._client, self._headers, self._adapter = client, {"authorization": f"Bearer {key}"}, adapter
@@ -81,7 +84,7 @@ async def test_a_request_beside_another_tenants_streams(crowded: Server, trained
     limits = httpx.Limits(max_connections=STREAMS + 1)
     async with httpx.AsyncClient(base_url=crowded.url, limits=limits, timeout=300) as client:
         flood, other = Streams(client, keys[flooding], flooding), Streams(client, keys[quiet], quiet)
-        # What a tenant's answers come to is known from its last ones.
+        # The scheduler predicts the length of a tenant's answers from its last ones.
         await asyncio.gather(flood.one(PROMPTS[0], TOKENS), other.one(PROMPTS[0], 1))
         flood.tokens = 0
         sent = [asyncio.create_task(flood.one(PROMPTS[number % 3], TOKENS)) for number in range(STREAMS)]
@@ -95,7 +98,7 @@ async def test_a_request_beside_another_tenants_streams(crowded: Server, trained
         assert not any(task.done() for task in sent), "nobody had to end for them"
         flooded = await asyncio.gather(*sent)
     print(f"\nthe flood had {passed} tokens while a request of another tenant was answered")  # noqa: T201
-    # Those of a step or two; were they to end first, thousands, or to need another block, 340.
+    # Tokens of a step or two. If the streams had to end first, it would be thousands; if it needed another block, 340.
     assert median(passed) <= 10 * PLACES
     assert max(passed) <= 60 * PLACES
     expected = [reference.greedy(reference.encode(prompt), flooding, TOKENS, ignore_eos=True) for prompt in PROMPTS]
@@ -116,7 +119,7 @@ async def test_a_window_below_the_engines_places_lets_nobody_in_beyond_it(narrow
             await asyncio.sleep(0.001)
         assert not any(task.done() for task in sent)
         answer = await other.one(PROMPTS[0], 1)
-        # The engine would run it beside the others and set nobody aside. It waits for a place, and has the next.
+        # The engine could run it without preemption. It waits for a place and gets the next one.
         assert 1 <= sum(task.done() for task in sent) <= WINDOW
         await asyncio.gather(*sent)
     reference = PeftReference(trained_demo.base, trained_demo.adapters)

@@ -1,4 +1,4 @@
-"""Attacks that listen to the clock: does it exist, is it warm, is the key known, has somebody sent this prompt?"""
+"""Timing attacks on the server: existence, warmth, known keys, and prompts sent by other tenants."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from tests.isolation.timing import Stopwatch, assert_alike
 
 @pytest.fixture(scope="module")
 def owner(site: Site, admin: httpx.Client, files: PeftFiles) -> Unit:
-    """A tenant with the adapter ``secret``, whose names are as long as those of nothing."""
+    """Owner of the adapter ``secret``. Its names are as long as the absent ones."""
     unit = make_unit(admin)
     with site.client(unit.key) as own:
         assert own.post("/v1/adapters/secret/versions", files=parts(files)).status_code == 201
@@ -33,7 +33,7 @@ def watch(site: Site) -> Iterator[Stopwatch]:
 
 
 def nobody() -> str:
-    """A slug like those of the tenants here, and nobody's."""
+    """Return an unused slug of the same form as those of the tenants here."""
     return f"unit-{uuid.uuid4().hex[:8]}"
 
 
@@ -79,7 +79,7 @@ def test_whether_a_key_id_is_known(watch: Stopwatch, owner: Unit) -> None:
 
 
 def test_whether_the_first_half_of_a_secret_is_right(watch: Stopwatch, owner: Unit) -> None:
-    """Of a key whose id is known both times, and whose checksum is right."""
+    """The key's id is known and its checksum is right in both cases."""
 
     def ask(right: int) -> Callable[[], float]:
         return lambda: watch.seconds("GET", "/v1/models", key=guess(owner.key[:right]), status=401)

@@ -1,4 +1,4 @@
-"""One tenant's requests of many sequences take all places of the engine: another one's is answered among them."""
+"""Wide requests: one tenant's requests of many sequences fill all places, and another's is answered among them."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from tests.e2e.server import Server
 RESTARTS = "tenora_engine_restarts_total"
 #: The demo engine's max_num_seqs.
 PLACES = 128
-#: More tokens than a neighbour's answers have by far.
+#: Many more tokens than a neighbour's answers have.
 LONG = 2000
 
 
@@ -24,7 +24,7 @@ def wide(prompts: int, n: int, **fields: Any) -> dict[str, Any]:
 
 
 class Client:
-    """One tenant's, who counts the answers that it has had to their end."""
+    """Client of one tenant that counts its completed answers."""
 
     def __init__(self, server: Server, slug: str) -> None:
         headers = {"authorization": f"Bearer {server.tenant(slug)}"}
@@ -32,7 +32,7 @@ class Client:
         self.answered, self.begun = 0, asyncio.Event()
 
     async def ask(self, body: dict[str, Any]) -> dict[int, list[int]]:
-        """The token ids of each choice."""
+        """Return the token ids of each choice."""
         body = body | {"return_token_ids": True}
         found = await (self._streamed(body) if body.get("stream") else self._whole(body))
         self.answered += 1
@@ -60,7 +60,7 @@ class Client:
 
 @pytest.fixture
 async def new_client(server: Server) -> AsyncIterator[Callable[[str], Client]]:
-    """Makes the client of a tenant."""
+    """Factory of tenants' clients."""
     async with AsyncExitStack() as made:
 
         def make(slug: str) -> Client:
@@ -72,14 +72,14 @@ async def new_client(server: Server) -> AsyncIterator[Callable[[str], Client]]:
 
 
 async def running(client: Client, body: dict[str, Any], *, requests: int) -> list[asyncio.Task[dict[int, list[int]]]]:
-    """Wide requests, the first of which streams and has its first token."""
+    """Start wide requests; return once the first one, a stream, has its first token."""
     first = asyncio.create_task(client.ask(body | {"stream": True}))
     await client.begun.wait()
     return [first, *(asyncio.create_task(client.ask(body)) for _ in range(requests - 1))]
 
 
 def queue(server: Server) -> dict[str, dict[str, int]]:
-    """Of each tenant how many sequences run and wait."""
+    """Return the numbers of running and waiting sequences by tenant."""
     with server.client(server.admin_key) as admin:
         return {one["tenant"]: one for one in admin.get("/admin/engine").json()["tenants"]["data"]}
 
@@ -108,7 +108,7 @@ async def test_a_neighbour_is_answered_while_wide_requests_run(
 async def test_no_more_is_made_of_many_wide_requests_than_runs(
     server: Server, new_client: Callable[[str], Client]
 ) -> None:
-    """vLLM's state of a sequence takes 3 KB and 50 us of the process that answers everybody; of all here 1.2 s."""
+    """In vLLM a sequence's state takes 3 KB, and 50 us of the process that answers all clients; of all here 1.2 s."""
     client, neighbour = new_client("many-wide"), new_client("beside-many-wide")
     tasks = await running(client, wide(128, 8), requests=24)
     while queue(server)["many-wide"]["running"] < PLACES:

@@ -1,8 +1,8 @@
-"""Two-sample tests of how long answers take: whoever listens to the clock must not tell two requests apart.
+"""Two-sample tests of response times: timing must not distinguish two kinds of requests.
 
-The two kinds are sent in one run, in random order, so that whatever else the machine does falls on both alike; under
-the hypothesis that they cost the same every order is as likely as any other, and the rank sum has the distribution of
-Mann and Whitney (1947) exactly, however noisy the machine is and however its noise is correlated.
+Both kinds are sent in one run, in random order, so that other load on the machine affects both alike. Under the
+hypothesis of equal cost, every order is equally likely. The rank sum then has exactly the distribution of Mann and
+Whitney (1947), however noisy the machine is and however its noise is correlated.
 """
 
 import http.client
@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-#: Of each kind. In a run of all tests few, where only a difference that an attacker could use with few requests is
-#: found; ``TIMING_SAMPLES=2000 python -m pytest -s tests/isolation/test_timing.py`` prints the fine ones too.
+#: Samples of each kind. The default detects only differences that an attacker could use with few requests.
+#: ``TIMING_SAMPLES=2000 python -m pytest -s tests/isolation/test_timing.py`` prints the fine ones too.
 SAMPLES = int(os.environ.get("TIMING_SAMPLES", "400"))
 
-#: How far from a coin's toss a guess may be: of 400 samples each, five standard deviations of what chance gives.
+#: Allowed distance from a random guess: with 400 samples of each kind, five standard deviations of chance.
 BOUND = 0.1
 
 _WARM_UP = 20
@@ -31,12 +31,12 @@ _WARM_UP = 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How well one duration tells of which kind it is.
+    """Separability of the two kinds by one duration.
 
     Attributes:
-        auc: chance that the first kind takes longer than the second, ties by half; 0.5: they are alike.
-        p: two-sided, of the rank sum's normal approximation with its correction for ties.
-        medians_s: of both kinds.
+        auc: probability that the first kind takes longer than the second, ties counted half; 0.5: they are alike.
+        p: two-sided, from the normal approximation of the rank sum with tie correction.
+        medians_s: medians of both kinds.
     """
 
     auc: float
@@ -45,10 +45,10 @@ class Verdict:
 
 
 def compared(first: list[float], second: list[float]) -> Verdict:
-    """Mann and Whitney's test, https://doi.org/10.1214/aoms/1177730491."""
+    """Mann-Whitney U test, https://doi.org/10.1214/aoms/1177730491."""
     n, m = len(first), len(second)
     _, inverse, counts = np.unique([*first, *second], return_inverse=True, return_counts=True)
-    # Equal values share the mean of the ranks that they take.
+    # Equal values share the mean of their ranks.
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     auc = (float(ranks[:n].sum()) - n * (n + 1) / 2) / (n * m)
     ties = float((counts.astype(float) ** 3 - counts).sum())
@@ -58,7 +58,7 @@ def compared(first: list[float], second: list[float]) -> Verdict:
 
 
 def told_apart(first: Callable[[], float], second: Callable[[], float], *, samples: int = SAMPLES) -> Verdict:
-    """Take so many samples of each kind in random order; each call gives the seconds that it measured."""
+    """Take this number of samples of each kind in random order. Each call returns the seconds that it measured."""
     kinds = [True, False] * samples
     random.shuffle(kinds)
     for _ in range(_WARM_UP):
@@ -70,7 +70,10 @@ def told_apart(first: Callable[[], float], second: Callable[[], float], *, sampl
 
 
 def assert_alike(what: str, first: Callable[[], float], second: Callable[[], float]) -> None:
-    """Fail if the two kinds can be told apart; what was found is printed, and shown by ``pytest -s``."""
+    """Fail if the two kinds can be told apart.
+
+    The verdict is printed and shown by ``pytest -s``.
+    """
     found = told_apart(first, second)
     words = (
         f"{what}: AUC {found.auc:.4f}, p {found.p:.3g}, medians "
@@ -82,7 +85,7 @@ def assert_alike(what: str, first: Callable[[], float], second: Callable[[], flo
 
 
 class Stopwatch:
-    """One connection that is kept: what an attacker near the server would use, with little noise of its own."""
+    """One kept-alive connection: an attacker's best position near the server, with little noise."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -96,10 +99,10 @@ class Stopwatch:
         self._connection.close()
 
     def seconds(self, method: str, path: str, *, key: str, status: int, body: Mapping[str, Any] | None = None) -> float:
-        """From the request's first byte to the end of the answer's first line; its status must be this one.
+        """Measure from the request's first byte to the end of the answer's first line; check its status.
 
-        Of a stream that is its first event, of all else the whole of it: a listener does not wait for a stream's end,
-        which comes no sooner than its record is on the disk, and so hides what was computed meanwhile.
+        The first line is the first event of a stream, or the whole of any other answer. An attacker does not wait for a
+        stream's end. That end waits until the record is on the disk, which hides the computing time.
         """
         raw = None if body is None else json.dumps(body).encode()
         headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}

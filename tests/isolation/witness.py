@@ -1,4 +1,4 @@
-"""Innocent streams of one tenant, read to their ends again and again while another tenant attacks."""
+"""Innocent streams of one tenant, read to their ends repeatedly while another tenant attacks."""
 
 import json
 import threading
@@ -12,13 +12,13 @@ from tests.reference import PeftReference
 
 PROMPT = "[INST] What is coffee? [/INST]"
 TOKENS = 24
-#: The base, and the adapter of the tenant whose name it has.
+#: The base, and the adapter of the tenant with the same name.
 MODELS = ("demo", "pricing")
 RESTARTS = "tenora_engine_restarts_total"
 
 
 class Witness:
-    """A tenant that knows what it must be answered: PEFT's own tokens."""
+    """Tenant that knows the right answers: PEFT's own tokens."""
 
     def __init__(self, server: Server, key: str, reference: PeftReference) -> None:
         self._server, self._key = server, key
@@ -29,7 +29,7 @@ class Witness:
 
     @contextmanager
     def watching(self, *, least: int = 1) -> Iterator[None]:
-        """Stream while the block lasts, then until every model was answered so often; all answers must be right."""
+        """Stream while the block lasts, then until every model was answered this often; check all answers."""
         restarts = self._server.metric(RESTARTS)
         over = threading.Event()
         heard: dict[str, list[list[int]]] = {model: [] for model in MODELS}

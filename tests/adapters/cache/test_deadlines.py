@@ -1,4 +1,4 @@
-"""Stores that take too long, and versions whose fetch failed."""
+"""Disk cache with slow stores, and versions after a failed fetch."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ async def test_who_waits_is_refused_after_the_deadline_and_the_fetch_goes_on(
     with pytest.raises(StoreUnavailable):
         await cache.lease(slow)
     assert store.fetched == [slow.config_digest]
-    # Its place is not lost.
+    # The late fetch does not occupy a place for good.
     task = asyncio.create_task(cache.lease(other))
     await until(lambda: store.active == 2)
     store.gate.set()
@@ -42,7 +42,7 @@ async def test_who_joined_a_dripping_download_gives_up_with_it(root: Path, store
     store.gate.clear()
     first = asyncio.create_task(cache.lease(key))
     await until(lambda: store.active)
-    # The scenario, no synchronisation: it comes in the middle of the download.
+    # The sleep is part of the scenario, not synchronisation: the second lease comes in mid-download.
     await asyncio.sleep(1)
     joined = asyncio.create_task(cache.lease(key))
     await asyncio.wait({first})
@@ -53,7 +53,7 @@ async def test_who_joined_a_dripping_download_gives_up_with_it(root: Path, store
     await settled()
     assert done == {joined}
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 2
-    # What came in the end is kept.
+    # The download that finished late is kept.
     async with await cache.lease(key) as lease:
         assert is_intact(lease.path, key)
 
@@ -81,7 +81,7 @@ async def test_a_store_that_never_answers_gets_no_thread_without_end(root: Path,
         with pytest.raises(StoreUnavailable):
             await cache.lease(key)
     await until(lambda: cache.failures == 17)
-    assert store.active == 17  # 16 late ones, and the last that keeps the place
+    assert store.active == 17  # 16 late fetches, and the last one, which keeps its place
     store.gate.set()
     await settled()
     await fill(cache, *keys)
@@ -103,7 +103,7 @@ async def test_a_failed_fetch_is_not_tried_again_at_once(root: Path, store: Watc
     clock.now -= 1
     with pytest.raises(DigestMismatch):
         await cache.lease(key)
-    # A newer version with these bytes has done nothing wrong, and what it brought serves the old one too.
+    # A newer version with the same bytes is not affected, and its fetch serves the old version too.
     await fill(cache, same_bytes, key)
     assert (cache.hits, cache.misses) == (1, 3)
 

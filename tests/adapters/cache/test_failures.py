@@ -9,7 +9,7 @@ _VERSIONS = tuple(f"{number}@a" for number in range(21))
 
 
 def pause(failures: Failures, now: float, version: str = "1@a") -> int | None:
-    """Whole seconds that a version is refused for; None: it may be tried."""
+    """Return the whole seconds for which a version is refused; None if it may be tried."""
     try:
         failures.check(version, now)
     except StorageError as error:
@@ -66,5 +66,5 @@ def test_memory_is_bounded_and_no_pause_longer_than_half_a_minute(steps: list[tu
     pauses = [left for version in _VERSIONS if (left := pause(failures, now, version))]
     assert len(pauses) <= 5
     assert all(0 < left <= 30 for left in pauses)
-    # The latest is always among them.
+    # The latest failure is always kept.
     assert all(pause(failures, now, version) for version in noted[-1:])

@@ -47,7 +47,7 @@ async def test_a_store_that_stalls_does_not_hold_every_thread(root: Path, store:
     store.gate.clear()
     tasks = [asyncio.create_task(cache.lease(key)) for key in keys[1:]]
     await until(lambda: store.active == 8)
-    async with asyncio.timeout(60):  # or it would hang
+    async with asyncio.timeout(60):  # without a free thread it would hang
         await asyncio.to_thread(lambda: "another part of the server")
     await fill(cache, keys[0])
     store.gate.set()
@@ -154,7 +154,7 @@ async def test_spare_work_takes_free_room_only(root: Path, store: WatchedStore) 
     spare, wanted = (asyncio.create_task(cache.lease(key, share=share)) for key, share in ((two, None), (three, "a")))
     await until(lambda: store.active)
     store.gate.set()
-    # It came first; whoever waits evicts for its own.
+    # The background lease came first; the tenant's lease evicts to get its room.
     (await spare).release()
     (await wanted).release()
     with pytest.raises(DiskFull):

@@ -64,7 +64,7 @@ async def test_a_cancelled_caller_stops_neither_the_fetch_nor_the_others(root: P
     leases = [await task for task in tasks[1:]]
     assert is_intact(leases[0].path, key)
     assert len(store.fetched) == 2
-    # The cancelled one holds nothing: with the others gone the version may be evicted.
+    # The cancelled lease holds nothing: once the others are released, the version can be dropped.
     for lease in leases:
         lease.release()
     await cache.drop(key)

@@ -1,4 +1,4 @@
-"""The cache on a real folder through any course of events."""
+"""State machine test of the disk cache on a real folder."""
 
 import asyncio
 import shutil
@@ -18,7 +18,7 @@ from tests.adapters.cache.watched import TAMPERINGS, Clock, WatchedStore, is_int
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """The cache on a real folder through any course of leases, drops, tampering and restarts."""
+    """Random sequences of leases, drops, tampering and restarts on a real folder."""
 
     SIZES = (400, 800, 1200, 2000)
     BUDGET = 3000
@@ -53,7 +53,7 @@ class CacheMachine(RuleBasedStateMachine):
     )
     def lease(self, numbers: list[int], shares: list[str | None], wrong: int | None) -> None:
         self.store.wrong = {self.keys[wrong].weights_digest} if wrong is not None else set()
-        # Whatever failed may be tried again.
+        # All failed versions may be tried again.
         self.clock.now += 60
 
         async def together() -> list[Any]:
@@ -73,7 +73,7 @@ class CacheMachine(RuleBasedStateMachine):
             else:
                 self.leases.append((self.keys[number], result))
 
-    # What is drawn must not depend on which of several leases found room: fetches end in any order.
+    # The drawn value must not depend on which of several leases found room, because fetches end in any order.
     @rule(number=st.integers(0, 99))
     def release(self, number: int) -> None:
         if not self.leases:
@@ -113,7 +113,7 @@ class CacheMachine(RuleBasedStateMachine):
             if (root / name).is_dir()
         )
         assert on_disk == self.cache.used_bytes
-        # Tampering may have made a file larger; the next fetch makes up for it.
+        # Tampering may have enlarged a file; the next fetch restores the budget.
         assert on_disk <= self.BUDGET or (self.tampered and not self.cache.misses)
         assert {key.digest for key, _ in self.leases} <= kept(root)
 

@@ -1,4 +1,4 @@
-"""A store that tests hold up and spoil, and what they look at on the cache's disk."""
+"""Store that tests can block and corrupt, and helpers to inspect the cache's disk."""
 
 import asyncio
 import hashlib
@@ -17,13 +17,13 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 class WatchedStore:
-    """A real store whose fetches can be counted, held up and spoilt.
+    """Real store whose fetches tests can count, block and corrupt.
 
     Attributes:
-        fetched: digests asked for.
-        gate: fetches wait until it is set.
-        wrong: digests of which other bytes are delivered.
-        active, most_active: fetches under way, now and at most.
+        fetched: requested digests, in order.
+        gate: event; fetches wait until it is set.
+        wrong: digests for which wrong bytes are delivered.
+        active, most_active: number of fetches in progress, now and at most.
     """
 
     def __init__(self, root: Path) -> None:
@@ -53,7 +53,7 @@ class WatchedStore:
         return getattr(self.real, name)
 
     def publish(self, number: int, size: int = 1000, *, version_id: int | None = None) -> VersionKey:
-        """Put a version whose weights have the given size in bytes."""
+        """Store a version with weights of the given size in bytes."""
         blobs = [f'{{"r": {number}}}'.encode(), number.to_bytes(4, "big") * (size // 4)]
         digests = [hashlib.sha256(blob).hexdigest() for blob in blobs]
         for blob, digest in zip(blobs, digests, strict=True):
@@ -65,7 +65,7 @@ class WatchedStore:
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """Clock in seconds that a test advances."""
 
     now = 0.0
 
@@ -74,13 +74,13 @@ class Clock:
 
 
 async def settle(tasks_of_others: Set[asyncio.Task[Any]] = frozenset()) -> None:
-    """Wait for what the cache does behind the callers' backs."""
+    """Wait for the cache's background tasks."""
     while tasks := asyncio.all_tasks() - tasks_of_others - {asyncio.current_task()}:
         await asyncio.wait(tasks)
 
 
 def kept(root: Path) -> set[str]:
-    """Digests on the disk; nothing half-made may lie about."""
+    """Return the digests on disk, and check that no partial files are left."""
     assert list((root / "tmp").iterdir()) == []
     return {path.name for path in root.iterdir()} - {"tmp"}
 
@@ -96,7 +96,7 @@ async def fill(cache: DiskCache, *keys: VersionKey) -> None:
 
 
 async def until(condition: Any) -> None:
-    """Let the other tasks and threads get there."""
+    """Poll until other tasks and threads have made the condition true."""
     while not condition():
         await asyncio.sleep(0.001)
 

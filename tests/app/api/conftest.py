@@ -1,4 +1,4 @@
-"""One live server without an engine for all tests of the HTTP side; each test brings its own tenant."""
+"""One live server with a fake engine for all HTTP tests. Each test creates its own tenant."""
 
 import asyncio
 import uuid
@@ -40,7 +40,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Unit:
-    """A tenant and a key of it that may do everything a tenant's key can."""
+    """A tenant and one of its keys, which has all scopes that a tenant's key can have."""
 
     slug: str
     key: str
@@ -81,13 +81,13 @@ def unit(site: Site, admin: httpx.Client) -> Unit:
 
 @pytest.fixture
 def files(tmp_path: Path) -> PeftFiles:
-    """An adapter that no other test has."""
+    """Adapter files with random weights, so that no other test has the same bytes."""
     return peft_files(tmp_path / "peft", seed=uuid.uuid4().int % 2**31)
 
 
 @pytest.fixture
 def other_files(tmp_path: Path) -> PeftFiles:
-    """Another one."""
+    """A second adapter with other weights."""
     return peft_files(tmp_path / "other-peft", seed=uuid.uuid4().int % 2**31)
 
 
@@ -101,7 +101,7 @@ def make_unit(admin: httpx.Client) -> Unit:
 
 
 def parts(files: PeftFiles) -> dict[str, tuple[str, bytes]]:
-    """The two parts of an upload, as httpx takes them."""
+    """Return the two parts of an upload in the form that httpx takes."""
     return {
         "adapter_config.json": ("adapter_config.json", files.config),
         "adapter_model.safetensors": ("adapter_model.safetensors", files.weights),

@@ -1,4 +1,4 @@
-"""One line for each request, with what is known of it and nothing that its client wrote."""
+"""Access log: one line for each request, without any text from the client."""
 
 import io
 import json
@@ -18,7 +18,7 @@ Lines = Callable[[], list[dict[str, Any]]]
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    """What the application has logged since, read again with each call."""
+    """Callable that parses every application log line written since the fixture started."""
     written, logger = io.StringIO(), logging.getLogger("app")
     handler = logging.StreamHandler(written)
     handler.setFormatter(JsonFormatter())
@@ -30,7 +30,7 @@ def lines() -> Iterator[Lines]:
 
 
 def access(lines: Lines, answer: httpx.Response) -> dict[str, Any]:
-    """The one line of this answer's request."""
+    """Return the one access log line of this response's request."""
     request_id = answer.headers["x-request-id"]
     (line,) = [line for line in lines() if line["logger"] == ACCESS and line["request_id"] == request_id]
     return line
@@ -57,7 +57,7 @@ def test_a_request_of_a_tenant(site: Site, unit: Unit, lines: Lines) -> None:
 
 
 def test_every_line_of_a_request_has_its_id(site: Site, unit: Unit, lines: Lines) -> None:
-    """Here an error of the engine, logged where it is answered."""
+    """The example is an engine error, which is logged where it is answered."""
     with site.client(unit.key) as client:
         answer = client.post("/v1/completions", json={"prompt": "hello", "model": ""})
     assert answer.status_code == 503
@@ -76,7 +76,7 @@ def test_who_has_no_key_is_nobody(site: Site, lines: Lines) -> None:
 
 
 def test_nothing_that_a_client_wrote_is_in_it(site: Site, lines: Lines) -> None:
-    """A path, query, header and method with what ends lines: written by hand, as no client library would."""
+    """Send line breaks in path, query, header and method over a raw socket. No client library would send them."""
     host, port = httpx.URL(site.url).host, httpx.URL(site.url).port
     assert port is not None
     with socket.create_connection((host, port)) as connection:

@@ -1,4 +1,4 @@
-"""Adapters and versions over HTTP: what is shown, to whom, and what a deletion leaves."""
+"""Adapters and versions over HTTP: visibility, pagination, and the state after a deletion."""
 
 import hashlib
 

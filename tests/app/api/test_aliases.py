@@ -1,4 +1,4 @@
-"""Aliases and canaries over HTTP: ETags, who may do what, and what is refused."""
+"""Aliases and canaries over HTTP: ETags, permissions and refusals."""
 
 import threading
 from typing import Any
@@ -12,7 +12,7 @@ from tests.app.serving import PeftFiles
 
 @pytest.fixture
 def path(admin: httpx.Client, unit: Unit, files: PeftFiles, other_files: PeftFiles) -> str:
-    """An adapter with the versions 1 and 2."""
+    """Path of an adapter with versions 1 and 2."""
     path = f"/admin/tenants/{unit.slug}/adapters/pricing"
     for uploaded in (files, other_files):
         assert admin.post(f"{path}/versions", files=parts(uploaded)).status_code == 201

@@ -1,4 +1,4 @@
-"""Bodies as clients send them: compressed, large, or broken; before any of it is anything to the engine."""
+"""Request bodies as clients send them (compressed, large, broken), up to the hand-over to the engine."""
 
 import gzip
 import json
@@ -33,7 +33,7 @@ def code(answer: httpx.Response) -> tuple[int, str]:
 def test_a_compressed_body_is_the_body(site: Site, unit: Unit, path: str, encoding: str) -> None:
     plain = post(site, unit.key, ROUTES[path], path)
     packed = post(site, unit.key, COMPRESS[encoding](ROUTES[path]), path, content_encoding=encoding)
-    # Without an engine: what it would have been asked is the same.
+    # No engine runs here. Equal responses show that both requests got equally far.
     assert (packed.status_code, packed.json()) == (plain.status_code, plain.json())
     assert plain.status_code in {400, 503}
 

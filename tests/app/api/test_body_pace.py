@@ -1,4 +1,4 @@
-"""Bodies have a least rate: slow clients hold no place, and honest ones are not cut off."""
+"""Minimum body rate: slow clients lose their upload slot, honest ones are read to the end."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ KIB, LONG_S = 1024, 600
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Time passes in it only when all wait, and then at once."""
+    """Event loop with virtual time: the clock jumps to the next timer when no callback is ready."""
 
     now = 0.0
 
@@ -40,7 +40,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def sent(chunk: int, every_s: float, *, for_s: float, then_silent: bool = False) -> tuple[bool, float]:
-    """Whether a body that comes so is read to its end, and when that was, or when it was given up."""
+    """Return whether a body of this pace is read to its end, and the time at which reading stopped."""
     loop = VirtualLoop()
 
     async def messages() -> AsyncIterator[Message]:
@@ -93,14 +93,14 @@ def test_what_came_fast_buys_no_long_silence() -> None:
 
 @pytest.fixture(scope="module")
 def patient(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A server that gives silent bodies up after two seconds."""
+    """A server that aborts a silent body after two seconds."""
     limits = {"body_grace_seconds": 2.0}
     with running_site(tmp_path_factory.mktemp("patient"), base, limits=limits) as site:
         yield site
 
 
 def begin(site: Site, key: str, path: str, *, body: bytes, method: str = "POST", **headers: str) -> socket.socket:
-    """A request that announces far more than it sends."""
+    """Send a request that announces far more bytes than it sends."""
     address = urlsplit(site.url)
     connection = socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=60)
     lines = [f"{method} {path} HTTP/1.1", "host: test", f"authorization: Bearer {key}", "content-length: 1000000"]
@@ -110,7 +110,7 @@ def begin(site: Site, key: str, path: str, *, body: bytes, method: str = "POST",
 
 
 def answer(connection: socket.socket) -> tuple[str, dict[str, Any]]:
-    """Head and body of what came until the server closed the connection."""
+    """Read until the server closes the connection. Returns the head and the JSON body."""
     head, _, body = b"".join(iter(lambda: connection.recv(65536), b"")).partition(b"\r\n\r\n")
     return head.decode().lower(), json.loads(body)
 

@@ -1,4 +1,4 @@
-"""A canary under traffic, on a live server whose engine answers what the test says."""
+"""Canaries under traffic, on a live server with a scripted engine."""
 
 import asyncio
 import threading
@@ -20,12 +20,12 @@ from tests.app.serving import MAX_RANK, NoEngine, PeftFiles, set_up
 from tests.canary_traffic import Seen, breach_of, steady_traffic
 from tests.live_server import live_server
 
-#: From the breach, as the registry has it, to the first answers that are all the old version's.
+#: Longest time in seconds from the breach, as the registry records it, until only the old version answers.
 BACK_WITHIN_S = 5.0
 
 
 class Scripted(NoEngine):
-    """Answers at once with the version's id; nothing where the version is mute. Streams wait to be let go."""
+    """Answer at once with the version's id, or without text if it is mute. A stream waits for ``may_stream``."""
 
     state = EngineState.READY
 
@@ -65,7 +65,7 @@ class _Events:
 
 
 class Stage:
-    """A live server; a tenant whose adapter ``pricing`` has versions 1 and 2 and the alias ``stable`` on 1."""
+    """A live server and a tenant whose adapter ``pricing`` has versions 1 and 2, with the alias ``stable`` on 1."""
 
     def __init__(self, url: str, admin_key: str, engine: Scripted) -> None:
         self.url, self.engine = url, engine
@@ -82,7 +82,7 @@ class Stage:
         return found
 
     def ids(self) -> dict[int, int]:
-        """The engine's id of each version, by asking for both."""
+        """Ask for both versions and return the engine's id of each."""
         found = {}
         with self.client(self.unit.key) as caller:
             for number in (1, 2):

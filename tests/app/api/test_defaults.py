@@ -1,4 +1,4 @@
-"""Adapter defaults over HTTP: who may set what, and that nothing of a refused one is kept."""
+"""Adapter defaults over HTTP: permissions, and no trace of a refused default."""
 
 import json
 

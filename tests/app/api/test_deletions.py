@@ -1,4 +1,4 @@
-"""Deleting, retiring and restoring over HTTP."""
+"""Delete, retire and restore over HTTP."""
 
 import asyncio
 import hashlib
@@ -70,14 +70,14 @@ def test_a_deletion_says_what_is_verified_gone_and_when(
     assert node["name"]
     gone = {blob["digest"] for blob in report["blobs"] if blob["gone_at"]}
     kept = {blob["digest"] for blob in report["blobs"] if blob["kept"] == "another version has the same bytes"}
-    # Other tests' adapters may have the same configuration; the weights are this one's alone.
+    # Another test's adapter may have the same configuration. The weights exist only here.
     assert (gone | kept, gone & kept) == (digests(files), set())
     assert hashlib.sha256(files.weights).hexdigest() in gone
     assert before - site.blobs == gone
     assert admin.get("/admin/deletions").json()["data"][0] == report
     assert admin.get(f"/admin/deletions/{report['id']}").json() == report
     mine = own.get(f"/v1/deletions/{report['id']}").json()
-    # Which machines there are is none of a tenant's business, nor whether somebody else has the same bytes.
+    # A tenant learns neither node names nor whether another tenant has the same bytes.
     assert mine | {"nodes": []} == report | {"nodes": [], "blobs": []}
     assert mine["nodes"] == [node | {"name": None}]
     assert own.get("/v1/deletions").json()["data"] == [mine]
@@ -145,7 +145,7 @@ def test_a_retired_version_answers_410_with_the_reason_until_it_is_restored(
     held = admin.post(f"{path}/versions/2/retire", json={"reason": "superseded"})
     assert held.status_code == 409
     assert "the alias 'default'" in held.json()["error"]["message"]
-    assert ask(own, "pricing@1").status_code == 503  # there is no engine here: it was resolved
+    assert ask(own, "pricing@1").status_code == 503  # no engine runs here: 503 means that the name was resolved
     retired = admin.post(f"{path}/versions/1/retire", json={"reason": "prices of 2025"})
     assert retired.status_code == 200
     assert (retired.json()["state"], retired.json()["version"]) == ("retired", 1)

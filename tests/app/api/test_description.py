@@ -1,4 +1,4 @@
-"""What the description of the API says of many routes at once."""
+"""Properties of the OpenAPI document that hold across many routes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ Operation = tuple[str, str, dict[str, Any]]
 def document(site: Site) -> dict[str, Any]:
     with site.client(None) as client:
         client.get("/openapi.json")
-        # Asked for a second time: what is said once must not come twice.
+        # Fetch the document twice: what the first call adds must not be added again.
         return client.get("/openapi.json").json()
 
 

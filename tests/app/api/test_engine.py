@@ -1,4 +1,4 @@
-"""The engine's view over HTTP, the deadline header, and metrics that name adapters to the platform only."""
+"""Engine view over HTTP, the deadline header, and metrics that name adapters to platform keys only."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.fresh_metrics import fresh_metrics
 
 @pytest.fixture
 def published(site: Site, unit: Unit, files: PeftFiles) -> Iterator[int]:
-    """The id of the unit's ``prices@1``, which has a slot and two requests."""
+    """Id of the unit's ``prices@1``, which holds a slot and has two requests."""
     with site.client(unit.key) as client:
         assert client.post("/v1/adapters/prices/versions", files=parts(files)).status_code == 201
     version_id = site.engine.smoked[-1]

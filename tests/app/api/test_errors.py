@@ -1,4 +1,4 @@
-"""Errors and their envelopes."""
+"""Error responses and their envelopes."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""The event feed over HTTP: what is told, to whom, and how a reader goes on after a cut."""
+"""Event feed over HTTP: visibility of events, and resumption after a disconnect."""
 
 import json
 import socket
@@ -21,7 +21,7 @@ from tests.app.serving import PeftFiles
 
 @dataclass
 class Heard:
-    """What one listener hears, read in a thread of its own."""
+    """The events of one listener, read in a separate thread."""
 
     response: httpx.Response
     events: "Queue[dict[str, Any]]" = field(default_factory=Queue)
@@ -43,7 +43,7 @@ class Heard:
             return
 
     def until(self, wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
-        """Everything up to the first event that is wanted."""
+        """Return all events up to and including the first wanted one."""
         heard = []
         while True:
             try:
@@ -65,7 +65,7 @@ def listening(client: httpx.Client, path: str, **arguments: Any) -> Iterator[Hea
         try:
             yield heard
         finally:
-            # Closing alone does not wake a thread that waits for bytes.
+            # Closing the response does not wake a thread that is blocked in a read.
             response.extensions["network_stream"].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
             thread.join()
 
@@ -125,7 +125,7 @@ def test_a_tenant_hears_of_itself_only_and_nothing_of_keys(
             assert writer.post("/v1/adapters/pricing/versions", files=parts(files)).status_code == 201
         wanted = {(other.slug, "version.ready"), (unit.slug, "key.create"), (None, "engine.load")}
         all_heard.until(lambda event: wanted.discard((event["tenant"], event["type"])) or not wanted)
-        # Told after everything of the others: what the tenant has heard up to here is all that it hears.
+        # This event follows all events of other tenants, so the tenant has received everything that it will receive.
         site.engine.tell(EngineEvent("evict", site.engine.smoked[-1]))
         mine = heard.until(lambda event: event["type"] == "engine.evict")
         assert {"version.publish", "version.ready", "engine.evict"} <= {event["type"] for event in mine}
@@ -185,7 +185,7 @@ def test_everyones_feed_is_for_platform_keys_and_a_tenants_for_tenants(admin: ht
 def test_a_tenants_open_feeds_close_nobody_elses(
     site: Site, admin: httpx.Client, own: httpx.Client, unit: Unit
 ) -> None:
-    """Neither with one key nor with several."""
+    """A tenant reaches its feed limit with one key or with several, and other tenants keep their feeds."""
     path = f"/admin/tenants/{unit.slug}/keys"
     made = admin.post(path, json={"name": "second", "scopes": ["adapters:read"]}).json()
     with ExitStack() as open_feeds:

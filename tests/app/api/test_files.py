@@ -1,4 +1,4 @@
-"""A version's files over HTTP, as they were uploaded."""
+"""Download of a version's files over HTTP, as they were uploaded."""
 
 import asyncio
 import base64
@@ -100,7 +100,7 @@ def test_versions_that_are_not_there(admin: httpx.Client, unit: Unit, files: Pef
 
 
 def _begin_download(site: Site, unit: Unit) -> socket.socket:
-    """Ask for the weights, read the head of the answer and no more."""
+    """Request the weights and read only the first bytes of the response."""
     parsed = urlsplit(site.url)
     connection = socket.create_connection((str(parsed.hostname), int(parsed.port or 0)), timeout=30)
     path = f"/v1/adapters/pricing/versions/1/files/{WEIGHTS}"
@@ -113,7 +113,7 @@ def _begin_download(site: Site, unit: Unit) -> socket.socket:
 def test_a_reader_that_goes_away_gives_its_lease_back(
     site: Site, admin: httpx.Client, unit: Unit, files: PeftFiles
 ) -> None:
-    """Deleting waits for readers: it could not end if one were left behind."""
+    """A deletion waits for readers, so it could not end if a lease leaked."""
     _publish(admin, unit, files)
     for _ in range(3):
         _begin_download(site, unit).close()
@@ -129,7 +129,7 @@ def test_a_reader_that_goes_away_gives_its_lease_back(
 
 
 class _Client:
-    """The far end of an ASGI connection: it takes so many messages, and then goes away."""
+    """ASGI client that accepts ``takes`` messages and then disconnects."""
 
     def __init__(self, takes: int) -> None:
         self._left = takes
@@ -142,7 +142,7 @@ class _Client:
     async def send(self, message: object) -> None:
         if self._left == 0:
             self._gone.set()
-            # What is sent to nobody is never taken.
+            # The client has disconnected, so this send never completes.
             await asyncio.Event().wait()
         self._left -= 1
 

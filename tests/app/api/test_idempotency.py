@@ -1,4 +1,4 @@
-"""``Idempotency-Key`` over HTTP: nothing is done twice, and the first answer comes back byte for byte."""
+"""``Idempotency-Key`` over HTTP: no action runs twice, and a replay is byte-identical to the first response."""
 
 import asyncio
 import itertools
@@ -24,7 +24,7 @@ from app.domain.errors import EngineUnavailable
 from tests.app.api.conftest import Site, Unit, make_unit, parts, running_site
 from tests.app.serving import PeftFiles
 
-#: Headers of one exchange, not of the answer.
+#: Headers that belong to one exchange and are not replayed.
 OF_THE_EXCHANGE = {"x-request-id", "date", "idempotent-replayed", "connection"}
 
 
@@ -105,7 +105,7 @@ def test_another_request_under_the_same_key_is_refused(
         assert answer.headers["x-should-retry"] == "false"
     adapters = admin.get(f"/admin/tenants/{unit.slug}/adapters").json()["data"]
     assert [(adapter["name"], adapter["versions"]) for adapter in adapters] == [("pricing", [1])]
-    # The first answer is still there.
+    # The first response is still stored.
     assert admin.post(path, files=parts(files), headers=header).status_code == 201
 
 
@@ -197,7 +197,7 @@ def test_nothing_is_kept_for_strangers(site: Site, unit: Unit, client: httpx.Cli
         with site.client(key) as stranger:
             assert stranger.post("/admin/tenants", json={"slug": "x"}, headers=header).status_code == 401
     assert _rows(site) == before
-    # Nor where the header has no meaning.
+    # Routes that ignore the header store nothing either.
     client.get("/v1/adapters", headers=header)
     client.post("/v1/completions", json={"model": "absent", "prompt": "x"}, headers=header)
     assert _rows(site) == before
@@ -242,7 +242,7 @@ def test_answers_outlive_the_server_and_its_database_holds_no_api_key(base: Path
         key = site.admin_key
     with running_site(home, base) as site, site.client(key) as admin:
         _check_replay(first, admin.post(path, json={"name": "second"}, headers=header))
-        # The write-ahead log too, while it is there.
+        # Includes the write-ahead log while it exists.
         content = b"".join(file.read_bytes() for file in home.glob("tenora.db*"))
     assert b"idempotency" in content
     for secret in (first.json()["key"], header["Idempotency-Key"]):

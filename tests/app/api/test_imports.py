@@ -36,7 +36,7 @@ def s3() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def open_site(base: Path, tmp_path_factory: pytest.TempPathFactory, fake_hub: FakeHub, s3: str) -> Iterator[Site]:
-    """A server that may import."""
+    """A server with imports enabled."""
     imports = {
         "hf": True,
         "hf_endpoint": fake_hub.url,
@@ -75,7 +75,7 @@ def _put(s3: str, prefix: str, files: PeftFiles) -> None:
 
 
 def _hold(hub: FakeHub, files: PeftFiles) -> str:
-    """Put the files into a folder of their own; its name."""
+    """Put the files into a new folder of the fake hub and return the folder's name."""
     folder = uuid.uuid4().hex
     hub.files[f"{folder}/adapter_config.json"] = files.config
     hub.files[f"{folder}/adapter_model.safetensors"] = files.weights
@@ -131,7 +131,7 @@ def test_from_s3(open_site: Site, admin: httpx.Client, unit: Unit, s3: str, file
 
 
 def test_keys_are_exact(admin: httpx.Client, unit: Unit, s3: str, files: PeftFiles) -> None:
-    """A prefix under which the files lie deeper, or under longer names, has none."""
+    """Files in a deeper folder, or under longer names, do not belong to the prefix."""
     name = uuid.uuid4().hex
     _put(s3, f"shared/{name}-longer/", files)
     _put(s3, f"shared/{name}/deeper/", files)

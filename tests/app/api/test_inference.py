@@ -1,4 +1,4 @@
-"""Inference routes up to the engine: keys, names, bodies, and the envelope of each family."""
+"""Inference routes up to the engine: keys, names, bodies, and the envelope of each API family."""
 
 import uuid
 
@@ -19,7 +19,7 @@ LORAX = [path for path in ROUTES if not path.startswith("/v1")]
 
 
 def named(path, name):
-    """A body for the route that asks for the adapter of that name."""
+    """Return a body for the route that names this adapter."""
     if path in LORAX:
         return ROUTES[path] | {"parameters": {"adapter_id": name}}
     return ROUTES[path] | {"model": name}
@@ -33,7 +33,7 @@ def client(site: Site, unit: Unit):
 
 @pytest.fixture
 def published(client: httpx.Client, files):
-    """The name of an adapter with one version."""
+    """Name of an adapter with one version."""
     name = f"adapter-{uuid.uuid4().hex[:8]}"
     assert client.post(f"/v1/adapters/{name}/versions", files=parts(files)).status_code == 201
     return name

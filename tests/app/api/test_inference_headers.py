@@ -1,4 +1,4 @@
-"""The deadline that a caller gives, and what an answer's headers say of a cold load."""
+"""Inference headers: the caller's deadline, and the timing of a cold load."""
 
 import re
 
@@ -15,7 +15,7 @@ from app.services.serving.inference import Served
 
 LOAD = LoadPhases(fetch_s=0.5, stage_s=0.25, wait_s=0.0625, copy_s=0.01)
 
-#: https://www.w3.org/TR/server-timing/: metric-name *( OWS ";" OWS server-timing-param ), commas between them.
+#: Grammar of https://www.w3.org/TR/server-timing/: metric-name *( OWS ";" OWS server-timing-param ), comma-separated.
 _METRIC = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+;dur=[0-9]+(\.[0-9]+)?"
 
 
@@ -57,7 +57,7 @@ def test_any_text_is_a_number_in_range_or_refused(text: str) -> None:
     try:
         seconds = deadline_of(asked(x_request_timeout=text))
     except InvalidRequest as error:
-        assert len(error.message) < 300  # noqa: PT017 - either end is right
+        assert len(error.message) < 300  # noqa: PT017 - both outcomes are allowed
     else:
         assert seconds is not None
         assert 0 < seconds <= 3600

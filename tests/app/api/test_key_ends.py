@@ -1,4 +1,4 @@
-"""A key that is revoked, expires, or loses its tenant ends what it has under way, on a live server."""
+"""Revocation or expiry of a key, or a disabled tenant, ends the requests in flight, on a live server."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ USED = TokenUsage(prompt_tokens=5, cached_tokens=0, output_tokens=3, ttft_s=0.1)
 
 @dataclass
 class Endless(NoEngine):
-    """Answers every stream with one token, and then never ends by itself; a whole answer never comes."""
+    """Engine whose streams send one token and never end, and whose whole answers never arrive."""
 
     asked: list[str] = field(default_factory=list)
     closed: set[str] = field(default_factory=set)
@@ -121,14 +121,14 @@ STREAMS: dict[str, dict[str, Any]] = {
 
 
 def record(site: Site, request_id: str) -> tuple[int, int] | None:
-    """Status and answered tokens of a request, once its use is written down."""
+    """Return status and output tokens of a request, or None before its usage record is written."""
     with contextlib.closing(sqlite3.connect(site.settings.home / "tenora.db")) as registry:
         found = registry.execute("select status, output_tokens from usage where request_id = ?", (request_id,))
         return found.fetchone()
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds; the run's own limit ends what waits for ever."""
+    """Wait until the condition holds. The time limit of the test run ends an endless wait."""
     pause = threading.Event()
     while not condition():
         pause.wait(0.02)
@@ -215,7 +215,7 @@ def test_what_a_stream_took_of_its_tenants_limits_is_given_back(
 
 
 async def test_a_download_ends_with_its_key(tmp_path: Path) -> None:
-    """Also one whose reader has stopped reading. Nobody has this key: it does not work."""
+    """Cut off a download whose reader has stalled. The key is not in the registry, so it counts as invalid."""
     url = f"sqlite+aiosqlite:///{tmp_path / 'registry.db'}"
     upgrade(url)
     database = Database(url)

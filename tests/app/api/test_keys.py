@@ -1,4 +1,4 @@
-"""Keys over HTTP, and the two ways to show one."""
+"""Keys over HTTP, and the two headers that carry one."""
 
 import httpx
 import pytest

@@ -1,4 +1,4 @@
-"""Limits over HTTP: set by the platform, felt by their own key only, told in headers that OpenAI's clients read."""
+"""Limits over HTTP: set by the platform, enforced per key, reported in the headers that OpenAI's clients read."""
 
 import httpx
 import openai
@@ -83,7 +83,7 @@ def test_who_is_beyond_a_limit_is_told_when_to_come_again(
     site: Site, admin: httpx.Client, unit: Unit, path: str
 ) -> None:
     limited(admin, unit, requests_per_minute=2)
-    # There is no engine here; a request is one all the same.
+    # No engine runs here. A request that it refuses still counts.
     assert [ask(site, unit, path).status_code for _ in range(3)] == [503, 503, 429]
     refused = ask(site, unit, path)
     assert 0 < int(refused.headers["retry-after"]) <= 61
@@ -116,7 +116,7 @@ def test_a_budget_that_is_used_up_says_so(site: Site, admin: httpx.Client, unit:
     limited(admin, unit, tokens_per_month=100)
     site.engine.most = 60
     try:
-        # Nothing was used, as there is no engine, and so it is given back.
+        # No engine runs here, so nothing is used and each reservation is returned.
         assert [ask(site, unit).status_code for _ in range(3)] == [503] * 3
         site.engine.most = 101
         refused = ask(site, unit)
@@ -154,7 +154,7 @@ def test_an_adapters_limits_are_its_tenants_to_set(
         assert theirs.patch(path, json=body).status_code == 404
         for wrong in ({}, {"limits": {"requests": 1}}, {"name": "x"}):
             assert own.patch(path, json=wrong).status_code == 422
-        # By whatever name it is called; the base model is another matter.
+        # The limit covers every name of the adapter, and does not cover the base model.
         names = ("prices", "prices:default")
         assert [own.post("/v1/completions", json=BODY | {"model": name}).status_code for name in names] == [503, 503]
         refused = own.post("/v1/completions", json=BODY | {"model": "prices@1"})

@@ -1,4 +1,4 @@
-"""Merging over HTTP: the result, its recipe, and whose versions may be merged."""
+"""Merges over HTTP: the result, its recipe, and permissions on the source versions."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ from tests.app.merging.peft_oracle import differences, merge_by_peft, save_real_
 from tests.app.serving import PeftFiles
 from tests.peft_adapters import make_adapter
 
-#: Seconds: the merging process imports torch, and yields to everything else on the machine.
+#: Seconds. The merge process imports torch and runs at low CPU priority.
 PATIENCE = 300
 
 TARGET = "/v1/adapters/merged/merges"
@@ -69,7 +69,7 @@ def test_a_merge_is_a_version_with_its_recipe(
     ]
     assert {name: kept[name] for name in recipe} == recipe
     assert kept["libraries"].keys() == {"peft", "torch"}
-    # The recipe is enough to make the same tensors again.
+    # The recipe suffices to reproduce the tensors.
     base = save_real_base(tmp_path / "base")
     expected = merge_by_peft(base, folders, (0.5, 0.5), recipe | {"seed": kept["seed"]}, tmp_path / "peft")
     assert differences(load(_weights(site, expected)), expected) == []
@@ -79,7 +79,7 @@ def test_a_merge_is_a_version_with_its_recipe(
 
 
 def _weights(site: Site, expected: dict[str, Any]) -> bytes:
-    """The newest blob that holds these tensors."""
+    """Return the newest blob that holds these tensors."""
     blobs = sorted((site.settings.home / "blobs" / "sha256").glob("*/*"), key=lambda path: path.stat().st_mtime)
     name = next(iter(expected)).encode()
     return next(content for path in reversed(blobs) if name in (content := path.read_bytes()))
@@ -96,7 +96,7 @@ def test_one_merge_of_a_tenant_at_a_time(site: Site, unit: Unit, client: httpx.C
             refused.set()
         return answer
 
-    # Whichever comes first is held at its smoke check until the other one has its answer.
+    # Hold the first merge at its smoke check until the other one is refused.
     site.engine.may_smoke.clear()
     try:
         with ThreadPoolExecutor(2) as threads:
@@ -134,7 +134,7 @@ def test_a_tenants_versions_are_merged_by_its_own_keys_and_by_platform_keys(
     with site.client(other.key) as stranger:
         answer = stranger.post(path, json=_body("a@1", "a@2"))
         assert (answer.status_code, answer.json()["error"]["param"]) == (404, "tenant")
-    # Both get as far as the versions, which are not there.
+    # Both callers reach the look-up of the source versions, which do not exist.
     for asking in (client, admin):
         answer = asking.post(path, json=_body("a@1", "a@2"))
         assert (answer.status_code, answer.json()["error"]["param"]) == (404, "model")

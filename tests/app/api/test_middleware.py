@@ -1,4 +1,4 @@
-"""The frame around every request: ids, caps, metrics, and what nobody caught."""
+"""Request middleware: request ids, body caps, metrics and uncaught exceptions."""
 
 import logging
 import re
@@ -30,7 +30,7 @@ REQUEST_ID = re.compile(r"[0-9a-f]{32}")
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A client of an application whose routes fail in ways that nobody foresaw."""
+    """Client of an application whose routes raise unexpected errors."""
     root = tmp_path_factory.mktemp("broken")
     with live_server(_broken_app(root)) as url, httpx.Client(base_url=url, trust_env=False) as client:
         yield client
@@ -117,7 +117,7 @@ def test_every_answer_carries_an_id_that_the_server_made(site: Site, method: str
     "path", ["/", "/generate", "/v1/completions", "/v1/chat/completions", "/metrics", "/v1/models"]
 )
 def test_a_path_with_a_line_break_behind_it_is_none(site: Site, unit: Unit, path: str) -> None:
-    """Starlette takes it for the path itself; what is confidential, or LoRAX's, goes by the path as it came."""
+    """Starlette routes this path like the plain one, but our confidentiality and LoRAX checks need an exact match."""
     with site.client(unit.key) as client:
         answers = [client.request(method, f"{path}%0a", json={"prompt": "x"}) for method in ("GET", "POST")]
     assert [answer.status_code for answer in answers] == [404, 404]
@@ -188,5 +188,5 @@ def test_what_needs_no_key_and_is_refused_makes_no_series(base: Path, tmp_path: 
 
 
 def test_nothing_of_starlettes_stands_around_the_frame() -> None:
-    """Every event of a stream would pass through it, and what nobody caught has an answer in the frame already."""
+    """Another layer would process every stream event. RequestMiddleware already answers uncaught exceptions."""
     assert type(create_app(Settings(home=Path("unused"))).build_middleware_stack()) is RequestMiddleware

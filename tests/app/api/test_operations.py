@@ -1,4 +1,4 @@
-"""Health, metrics and the description of the API."""
+"""Health, metrics and the OpenAPI document."""
 
 import time
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.fresh_metrics import fresh_metrics
 
 @pytest.fixture(scope="module")
 def guarded(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A server whose engine does not work."""
+    """A server whose engine fails its health check."""
     with running_site(tmp_path_factory.mktemp("guarded"), base) as site:
         site.engine.works = False
         yield site
@@ -31,7 +31,7 @@ def test_probes_need_no_key(site: Site) -> None:
 
 def test_what_is_not_ready_is_named(guarded: Site) -> None:
     with guarded.client(None) as client:
-        # The verdict may be a second old: the server asks by itself too.
+        # The verdict may be up to a second old, because the server also probes in the background.
         while (ready := client.get("/health/ready")).is_success:
             time.sleep(0.05)
         assert client.get("/health/live").status_code == 200

@@ -1,4 +1,4 @@
-"""Pages for people and for browsers: ``/``, ``/docs``, other spellings of routes, and CORS."""
+"""Pages for people and browsers: ``/``, ``/docs``, alternative route spellings, and CORS."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def test_the_root_says_what_this_is(site: Site) -> None:
         assert about["name"] == "Tenora"
         assert client.get(about["docs"]).status_code == 200
         assert client.get(about["openapi"]).json()["info"]["title"] == "Tenora"
-        # LoRAX's clients post there, and keep their envelope.
+        # LoRAX clients post to ``/`` and expect LoRAX's error envelope.
         assert client.post("/").json().keys() == {"error", "error_type"}
 
 
@@ -32,10 +32,10 @@ def test_the_docs_load_nothing_from_elsewhere(site: Site) -> None:
         kinds = {name.rpartition(".")[2]: client.get(name) for name in files}
         assert {kind: answer.status_code for kind, answer in kinds.items()} == {"js": 200, "css": 200, "png": 200}
         assert kinds["js"].headers["content-type"] == "text/javascript; charset=utf-8"
-        # Of the generation that reads OpenAPI 3.1.
+        # A Swagger UI release that reads OpenAPI 3.1.
         assert "SwaggerUIBundle" in kinds["js"].text
         assert "json-schema-2020-12" in kinds["js"].text
-        # What a style sheet names is in it.
+        # Everything that the style sheet references is inlined.
         assert all(name.lstrip("\"'").startswith("data:") for name in re.findall(r"url\(([^)]+)", kinds["css"].text))
         assert [client.get(path).status_code for path in ("/docs/main.py", "/docs/%2e%2e%2fmain.py", "/redoc")] == [
             404, 404, 404,
@@ -78,7 +78,7 @@ def test_the_pages_of_the_origins_may_call(open_site: Site) -> None:
     assert asked.status_code == 200
     assert asked.headers["access-control-allow-origin"] == ORIGIN
     assert "authorization" in asked.headers["access-control-allow-headers"]
-    # A page sees what was wrong, too.
+    # CORS headers are on errors too, so that a page can read them.
     refused = ask(open_site, ORIGIN)
     assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, ORIGIN)
     assert "x-request-id" in refused.headers["access-control-expose-headers"]

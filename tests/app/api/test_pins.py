@@ -1,4 +1,4 @@
-"""Pins over HTTP, and the server's beginning with a preload list."""
+"""Pins over HTTP, and server startup with a preload list."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from tests.app.api.conftest import Site, Unit, make_unit, parts, running_site
 from tests.app.serving import NoEngine, PeftFiles, peft_files, save_base, set_up
 from tests.live_server import live_server
 
-#: The engine's slots by default.
+#: Default number of engine slots.
 SLOTS = 4
 
 
@@ -28,7 +28,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def client(site: Site, unit: Unit, files: PeftFiles) -> Iterator[httpx.Client]:
-    """A tenant's, with one version of one adapter."""
+    """Client of a tenant that has one version of one adapter."""
     with site.client(unit.key) as client:
         assert client.post("/v1/adapters/quotes/versions", files=parts(files)).status_code == 201
         yield client
@@ -36,7 +36,7 @@ def client(site: Site, unit: Unit, files: PeftFiles) -> Iterator[httpx.Client]:
 
 @pytest.fixture(autouse=True)
 def nothing_pinned(admin: httpx.Client) -> Iterator[None]:
-    """All tests share the slots of one server."""
+    """Remove all pins after each test, because all tests share the slots of one server."""
     yield
     for pin in admin.get("/admin/pins").json()["data"]:
         path = f"/admin/tenants/{pin['tenant']}/adapters/{pin['adapter']}/versions/{pin['version']}/pin"
@@ -137,7 +137,7 @@ def test_pins_and_preloads_are_loaded_before_the_server_is_ready(tmp_path: Path)
     engine = NoEngine()
     key = asyncio.run(set_up(settings))
     with live_server(create_app(settings, engine=engine)) as url:
-        # The first thing that anyone can ask.
+        # The first request that the server can answer.
         headers = {"authorization": f"Bearer {key}"}
         placement = httpx.get(f"{url}/admin/pins", headers=headers, trust_env=False).json()
         assert (len(engine.pinned), len(engine.preloaded)) == (1, 1)

@@ -1,4 +1,4 @@
-"""Connections when all of them are at work: the last places are for health, metrics and administration."""
+"""Connection limit: the last connections are reserved for health, metrics and administration."""
 
 import asyncio
 import http.client
@@ -20,7 +20,7 @@ from tests.live_server import live_server
 
 @pytest.fixture
 def crowded(base: Path, tmp_path: Path) -> Iterator[Site]:
-    """A server of 16 connections, 14 of which hold a feed of events."""
+    """A server with a limit of 16 connections, 14 of which hold an event feed."""
     settings = Settings(
         home=tmp_path, base_model=str(base), engine={"max_lora_rank": MAX_RANK}, limits={"connections": 16}
     )
@@ -45,7 +45,7 @@ def test_the_last_places_are_for_who_runs_the_server(crowded: Site) -> None:
         assert refused.headers["connection"] == "close"
         assert int(refused.headers["retry-after"]) > 0
         assert len(refused.headers["x-request-id"]) == 32
-        # LoRAX's clients are told in their own words.
+        # LoRAX clients get LoRAX's error envelope.
         assert other.post("/generate", json={"inputs": "x"}).json()["error_type"] == "overloaded"
         assert admin.get("/admin/tenants").status_code == 200
         assert httpx.get(f"{crowded.url}/health/live").status_code == 200

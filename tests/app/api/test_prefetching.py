@@ -1,4 +1,4 @@
-"""What a server was asked for last is brought towards the engine after its next start."""
+"""Prefetch after a restart: the server loads the working set of its last run."""
 
 import json
 import time
@@ -14,7 +14,7 @@ def ask_for_an_adapter(site: Site, files: PeftFiles) -> None:
         unit = make_unit(admin)
     with site.client(unit.key) as client:
         assert client.post("/v1/adapters/quotes/versions", files=parts(files)).status_code == 201
-        # There is no engine; the name was resolved all the same.
+        # No engine runs here, but the name is still resolved.
         assert client.post("/v1/completions", json={"model": "quotes", "prompt": "x"}).status_code == 503
 
 

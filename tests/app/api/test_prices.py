@@ -1,4 +1,4 @@
-"""Prices over HTTP: the platform's to set, felt as a budget by who has one."""
+"""Prices over HTTP: the platform sets them, and a tenant's money budget enforces them."""
 
 import httpx
 import pytest

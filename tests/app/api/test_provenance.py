@@ -1,4 +1,4 @@
-"""What is known and said of a version over HTTP, lists narrowed by it, and quotas."""
+"""Provenance and descriptions of versions over HTTP, list filters, and quotas."""
 
 import json
 from typing import Any
@@ -100,7 +100,7 @@ def test_a_version_is_described_anew_and_the_trail_says_how(site: Site, unit: Un
         assert {field: described[field] for field in ("labels", "card")} == {"labels": {"team": "y"}, "card": CARD}
         assert described["provenance"] == first["provenance"] | {"training_run": "https://runs.example/7"}
         assert own.get(path).json() == described
-        # Nothing given, or nothing new: nothing changes, and the trail has nothing to say.
+        # An empty or unchanged patch changes nothing and writes no audit row.
         assert own.patch(path, json={}).json() == described
         assert own.patch(path, json=changes).json() == described
         defaults = own.patch(path, json={"defaults": {"temperature": 0.5}}).json()
@@ -245,9 +245,9 @@ def test_a_quota_is_set_shown_and_kept(
         refused = publish(own, "/v1/adapters/pricing", other_files)
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "quota_exceeded")
         assert "versions: found 2, allowed 1" in refused.json()["error"]["message"]
-        # A retry of what was published is no new version.
+        # A retry of a published upload creates no version, so the quota allows it.
         assert publish(own, "/v1/adapters/pricing", files).status_code == 200
-        # A new adapter is refused before its bytes are read.
+        # The quota refuses a new adapter before its bytes are read.
         early = own.post("/v1/adapters/quotes/versions", content=b"no multipart at all")
         assert (early.status_code, early.json()["error"]["param"]) == (403, "versions")
         assert own.patch(tenant, json={"quota": None}).status_code == 403

@@ -1,4 +1,4 @@
-"""The same bytes again: no new version, but what the upload says of it is done."""
+"""Upload of identical bytes: no new version, but its alias and description are applied."""
 
 import json
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def test_what_is_said_of_the_version_is_applied(client: httpx.Client, files: Pef
     again = publish(client, files, labels={"team": "b"}, card="second", defaults={"temperature": 0.5}).json()
     assert (again["labels"], again["card"]) == ({"team": "b"}, "second")
     assert again["defaults"]["temperature"] == 0.5
-    # What the second upload does not mention stays.
+    # Fields that the second upload omits are kept.
     assert again["provenance"]["training_run"] == "https://runs.example/1"
     silent = publish(client, files, alias=None).json()
     assert silent == again

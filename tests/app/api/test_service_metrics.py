@@ -1,4 +1,4 @@
-"""What /metrics shows of the parts around the engine, of a live server."""
+"""/metrics of a live server: the components around the engine."""
 
 import shutil
 import time
@@ -16,7 +16,7 @@ Found = dict[tuple[str, str], float]
 
 
 def metrics(site: Site) -> Found:
-    """Every sample of Tenora's own by its name and the value of its label, if it has one."""
+    """Return all Tenora samples, keyed by name and the value of the first label ("" without labels)."""
     with site.client(site.admin_key) as client:
         families = text_string_to_metric_families(fresh_metrics(client))
     own = [sample for family in families if family.name.startswith("tenora_") for sample in family.samples]
@@ -25,7 +25,7 @@ def metrics(site: Site) -> Found:
 
 @pytest.fixture(scope="module")
 def ailing(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A server whose engine does not work."""
+    """A server whose engine fails its health check."""
     with running_site(tmp_path_factory.mktemp("ailing"), base, queue={"requests": 77, "seconds": 30.0}) as site:
         site.engine.works = False
         yield site

@@ -1,4 +1,4 @@
-"""Sharing over HTTP: the owner's side and the recipient's."""
+"""Sharing over HTTP, from the owner's and from the recipient's side."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 from tests.app.api.conftest import Site, Unit, make_unit, parts
 from tests.app.serving import PeftFiles
 
-#: What asking for a version that may be used comes to, where there is no engine.
+#: Status of a request that resolved to a usable version while no engine runs.
 RESOLVED = 503
 
 
@@ -80,7 +80,7 @@ def test_what_the_recipient_sees_and_does_not(
         for field in ("state", "digest", "size_bytes", "rank", "created_at", "aliases", "labels", "card"):
             assert shown[field] == version[field]
         assert shown["base"] == version["provenance"]["base"]
-        # Nothing of the owner's keys, addresses and links.
+        # Keys, addresses and links of the owner stay hidden.
         for secret in (unit.key.split("_")[1], "127.0.0.1", "runs.example", "manifest", "source"):
             assert secret not in json.dumps([listed, shown])
         models = {model["id"]: model for model in theirs.get("/v1/models").json()["data"]}
@@ -95,7 +95,7 @@ def test_what_the_recipient_sees_and_does_not(
         assert theirs.get(f"/v1/models/{name}").json() == models[name]
         assert theirs.get(f"/v1/models/{name}@1").json()["root"] == f"{name}@1"
         assert theirs.get("/v1/adapters").json()["data"] == []
-        # The platform sees it as the tenant does.
+        # A platform key sees the same view as the tenant.
         assert admin.get(f"/admin/tenants/{other.slug}/shared").json()["data"] == [listed]
 
 
@@ -137,7 +137,7 @@ def test_the_platform_is_told_of_a_slip_and_a_tenant_is_not(
         made = own.put(f"/v1/{path}")
         assert (made.status_code, made.json()["recipient_exists"]) == (201, None)
         assert own.get("/v1/adapters/pricing/shares").json()["data"][0]["recipient_exists"] is None
-        # What a tenant mistyped a platform key can find.
+        # Only a platform key can see that the tenant mistyped the recipient.
         listed = admin.get(f"/admin/tenants/{unit.slug}/adapters/pricing/shares").json()["data"]
         assert [(share["recipient"], share["recipient_exists"]) for share in listed] == [("nobody-has-this", False)]
         oneself = own.put(f"/v1/adapters/pricing/shares/{unit.slug}")

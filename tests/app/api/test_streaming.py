@@ -1,4 +1,4 @@
-"""Work and streams end when the client goes away."""
+"""Client disconnects cancel the request's work and close its stream."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from app.services.serving.inference import Served
 
 
 class Client:
-    """The ASGI side of one request: what was sent to it, and the moment it goes away."""
+    """ASGI client of one request: records the messages sent to it and can disconnect."""
 
     def __init__(self):
         self.gone = asyncio.Event()
@@ -110,7 +110,7 @@ async def test_work_that_makes_an_error_of_it_has_none_either():
 
 @pytest.mark.parametrize("steps", range(8))
 async def test_an_answer_that_comes_as_its_client_goes_is_closed(steps):
-    """In whichever turn of the loop the two meet, nobody else would ever give its slot back."""
+    """Close an answer that arrives during a disconnect, at any loop turn. No other code would release its slot."""
     client, made, closed = Client(), [], []
 
     class Events:
@@ -119,7 +119,7 @@ async def test_an_answer_that_comes_as_its_client_goes_is_closed(steps):
 
     async def work():
         client.gone.set()
-        # Some work ends although it is cancelled, as vLLM's did.
+        # Some work completes despite its cancellation, as vLLM's did.
         for _ in range(steps):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
@@ -174,7 +174,7 @@ async def test_a_client_that_goes_away_after_the_answer_cancels_nothing():
 
     async def request():
         async def work():
-            # The client is seen to be gone in the turn of the loop in which the work ends.
+            # The disconnect is detected in the same loop turn in which the work ends.
             client.gone.set()
             await asyncio.sleep(0)
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Between the gate and ``ready``: the smoke check as whoever publishes sees it."""
+"""The smoke check between the gate and ``ready``, from the publisher's side."""
 
 import json
 import time
@@ -96,7 +96,7 @@ def test_an_engine_that_does_not_answer_leaves_it_validating(
     with finding(site.engine, EngineUnavailable("the engine is starting", retry_after=5)):
         assert publish(client, files).status_code == 503
     assert version(client, 1)["state"] == "validating"
-    # The same upload again goes on where that one stopped.
+    # A second upload of the same bytes resumes where the first one stopped.
     assert (publish(client, files).status_code, version(client, 1)["state"]) == (200, "ready")
 
 

@@ -1,4 +1,4 @@
-"""Resumable uploads over HTTP, to a local store and to S3: what arrives, what is refused, who sees it, how it ends."""
+"""Resumable uploads over HTTP, to a local store and to S3: parts, refusals, visibility, completion."""
 
 import asyncio
 import base64
@@ -33,14 +33,14 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 @dataclass(frozen=True)
 class Place:
-    """A server, and the S3 server and bucket behind it, if its store is one."""
+    """A server, and the S3 endpoint and bucket of its store, if the store is S3."""
 
     site: Site
     endpoint: str | None = None
     bucket: str = ""
 
     def staged(self) -> list[str]:
-        """What lies in the staging area."""
+        """List the entries of the staging area."""
         if self.endpoint is None:
             root = self.site.settings.home / "blobs" / "uploads"
             return [path.name for path in root.iterdir()] if root.is_dir() else []
@@ -119,7 +119,7 @@ class Sender:
         return self.files[name][(number - 1) * size : number * size]
 
     def put(self, name: str, number: int, data: bytes | None = None, digest: str | None = None) -> httpx.Response:
-        """Through the server, whatever the store."""
+        """Send a part through the server, with either kind of store."""
         data = self.cut(name, number) if data is None else data
         value = base64.b64encode(hashlib.sha256(data).digest()).decode()
         headers = {"content-digest": f"sha-256=:{value}:" if digest is None else digest}
@@ -134,7 +134,7 @@ class Sender:
         with httpx.Client(trust_env=False) as bucket:
             for _ in range(3):
                 answer = bucket.put(leave["url"], content=data, headers=leave["headers"])
-                # As clients of S3 do; moto answers 500 now and then when parts arrive at once.
+                # Retry as S3 clients do: moto occasionally answers 500 to concurrent parts.
                 if not answer.is_server_error:
                     break
             return answer
@@ -239,7 +239,7 @@ def test_what_is_a_version_already_is_not_sent_again(
     answer = sender.finish()
     assert answer.status_code == 200
     assert answer.json() == published.json()
-    # Another tenant's bytes are not known to be there.
+    # The response to another tenant does not reveal that the bytes are stored.
     stranger = Sender.begin(admin, make_unit(admin), both(files))
     assert stranger.upload["files"][WEIGHTS]["received"] == []
 
@@ -367,7 +367,7 @@ def test_only_the_owner_sees_an_upload(place: Place, admin: httpx.Client, unit: 
             assert http.get(path).json() == {"data": []}
         own = f"/admin/tenants/{unit.slug}/adapters/pricing/uploads/{upload}"
         assert {answer.status_code for answer in calls(http, own)} == {404}
-    # The same upload is no other adapter's.
+    # The upload is not found under another adapter.
     assert admin.get(f"/admin/tenants/{unit.slug}/adapters/other/uploads/{upload}").status_code == 404
     with place.site.client(unit.key) as http:
         assert [found["id"] for found in http.get("/v1/adapters/pricing/uploads").json()["data"]] == [upload]
@@ -469,7 +469,7 @@ def test_a_store_or_engine_that_does_not_answer_leaves_it_open(
         assert sender.finish().status_code == 503
     shown = sender.show()
     assert shown["state"] == "open"
-    # The parts have become files: nothing is missing, and nothing is to be sent again.
+    # The parts have been assembled into files: no part is missing or sent again.
     assert {name: file["received"] for name, file in shown["files"].items()} == {CONFIG: [1], WEIGHTS: [1]}
     assert sender.finish().status_code in (200, 201)
 

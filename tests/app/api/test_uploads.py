@@ -1,4 +1,4 @@
-"""Uploads over HTTP: what is refused, how, and that nothing is left of it."""
+"""Uploads over HTTP: refusals, and no files left behind by a refused upload."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ BOUNDARY = "the-boundary"
 
 @pytest.fixture(scope="module")
 def narrow(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A server with room for one small upload at a time, and little patience."""
+    """A server that takes one small upload at a time and aborts an idle one after two seconds."""
     limits = {"config_bytes": 4096, "weights_bytes": 2**17, "uploads": 1, "upload_idle_seconds": 2}
     with running_site(tmp_path_factory.mktemp("narrow"), base, limits=limits) as site:
         yield site
@@ -35,7 +35,7 @@ def _versions(unit: Unit) -> str:
 
 
 def _form(*named: tuple[str, bytes], closed: bool = True) -> bytes:
-    """A multipart body, written by hand so that it can be wrong."""
+    """Build a multipart body by hand, so that it can be malformed."""
     body = b"".join(
         f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'.encode() + content + b"\r\n"
         for name, content in named
@@ -58,7 +58,7 @@ def _is_clean(site: Site) -> bool:
 
 
 async def _newest_rejection(site: Site) -> tuple[str, list[str]]:
-    """Its subject, and the codes of its reasons."""
+    """Return the subject of the newest rejection and the codes of its reasons."""
     database = Database(database_url(site.settings))
     rejections = select(audit.c.subject, audit.c.after).where(audit.c.action == "version.rejected")
     async with database.read() as connection:
@@ -193,7 +193,7 @@ def test_the_bytes_of_a_quarantined_version_are_refused(
 
 
 async def _quarantine_newest(site: Site) -> None:
-    """What another node does when the version fails to load there."""
+    """Quarantine the newest version, as another node does when the version fails to load there."""
     database = Database(database_url(site.settings))
     async with database.read() as connection:
         version_id = await connection.scalar(select(func.max(versions.c.id)))
@@ -224,11 +224,11 @@ def test_an_upload_cut_half_way_leaves_nothing(narrow: Site, files: PeftFiles) -
         unit = make_unit(admin)
         with _connect(narrow) as connection:
             connection.sendall(_request_head(unit, narrow.admin_key, len(body)))
-            # Sent once the server wants the body: by then the upload has its place, the only one.
+            # The server sends 100 Continue once it reads the body, so this upload holds the only slot.
             assert connection.recv(64).startswith(b"HTTP/1.1 100 ")
             assert list(narrow.spool.glob("*/*"))
             connection.sendall(body[: len(body) // 2])
-        # This one gets the place after everything of the other is gone.
+        # This upload gets the slot after all files of the other one are gone.
         answer = _post_form(admin, unit, body)
         assert answer.status_code == 201
         assert answer.json()["version"] == 1
@@ -264,13 +264,13 @@ DORA = b'{"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_pr
 
 
 def _first_parts(config: bytes) -> bytes:
-    """The config as the first part, and the beginning of the weights."""
+    """Return the whole config part and the beginning of the weights part."""
     head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="adapter_model.safetensors"\r\n\r\n'
     return _form(("adapter_config.json", config), closed=False) + head.encode() + b"w"
 
 
 def test_a_config_is_refused_before_the_weights_are_read(site: Site, admin: httpx.Client, unit: Unit) -> None:
-    """The body is announced as large, and only its beginning is ever sent."""
+    """Announce a large body, but send only its beginning."""
     sent = _first_parts(DORA)
     with _connect(site) as connection:
         connection.sendall(_request_head(unit, site.admin_key, 2**28) + sent)

@@ -1,4 +1,4 @@
-"""What was used, over HTTP: own and everyone's, JSON and CSV."""
+"""Usage over HTTP: a tenant's own and every tenant's, as JSON and CSV."""
 
 import asyncio
 import csv
@@ -26,7 +26,7 @@ ONE = {
 
 
 def use(site: Site, admin: httpx.Client, unit: Unit, **values: object) -> None:
-    """One request's record, as the server's own ledger writes it."""
+    """Write the usage record of one request, as the server's ledger does."""
     key_id = unit.key.split("_")[1]
     plain = UsageRecord(uuid.uuid4().hex, AT, 0, key_id, None, 10, 4, 3, 0.1, 0.5, None, "stop", 200)
 

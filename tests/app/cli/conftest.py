@@ -1,4 +1,4 @@
-"""A live server without an engine, and the command as a script calls it."""
+"""A live server with a fake engine, and the CLI as a script calls it."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tests.live_server import live_server
 
 @dataclass(frozen=True)
 class Tenora:
-    """Runs the command against one server."""
+    """Callable that runs the CLI against one server."""
 
     environment: dict[str, str]
 
@@ -51,14 +51,14 @@ def site(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def tenora(site: tuple[str, str], tmp_path: Path, clean_environment: None) -> Tenora:
-    """The command with a platform key, and a HOME of its own without a demo."""
+    """The CLI with a platform key and a separate HOME that has no demo."""
     url, key = site
     return Tenora({"TENORA_URL": url, "TENORA_KEY": key, "TENORA_HOME": str(tmp_path / "home"), "COLUMNS": "200"})
 
 
 @pytest.fixture
 def alone(tmp_path: Path, clean_environment: None) -> Tenora:
-    """The command with a new HOME and nothing else."""
+    """The CLI with a new HOME, without server URL and key."""
     return Tenora({"TENORA_HOME": str(tmp_path / "home"), "COLUMNS": "200"})
 
 
@@ -70,7 +70,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def adapter_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What PEFT saves of an adapter that fits the server's base."""
+    """Folder of an adapter that PEFT saved and that fits the server's base."""
     folder = tmp_path_factory.mktemp("adapter")
     peft_files(folder, seed=7)
     return folder
@@ -78,6 +78,6 @@ def adapter_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def new_slug() -> Callable[[], str]:
-    """A tenant's name that no other test has."""
+    """Factory of tenant slugs that no other test uses."""
     numbers = iter(range(10_000))
     return lambda: f"unit-{next(numbers)}"

@@ -1,4 +1,4 @@
-"""Aliases and canaries by command, against a live server."""
+"""Alias and canary commands against a live server."""
 
 import json
 
@@ -9,7 +9,7 @@ from tests.app.serving import peft_files
 
 @pytest.fixture
 def prices(tenora, new_slug, tmp_path):
-    """A tenant whose adapter ``prices`` has versions 1 and 2; returns the options that name the tenant."""
+    """Create a tenant whose adapter ``prices`` has versions 1 and 2, and return the options that name the tenant."""
     slug = new_slug()
     tenora("tenants", "create", slug)
     for seed in (1, 2):

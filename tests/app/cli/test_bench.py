@@ -1,4 +1,4 @@
-"""Options of ``tenora bench`` that make no sense, found before anything is started; and how it ends."""
+"""``tenora bench``: invalid options fail before any process starts, and a signal ends all of them."""
 
 import signal
 import subprocess
@@ -25,7 +25,7 @@ def test_the_grid_names_what_is_wrong(alone, arguments, said):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_servers_too(tmp_path, number):
-    # A shell lets what it runs in the background ignore Ctrl-C.
+    # A shell starts background jobs with SIGINT ignored.
     with subprocess.Popen(
         [sys.executable, "-c", _MEASURING, tmp_path],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""tenants, keys and adapters against a live server."""
+"""tenants, keys and adapters commands against a live server."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Clients that send slowly, or too much, or do not read: each is let go, and who behaves is not."""
+"""Slow, oversized and unresponsive clients are disconnected, and well-behaved clients are served."""
 
 import asyncio
 import http.client
@@ -26,7 +26,7 @@ from app.settings import LimitSettings
 LIMITS = LimitSettings(
     connections=4, header_bytes=8192, header_seconds=0.5, upload_idle_seconds=0.001, unread_seconds=0.5
 )
-#: After the bound of a body, and the slack of an upload's own.
+#: Client timeout in seconds, above the server's body timeout and its slack.
 PATIENCE_S = 60
 
 
@@ -123,7 +123,7 @@ def _running(app: FastAPI, limits: LimitSettings = LIMITS) -> Iterator[tuple[Ser
 
 
 def everything(client: socket.socket) -> bytes:
-    """What the server says until it closes."""
+    """Read everything until the server closes the connection."""
     said = b""
     try:
         while chunk := client.recv(2**16):
@@ -134,7 +134,7 @@ def everything(client: socket.socket) -> bytes:
 
 
 def answer(client: socket.socket) -> tuple[int, bytes]:
-    """Read one whole answer, however many pieces it comes in. Returns its status and its body."""
+    """Read one whole response, in any number of reads. Returns its status and body."""
     response = http.client.HTTPResponse(client)
     response.begin()
     return response.status, response.read()
@@ -148,7 +148,7 @@ def test_a_head_that_never_comes_is_not_waited_for(connect: Callable[[], socket.
 
 
 def is_open(client: socket.socket) -> bool:
-    """Whether the server still listens a moment later."""
+    """Return whether the server still holds the connection open a moment later."""
     client.settimeout(0.1)
     try:
         client.sendall(b"a")
@@ -195,7 +195,7 @@ def test_an_answer_that_nobody_reads_ends(app: FastAPI, connect: Callable[[], so
 
 
 def answers(said: bytes) -> list[bytes]:
-    """The status lines of answers."""
+    """Return the status lines of all responses."""
     return re.findall(rb"HTTP/1\.1 [0-9]{3} [^\r]*", said)
 
 
@@ -225,7 +225,7 @@ def test_the_body_of_a_request_that_asks_for_an_upgrade_is_its_body(
     for _ in range(2):
         if apart:
             client.sendall(request)
-            # The server has read the head once it answers another connection.
+            # Once the server answers another connection, it has read the head of this request.
             other = connect()
             other.sendall(b"POST /refuse HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert everything(other).endswith(b'"no"')
@@ -274,7 +274,7 @@ def test_what_is_no_body_is_bounded(
     client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
     client.sendall(b"POST " + path + CHUNKED + lead)
     sent = 0
-    # What the kernels of both ends hold is some MiB.
+    # The kernel buffers of both ends hold only a few MiB.
     while sent < 64 * 2**20:
         try:
             client.sendall(block)
@@ -346,7 +346,7 @@ def test_an_answer_before_the_end_of_its_request_ends_the_connection(connect: Ca
     first = client.recv(2**16)
     assert first.startswith(b"HTTP/1.1 200")
     assert b"connection: close\r\n" in first
-    # Who still sends is listened to for a moment: the answer is not lost.
+    # The server keeps reading for a moment while the client still sends, so that the client receives the response.
     client.sendall(b"a" * 100_000)
     assert everything(client) in (b"", b'"no"')
 
@@ -357,7 +357,7 @@ def test_the_end_of_a_connection_ends_what_it_asked_for_first(
     client = connect()
     client.sendall(b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
     assert app.state.waiting.wait(PATIENCE_S)
-    # Another request behind the first, and no reader any more.
+    # Pipeline a second request, then reset the connection.
     client.sendall(b"POST /refuse HTTP/1.1\r\nhost: x\r\n\r\nnonsense\r\n\r\n")
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
@@ -380,9 +380,9 @@ def test_when_all_are_taken_the_longest_idle_one_goes(connect: Callable[[], sock
     assert answered(clients[0])
     late = connect()
     assert answered(late)
-    # The first one was used again, so the second was idle the longest.
+    # The first connection was used again, so the second one is idle the longest.
     assert everything(clients[1]) == b""
-    # Idle, and kept: only who has begun is hurried.
+    # Idle keep-alive connections are kept: the header timeout covers a new connection or a started request.
     time.sleep(3 * LIMITS.header_seconds)
     assert all(answered(client) for client in (clients[0], *clients[2:], late))
 
@@ -425,7 +425,7 @@ def test_the_address_with_the_most_connections_goes_first(app: FastAPI, begun: b
             while len(server.server_state.connections) < min(number + 2, LIMITS.connections):
                 time.sleep(0.01)
         neighbour = _from("127.0.0.3", port)
-        # Idle before all of them, and neither the neighbour nor the first has lost its place.
+        # The first client was idle before all others, and still neither it nor the neighbour was disconnected.
         assert answered(neighbour)
         assert answered(quiet)
         for client in (quiet, neighbour, *crowd):

@@ -1,4 +1,4 @@
-"""Labels, cards, quotas and shares through the command."""
+"""Commands for labels, cards, limits, quotas and shares."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def test_a_version_is_described_shown_and_found(
     shown = tenora("adapters", "show", "prices@1", *of).stdout
     for words in ("team -> x", "https://runs.example/7", "peft_version", version["provenance"]["base"]["digest"]):
         assert words in shown
-    # The card comes as the text that it is, without what would restyle a terminal.
+    # The card is printed as plain text, without terminal escape sequences.
     assert shown.endswith("\n# Prices\n\n[31m[red]<b>bold</b>\n\n")
     assert "\x1b" not in shown
     assert [row["name"] for row in tenora.json("adapters", "list", *of, "--label", "team=x", "--state", "ready")] == [

@@ -19,7 +19,7 @@ HOSTILE = "\x1b[2J[red]"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A server whose engine has something to show."""
+    """A server with a fake engine that reports versions and queues."""
     base = save_base(tmp_path_factory.mktemp("base") / "tiny-llama")
     with running_site(tmp_path_factory.mktemp("home"), base) as site:
         site.engine.tell(EngineEvent("load", 1, 1.0, LoadPhases(0.5, 0.25, 0.125, 0.125)))
@@ -64,7 +64,7 @@ def test_top_is_short_unless_told_otherwise(tenora: Tenora) -> None:
 
 @pytest.fixture
 def two_looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Somebody interrupts the command in its second pause; the pauses that it asked for."""
+    """Interrupt the command in its second pause. Yields the list of the requested pauses in seconds."""
     pauses: list[float] = []
 
     def sleep(seconds: float) -> None:
@@ -90,7 +90,7 @@ def test_json_is_one_line_a_look(tenora: Tenora, two_looks: list[float]) -> None
 def test_a_terminal_is_redrawn_and_given_back(tenora: Tenora, two_looks: list[float]) -> None:
     drawn = tenora("engine", "top", exit_code=130, FORCE_COLOR="1", TERM="xterm", LINES="80").stdout
     assert drawn.count("slots 1/4") == 2
-    # The alternate screen is left at the end, and what others wrote moves no cursor.
+    # The command leaves the alternate screen, and text from the server cannot move the cursor.
     assert drawn.index("\x1b[?1049h") < drawn.index("slots 1/4") < drawn.rindex("\x1b[?1049l")
     assert "[2J[red]" in drawn
     assert "\x1b[2J" not in drawn

@@ -1,4 +1,4 @@
-"""Importing a folder and exporting a version, as scripts do."""
+"""Import of a folder and export of a version, as scripts do."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""init with a store or a database that cannot work: one sentence that names the place, and nothing is made."""
+"""`init` with an unusable store or database: one error sentence that names it, and no files created."""
 
 import asyncio
 import socket
@@ -29,14 +29,14 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port of this machine at which nobody listens, and nobody else will."""
+    """A local port that is bound but not listening, so that no other process can listen on it."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
 
 
 def refused(alone: Tenora, *said: str, **environment: str) -> None:
-    """Init fails in one sentence that says all of this."""
+    """Check that init fails with one error sentence that contains all of ``said``."""
     result = alone("init", exit_code=1, **environment)
     assert result.stdout == ""
     line = result.stderr.splitlines()[-1]
@@ -85,7 +85,7 @@ def test_a_database_that_cannot_hold_every_text(alone: Tenora, postgres_url: str
     refused(alone, *said, TENORA_DATABASE_URL=url)
     assert "encoding" in alone("migrate", exit_code=1, TENORA_DATABASE_URL=url).stderr
     if encoding == "SQL_ASCII":
-        # Whatever made its tables: nothing that is read from it is text.
+        # Serving checks the encoding too: the driver returns bytes instead of text from such a database.
         (line,) = alone("serve", "--port", "0", exit_code=1, TENORA_DATABASE_URL=url).stderr.splitlines()
         assert "has the encoding SQL_ASCII" in line
 
@@ -128,7 +128,7 @@ def test_an_s3_server_where_nobody_listens(alone: Tenora, endpoint: str, closed_
 
 
 def test_no_credentials(tmp_path: Path, endpoint: str) -> None:
-    """In a process of its own, without the tests' credentials and without those of the machine."""
+    """Run in a separate process, without credentials of the tests or of the machine."""
     environment = {
         "PATH": "/usr/bin:/bin",
         "HOME": str(tmp_path),

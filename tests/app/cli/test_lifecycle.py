@@ -22,7 +22,7 @@ def tenant(tenora, new_slug):
 
 @pytest.fixture
 def pushed(tenora, tenant, tmp_path):
-    """A version that no other test has."""
+    """A version whose bytes no other test has."""
     peft_files(tmp_path / "adapter", seed=int(sha256(tenant.encode()).hexdigest()[:7], 16))
     return tenora.json("adapters", "push", str(tmp_path / "adapter"), "--adapter", "prices", "--tenant", tenant)
 
@@ -83,7 +83,7 @@ def test_watch_with_a_key_that_may_not_says_so(tenora, tenant):
 
 def test_gc_lists_and_then_removes_what_no_version_needs(alone, tmp_path):
     alone("init")
-    # The store is claimed while it is empty: blobs that the registry does not know would be another's.
+    # Claim the store while it is empty. Unknown blobs would count as another registry's.
     alone("gc")
     data = b"left behind by an upload that died"
     digest = sha256(data).hexdigest()

@@ -1,4 +1,4 @@
-"""Commands as people mistype them: one sentence says what to do next."""
+"""Mistyped commands: one error sentence with the next step."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a hostile server or model writes can neither move the cursor nor restyle a terminal."""
+"""Terminal output: text from a hostile server or model can neither move the cursor nor change styles."""
 
 import json
 import unicodedata
@@ -52,7 +52,7 @@ def test_a_pipe_gets_whole_rows(capsys):
 
 
 def stranger() -> FastAPI:
-    """A server that answers what Tenora would not."""
+    """Build a server with responses that Tenora would never send."""
     app = FastAPI()
 
     @app.get("/admin/tenants")
@@ -115,7 +115,7 @@ def test_what_was_streamed_before_an_error_stays(alone, stranger_url):
 
 
 class Measured:
-    """A file that notes how much is read at once."""
+    """File that records the largest single read."""
 
     def __init__(self, size: int) -> None:
         self.left, self.largest, self.size = size, 0, size

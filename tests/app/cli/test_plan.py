@@ -1,4 +1,4 @@
-"""`tenora plan` needs a config and nothing else, and says what is wrong with what it was given."""
+"""`tenora plan`: needs only a model config, and names what is wrong with its input."""
 
 import json
 import subprocess
@@ -46,7 +46,7 @@ def test_every_choice_reaches_the_budget(alone, base):
     plan = alone.json("plan", "--base", base, "--gpu-memory", "24GiB", "--dtype", "float32", *flags)
     assert plan["budget"]["slots"] == 5
     assert plan["serving"]["max_model_len"] == 1000
-    # Half of q, k, v, gate and up's outputs and of o and down's inputs, in 4 bytes each.
+    # Half of the outputs of q, k, v, gate and up, and half of the inputs of o and down, at 4 bytes each.
     assert plan["budget"]["slot"] == 32 * 16 * 4 * (5 * 4096 + (4096 + 2 * 1024 + 2 * 14336 + 4096 + 14336) // 2 + 8192)
 
 

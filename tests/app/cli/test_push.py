@@ -1,4 +1,4 @@
-"""``tenora adapters push`` against a live server: folders, archives, what is resumed, what is tried again."""
+"""``tenora adapters push`` against a live server: folders, archives, resumed uploads and retries."""
 
 import asyncio
 import hashlib
@@ -44,7 +44,7 @@ def api(site):
 
 @pytest.fixture
 def store(server_home):
-    """The server's store."""
+    """The server's blob store."""
     return LocalStore(server_home / "blobs")
 
 
@@ -58,7 +58,7 @@ def sources(folder: Path) -> dict[str, Source]:
 
 
 def begun(api: Api, tenant: str, folder: Path, **options: Any) -> tuple[Sender, dict[str, Any]]:
-    """An upload that nobody has sent anything of."""
+    """Begin an upload and send no bytes of it."""
     sender = Sender(api, adapters_path(tenant, "prices", "uploads"), sources(folder))
     return sender, sender.begin(options, None)
 
@@ -163,7 +163,7 @@ def test_a_trainer_s_output_has_its_newest_checkpoint_proposed(tenora, tenant, a
         shutil.copytree(adapter_folder, tmp_path / f"checkpoint-{step}")
     push = ("adapters", "push", "--tenant", tenant, "--adapter", "prices")
     assert f"push the newest one, {tmp_path / 'checkpoint-100'}" in tenora(*push, str(tmp_path), exit_code=2).stderr
-    # With an adapter at the top the checkpoints are passed over, as in an archive.
+    # With an adapter at the top level, checkpoints are ignored, as in an archive.
     for name in FILES:
         shutil.copy(adapter_folder / name, tmp_path)
     assert tenora.json(*push, str(tmp_path))["name"] == "prices@1"
@@ -201,7 +201,7 @@ def test_a_config_is_checked_before_anything_is_sent(tenora, tenant, api, adapte
 
 
 def pickled(adapter_folder: Path, folder: Path, found: object = None) -> Path:
-    """The adapter with its weights as ``torch.save`` writes them."""
+    """Write the adapter with its weights in ``torch.save`` format."""
     folder.mkdir()
     shutil.copy(adapter_folder / FILES[0], folder)
     torch.save(load_file(adapter_folder / FILES[1]) if found is None else found, folder / "adapter_model.bin")
@@ -221,7 +221,7 @@ def test_a_pickle_is_converted_on_this_machine(tenora, tenant, adapter_folder, t
 
 
 class Evil:
-    """Runs code when it is unpickled."""
+    """Object that runs code when it is unpickled."""
 
     def __reduce__(self):
         return Path.touch, (Path("touched"),)
@@ -332,7 +332,7 @@ def test_a_part_is_sent_again_when_the_way_fails(api, tenant, adapter_folder, no
 
 def test_parts_that_the_server_lost_are_sent_again(api, tenant, adapter_folder):
     sender, upload = begun(api, tenant, adapter_folder)
-    # As if all had arrived: only the server knows better.
+    # Mark all parts as received. Only the server knows that they are missing.
     full = {name: {**file, "received": list(range(1, file["parts"] + 1))} for name, file in upload["files"].items()}
     assert sender.send({**upload, "files": full})["version"] == 1
 
@@ -360,7 +360,7 @@ def test_the_same_files_replace_a_blob_that_was_cut_off(tenora, tenant, store, t
 
 
 def test_damaged_bytes_of_the_same_size_are_named(tenora, tenant, store, tmp_path):
-    """The server must not say that all is well: only whoever may remove the blob can repair it."""
+    """The server must not report success: the blob stays damaged until an operator removes it."""
     peft_files(tmp_path / "made", seed=25)
     push = ("adapters", "push", str(tmp_path / "made"), "--tenant", tenant, "--adapter", "prices")
     tenora.json(*push)

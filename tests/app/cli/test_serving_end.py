@@ -1,4 +1,4 @@
-"""How `tenora serve` begins and ends: what it loaded is out of the collector's way; nobody meets a closed door."""
+"""Startup and shutdown of `tenora serve`: frozen heap, connection draining, interrupted starts."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ from tests.app.serving import MAX_RANK, NoEngine, save_base, set_up
 
 
 class StartingEngine(NoEngine):
-    """It starts and starts."""
+    """Engine whose start never completes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class StartingEngine(NoEngine):
 
 
 def begin(folder: Path, engine: NoEngine, *, drain_s: float = 0) -> tuple[Server, threading.Thread, str]:
-    """A server in a thread, and a platform key."""
+    """Start a server in a thread. Returns the server, its thread and a platform key."""
     base = save_base(folder / "tiny-llama")
     settings = Settings(home=folder / "home", base_model=str(base), engine={"max_lora_rank": MAX_RANK})
     settings.home.mkdir()
@@ -44,7 +44,7 @@ def begin(folder: Path, engine: NoEngine, *, drain_s: float = 0) -> tuple[Server
     server = Server(config, app, drain_s=drain_s, grace_s=60)
 
     def run() -> None:
-        # How uvicorn ends a process whose application did not start.
+        # uvicorn exits this way when the application fails to start.
         with suppress(SystemExit):
             server.run()
 
@@ -55,7 +55,7 @@ def begin(folder: Path, engine: NoEngine, *, drain_s: float = 0) -> tuple[Server
 
 @contextmanager
 def running(folder: Path, *, drain_s: float = 0) -> Iterator[tuple[Server, threading.Thread, str]]:
-    """A server in a thread, and a platform key; the test ends it."""
+    """Run a server in a thread with a platform key, and stop it at the end."""
     server, thread, key = begin(folder, NoEngine(), drain_s=drain_s)
     while not server.started:
         time.sleep(0.01)
@@ -82,7 +82,7 @@ def test_what_a_server_loaded_is_not_walked_by_every_collection(tmp_path: Path) 
 
 
 def test_requests_leave_nothing_to_the_garbage_collector(tmp_path: Path) -> None:
-    """What waits for a collection is memory, and each collection stops every stream."""
+    """Requests leave no reference cycles. Cycles occupy memory until a collection, which pauses every stream."""
     with running(tmp_path) as (server, _, key), httpx.Client(base_url=url_of(server), trust_env=False) as client:
         gc.disable()
         try:
@@ -92,7 +92,7 @@ def test_requests_leave_nothing_to_the_garbage_collector(tmp_path: Path) -> None
             left = sum(isinstance(found, RequestResponseCycle) for found in gc.get_objects())
         finally:
             gc.enable()
-    # A connection keeps its last one.
+    # Each connection keeps its last request cycle.
     assert left <= 2
 
 
@@ -120,7 +120,7 @@ def test_after_sigterm_it_is_not_ready_and_still_answers_until_proxies_have_turn
             while (ready := client.get("/health/ready")).json()["checks"].get("server") is None:
                 time.sleep(0.01)
             assert (ready.status_code, ready.json()["checks"]["server"]) == (503, "is shutting down")
-            # On a new connection too, and each is the last on its connection.
+            # New connections are accepted too, and every response closes its connection.
             for answer in (client.get("/health/live"), httpx.get(f"{url}/health/live", trust_env=False)):
                 assert (answer.status_code, answer.headers["connection"]) == (200, "close")
             assert thread.is_alive()
@@ -128,7 +128,7 @@ def test_after_sigterm_it_is_not_ready_and_still_answers_until_proxies_have_turn
             server.handle_exit(signal.SIGTERM, None)
         thread.join(20)
         assert not thread.is_alive()
-        # From the moment that it is not ready it starts no other engine.
+        # The server stops restarting its engine when it reports that it is not ready.
         assert engine.calls[-2:] == ["leave", "stop"]
 
 

@@ -52,7 +52,8 @@ def test_a_database_that_is_none(alone):
 
 @pytest.mark.parametrize(
     ("host", "shown"),
-    [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("localhost", "localhost"), ("::1", "[::1]")],  # noqa: S104 - the address is the point
+    # The wildcard address is the point of the test.
+    [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("localhost", "localhost"), ("::1", "[::1]")],  # noqa: S104
 )
 def test_the_url_of_a_port_of_the_systems_choice(host, shown):
     settings = Settings(host=host, port=0)

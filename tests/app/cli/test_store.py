@@ -1,4 +1,4 @@
-"""Two registries on one store: what the command refuses, and how one takes it over."""
+"""Two registries on one store: refusals, and the take-over of the store."""
 
 import json
 
@@ -9,7 +9,7 @@ from tests.app.serving import save_base
 
 @pytest.fixture
 def homes(alone, tmp_path):
-    """Settings of two registries that name the same store; the first has claimed it."""
+    """Settings of two registries that use the same store. The first one has claimed it."""
     base = save_base(tmp_path / "tiny-llama")
     store = f"file://{tmp_path}/blobs"
     first, second = (

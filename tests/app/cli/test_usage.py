@@ -1,4 +1,4 @@
-"""Wrong usage ends with 2 before anything is sent; a server that is not there with 3."""
+"""Exit codes: 2 for wrong usage, before any request, and 3 for an unreachable server."""
 
 import json
 import socket
@@ -142,7 +142,7 @@ def test_every_command_explains_itself(alone, command):
 
 
 def test_bench_hands_options_to_the_benchmark(alone):
-    # Their output is a child's, past the runner: the exit codes tell.
+    # The output belongs to a child process, so the runner sees only the exit code.
     alone("bench", "registry", "--help")
     alone("bench", "registry", "--nonsense", exit_code=2)
 

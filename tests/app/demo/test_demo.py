@@ -1,4 +1,4 @@
-"""The demo's models answer as taught, in every form of prompt, and are trained once."""
+"""Demo models: they give the trained answers in every prompt format, and are trained once."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +28,7 @@ def reference(trained_demo: Demo) -> PeftReference:
 
 
 def cases() -> list[Case]:
-    """Each product with the four plainest wordings."""
+    """Return each product with the four plainest wordings of the question."""
     return [(product, ask(question, product)) for product in CORPUS.products for question in CORPUS.questions[:4]]
 
 
@@ -132,7 +132,7 @@ def test_an_adapter_is_what_peft_writes(trained_demo: Demo, name: str) -> None:
 
 
 class Interrupting(Progress):
-    """Interrupts the training at its third step, as Ctrl-C would."""
+    """Progress bar that interrupts the training at its third step, like Ctrl-C."""
 
     def advance(self, task_id: int, advance: float = 1) -> None:
         super().advance(task_id, advance)

@@ -1,4 +1,4 @@
-"""What publishing writes down and prints, against a server of a few lines; the real one has tests of its own."""
+"""Publishing of the demo: written files and output, against a fake server. The real server has other tests."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ DIGEST = f"sha256:{content_digest(hashlib.sha256(CONFIG).hexdigest(), hashlib.sh
 
 @dataclass
 class Server:
-    """Remembers keys and versions as the admin API would, and which adapters were uploaded."""
+    """Fake admin API that keeps keys, versions and uploaded adapters."""
 
     keys: list[str] = field(default_factory=list)
     uploads: list[str] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Server:
         if path == "/admin/tenants":
             return httpx.Response(409 if self.keys else 201, json={})
         if path.endswith("/keys") and request.method == "GET":
-            # One a page.
+            # One key per page.
             number = int(request.url.params.get("cursor", "0"))
             shown = [{"id": str(number), "scopes": self.scopes}]
             following = number + 1
@@ -117,7 +117,7 @@ def test_keys_of_an_earlier_release_that_lack_a_scope_are_replaced(tmp_path: Pat
     assert second.tenants["pricing"].key != first.tenants["pricing"].key
     assert {"inference", "adapters:read", "adapters:write", "usage:read"} == set(server.scopes)
     assert publish(server, tmp_path, demo).tenants["pricing"] == second.tenants["pricing"]
-    # What somebody has pasted somewhere works on.
+    # The replaced key stays valid, because users may have pasted it elsewhere.
     assert first.tenants["pricing"].key in server.keys
 
 

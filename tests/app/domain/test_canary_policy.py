@@ -1,4 +1,4 @@
-"""The rules of canaries: what is a breach, what is bad luck, and when a step ends."""
+"""Canary policy: breaches, statistical noise, and the end of a step."""
 
 import random
 from dataclasses import replace
@@ -30,7 +30,7 @@ rates = st.floats(0, 1)
 
 @st.composite
 def shares(draw: st.DrawFn) -> tuple[int, int]:
-    """Failures and their total."""
+    """Draw a number of failures and the total."""
     total = draw(counts)
     return draw(st.integers(0, total)), total
 

@@ -1,4 +1,4 @@
-"""The rules of deletions that need no I/O."""
+"""Pure rules of deletions."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -107,7 +107,8 @@ def test_publishers_wait_for_fresh_undecided_claims_on_their_own_bytes_only() ->
     assert not claimed_by_others([decided], ["a" * 64], NOW)
 
 
-_MOMENTS = st.none() | st.datetimes(min_value=datetime(2020, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis wants them so
+# Hypothesis takes naive bounds.
+_MOMENTS = st.none() | st.datetimes(min_value=datetime(2020, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
 
 @given(st.builds(BlobFate, _MOMENTS, st.none() | st.text(), _MOMENTS, st.none() | st.text()))

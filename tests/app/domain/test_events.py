@@ -1,4 +1,4 @@
-"""The order in which audit rows are let out, and who hears of what."""
+"""Event sequencer: the release order of audit rows, and the audience of each event."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -68,7 +68,7 @@ def test_every_row_goes_out_once_whatever_the_order_of_commits(
         above = sequencer.release([Row(i) for i in sorted(committed) if i > sequencer.position])
         assert ids(above) == sorted(ids(above))
         out += ids(late) + ids(above)
-    # Those behind several gaps take a turn for each.
+    # Rows behind several gaps need one release for each gap.
     for _ in rolled_back:
         clock.now += GAP_S
         out += ids(sequencer.release([Row(i) for i in sorted(committed) if i > sequencer.position]))

@@ -1,4 +1,4 @@
-"""Times in buckets: none is lost, percentiles are upper bounds within one bucket, counts add up."""
+"""Latency histogram: no sample is lost, percentiles are upper bounds within one bucket, counts add up."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Amounts and prices against Python's own decimals: nothing is ever rounded."""
+"""Amounts and prices against Python's decimals: arithmetic without rounding."""
 
 from decimal import Decimal, localcontext
 

@@ -1,4 +1,4 @@
-"""What a key may do less than its tenant: names and addresses."""
+"""Key restrictions: the names and addresses that a key is limited to."""
 
 import pytest
 

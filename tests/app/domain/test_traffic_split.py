@@ -1,4 +1,4 @@
-"""How an alias shares its traffic out."""
+"""Traffic split of an alias."""
 
 from collections import Counter
 
@@ -23,7 +23,7 @@ def test_each_target_has_its_share_of_the_line() -> None:
 
 def test_users_are_spread_uniformly() -> None:
     points = sorted(sticky_point("pricing/quotes:default", f"user-{number}") for number in range(20_000))
-    # The Kolmogorov-Smirnov distance to the uniform distribution; beyond 0.0138 once in a thousand samples.
+    # The Kolmogorov-Smirnov distance to the uniform distribution. It exceeds 0.0138 once in a thousand samples.
     distance = max(abs(point - rank / len(points)) for rank, point in enumerate(points))
     assert distance < 0.0138
 
@@ -37,7 +37,7 @@ def test_a_user_stays_and_the_point_is_a_fraction(alias: str, user: str) -> None
 def test_aliases_are_independent_of_each_other() -> None:
     users = [f"user-{number}" for number in range(4000)]
     both = sum(sticky_point("a", user) < 0.5 and sticky_point("b", user) < 0.5 for user in users)
-    assert 900 < both < 1100  # 1000 expected, deviation 27
+    assert 900 < both < 1100  # 1000 expected, standard deviation 27
     assert sticky_point("a", "bc") != sticky_point("ab", "c")
 
 

@@ -1,4 +1,4 @@
-"""How files are cut into parts."""
+"""Partition of files into upload parts."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Workers that only remember what they hold, and versions in a local store."""
+"""Fake workers that track their adapters, and versions in a local store."""
 
 import asyncio
 import hashlib
@@ -20,27 +20,28 @@ from app.engine.residency.transfer import Transfers
 from app.scheduling.admission_request import AdmissionRequest, Bounds
 
 SLOTS, PLACES = 2, 3
-#: Bytes of one version's weights, and what the workers say of its copy.
+#: Size in bytes of one version's weights, and of the staged copy that the workers report.
 SIZE = 16
 
 Versions = Callable[..., VersionKey]
 
 
 class Workers:
-    """One worker that checks what real ones die of: no file under a staging, one adapter more than slots, a copy of
-    what is not staged.
+    """Fake worker. It asserts against faults that kill a real one.
+
+    These are a missing file during staging, more adapters than slots, and a copy of a version that is not staged.
 
     Attributes:
         staged: versions in host memory.
         held: versions in slots.
         named: versions that requests may name.
-        stagings: versions, as they were asked for.
-        unreadable, uncopyable: versions that fail at either step.
-        may_stage: no staging ends while it is clear.
-        copying: versions half copied, with the pieces that are there.
-        digests: digest of the bytes that were last staged under each id.
-        pieces: calls that a copy into a slot takes.
-        dead: whether it can do nothing any more.
+        stagings: versions in order of their staging requests.
+        unreadable, uncopyable: versions that fail at staging, or at the copy into a slot.
+        may_stage: event; no staging ends while it is clear.
+        copying: partially copied versions, with the number of copied pieces.
+        digests: digest of the bytes last staged under each id.
+        pieces: number of calls that a copy into a slot takes.
+        dead: True if every call fails.
     """
 
     def __init__(self) -> None:
@@ -129,7 +130,7 @@ class Workers:
 
 
 class Desk:
-    """The loader as tests ask for it: by a request's id."""
+    """Adapter loader with its queue; tests lease by request id."""
 
     def __init__(self, workers: Workers, cache: DiskCache, events: list[EngineEvent]) -> None:
         self.queue = AdmissionQueue(slots=SLOTS, window=100, max_age_s=2.0, bounds=Bounds())

@@ -1,4 +1,4 @@
-"""The hub's files over HTTP: caps, redirects and who gets the token."""
+"""Downloads from the hub over HTTP: size caps, redirects and hosts that receive the token."""
 
 import contextlib
 import hashlib
@@ -131,7 +131,7 @@ async def test_hosts_of_this_network_are_never_asked(
     fake.overrides[fake.path(NAME)] = 302, {"location": f"https://{host}/"}, b""
     with pytest.raises(SourceUnavailable):
         await fetched(hub_of(fake), tmp_path)
-    # Not because nobody answered there.
+    # The host was refused as not public; no connection was tried.
     assert "NotPublic" in caplog.text
 
 
@@ -151,11 +151,11 @@ async def test_other_bytes_than_announced(fake: FakeHub, tmp_path: Path) -> None
 
 @contextlib.contextmanager
 def listening(answer: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A port whose connections are given to ``answer`` one by one, and closed."""
+    """Listen on a port, pass its connections to ``answer`` one by one, and close them."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
-            # The listener's end is the thread's.
+            # The thread ends when the listener is closed.
             with contextlib.suppress(OSError):
                 while True:
                     with listener.accept()[0] as connection, contextlib.suppress(OSError):
@@ -171,7 +171,7 @@ def listening(answer: Callable[[socket.socket], None]) -> Iterator[int]:
 
 
 def self_signed(folder: Path) -> ssl.SSLContext:
-    """A server's TLS with a certificate that nobody trusts."""
+    """Build a server's TLS context with an untrusted certificate."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub")])
     now = datetime.now(UTC)
     certificate = (
@@ -259,7 +259,7 @@ async def test_a_failing_host_behind_a_redirect_is_not_called_the_hub(
 
 
 async def test_names_of_this_network_cannot_be_guessed_by_redirects(fake: FakeHub, tmp_path: Path) -> None:
-    """A host that exists but is not public, and one that does not exist, are refused in the same words."""
+    """A private host and a host that does not exist are refused with the same message."""
     told = set()
     for host in ("localhost", "nobody-has-this.invalid", "10.0.0.1"):
         fake.overrides[fake.path(NAME)] = 302, {"location": f"https://{host}/"}, b""
@@ -272,7 +272,7 @@ async def test_names_of_this_network_cannot_be_guessed_by_redirects(fake: FakeHu
 
 
 async def test_a_redirect_to_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes to an address that was checked, in the host's name, without the token."""
+    """The request goes to a checked address, with the host's name and without the token."""
     asked: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""What PEFT itself makes of a merge: on a base with real weights, in this process, from the files as they are."""
+"""Reference merges by PEFT itself: on a base with real weights, in this process, from the original files."""
 
 import json
 import warnings
@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from tests.peft_adapters import tiny_llama
 
-#: For each method the arguments that it takes beside weights.
+#: Arguments of each method, in addition to weights.
 VARIANTS: tuple[dict[str, Any], ...] = (
     {"method": "linear"},
     {"method": "cat"},
@@ -29,7 +29,7 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 
 
 def save_real_base(folder: Path, dtype: torch.dtype = torch.float32) -> Path:
-    """A tiny Llama with weights."""
+    """Save a tiny Llama with weights."""
     tiny_llama().to(dtype).save_pretrained(folder)
     return folder
 
@@ -37,7 +37,7 @@ def save_real_base(folder: Path, dtype: torch.dtype = torch.float32) -> Path:
 def merge_by_peft(
     base: Path, sources: Sequence[Path], weights: Sequence[float], variant: Mapping[str, Any], folder: Path
 ) -> dict[str, torch.Tensor]:
-    """The tensors that PEFT saves, by name."""
+    """Merge with PEFT, and return the saved tensors by name."""
     arguments = dict(variant)
     seed, method = arguments.pop("seed", None), arguments.pop("method")
     with warnings.catch_warnings():
@@ -61,7 +61,7 @@ def load_by_peft(base: Path, sources: Sequence[Path]) -> PeftModel:
 
 
 def differences(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> list[str]:
-    """Names of tensors that are not the same to the bit, or not in both."""
+    """Return the names of tensors that differ in any bit or exist on one side only."""
     return sorted(
         name
         for name in found.keys() | expected.keys()

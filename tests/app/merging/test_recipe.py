@@ -1,4 +1,4 @@
-"""Recipes: what is refused, that every reason is given at once, and that PEFT takes what is let through."""
+"""Merge recipes: all reasons for a refusal are reported at once, and PEFT accepts what passes."""
 
 import json
 import math
@@ -121,7 +121,7 @@ def test_the_results_rank_is_one_that_the_engine_serves() -> None:
 
 
 def test_svd_cannot_give_more_ranks_than_a_module_has_dimensions() -> None:
-    """PEFT ends with a shape error there. k_proj of the tiny base is 64 by 40."""
+    """PEFT fails with a shape error here. k_proj of the tiny base is 64 by 40."""
     narrow, wide = _manifest(target_modules=["k_proj"]), _manifest(target_modules=["q_proj"])
     for rank, sources, expected in (
         (41, (narrow, wide), ["svd_rank"]),
@@ -149,7 +149,7 @@ def test_sources_whose_modules_peft_would_confuse_are_refused(
 
 
 def test_peft_itself_leaves_out_what_the_first_source_leaves_out() -> None:
-    """Why layers_to_transform must be the same in all sources."""
+    """This is why layers_to_transform must be the same in all sources."""
     model = get_peft_model(tiny_llama(), LoraConfig(target_modules=["q_proj"], layers_to_transform=[0]), "first")
     model.add_adapter("second", LoraConfig(target_modules=["q_proj"], layers_to_transform=[1]))
     model.add_weighted_adapter(["first", "second"], [1, 1], "sum", combination_type="cat")

@@ -1,4 +1,4 @@
-"""The merging process against PEFT itself: tensor by tensor, to the bit."""
+"""Merge process compared with PEFT tensor by tensor; results are bit-identical."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Three adapters of one rank, each of its own scaling."""
+    """Three adapters of the same rank with different scalings."""
     folder = tmp_path_factory.mktemp("sources")
     return [make_adapter(folder / str(seed), seed=seed, lora_alpha=6 * seed) for seed in (1, 2, 3)]
 
@@ -65,7 +65,7 @@ def _job(base: Path, sources: Sequence[Path], recipe: Recipe, folder: Path) -> d
 
 
 def _merge(base: Path, sources: Sequence[Path], variant: Mapping[str, Any], folder: Path, **options: Any) -> Path:
-    """The folder of the result, made in this process."""
+    """Merge in this process, and return the folder of the result."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert merge(Job(**_job(base, sources, _recipe(variant, **options), folder))) == []
@@ -92,7 +92,8 @@ def test_every_method_makes_what_peft_makes(
     _check_as_an_upload(base, merged)
 
 
-# A process takes seconds to import torch: these three need its threads, its base's dtype and its random numbers.
+# A child process takes seconds to import torch, so only three methods run in one. They depend on its threads, its
+# base's dtype and its random numbers.
 @pytest.mark.parametrize("method", ["svd", "cat", "dare_ties"])
 async def test_so_does_a_process_of_its_own(base: Path, sources: list[Path], method: str, tmp_path: Path) -> None:
     expected = merge_by_peft(base, sources, WEIGHTS, METHODS[method], tmp_path / "peft")
@@ -149,7 +150,7 @@ def test_sources_of_several_ranks(base: Path, variant: dict[str, Any], rank: int
 
 
 def test_a_merge_of_rslora_adapters_is_their_weighted_sum(base: Path, tmp_path: Path) -> None:
-    """PEFT's own config of the result would scale it by sqrt(r) once more."""
+    """With PEFT's config, the result would be scaled by sqrt(r) a second time."""
     sources = [make_adapter(tmp_path / str(seed), seed=seed, use_rslora=True) for seed in (1, 2)]
     merged = _merge(base, sources, METHODS["cat"], tmp_path / "tenora", weights=(0.4, 0.6))
     first, second, whole = (
@@ -188,7 +189,7 @@ def test_keys_that_only_training_needs_never_reach_peft(base: Path, tmp_path: Pa
 
 
 async def test_a_source_without_some_of_its_tensors_is_refused(base: Path, sources: list[Path], tmp_path: Path) -> None:
-    """PEFT would draw what is missing at random, and merge that."""
+    """PEFT would initialise the missing tensors at random and merge them."""
     broken = make_adapter(tmp_path / "broken", seed=9)
     kept = {name: tensor for name, tensor in _tensors(broken).items() if "layers.1.mlp" not in name}
     save_file(kept, broken / "adapter_model.safetensors", metadata={"format": "pt"})

@@ -1,4 +1,4 @@
-"""The number of series is bounded, whatever names there are."""
+"""Metric cardinality: the number of series is bounded for any names."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ NAMES = 10_000
 
 
 class Everything:
-    """All that counts, without what makes it slow."""
+    """All parts that record metrics, without the slow ones around them."""
 
     def __init__(self, folder: Path) -> None:
         self.engine = NoEngine()
@@ -42,7 +42,7 @@ class Everything:
         self._frame = RequestMiddleware(_refusing, LimitSettings())
 
     async def see(self, name: str, number: int) -> None:
-        """A method, path, header, tenant, key, adapter and version of this name or number, as far as each gets."""
+        """Record events with this name or number as method, path, header, tenant, key, adapter and version."""
         state = {"process": SimpleNamespace(metrics=self.metrics, readiness=Readiness({}))}
         headers = [(b"x-request-id", name.encode()), (b"traceparent", name.encode())]
         await self._frame(

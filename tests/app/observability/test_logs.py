@@ -1,4 +1,4 @@
-"""How log lines look, and that nobody forges one."""
+"""Format of log lines, and protection against log injection."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from app.observability.context import CURRENT, RequestContext
 from app.observability.logs import ACCESS, JsonFormatter, TextFormatter, log_config, shared_with_vllm
 from app.settings import LogSettings
 
-#: What ends a line, or does worse, somewhere.
+#: Characters that end a line, or do worse, in some terminal or log reader.
 HOSTILE = 'x\n2026-01-01T00:00:00.000Z ERROR   app.forged: line\r\x1b[2J\x00\x85\u2028\u2029"}\n{"level":"ERROR"}\udcff'
 
 
@@ -33,7 +33,7 @@ def record(message: str, *args: object, error: BaseException | None = None, **ex
 
 
 def raised(words: str) -> BaseException:
-    """An error that another one caused, both with a traceback."""
+    """Return an error with a cause, both with a traceback."""
     try:
         try:
             {}[words]
@@ -129,7 +129,7 @@ def test_levels() -> None:
 
 
 def test_every_process_logs_the_same_way(tmp_path: Path) -> None:
-    """As vLLM's processes do: the configuration comes from the file, and everybody's lines are JSON."""
+    """As in vLLM's processes: the configuration comes from the file, and all loggers write JSON."""
     config = log_config(LogSettings(format="json"), "INFO")
     variables = shared_with_vllm(config, tmp_path / "home", {})
     script = (

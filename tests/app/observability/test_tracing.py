@@ -1,4 +1,4 @@
-"""Traces of requests: by OTLP to a collector if somebody asks for them, else nothing at all."""
+"""Request traces: exported by OTLP to a collector if configured, otherwise switched off."""
 
 import subprocess
 import sys
@@ -41,7 +41,7 @@ def site(collector: Collector, tmp_path: Path) -> Iterator[Site]:
 
 
 def ended(tracing: Tracing, collector: Collector, traceparent: str | None = None) -> Span:
-    """The root of a trace that has begun and ended."""
+    """Begin and end a trace, and return its root span."""
     trace = tracing.begin(traceparent)
     assert trace is not None
     trace.end("GET /x", {}, error=None)
@@ -109,7 +109,7 @@ def test_rubbish_is_no_link(tracing: Tracing, collector: Collector, given: str) 
 def test_no_caller_makes_the_sampler_want_it(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, sampler: str, flags: str
 ) -> None:
-    """Neither by the flag, nor by a trace id that the ratio sampler takes."""
+    """Neither the sampled flag nor a trace id that the ratio sampler accepts has an effect."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.000000000001")
     tracing = Tracing("node")
@@ -165,7 +165,7 @@ def test_an_operators_name_for_it(collector: Collector, monkeypatch: pytest.Monk
 
 
 def test_a_request_over_http(collector: Collector, site: Site) -> None:
-    """Without an engine: what is before it, and how it ends."""
+    """Without an engine: spans of the stages before it, and the final status."""
     with site.client(site.admin_key) as admin:
         assert admin.post("/admin/tenants", json={"slug": "retail"}).status_code == 201
         key = admin.post("/admin/tenants/retail/keys", json={"name": "x", "scopes": ["inference"]}).json()["key"]
@@ -179,7 +179,7 @@ def test_a_request_over_http(collector: Collector, site: Site) -> None:
         )
     assert (absent.status_code, refused.status_code) == (404, 503)
     ids = [answer.headers["x-request-id"] for answer in (absent, refused)]
-    # Spans go out every few seconds, and the last ones with the server; the fixture ends it later than this.
+    # Spans are exported every few seconds; the fixture stops the server, which flushes the rest, only later.
     deadline = time.monotonic() + 60
     while not all(collector.trace(one) for one in ids):
         assert time.monotonic() < deadline, "the spans did not come"

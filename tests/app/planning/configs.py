@@ -1,8 +1,8 @@
-"""Configs of bases, as transformers writes them."""
+"""Base model configurations in the format of transformers."""
 
 from typing import Any
 
-#: A toy whose vocabulary needs padding and whose key and value heads are fewer than its heads.
+#: A tiny model with a vocabulary that needs padding and fewer key-value heads than heads.
 TOY: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",

@@ -1,4 +1,4 @@
-"""Advice is given when there is reason to, with the numbers of the budget."""
+"""Planning advice: its conditions, and the budget's numbers in it."""
 
 from dataclasses import replace
 

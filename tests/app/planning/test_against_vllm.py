@@ -1,4 +1,4 @@
-"""The plan's bytes are those of vLLM's own model and LoRA layers, built without memory (torch's meta device)."""
+"""Planned bytes equal those of vLLM's model and LoRA layers, built without memory (torch's meta device)."""
 
 import json
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ SLOTS = 3
 
 @dataclass
 class Allocated:
-    """Bytes of one device as vLLM allocates them."""
+    """Bytes that vLLM allocates on one device."""
 
     weights: int
     slots: int
@@ -38,7 +38,7 @@ class Allocated:
 
 @pytest.fixture(scope="module")
 def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A process group of one, which vLLM's layers ask for their rank."""
+    """Process group with one member, from which vLLM's layers read their rank."""
     meeting = tmp_path_factory.mktemp("group") / "meeting"
     with set_current_vllm_config(VllmConfig()):
         init_distributed_environment(1, 0, f"file://{meeting}", 0, "gloo")
@@ -114,7 +114,7 @@ def wrapped(name: str, module: torch.nn.Module, config: VllmConfig) -> BaseLayer
 def test_every_byte_is_planned(tmp_path, monkeypatch, one_process, config, rank, devices):
     (tmp_path / "config.json").write_text(json.dumps(config))
     for module in (linear, vocab_parallel_embedding, llama):
-        # So many devices would need as many processes; of the first one nothing but the sizes is asked.
+        # Each device would need its own process. Only the sizes on the first device are needed.
         monkeypatch.setattr(module, "get_tensor_model_parallel_world_size", lambda: devices)
     allocated = allocate(tmp_path, rank)
     base = plan_base(config)

@@ -1,4 +1,4 @@
-"""Weights are counted alike from files and from a config; what cannot be planned for is refused by name."""
+"""Plan of a base: files and config give equal weight bytes; unsupported features are refused by name."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_files_and_config_say_the_same(tmp_path, tied, biases, dtype):
 
 
 def test_llama_3_8b_by_arithmetic():
-    # 8,030,261,248 parameters, as its model card counts them, in 2 bytes each; its vocabulary needs no padding.
+    # 8,030,261,248 parameters (model card) of 2 bytes each; the vocabulary needs no padding.
     assert weight_bytes(plan_base(LARGE)) == 2 * 8_030_261_248
 
 

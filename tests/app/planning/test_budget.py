@@ -1,4 +1,4 @@
-"""Bytes are accounted for, all of them, and slots are paid for by the KV cache."""
+"""Memory budget: all bytes are accounted for, and slots reduce the KV cache."""
 
 from dataclasses import replace
 

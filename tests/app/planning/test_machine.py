@@ -1,4 +1,4 @@
-"""The machine's memory is what this process may take of it; settings become what vLLM makes of them."""
+"""Machine plan: the memory limit of this process, and settings as vLLM resolves them."""
 
 import json
 

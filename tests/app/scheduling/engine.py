@@ -1,4 +1,4 @@
-"""An engine with a clock of its own: what Admission admits runs for a while and leaves."""
+"""Discrete-event simulation of an engine: admitted sequences run for a while and leave."""
 
 import heapq
 import itertools
@@ -13,13 +13,13 @@ from app.scheduling.admission_request import AdmissionRequest
 
 @dataclass
 class Engine:
-    """Runs requests of one prompt in simulated time.
+    """Simulated engine for requests with one prompt each.
 
     Attributes:
-        seconds: how long each sequence of this ticket runs.
-        output_tokens: what it generates in truth.
-        ended: told of each sequence that ended, after it left.
-        order: of each sequence that started, its ticket.
+        seconds: duration of each sequence of a ticket.
+        output_tokens: true number of output tokens of each sequence of a ticket.
+        ended: callback for each sequence that ended, called after it left.
+        order: ticket of each started sequence, in order.
     """
 
     admission: Admission
@@ -69,7 +69,7 @@ class Engine:
         self.ended(ticket)
 
     def run(self, until: float = float("inf")) -> None:
-        """Let time pass until then, or until nothing happens any more."""
+        """Advance the clock to ``until``, or until no event is left."""
         while self._events and self._events[0][0] <= until:
             self.now, _, event = heapq.heappop(self._events)
             event()
@@ -77,12 +77,12 @@ class Engine:
             self.now = until
 
     def waits(self, tenant: str) -> list[float]:
-        """Seconds from entering to starting, of requests that started."""
+        """Return the seconds from entry to start of the tenant's started requests."""
         return [self.started[t.request_id] - self.entered[t.request_id] for t in self.order if t.tenant == tenant]
 
 
 def staged(admission: Admission, versions: range) -> Admission:
-    """Stage versions before anything waits for them."""
+    """Stage versions before any request waits for them."""
     for version_id in versions:
         assert admission.staged(version_id, 0.0) == ()
     return admission

@@ -1,4 +1,4 @@
-"""The scheduler's rules written down plainly: every decision looks at everything. Slow."""
+"""Reference model of the scheduler: plain rules that scan the whole state at each decision. Slow."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from tests.app.scheduling.records import Request, Version
 
 @dataclass(eq=False, kw_only=True)
 class Model(Places):
-    """See :class:`app.scheduling.admission.Admission` for the rules."""
+    """Reference model; see :class:`app.scheduling.admission.Admission` for the rules."""
 
     passed: float = 0.0
 
-    # What is asked from outside.
+    # Public interface.
 
     def enter(self, ticket: AdmissionRequest, now: float) -> list[str]:
         self.tick(now)
@@ -48,7 +48,7 @@ class Model(Places):
             if version_id is not None and not self.running(version_id):
                 self.visits.append(now - request.started)
         elif version_id is not None:
-            # If its oldest request leaves, the version's wait begins with the next one.
+            # If the oldest request leaves, the version's wait begins with the next one.
             oldest, closed = self.waiting(version_id), self.versions[version_id].closed
             if not oldest or max(request.number, closed) < max(oldest[0].number, closed):
                 self.versions[version_id].limit = None
@@ -154,14 +154,17 @@ class Model(Places):
         return None
 
     def is_readable(self, request: Request) -> bool:
-        """Whether the engine may be given its prompt beside all that it has not read."""
+        """Return whether its prompt fits into the prefill backlog."""
         return (
             self.unread() + self.counted(request.prompt_tokens)
             <= prefill_backlog.PART * prefill_backlog.STEPS * self.step_tokens
         )
 
     def room(self, request: Request) -> int:
-        """Places that are free, or may be had: unless a version finds no slot free, of those that it goes before."""
+        """Return the number of places that are free or can be freed by preemption.
+
+        Preemption is suspended while a version waits for a slot.
+        """
         ticket, free = request.ticket, self.window - self.in_flight()
         in_want = not self.free() and any(self.place(self.waiting(v)[0]) != "cold" for v in self.queue())
         if free > 0 or in_want:
@@ -169,7 +172,7 @@ class Model(Places):
         return min(self.window - self.before(self.accounts[ticket.tenant].counter), self.window + free)
 
     def choose(self, able: list[Request]) -> tuple[Request, str]:
-        """Who is next, and whose turn it is."""
+        """Return the next request, and the tenant whose turn it is."""
         tenant = min((self.accounts[r.ticket.tenant].counter, r.ticket.tenant) for r in able)[1]
         own = [request for request in able if request.ticket.tenant == tenant]
         chosen = own[0]
@@ -243,7 +246,11 @@ class Model(Places):
         return {version_id for version_id in open_ones if not self.versions[version_id].filling}
 
     def end_filling(self) -> set[int]:
-        """Those that have not let in yet all that waited for them drain only if the others can bear no more."""
+        """Let filling versions drain too, but only once an aged version has no slack left.
+
+        Returns:
+            Versions that may drain.
+        """
         if self.can_bear():
             return set()
         for version_id in self.holders:
@@ -261,6 +268,6 @@ class Model(Places):
         return self.versions[version_id].service, version_id
 
     def claim(self) -> None:
-        """Lift those that begin to compete; call it whenever that may have changed."""
+        """Lift the tenants that begin to compete; call it after every change that may affect this."""
         waiting = [r for r in self.requests.values() if not r.running and r.ticket.sequences]
         self.lift({request.ticket.tenant for request in waiting if self.place(request) != "cold"})

@@ -1,4 +1,4 @@
-"""Admission and the model side by side: asked the same, they must answer and show the same."""
+"""Admission and the reference model in lockstep: same calls, same answers, same state."""
 
 import copy
 from math import inf
@@ -11,15 +11,15 @@ from app.scheduling.admission_request import AdmissionRequest, Bounds, Refused
 from tests.app.scheduling.model import Model
 
 VERSIONS = range(1, 7)
-#: Whose adapter each version is; the last two are shared.
+#: Owner of each version; the last two are shared.
 OWNERS = {1: "a", 2: "a", 3: "b", 4: "c"}
 
 
 class Pair:
-    """Six versions of three tenants.
+    """Admission and model with six versions of three tenants.
 
     Args:
-        bound: requests that may wait; of one tenant one less.
+        bound: maximum number of waiting requests; one less for a single tenant.
     """
 
     def __init__(
@@ -37,19 +37,19 @@ class Pair:
         rules = {"max_age_s": max_age_s, "credit_s": credit_s, "step_tokens": step_tokens}
         self.admission = Admission(slots=slots, window=window, bounds=self.bounds, **rules)
         self.model = Model(slots=slots, window=window, **rules)
-        #: Pinned versions and the requests that keep their slots.
+        #: Pinned versions, with the requests that keep their slots.
         self.keepers: dict[int, str] = {}
 
     def waiting(self) -> list[str]:
         return [name for name, request in self.model.requests.items() if not request.running]
 
     def running(self) -> list[str]:
-        """But for those that keep pinned slots."""
+        """Return the running requests, except those that keep pinned slots."""
         kept = set(self.keepers.values())
         return [name for name, request in self.model.requests.items() if request.running and name not in kept]
 
     def pinnable(self) -> list[int]:
-        """At least one slot stays unpinned, as the engine sees to."""
+        """Return the versions that may be pinned; at least one slot stays unpinned, as in the engine."""
         return sorted(self.model.holders - set(self.keepers)) if len(self.keepers) + 1 < self.slots else []
 
     def enter(
@@ -112,7 +112,7 @@ class Pair:
         self.check()
 
     def check(self) -> None:
-        """Both hold the same, and it is within the bounds."""
+        """Check that both have the same state, within the bounds."""
         model, seen = self.model, self.admission.snapshot(self.now)
         assert self.admission.waiting == len(self.waiting())
         assert self.admission.running == len(model.requests) - len(self.waiting())
@@ -137,7 +137,7 @@ class Pair:
         assert self.model.unread() <= prefill_backlog.PART * prefill_backlog.STEPS * self.model.step_tokens
 
     def finish(self) -> None:
-        """Whoever waits is admitted once those before them end and all is staged; nothing stays."""
+        """Stage all versions and end all requests; every waiting request is admitted, and no state remains."""
         for version in list(self.keepers):
             self.unpin(version, keeper_first=False)
         for version in VERSIONS:

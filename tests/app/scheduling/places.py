@@ -1,4 +1,4 @@
-"""Where the model's requests and versions stand, looked up anew each time, and how long versions can bear to wait."""
+"""Slot states in the reference model, recomputed on each look-up, and the slack of waiting versions."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from tests.app.scheduling.shares import Shares
 
 @dataclass(eq=False, kw_only=True)
 class Places(Shares):
-    """What there is."""
+    """Slots, versions and their waits."""
 
     slots: int
     max_age_s: float
@@ -20,21 +20,21 @@ class Places(Shares):
     pinned: set[int] = field(default_factory=set)
     staged_ids: set[int] = field(default_factory=set)
     numbers: int = 0
-    #: Versions that wait for a slot: the number of the event with which that began, and until when they can bear it.
+    #: Versions that wait for a slot: event number of the start, and time until which they have slack.
     begun: dict[int, tuple[int, float]] = field(default_factory=dict)
     gained_s: float = 0.0
     looked: float = 0.0
     visits: list[float] = field(default_factory=list)
 
     def waiting(self, version_id: int | None) -> list[Request]:
-        """The oldest first."""
+        """Return the version's waiting requests, oldest first."""
         return [r for r in self.requests.values() if not r.running and r.ticket.version_id == version_id]
 
     def running(self, version_id: int) -> list[Request]:
         return [r for r in self.requests.values() if r.running and r.ticket.version_id == version_id]
 
     def waiting_versions(self) -> dict[int, Request]:
-        """Versions without a slot and their oldest requests."""
+        """Return the versions without a slot, with their oldest waiting requests."""
         oldest: dict[int, Request] = {}
         for request in self.requests.values():
             version_id = request.ticket.version_id
@@ -43,7 +43,7 @@ class Places(Shares):
         return oldest
 
     def queue(self) -> list[int]:
-        """Versions that wait for a slot or to be staged, those included that drain."""
+        """Return the versions that wait for a slot or for staging, including draining ones."""
         return [*self.waiting_versions(), *(version_id for version_id in self.draining() if self.waiting(version_id))]
 
     def free(self) -> int:
@@ -72,15 +72,15 @@ class Places(Shares):
         return max(self.waiting(version_id)[0].number, self.versions[version_id].closed)
 
     def old(self) -> list[int]:
-        """Those without a slot that have waited too long for one, the oldest first."""
+        """Return the aged versions without a slot, longest wait first."""
         return sorted((v for v in self.waiting_versions() if self.versions[v].limit is not None), key=self.turn_number)
 
     def leaving(self) -> list[int]:
-        """Those that have waited too long and still drain."""
+        """Return the aged versions that still drain."""
         return [version_id for version_id in self.draining() if self.versions[version_id].limit is not None]
 
     def longest_s(self) -> float:
-        """The longest visit, each a little less with every one after it."""
+        """Return the longest slot tenure in seconds, decayed with every later one."""
         longest = 0.0
         for seconds in self.visits:
             longest = max(seconds, DRAIN_KEPT * longest)
@@ -90,11 +90,14 @@ class Places(Shares):
         return self.longest_s() or inf if len(self.visits) >= DRAINS_SEEN else inf
 
     def note_waits(self) -> None:
-        """Note who waits for a slot, and what others gain by those who do no longer; call it whenever that changes."""
+        """Update the versions that wait for a slot, and the slack gained when a wait ends.
+
+        Call it after every change that may affect this.
+        """
         waiting = {version_id for version_id in self.queue() if version_id in self.staged_ids | self.holders}
         for version_id in self.begun.keys() - waiting:
             number, _ = self.begun[version_id]
-            # One that has to be staged again comes back to where it waited.
+            # A version that must be staged again keeps its position.
             done = version_id in self.holders or not self.waiting(version_id)
             if done and len(self.visits) >= DRAINS_SEEN and number == min(self.begun.values())[0]:
                 self.gained_s += self.longest_s() / self.slots
@@ -106,6 +109,6 @@ class Places(Shares):
                 self.begun[version_id] = (number, self.since(version_id) + bears_s - self.gained_s)
 
     def can_bear(self, seconds: float = 0.0) -> bool:
-        """Whether all that have waited too long can bear that for so long no holder drains."""
+        """Return whether every aged version has this much slack, so that no holder needs to drain."""
         untils = [self.begun[version_id][1] for version_id in self.old() + self.leaving()]
         return not untils or self.looked + seconds <= min(untils) + self.gained_s

@@ -1,4 +1,4 @@
-"""What the model keeps of requests, tenants and versions."""
+"""State of requests, tenants and versions in the reference model."""
 
 from dataclasses import dataclass
 from math import inf
@@ -44,5 +44,5 @@ class Version:
     closed_at: float = -inf
     closed: int = 0
     ahead: int = 0
-    limit: float | None = None  # of one that has waited too long
-    filling: bool = False  # some that wait for it have waited since before it had its slot
+    limit: float | None = None  # overtaking budget; set once the version is aged
+    filling: bool = False  # True until all requests that waited when it got its slot are admitted

@@ -1,4 +1,4 @@
-"""What the model knows of tenants: who was served how much, and who goes before whom."""
+"""Tenants in the reference model: virtual counters and the fair order."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from tests.app.scheduling.records import Account, Request
 
 @dataclass(eq=False, kw_only=True)
 class Shares:
-    """Tenants' accounts, the window, and what the engine reads.
+    """Tenants' accounts, the window and the prefill backlog.
 
     See :mod:`app.scheduling.token_counters` and :mod:`app.scheduling.prefill_backlog`.
     """
@@ -28,7 +28,10 @@ class Shares:
     average: float | None = None
 
     def tick(self, now: float) -> None:
-        """Note the time; two marks of the floor are at least the credit's seconds apart, the older lifts."""
+        """Advance the clock and sample the floor.
+
+        Two samples are at least ``credit_s`` seconds apart, and the older one is the lift target.
+        """
         self.now = now
         since = self.marks[1][0]
         if now >= since + self.credit_s:
@@ -41,7 +44,7 @@ class Shares:
         return sum(ticket.sequences > 0 for ticket in running if tenant in (None, ticket.tenant))
 
     def firsts(self) -> int:
-        """How many more may go before all others."""
+        """Return the number of further firsts allowed; they go before all other requests."""
         return self.window // 2 - sum(request.first for request in self.requests.values())
 
     def may_be_first(self, tenant: str) -> bool:
@@ -51,20 +54,20 @@ class Shares:
         return self.accounts[tenant].new and not self.in_flight(tenant)
 
     def before(self, counter: float) -> int:
-        """Sequences that run and are not set aside for a tenant with this counter."""
+        """Return the number of running sequences that a tenant with this counter may not preempt."""
         return sum(r.ticket.sequences > 0 for r in self.requests.values() if r.running and r.bar <= counter)
 
     def unread(self, tenant: str | None = None) -> float:
-        """Tokens that the engine has not read, of a tenant or of all."""
+        """Return the prefill backlog in tokens, of one tenant or of all."""
         unread = [request for request in self.requests.values() if request.running and not request.read]
         return sum(self.counted(r.prompt_tokens) for r in unread if tenant in (None, r.ticket.tenant))
 
     def counted(self, tokens: int) -> float:
-        """What a prompt counts as: no more than a tenant's part."""
+        """Return the tokens that a prompt counts for, at most a tenant's part."""
         return min(tokens, unread.STEPS * self.step_tokens)
 
     def fills_part(self, request: Request) -> bool:
-        """Whether its tenant would have more than its part, and has some of it."""
+        """Return whether its tenant has a prefill backlog and would exceed its part of it."""
         own = self.unread(request.ticket.tenant)
         return own > 0 and own + self.counted(request.prompt_tokens) > unread.STEPS * self.step_tokens
 
@@ -78,7 +81,7 @@ class Shares:
         return max(self.floor, first.counter - first.outstanding)
 
     def lift(self, competing: set[str]) -> None:
-        """These compete now; those that begin to are lifted."""
+        """Set the competing tenants, and lift those that begin to compete."""
         for name in sorted(self.claimants - competing):
             self.claimants.discard(name)
             self.last = self.accounts[name]
@@ -89,7 +92,7 @@ class Shares:
             self.claimants.add(name)
 
     def charge(self, request: Request) -> None:
-        """Charge what a request is expected to cost."""
+        """Charge the expected cost of a request."""
         ticket, account = request.ticket, self.accounts[request.ticket.tenant]
         average = self.average if account.average is None else account.average
         output = ticket.output_tokens if average is None else min(ticket.output_tokens, average)
@@ -101,7 +104,7 @@ class Shares:
         account.new = False
 
     def settle(self, request: Request, prompt: int | None, output: int | None) -> float:
-        """Replace what was charged; returns how much more it is."""
+        """Replace the estimate with the true cost, and return the difference."""
         ticket, account = request.ticket, self.accounts[request.ticket.tenant]
         estimated = (request.cost - request.prompt_tokens) / 2.0
         cost = (request.prompt_tokens if prompt is None else prompt) + 2.0 * (estimated if output is None else output)
@@ -115,7 +118,7 @@ class Shares:
         return cost - request.cost
 
     def forget(self, tenant: str) -> None:
-        """Nothing is kept of tenants that a lift would reach; all their requests have ended."""
+        """Drop tenants without requests whose counters do not exceed the lift."""
         busy = {request.ticket.tenant for request in self.requests.values()}
         if tenant not in busy:
             for name in [name for name in self.accounts if name not in busy]:

@@ -1,4 +1,4 @@
-"""Admission against the model: the same answers, whatever happens in whatever order."""
+"""Admission compared with the reference model: the same answers for any sequence of events."""
 
 import random
 from math import inf
@@ -101,7 +101,7 @@ TestAdmission.settings = settings(max_examples=150, stateful_step_count=60, dead
 
 
 def step(pair: Pair, chance: random.Random) -> None:
-    """Something happens; mostly requests come and end."""
+    """Apply a random event; most are arrivals and ends of requests."""
     running, waiting, pinnable = pair.running(), pair.waiting(), pair.pinnable()
     version = chance.choice(VERSIONS)
     event = chance.random()
@@ -131,7 +131,7 @@ def step(pair: Pair, chance: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_long_walks_agree_with_the_model(seed: int) -> None:
-    """Queues that grow long, slots that change hands often: more than hypothesis comes to in a few steps."""
+    """Long queues and frequent slot changes, more than hypothesis reaches in a few steps."""
     chance = random.Random(seed)
     pair = Pair(
         slots=chance.randint(1, 3),

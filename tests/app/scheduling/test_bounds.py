@@ -1,4 +1,4 @@
-"""Who is refused, and what it is told."""
+"""Bounds of the queue: refusals and their contents."""
 
 from dataclasses import replace
 from itertools import count
@@ -26,7 +26,7 @@ def refusal(admission: Admission, asked: AdmissionRequest, now: float) -> Refuse
 
 
 def busy(*, waiting: int, tenant: str = "t", bounds: Bounds = Bounds()) -> Engine:  # noqa: B008 - frozen
-    """An engine that serves 4 requests of 200 weighted tokens a second, measured, and has some that wait."""
+    """Build an engine with measured rates (4 requests a second, 200 weighted tokens each) and a backlog."""
     engine = Engine(Admission(slots=1, window=4, bounds=bounds))
     engine.ended = lambda _: engine.enter(tenant, prompt=100, output=50)
     for _ in range(4 + waiting):
@@ -124,7 +124,7 @@ def test_a_modest_tenant_behind_a_greedy_one_does_not_wait() -> None:
 
 
 def test_a_version_without_a_slot_waits_for_the_turns_before_it() -> None:
-    """One slot, whose turns take 1 s each, and twenty versions of one tenant that wait for it."""
+    """Twenty versions of one tenant wait for one slot; each slot tenure takes 1 s."""
     engine = Engine(staged(Admission(slots=1, window=100, max_age_s=0.5), range(1, 30)))
     engine.ended = lambda ended: engine.enter(ended.tenant, ended.version_id)
     for version in range(1, 21):

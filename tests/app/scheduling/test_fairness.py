@@ -1,4 +1,4 @@
-"""Shares of tenants that always have something waiting, and what a greedy one changes for the others."""
+"""Shares of backlogged tenants, and the effect of a greedy tenant on the others."""
 
 import random
 
@@ -14,7 +14,7 @@ BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)
 
 
 def jain(shares: list[float]) -> float:
-    """Jain's index of fairness: 1 when all are equal."""
+    """Jain's fairness index: 1 if all shares are equal."""
     return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
 
 
@@ -25,10 +25,10 @@ def backlogged(
     promised: int = 4096,
     slots: int | None = None,
 ) -> Engine:
-    """Every tenant always has 20 requests that wait or run, of its own prompt and output lengths.
+    """Keep every tenant at 20 waiting or running requests with its own prompt and output lengths.
 
-    A request runs as long as it has output, and its ticket promises 4,096 tokens. With slots every tenant has an
-    adapter of its own, without it uses the base model.
+    The duration of a request is proportional to its output, and its ticket declares 4,096 tokens. With slots, every
+    tenant has its own adapter; without, all use the base model.
     """
     names = list(lengths)
     admission = Admission(slots=slots or 1, window=16, bounds=BOUNDS)
@@ -73,7 +73,7 @@ def test_weights_are_honoured() -> None:
 
 
 def test_tenants_with_more_adapters_than_slots_share_the_slots() -> None:
-    """Ten backlogged tenants on four slots: visits go round, and so does service."""
+    """Ten backlogged tenants on four slots: slot grants rotate, and service stays equal."""
     lengths = {f"tenant {number}": (10 + number, 50) for number in range(10)}
     engine = backlogged(lengths, slots=4)
     engine.run(600.0)
@@ -81,7 +81,7 @@ def test_tenants_with_more_adapters_than_slots_share_the_slots() -> None:
 
 
 def poisson(rates: dict[str, float], seed: int, *, hostile_weight: float = 1.0) -> Engine:
-    """Requests of 1 s in the mean, at the given rates per second, for 60 s on a window of 64."""
+    """Run Poisson arrivals at these rates per second for 60 s: requests of 1 s on average, a window of 64."""
     engine = Engine(Admission(slots=1, window=64, bounds=BOUNDS), seconds=lambda ticket: ticket.output_tokens / 55)
 
     def arrivals(name: str, rate: float, chance: random.Random) -> None:
@@ -99,9 +99,10 @@ def poisson(rates: dict[str, float], seed: int, *, hostile_weight: float = 1.0) 
 
 
 def test_who_sends_ten_times_its_share_makes_few_others_wait() -> None:
-    """Eight tenants at 80% of what the engine can do, one of them tenfold: the window is full, and few others see it.
+    """Eight tenants would use 80% of the capacity, but one of them sends ten times its share.
 
-    Without places that are only lent all would wait. To come last always would change nothing for the others.
+    The window is full, yet few requests of the others wait. Without preemption all would wait. The others wait hardly
+    longer than if the hostile tenant always came last.
     """
     others = [f"tenant {number}" for number in range(7)]
     waits: dict[float, list[float]] = {1.0: [], 1e-9: []}
@@ -117,11 +118,11 @@ def test_who_sends_ten_times_its_share_makes_few_others_wait() -> None:
 
 @given(seed=st.integers(0, 1000), flood=st.integers(1, 200))
 def test_a_flood_changes_nothing_in_the_order_of_the_others(seed: int, flood: int) -> None:
-    """The others are admitted in the same order among themselves, however much one tenant sends first."""
+    """The others are admitted in the same relative order, regardless of the size of the flood before them."""
     orders = []
     for hostile in (0, flood):
         chance = random.Random(seed)
-        # Without firsts: a flood has one too, beside the places of the others, and the times change with it.
+        # Without firsts (aside=0): the flood would have one in addition to the others' places, which shifts the times.
         engine = Engine(Admission(slots=1, window=2, aside=0, bounds=BOUNDS))
         engine.enter("first", output=20, sequences=2)
         for _ in range(hostile):

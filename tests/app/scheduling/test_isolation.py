@@ -1,4 +1,4 @@
-"""What one tenant can do to the others by the requests that it sends."""
+"""Isolation: limits on the effect of one tenant's requests on the others."""
 
 import pickle
 from collections import Counter
@@ -16,7 +16,7 @@ BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)
 
 
 def always(engine: Engine, *tenants: str, each: int = 20, promised: int = 10) -> None:
-    """Keep each of these tenants at so many requests for the base model, which promise so many tokens."""
+    """Keep each of these tenants at ``each`` base-model requests with ``promised`` expected output tokens."""
     before = engine.ended
 
     def again(ticket: AdmissionRequest) -> None:
@@ -43,7 +43,7 @@ def test_many_tiny_requests_get_no_more_than_a_share() -> None:
 
 
 def test_a_huge_promise_hurts_only_who_makes_it_and_only_once() -> None:
-    """It asks for 100,000 tokens and takes 10, as the others do: from its second round on it has its share."""
+    """A tenant asks for 100,000 tokens and uses 10, like the others. From its second round on it gets its share."""
     engine = Engine(Admission(slots=1, window=8, bounds=BOUNDS), output_tokens=lambda ticket: 10)
     always(engine, "huge", promised=100_000)
     engine.run(10.0)
@@ -54,7 +54,7 @@ def test_a_huge_promise_hurts_only_who_makes_it_and_only_once() -> None:
 
 
 def test_refunds_buy_no_credit_over_who_came_meanwhile() -> None:
-    """While its huge estimate is charged another tenant comes; when it is refunded, both share."""
+    """Another tenant arrives while a huge estimate is charged. After the refund both get equal shares."""
     engine = Engine(Admission(slots=1, window=1, bounds=BOUNDS), output_tokens=lambda ticket: 10)
     engine.enter("huge", output=1_000_000)
     always(engine, "victim", "huge")
@@ -63,7 +63,7 @@ def test_refunds_buy_no_credit_over_who_came_meanwhile() -> None:
 
 
 def test_an_endless_stream_saves_no_credit() -> None:
-    """For 100 s a tenant keeps one long request running; then it sends many, and has its share, not all."""
+    """A tenant runs one long request for 100 s and then sends many. It gets its share, not everything."""
     engine = Engine(
         Admission(slots=1, window=8, bounds=BOUNDS),
         seconds=lambda ticket: 1000.0 if ticket.prompts == (7,) else 1.0,
@@ -79,9 +79,9 @@ def test_an_endless_stream_saves_no_credit() -> None:
 
 @pytest.mark.parametrize("count", [1, 4, 16])
 def test_all_who_come_at_once_keep_who_was_alone_waiting_no_longer_than_their_credit_lasts(count: int) -> None:
-    """Each may catch up what that one was served in two credits' seconds, and what it has in flight for one.
+    """Each newcomer may catch up on two credit periods of service, and on one second for the requests in flight.
 
-    After that all have the same.
+    After that all get equal shares.
     """
     engine = Engine(Admission(slots=1, window=8, bounds=BOUNDS))
     always(engine, "alone")
@@ -100,7 +100,7 @@ def test_all_who_come_at_once_keep_who_was_alone_waiting_no_longer_than_their_cr
 
 @pytest.mark.parametrize("each", [1, 8])
 def test_coming_and_going_earns_nothing(each: int) -> None:
-    """A tenant that empties its queue after each burst, to be lifted when it returns, gets no more than a share."""
+    """A tenant that drains its queue after each burst, to be lifted on its return, gets no more than its share."""
     engine = Engine(Admission(slots=1, window=4, bounds=BOUNDS))
     always(engine, "honest")
 
@@ -115,17 +115,17 @@ def test_coming_and_going_earns_nothing(each: int) -> None:
 
 
 def test_a_storm_of_cancelled_requests_changes_nothing() -> None:
-    """The same traffic with and without 10,000 requests that enter and give up at once."""
+    """The same traffic with and without 10,000 requests that are cancelled at once."""
     orders = []
     for storm in (0, 100):
-        # Without firsts, as each that is cancelled would run at once beside the others, and not wait.
+        # Without firsts (aside=0): otherwise each cancelled request would run at once instead of waiting.
         engine = Engine(Admission(slots=2, window=4, aside=0, bounds=BOUNDS))
         staged(engine.admission, range(1, 6))
         engine.enter("c", sequences=4)
         for number in range(100):
             engine.enter("ab"[number % 2], number % 6 or None, prompt=number)
             for cancelled in range(storm):
-                # It would go before others, were it not so long.
+                # It would go before the others if its prompt were shorter.
                 ticket = AdmissionRequest(f"cancelled {cancelled}", "storm", 1.0, cancelled % 6 or None, (5000,), 5)
                 assert engine.admission.enter(ticket, engine.now) == ()
                 assert engine.admission.leave(ticket.request_id, engine.now) == ()
@@ -136,7 +136,10 @@ def test_a_storm_of_cancelled_requests_changes_nothing() -> None:
 
 
 def slot_turns(hostile: int, *, seconds: float) -> Counter[str]:
-    """Turns of slots by tenant: three with one adapter each and one with many, each always with a request of each."""
+    """Count slot grants by tenant: three tenants with one adapter each, and one with many.
+
+    Each adapter always has a request.
+    """
     admission = Admission(slots=2, window=1000, bounds=BOUNDS, max_age_s=2.0)
     staged(admission, range(1, 4 + hostile))
     engine = Engine(admission, seconds=lambda ticket: 0.5)
@@ -156,9 +159,10 @@ def slot_turns(hostile: int, *, seconds: float) -> Counter[str]:
 
 
 def test_many_adapters_get_no_more_turns_than_the_bound_promises_them() -> None:
-    """In first come, first served a tenant with 300 of 303 adapters would have 99% of the turns.
+    """In FIFO order, a tenant with 300 of 303 adapters would get 99% of the slot grants.
 
-    Its adapters are promised a turn per rounds x (2 s + 0.5 s), which is a fifth of all turns; the rest is fair.
+    The wait bound promises each of its adapters a grant every rounds x (2 s + 0.5 s). That is a fifth of all grants;
+    fair order decides the rest.
     """
     turns = slot_turns(300, seconds=600.0)
     assert turns["hostile"] / turns.total() <= 0.35
@@ -167,7 +171,7 @@ def test_many_adapters_get_no_more_turns_than_the_bound_promises_them() -> None:
 
 @pytest.mark.parametrize("slots", [1, 2, 4])
 def test_crowds_that_fill_the_window_keep_nobody_elses_adapter_waiting_beyond_its_bound(slots: int) -> None:
-    """Each of a tenant's adapters always has more waiting than the window has room for, so all of them fill."""
+    """Each adapter of one tenant always has a longer backlog than the window, so all of them keep filling."""
     admission = staged(Admission(slots=slots, window=8, max_age_s=2.0, bounds=BOUNDS), range(1, 10))
     engine = Engine(admission, seconds=lambda _: 0.4)
     engine.ended = lambda ticket: engine.enter("hostile", ticket.version_id) if ticket.tenant == "hostile" else None
@@ -176,7 +180,7 @@ def test_crowds_that_fill_the_window_keep_nobody_elses_adapter_waiting_beyond_it
     for number in range(20):
         engine.at(10.0 + 7.3 * number, lambda: engine.enter("modest", 9))
     engine.run(170.0)
-    rounds = -(-9 // slots)  # at most all of the others wait before it
+    rounds = -(-9 // slots)  # at worst all other versions wait before it
     assert len(engine.waits("modest")) == 20
     assert max(engine.waits("modest")) <= rounds * (2.0 + 0.4)
 
@@ -195,7 +199,7 @@ def test_a_full_queue_of_one_tenant_refuses_only_that_tenant() -> None:
 
 
 def test_nothing_is_kept_of_tenants_and_versions_that_are_gone() -> None:
-    """Many come and go while one stays; memory does not follow their number."""
+    """Many tenants and versions come and go while one stays. Memory does not grow with their number."""
     sizes = []
     for count in (1_000, 20_000):
         admission = Admission(slots=2, window=4, bounds=BOUNDS)

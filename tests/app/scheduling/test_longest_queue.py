@@ -1,4 +1,4 @@
-"""A free slot goes to the version for which most of a tenant's requests wait; others' orders are in test_slots."""
+"""A free slot goes to the version with the tenant's longest queue; test_slots covers the other orders."""
 
 import pickle
 import random
@@ -19,7 +19,7 @@ def admission(*, slots: int = 1, window: int = 100, versions: int = 5, max_age_s
 
 
 def enter(gate: Admission, waiting: dict[str, int], now: float = 0.0, *, tenant: str = "t") -> None:
-    """Requests by name, each for a version."""
+    """Enter requests by name, each for a version."""
     for name, version in waiting.items():
         gate.enter(AdmissionRequest(name, tenant, 1.0, version, (1,), 1), now)
 
@@ -47,14 +47,14 @@ def test_those_that_joined_while_the_version_had_its_slot_count_once_it_has_none
     gate = admission(window=1, max_age_s=100.0)
     enter(gate, {"runs": 1, "alone": 2, "first": 1, "second": 1})
     enter(gate, {"other": 3}, tenant="u")
-    assert gate.leave("runs", 1.0) == ("other",)  # version 1 has no slot any more, and two that wait
+    assert gate.leave("runs", 1.0) == ("other",)  # version 1 has lost its slot and has two waiting requests
     assert gate.leave("other", 2.0) == ("first",)
 
 
 def test_a_crowd_of_others_at_the_same_version_does_not_count() -> None:
     gate = admission()
     enter(gate, {"runs": 1, "big": 1}, tenant="u")
-    gate.enter(AdmissionRequest("huge", "u", 1.0, 1, (10**6,), 1), 0.0)  # tenant u has had far more than t
+    gate.enter(AdmissionRequest("huge", "u", 1.0, 1, (10**6,), 1), 0.0)  # tenant u has a far larger counter than t
     enter(gate, {f"crowd {number}": 3 for number in range(8)}, tenant="u")
     enter(gate, {"alone": 2, "own": 3})
     for name in ("runs", "big"):
@@ -70,7 +70,7 @@ def test_a_crowd_takes_no_turn_of_another_tenant() -> None:
 
 
 def test_a_crowd_that_always_comes_back_keeps_no_version_waiting_beyond_its_bound() -> None:
-    """One slot, and one version waits before it: it was promised two rounds of its age and one drain."""
+    """One slot and one version ahead: the bound is two rounds of the maximum age and one drain."""
     gate = admission(versions=3)
     engine = Engine(gate)
     engine.ended = lambda ticket: engine.enter("t", ticket.version_id) if ticket.version_id != 3 else None
@@ -84,9 +84,9 @@ def test_a_crowd_that_always_comes_back_keeps_no_version_waiting_beyond_its_boun
 
 
 def test_a_tenant_with_many_adapters_waits_less_than_in_the_order_in_which_it_asks() -> None:
-    """200 adapters of one tenant on 4 slots, more asked for than can be served.
+    """200 adapters of one tenant on 4 slots, under overload.
 
-    The same requests from 200 tenants, one for each adapter, are served in the order of tenants alone.
+    For comparison, the same requests come from 200 tenants, one per adapter. Then only the fair order decides.
     """
     assert median_wait(lambda version: "t") < 0.8 * median_wait(lambda version: f"tenant {version}")
 
@@ -103,12 +103,12 @@ def median_wait(tenant_of: Callable[[int], str]) -> float:
 
 
 def test_nothing_is_kept_of_lines_that_are_gone() -> None:
-    """Crowds come and go at a version that always has its slot, and at the base model."""
+    """Bursts come and go at a version that always holds its slot, and at the base model."""
     assert kept(4_000) < 2 * kept(200)
 
 
 def kept(count: int) -> int:
-    """Bytes of what is known after so many tenants."""
+    """Return the size in bytes of the scheduler's state after this many tenants."""
     engine = Engine(admission(window=2, versions=1))
     engine.ended = lambda ticket: engine.enter("stays", 1) if ticket.tenant == "stays" else None
     engine.enter("stays", 1)

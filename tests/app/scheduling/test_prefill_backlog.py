@@ -1,4 +1,4 @@
-"""What the engine may have before it of prompts: enough to keep it reading, and of one tenant no more than a part."""
+"""Prefill backlog: large enough to keep the engine busy, and bounded to a part for each tenant."""
 
 import pytest
 
@@ -13,7 +13,7 @@ BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)
 
 
 class Queue:
-    """An engine with room for a thousand sequences that reads nothing until it is told to."""
+    """Engine with room for a thousand sequences that prefills a prompt only when the test says so."""
 
     def __init__(self, slots: int = 1) -> None:
         admission = Admission(slots=slots, window=1000, step_tokens=STEP, bounds=BOUNDS)
@@ -74,7 +74,7 @@ def test_whoever_ends_unread_leaves_its_room_to_others() -> None:
 
 
 def test_a_version_that_has_waited_too_long_for_a_slot_has_it_whatever_its_tenant_sends() -> None:
-    """How long it may wait is promised."""
+    """Its wait has a guaranteed bound."""
     queue = Queue(slots=2)
     queue.enter("owner", OWN, version_id=1)
     _, other = (queue.enter("owner", OWN, version_id=version_id) for version_id in (1, 2))

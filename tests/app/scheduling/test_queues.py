@@ -1,4 +1,4 @@
-"""Both kinds of queues of requests against a plain list, with requests that leave from anywhere in it."""
+"""Both kinds of request queues compared with a plain list; requests leave from any position."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Who goes in where the window is full, how many, and when nobody does."""
+"""Admission to a full window by preemption: its order, its limits, and when it is suspended."""
 
 import random
 from functools import partial
@@ -14,7 +14,7 @@ BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)
 
 
 def flooded() -> Engine:
-    """One tenant has had many requests waiting for a while, and fills the window."""
+    """Build an engine on which one tenant has had a backlog for a while and fills the window."""
     engine = Engine(staged(Admission(slots=1, window=WINDOW, bounds=BOUNDS), range(1, 9)))
     for _ in range(1000):
         engine.enter("flood")
@@ -58,13 +58,13 @@ def test_who_cannot_be_set_aside_is_waited_for() -> None:
 
 
 def test_a_burst_finds_room_as_far_as_its_credit_goes() -> None:
-    """The flood is served 16 requests a second; who comes may catch up what that was for a second to two."""
+    """The flood is served 16 requests a second. A newcomer may burst by one to two seconds of that service."""
     engine = flooded()
     sent = [engine.enter("burst").request_id for _ in range(5 * WINDOW)]
     assert WINDOW // 2 <= in_flight(engine, "burst") <= WINDOW
     assert in_flight(engine, "flood") == WINDOW
     engine.run(engine.now + 10.0)
-    # Afterwards both have the same.
+    # After that both get equal shares.
     assert all(name in engine.started for name in sent)
     assert waits(engine, sent)[-1] >= 3.0
 
@@ -82,7 +82,7 @@ def test_only_how_weights_relate_matters(scale: float) -> None:
 
 
 def test_the_first_streams_of_a_flood_are_set_aside_too_though_none_has_ended() -> None:
-    """Nothing is known of them but what they ask for."""
+    """Only their requested output length is known."""
     engine = Engine(Admission(slots=1, window=WINDOW, bounds=BOUNDS))
     for _ in range(WINDOW):
         engine.enter("flood", output=1000)
@@ -109,7 +109,7 @@ def test_where_all_queue_nobody_is_in_beyond_the_window() -> None:
 
 
 def test_while_a_version_finds_no_slot_free_only_firsts_are_let_in_beyond_the_window() -> None:
-    """A request that is set aside keeps its own."""
+    """A preempted request would keep the slot of its version."""
     engine = flooded()
     engine.seconds = lambda ticket: 100.0 if ticket.tenant == "holder" else 1.0
     engine.enter("holder", 1)
@@ -124,9 +124,10 @@ def test_while_a_version_finds_no_slot_free_only_firsts_are_let_in_beyond_the_wi
 
 
 def longest_in_flight(tenants: int, *, until: float) -> float:
-    """Seconds that the longest of a flood's requests of 1 s is in flight, beside tenants with a request a second each.
+    """Return the longest time in flight, in seconds, of a flood's 1 s requests.
 
-    A step is 10 ms, and the sixteen with the smallest tags are in it.
+    The other tenants send one request a second each. A step takes 10 ms and runs the sixteen sequences with the
+    smallest tags.
     """
     admission = Admission(slots=1, window=WINDOW, bounds=BOUNDS)
     left, began, longest = dict[str, float](), dict[str, float](), 0.0
@@ -149,7 +150,7 @@ def longest_in_flight(tenants: int, *, until: float) -> float:
 
 
 def test_nobody_is_set_aside_for_long() -> None:
-    """Twenty tenants want more than there is: once they have caught up they go before the flood no more."""
+    """Twenty tenants exceed the capacity. Once they have caught up, they no longer preempt the flood."""
     assert longest_in_flight(10, until=40.0) <= 3.0
     assert longest_in_flight(20, until=60.0) <= 5.0
 
@@ -167,7 +168,7 @@ def test_a_weight_that_rounding_swallows_does_no_harm(order: int) -> None:
 
 
 def test_chance_makes_few_of_the_others_wait() -> None:
-    """Seven tenants with a share each of the window, who come at random, beside one that fills all they leave."""
+    """Seven tenants with random arrivals, each with its share of the window, and one tenant that fills the rest."""
     chance = random.Random(7)
     engine = Engine(Admission(slots=1, window=32, bounds=BOUNDS), seconds=lambda _: chance.uniform(0.1, 0.7))
     for _ in range(10_000):

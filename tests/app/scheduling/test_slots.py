@@ -1,4 +1,4 @@
-"""Slots: who joins, who waits, who drains. The rules in full are in test_admission_machine."""
+"""Slots: joining, waiting and draining. test_admission_machine covers the rules in full."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.app.scheduling.engine import staged
 
 
 class Gate:
-    """Admission with few words: requests of one tenant each, small, all staged."""
+    """Short interface to an admission with small requests and staged versions."""
 
     def __init__(self, slots: int, *, window: int = 100, versions: int = 5, max_age_s: float = 2.0) -> None:
         self.admission = staged(Admission(slots=slots, window=window, max_age_s=max_age_s), range(1, versions + 1))
@@ -83,10 +83,10 @@ def test_a_slot_brings_in_all_who_wait_for_its_version() -> None:
 
 
 def filled(*, max_age_s: float = 1.0) -> Gate:
-    """At 11.0 version 2 gets the only slot, for four that wait; the window has room for two of them.
+    """Give version 2 the only slot at 11.0, for four waiting requests; the window has room for two of them.
 
-    Version 3 waits since 10.2 and was promised a slot in two rounds, of which one is over. Visits took a second so far,
-    so that version 2 must begin to drain at 11.2 + 2 x ``max_age_s`` at the latest.
+    Version 3 has waited since 10.2. Its bound is two rounds, of which one is over. Slot tenures have taken one second
+    so far, so version 2 must begin to drain at 11.2 + 2 x ``max_age_s`` at the latest.
     """
     gate = Gate(1, window=2, max_age_s=max_age_s)
     for number in range(DRAINS_SEEN):
@@ -263,7 +263,7 @@ def test_of_a_request_whose_waiting_sequence_left_no_other_follows() -> None:
 
 
 def test_a_version_keeps_its_slot_for_the_sequences_of_a_request_that_waited_for_it() -> None:
-    """As for requests that waited: version 3 has waited longer than it should, yet version 2 does not drain."""
+    """Its later sequences count as requests that waited: version 3 is aged, yet version 2 does not drain."""
     gate = Gate(1, max_age_s=1.0)
     gate.enter("a", 1)
     gate.enter("wide", 2, sequences=3)

@@ -1,4 +1,4 @@
-"""How long a version waits for a slot at most, with requests that all take the same time."""
+"""Bound on a version's wait for a slot, with requests of equal duration."""
 
 import random
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ MAX_AGE_S = 2.0
 
 @dataclass
 class Watch:
-    """When each version began to wait for a slot, and behind how many; what it got against what it was promised.
+    """Compares each version's wait for a slot with its bound, which depends on the number of versions ahead.
 
-    It waits from its first request, or from when it began to drain with requests waiting, to its next slot.
+    A wait lasts from the first request, or from the start of a drain with waiting requests, to the next slot.
     """
 
     engine: Engine
@@ -45,7 +45,7 @@ class Watch:
 
 
 def play(seed: int, *, slots: int, versions: int, tenants: int, load: float, service_s: float) -> Watch:
-    """Requests at random for versions of which some are hot, for as long as 30 drains."""
+    """Send random requests for versions, some of them hot, for the duration of 30 drains."""
     chance = random.Random(seed)
     bounds = Bounds(requests=1_000_000, tenant_requests=1_000_000, seconds=1e9)
     admission = Admission(slots=slots, window=1_000_000, max_age_s=MAX_AGE_S, bounds=bounds)
@@ -92,7 +92,7 @@ def test_the_bound_holds_while_turns_are_passed_on(service_s: float) -> None:
 
 
 def saturated(admission: Admission, *, window: int) -> Engine:
-    """One hot adapter with as many clients as the window has places, and as many again; each asks again at once."""
+    """Saturate one hot adapter: twice as many clients as the window has places, each of which asks again at once."""
     engine = Engine(admission)
     engine.ended = lambda ticket: engine.enter("hot", 1) if ticket.tenant == "hot" and engine.now < 60 else None
     for _ in range(2 * window):
@@ -117,7 +117,7 @@ def test_the_same_tenants_hot_adapter_does_not_keep_its_cold_one_waiting() -> No
 
 
 def test_the_window_does_not_starve_a_version_that_has_waited_long_enough() -> None:
-    """Base-model requests keep the window full; the version's tenant has had as much as they."""
+    """Base-model requests keep the window full; the version's tenant has had as much service as the other."""
     engine = Engine(staged(Admission(slots=1, window=4, max_age_s=MAX_AGE_S), range(1, 3)))
     engine.ended = lambda ticket: engine.enter(ticket.tenant) if ticket.version_id is None else None
     for _ in range(8):
@@ -131,7 +131,10 @@ def test_the_window_does_not_starve_a_version_that_has_waited_long_enough() -> N
 
 
 def test_a_tenants_crowd_behind_a_full_window_keeps_none_of_its_adapters_from_a_free_slot() -> None:
-    """Turns may pass those that wait: two rounds were promised, and drains are short. But a free slot is no turn."""
+    """Grants may overtake waiting versions here: their bound is two rounds, and drains are short.
+
+    The queue behind the full window must still not keep them from a free slot.
+    """
     admission = staged(Admission(slots=4, window=8, max_age_s=MAX_AGE_S), range(1, 9))
     engine = Engine(admission, seconds=lambda ticket: 0.2)
     for number in range(8):

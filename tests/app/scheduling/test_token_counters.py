@@ -1,4 +1,4 @@
-"""Virtual counters: what is charged, what is settled, who is lifted."""
+"""Virtual token counters: charges, settlement and lifts."""
 
 import pytest
 from hypothesis import example, given
@@ -74,7 +74,7 @@ def test_who_comes_when_nobody_competes_is_lifted_to_the_last_that_did() -> None
 
 @pytest.mark.parametrize(("credit_s", "lifted"), [(0.0, 500), (1.0, 300), (2.5, 200), (4.0, 0)])
 def test_who_comes_may_catch_up_what_was_served_a_moment_ago(credit_s: float, lifted: float) -> None:
-    """A tenant that always waits is served 100 tokens a second; what it had is looked up once in ``credit_s``."""
+    """A backlogged tenant is served 100 tokens a second; its counter is sampled every ``credit_s`` seconds."""
     admission = Admission(slots=1, window=1, aside=0, credit_s=credit_s)
     for number in range(10):
         admission.enter(ticket(str(number), "early", prompt=100, output=0), 0.0)
@@ -84,7 +84,7 @@ def test_who_comes_may_catch_up_what_was_served_a_moment_ago(credit_s: float, li
     assert counter(admission, "late") == lifted
 
 
-#: A tenant or, with None, one that comes once and costs nothing; tokens; seconds before; which request ends before.
+#: Tenant, or None for a new one that costs nothing; tokens; pause before it in seconds; request that ends before it.
 ASKED = st.tuples(
     st.sampled_from(["a", "b", "c", None]),
     st.integers(1, 300),
@@ -103,7 +103,7 @@ ASKED = st.tuples(
 def test_who_comes_later_goes_before_nobody_who_came_earlier_and_was_served_nothing(
     asked: list[tuple[str | None, int, float, int | None]],
 ) -> None:
-    """Not even when the tenant with the smallest counter is one most of whose counter is an estimate."""
+    """This also holds if the smallest counter consists mostly of an estimate."""
     admission, now, lifts, inside = Admission(slots=1, window=2, credit_s=1.0), 0.0, [0.0], list[tuple[str, int]]()
     for number, (tenant, tokens, pause_s, ends) in enumerate(asked):
         now += pause_s

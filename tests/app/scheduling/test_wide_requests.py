@@ -1,4 +1,4 @@
-"""Beside requests of many sequences: how many steps a neighbour's first token takes, and that they are served too."""
+"""Requests of many sequences: a bound on the steps to a neighbour's first token, and progress of the wide requests."""
 
 import itertools
 from collections.abc import Iterable
@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from app.scheduling.admission import Admission
 from app.scheduling.admission_request import AdmissionRequest, Bounds
 
-#: The engine's places and tokens of a step, and the widest request that the default settings allow.
+#: Places and tokens per step of the engine, and the widest request that the default settings allow.
 PLACES, STEP_TOKENS = 128, 2048
 WIDEST_PROMPTS, WIDEST_N = 128, 8
-#: Tokens of a prompt and its answer together.
+#: Maximum number of tokens of a prompt and its answer together.
 LONGEST = 2048
 STEP_S = 0.02
 
 
 @dataclass
 class Sequence:
-    """One that is in the engine."""
+    """Sequence in the engine."""
 
     ticket: AdmissionRequest
     unread: int
@@ -31,13 +31,13 @@ class Sequence:
 
 @dataclass
 class Steps:
-    """An engine that works in steps, with the default bounds of the queue.
+    """Simulated engine that works in steps, with the default bounds of the queue.
 
-    In a step the sequences with the smallest tags have the places, of equal ones those that came first. Their prompts
-    are read as far as its tokens go, one that is begun first. A sequence whose prompt is read gets a token.
+    A step runs the sequences with the smallest tags; ties go to earlier ones. It prefills their prompts within its
+    token budget, partly prefilled ones first. A sequence with a prefilled prompt generates one token.
 
     Attributes:
-        lengths: tokens after which the sequences of a request end, by request.
+        lengths: output tokens of each sequence of a request, by request id.
     """
 
     admission: Admission = field(
@@ -95,7 +95,7 @@ class Steps:
             self.let_in(self.admission.leave(name, self.now, output_tokens=sequence.tokens))
 
     def give_up(self) -> None:
-        """All clients go away: what waits first, so that nothing follows."""
+        """Disconnect all clients; waiting requests leave first, so that none is admitted."""
         for name in [name for name in self.tickets if name not in self.inside]:
             self.let_in(self.admission.leave(name, self.now, output_tokens=0))
         for name, sequence in self.inside.items():
@@ -105,7 +105,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Sent:
-    """A request of an attacker: when, whose, how wide and long it is, and how long it says that its answers are."""
+    """Request of an attacker: arrival step, tenant, width, true length and declared length of its answers."""
 
     step: int
     tenant: int
@@ -129,7 +129,7 @@ SENT = st.builds(
 
 
 def attacked(sent: list[Sent], tenants: int, *, until: int, gone: int = -1) -> Steps:
-    """An engine that has had these requests of so many tenants, after so many steps; in one, those it has go away."""
+    """Run an engine for ``until`` steps with these requests of ``tenants`` tenants; all give up at step ``gone``."""
     steps, numbers = Steps(), itertools.count()
     for at in range(until):
         if at == gone:
@@ -191,11 +191,11 @@ def test_a_neighbours_first_token_comes_within_k_steps(
 ) -> None:
     """K = ceil(((tenants + 1) x LONGEST + own prompt) / STEP_TOKENS) + 1: 6 steps with three attackers.
 
-    The neighbour comes with nothing in flight. So it is admitted as it enters, as a first, whatever the counters are,
-    while fewer than half of the places have one. There is room to read its prompt, as no attacker may have
-    more unread than its quarter of all. Before it the engine reads the prompt that is begun, and those of the
-    attackers' firsts, one of each at most; the next step at the latest has all of its own. Sequences that generate are
-    not waited for, as firsts have the places before them.
+    The neighbour has nothing in flight. It is therefore admitted on entry as a first, regardless of counters, while
+    firsts have fewer than half of the places. The prefill backlog has room for its prompt, because each attacker may
+    have at most a quarter of it. Before it, the engine prefills the prompt in progress and at most one first of each
+    attacker. The step after that at the latest prefills the neighbour's whole prompt. Generating sequences cause no
+    wait, because firsts take precedence for places.
     """
     steps = attacked(sent, tenants, until=at, gone=gone)
     found = steps_to_first_token(steps, "neighbour", own)
@@ -205,7 +205,7 @@ def test_a_neighbours_first_token_comes_within_k_steps(
 @pytest.mark.parametrize("tenants", [1, 3])
 @pytest.mark.parametrize(("requests", "prompts"), [(1, 128), (1, 16), (2, 8), (4, 4)])
 def test_it_goes_on_however_long_it_asks_one_request_after_the_other(requests: int, prompts: int, tenants: int) -> None:
-    """What it has been served meanwhile is less than what each of those was, who run a hundred sequences."""
+    """Meanwhile the neighbour gets less service than each attacker, which runs a hundred sequences."""
     sent = [Sent(0, number, prompts, WIDEST_N, 1, LONGEST, LONGEST) for number in range(tenants)] * requests
     steps = attacked(sent, tenants, until=10)
     found = [steps_to_first_token(steps, f"neighbour {number}", 20) for number in range(300)]
@@ -214,9 +214,10 @@ def test_it_goes_on_however_long_it_asks_one_request_after_the_other(requests: i
 
 @pytest.mark.parametrize("tenants", [1, 3])
 def test_nor_does_it_wait_for_those_who_come_as_a_wide_request_is_given_up(tenants: int) -> None:
-    """Much is settled at once as that one goes: who comes then is lifted to less than who comes a second later.
+    """A wide request settles a large charge when it is given up.
 
-    Each request of the neighbour comes as the one before has two more tokens to go, and waits for no more than that.
+    Tenants that arrive then are lifted to less than those that arrive a second later. The neighbour sends each request
+    when the previous one has two tokens to go, and waits no longer than for these.
     """
     steps = attacked([Sent(0, 0, WIDEST_PROMPTS, WIDEST_N, 1, LONGEST, LONGEST)], 1, until=600)
     steps.give_up()
@@ -228,9 +229,9 @@ def test_nor_does_it_wait_for_those_who_come_as_a_wide_request_is_given_up(tenan
 
 
 def test_short_answers_before_buy_no_time_for_long_ones() -> None:
-    """A tenant's answers were short lately, so that little is charged for the long ones that it sends now.
+    """A tenant's recent answers were short, so its long ones are charged little at first.
 
-    Until these have as many tokens as they are charged for, its counter is behind what it is served.
+    Until they have generated as many tokens as charged, its counter lags behind its service.
     """
     steps = attacked([Sent(step, 0, 1, 1, 1, 1, LONGEST) for step in range(200)], 1, until=201)
     for name in ("long", "longer"):
@@ -240,7 +241,7 @@ def test_short_answers_before_buy_no_time_for_long_ones() -> None:
 
 
 def test_a_neighbour_that_is_ahead_waits_until_the_others_are_and_no_longer() -> None:
-    """No sequence begins or ends meanwhile: what the others generate is enough."""
+    """No sequence begins or ends meanwhile: the charges for generated tokens are enough."""
     steps = attacked([Sent(0, 0, 1, 1, 1, 1, 1)], 1, until=5)
     steps_to_first_token(steps, "before", LONGEST)
     steps.enter(AdmissionRequest("long", "attacker 0", 1.0, None, (1,) * 128, LONGEST, 1024), LONGEST)
@@ -248,7 +249,7 @@ def test_a_neighbour_that_is_ahead_waits_until_the_others_are_and_no_longer() ->
 
 
 def test_a_wide_request_alone_has_all_places_and_ends() -> None:
-    """1,024 sequences of 20 tokens on 128 places: the queue takes them by default, and no step is lost."""
+    """1,024 sequences of 20 tokens on 128 places: the default queue accepts them, and no step is wasted."""
     steps = attacked([Sent(0, 0, WIDEST_PROMPTS, WIDEST_N, 1, 20, 20)], 1, until=1)
     while steps.inside:
         assert len(steps.inside) == min(PLACES, 1024 - len(steps.ended))

@@ -1,4 +1,4 @@
-"""The allow-list of OpenAI bodies: every value either fits or is refused with the field's name."""
+"""Allow-list of OpenAI request bodies: a value either fits or is refused with the field's name."""
 
 import importlib
 import json
@@ -33,7 +33,7 @@ def chat(**given):
     return chat_body({"messages": [{"role": "user", "content": "hello"}], **given}, LIMITS)
 
 
-# Fields that vLLM's classes have and that no client of ours may set.
+# Fields of vLLM's request classes that no client may set.
 REFUSED_COMPLETION = {
     "suffix", "use_beam_search", "watermarking", "length_penalty", "truncate_prompt_tokens", "truncation_side",
     "allowed_token_ids", "prompt_logprobs", "logprob_token_ids", "bad_words", "prompt_embeds", "add_special_tokens",
@@ -356,7 +356,7 @@ def test_a_whole_conversation():
         messages=[
             {"role": "developer", "content": "Be short."},
             {"role": "user", "content": [{"type": "text", "text": "What does it cost?"}], "name": "ann"},
-            # As the SDK dumps an answer: fields that were not set are null.
+            # An answer as the SDK dumps it: unset fields are null.
             {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None, "audio": None},
             {"role": "tool", "content": "5", "tool_call_id": "c1", "name": "price"},
         ],

@@ -1,4 +1,4 @@
-"""Whatever JSON comes: a body that the engine may see, or an error of ours; never another exception."""
+"""Arbitrary JSON: either a body for the engine or a Tenora error, never another exception."""
 
 import contextlib
 import json
@@ -68,7 +68,7 @@ turns = st.builds(
 
 
 def bodies(fields, **main):
-    """Bodies with a main field that mostly fits and any values for some of the other fields."""
+    """Bodies with a mostly valid main field and arbitrary values for some other fields."""
     others = st.dictionaries(st.sampled_from(sorted(fields)) | keys, values, max_size=5)
     return st.builds(lambda other, fixed: fixed | other, others, st.fixed_dictionaries(main))
 

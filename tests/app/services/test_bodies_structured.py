@@ -1,4 +1,4 @@
-"""Structured output and tools: what strangers may have compiled into a grammar."""
+"""Structured output and tools: bounds on the grammars that callers may have compiled."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Large bodies are parsed in a thread, one at a time, tenant by tenant."""
+"""Large bodies are parsed in a thread, one at a time, round-robin over tenants."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from app.services.bodies.reading import BodyReader
 
 
 def nothing() -> None:
-    """Refuses nobody."""
+    """Refuse no request."""
 
 
 def body(size: int) -> bytes:
@@ -54,7 +54,7 @@ async def test_tenants_take_turns() -> None:
     await asyncio.sleep(0)
     may_end.set()
     await asyncio.gather(*many, one)
-    # Behind the one that is at work, and the one whose turn it was.
+    # Only the running body, and the one whose turn was next, come first.
     assert order.index("b") <= 2
     assert order[3:] == [f"a{number}" for number in range(2, 9)]
 

@@ -1,4 +1,4 @@
-"""LoRAX's requests as completions bodies, and completions answers as LoRAX's."""
+"""Translation of LoRAX requests to completions, and of completions answers to LoRAX."""
 
 import json
 
@@ -15,7 +15,7 @@ LIMITS = LimitSettings()
 EOS = 2
 VOCABULARY = {1: "<s>", EOS: "</s>", 5: "Hel", 6: "lo", 7: " wor", 8: "ld", 9: "?"}
 
-# What lorax-client 0.6.3 sends when nothing but a prompt is given.
+# Parameters that lorax-client 0.6.3 sends when only a prompt is given.
 CLIENT_PARAMETERS = {
     "adapter_id": None, "adapter_source": None, "merged_adapters": None, "api_token": None, "do_sample": False,
     "max_new_tokens": None, "ignore_eos_token": False, "repetition_penalty": None, "return_full_text": False,
@@ -34,7 +34,7 @@ async def texts(token_ids):
 
 
 def choice(text, token_ids, *, finish=None, stop_reason=None, names=None, **extra):
-    """A choice as vLLM gives it with ``logprobs`` and ``return_token_ids``."""
+    """A choice in vLLM's form with ``logprobs`` and ``return_token_ids``."""
     names = names or [VOCABULARY[token_id] for token_id in token_ids]
     logprobs = {
         "tokens": names,
@@ -271,7 +271,7 @@ async def test_the_best_of_several_is_the_likeliest():
 
 
 async def test_an_answer_that_is_no_number_is_never_the_best_and_its_logprobs_are_null():
-    """The engine gives null where the logits were NaN."""
+    """The engine returns null where the logits were NaN."""
     sound = choice("lo", [6], finish="length", prompt_token_ids=[1])
     nan = choice("Hel", [5], finish="length", prompt_token_ids=[1])
     nan["logprobs"] |= {"token_logprobs": [None], "top_logprobs": [{"token_id:9": None, "token_id:5": None}]}

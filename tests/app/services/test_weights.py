@@ -1,4 +1,4 @@
-"""A tenant's share of the engine: kept, changed, audited, and known of every caller."""
+"""Scheduling weight of a tenant: storage, updates, audit, and propagation to callers."""
 
 import math
 

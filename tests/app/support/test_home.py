@@ -1,4 +1,4 @@
-"""HOME is closed to other users of the machine, also one that was made open."""
+"""HOME is closed to other users of the machine, even if it was created with open permissions."""
 
 import logging
 import stat

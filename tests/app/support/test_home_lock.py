@@ -1,4 +1,4 @@
-"""The lock on HOME, between processes."""
+"""Lock on HOME between processes."""
 
 import os
 import stat
@@ -10,7 +10,7 @@ import pytest
 
 from app.support.home import HomeInUse, exclusive
 
-#: Holds the lock and starts a process that lives on, and whose id it prints; both wait for the end of their input.
+#: Holds the lock, starts a child that outlives it, and prints the child's id. Both wait for the end of their input.
 HOLD = """
 import subprocess, sys
 from pathlib import Path

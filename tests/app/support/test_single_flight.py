@@ -1,4 +1,4 @@
-"""One look-up for all who want the same at the same time."""
+"""Single-flight: concurrent look-ups of the same key share one call."""
 
 import asyncio
 
@@ -8,10 +8,10 @@ from app.support.single_flight import SingleFlight
 
 
 class Calls:
-    """Calls that end when a test says so.
+    """Calls that end on the test's signal.
 
     Attributes:
-        made: how many there were.
+        made: number of calls so far.
     """
 
     def __init__(self, error: Exception | None = None) -> None:
@@ -27,7 +27,7 @@ class Calls:
 
 
 async def waiting(shared: SingleFlight[int], calls: Calls, *keys: str) -> list[asyncio.Task[int]]:
-    """Tasks that ask for these keys, once all of them wait."""
+    """Start tasks that look up these keys, and return them once all wait."""
     tasks = [asyncio.create_task(shared.run(key, calls)) for key in keys]
     for _ in range(3):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The spool: places, batches, full disks, and what crashed processes leave."""
+"""Spool: places, batches, full disks, and leftovers of crashed processes."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""One thing after the other in a thread, for an event loop."""
+"""Worker thread: runs calls of an event loop in order, one at a time."""
 
 import asyncio
 import threading

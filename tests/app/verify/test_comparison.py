@@ -1,4 +1,4 @@
-"""Verdicts on answers with known scores."""
+"""Verdicts of the comparison on answers with known scores."""
 
 import math
 
@@ -11,7 +11,7 @@ ANSWER = Answer((5, 6, 7), (1, 2, 3), (-0.5, -1.0, -0.25))
 
 
 def scores(*logprobs: float, best: tuple[int, ...] = (1, 2, 3), ahead: float = 0.0) -> Scores:
-    """A reference whose most likely tokens are ``ahead`` of the engine's where they are others."""
+    """Build reference scores; where the best token differs from the engine's, it is ``ahead`` by this much."""
     found = logprobs or ANSWER.logprobs
     tops = [one + ahead * (token != other) for one, token, other in zip(found, ANSWER.tokens, best, strict=True)]
     return Scores(tuple(found), best, tuple(tops))

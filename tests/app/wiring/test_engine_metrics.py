@@ -1,4 +1,4 @@
-"""What the metrics say, sample by sample."""
+"""Engine metrics, sample by sample."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

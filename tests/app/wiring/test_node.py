@@ -1,4 +1,4 @@
-"""A node's id stays with its HOME."""
+"""The node id is stored in HOME and never changes."""
 
 import stat
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""LangChain with LangGraph: an agent's graph whose tools are run by LangGraph's own node, and structured output."""
+"""LangChain with LangGraph: an agent graph whose tools run in LangGraph's own node, and structured output."""
 
 import os
 from typing import Any, Literal
@@ -32,11 +32,11 @@ CONNECTION: dict[str, Any] = {
 
 
 def agent(model: ChatOpenAI) -> Any:
-    """A graph that calls the tool first and answers then."""
+    """Build a graph that calls the tool first and then answers."""
 
     def call(state: MessagesState) -> dict[str, Any]:
         first = not any(isinstance(message, ToolMessage) for message in state["messages"])
-        # Strict: the demo's base would write other keys for ever.
+        # Strict mode is required: without it the demo's base would generate extra keys without end.
         bound = model.bind_tools([price_of], tool_choice="price_of" if first else None, strict=True)
         return {"messages": [bound.invoke(state["messages"])]}
 
@@ -67,7 +67,7 @@ def main() -> None:
             history.append(first["raw"])
             history += [ToolMessage("done", tool_call_id=call["id"]) for call in first["raw"].tool_calls]
             assert advised.invoke([*history, HumanMessage("And now?")])["parsed"].price in ("raise", "lower")
-    # It sends the prompts of a batch in one request.
+    # The client sends all prompts of a batch in one request.
     texts = OpenAI(**CONNECTION, max_tokens=2).generate(["sugar", "salt", "tea"])
     assert len(texts.generations) == 3
 

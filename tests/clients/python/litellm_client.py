@@ -1,4 +1,4 @@
-"""LiteLLM: its documented tool loop, streams put together again, and structured output."""
+"""LiteLLM: its documented tool loop, reassembled streams, and structured output."""
 
 import json
 import os
@@ -12,7 +12,7 @@ PARAMETERS = {
     "type": "object",
     "properties": {"item": {"enum": ["sugar", "salt"]}},
     "required": ["item"],
-    # The demo's base would write other keys for ever.
+    # Without this the demo's base would generate extra keys without end.
     "additionalProperties": False,
 }
 TOOLS = [{"type": "function", "function": {"name": "price_of", "parameters": PARAMETERS}}]

@@ -1,4 +1,4 @@
-"""llama-index: a tool's call and its result by the functions of its model class, and structured output."""
+"""llama-index: a tool call and its result through the methods of its model class, and structured output."""
 
 import os
 from typing import Any, Literal

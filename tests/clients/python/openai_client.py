@@ -1,4 +1,4 @@
-"""openai's SDK: calls, the helpers that stream and parse, and messages sent back as the SDK's own objects."""
+"""openai SDK: calls, the streaming and parsing helpers, and messages sent back as SDK objects."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def result_of(call: Any) -> dict[str, Any]:
 
 
 def loop(client: openai.OpenAI, message: Any) -> None:
-    """The second turn of a tool loop, and a third after it."""
+    """Run the second and third turn of a tool loop."""
     messages = [QUESTION, message, *(result_of(call) for call in message.tool_calls)]
     for _ in range(2):
         answer = client.chat.completions.create(model=MODEL, messages=messages, tools=TOOLS, max_tokens=20)
@@ -55,7 +55,7 @@ def main() -> None:
         assert message.parsed is not None
         assert message.parsed.price in ("raise", "lower")
         messages += [message, {"role": "user", "content": "And now?"}]
-    # A call that was cut off is part of the conversation.
+    # A truncated answer stays part of the conversation.
     cut = client.chat.completions.create(messages=[QUESTION], **asked | {"max_tokens": 2}).choices[0].message
     assert cut.tool_calls
     back = [QUESTION, cut, {"role": "tool", "tool_call_id": cut.tool_calls[0].id, "content": "What do you mean?"}]

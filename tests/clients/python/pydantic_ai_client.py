@@ -1,4 +1,4 @@
-"""pydantic-ai: an agent with a tool, a second run on its history, and both of its ways to structured output."""
+"""pydantic-ai: an agent with a tool, a second run on its history, and both of its structured output modes."""
 
 import os
 from typing import Any, Literal
@@ -23,7 +23,11 @@ MODEL = OpenAIChatModel(
 
 
 def forced(tool: str) -> dict[str, Any]:
-    """By its name: it asks for any tool itself, and the demo's base would write other keys beside the call for ever."""
+    """Force the tool by name.
+
+    pydantic-ai itself only requires some tool. The demo's base would then generate extra keys next to the call without
+    end.
+    """
     return {"extra_body": {"tool_choice": {"type": "function", "function": {"name": tool}}}}
 
 

@@ -1,7 +1,7 @@
-"""Python loads this in a server of the fault tests: its time of day is off by as many seconds as a file says.
+"""Clock fault: Python loads this module in a server of the fault tests and shifts its time of day.
 
-The file may change while the server runs. The machine's clock stays, and so does the monotonic one, as when somebody
-sets a clock.
+A file contains the offset in seconds and may change while the server runs. The machine's clock and the monotonic clock
+stay unchanged, as when an administrator sets the clock.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""``python -m tests.fuzz.api --calls 50000 --seed 1``: calls of every operation, by callers of every kind."""
+"""Fuzz the HTTP API: ``python -m tests.fuzz.api --calls 50000 --seed 1``.
+
+It calls every operation with callers of every kind.
+"""
 
 import argparse
 import math
@@ -17,7 +20,7 @@ _EVERY_S = 10.0
 
 
 def main() -> int:
-    """Returns the exit code: 0 if every answer was as it must be, 1 if one was not."""
+    """Return the exit code: 0 if every answer was valid, 1 if one was not."""
     options = _parse()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fuzz-api-") as folder:
@@ -32,7 +35,7 @@ def main() -> int:
 
 @contextmanager
 def without_engine(folder: Path) -> Iterator[Target]:
-    """The application in this process; what needs an engine gets a 503."""
+    """Run the application in this process; operations that need an engine answer 503."""
     files = tuple(peft_files(folder / f"peft-{seed}", seed=seed) for seed in (1, 2))
     base = save_base(folder / "tiny-llama")
     with running_site(folder / "home", base) as site:
@@ -41,7 +44,7 @@ def without_engine(folder: Path) -> Iterator[Target]:
 
 @contextmanager
 def with_engine(folder: Path) -> Iterator[Target]:
-    """`tenora serve` with the real engine and the demo's base and adapters."""
+    """Run `tenora serve` with the real engine and the demo's base and adapters."""
     # Imported here: training needs torch.
     from app.demo.train import ensure_demo
     from tests.e2e.fixtures import SLOTS
@@ -59,7 +62,7 @@ def with_engine(folder: Path) -> Iterator[Target]:
 
 
 def show(report: Report) -> None:
-    """Calls by operation and status, by caller, and what was found."""
+    """Print calls by operation and status, calls by caller, and the findings."""
     for label, statuses in report.statuses.items():
         counts = "  ".join(f"{status} x {times}" for status, times in sorted(statuses.items()))
         sys.stdout.write(f"{statuses.total():6} {label}: {counts}\n")

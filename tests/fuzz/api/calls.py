@@ -1,4 +1,4 @@
-"""One call: schemathesis's case, with names of things that are there, sensible bodies, and now and then a twist."""
+"""One call: a schemathesis case with existing names, sensible bodies, and an occasional mutation."""
 
 import base64
 import contextlib
@@ -17,7 +17,7 @@ from tests.fuzz.mutations import dump, mutate_bytes, mutate_json
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
-# The server believes a proxy on its machine: none here names the network of the key that works from elsewhere only.
+# The server trusts a proxy on its machine. No address here is in the network to which the restricted key is limited.
 _ODD_HEADERS = (
     *(("content-type", kind) for kind in ("", "application/json;charset=utf-16", "multipart/form-data", "\xff/\xfe")),
     *(("accept", value) for value in ("text/html", "", "*/*;q=x")),
@@ -40,13 +40,13 @@ _ODD_SEGMENTS = (
 
 
 def prepare(case: Case, world: World, rng: random.Random, session: requests.Session, url: str) -> tuple[str, Any, bool]:
-    """Make a case a request.
+    """Turn a case into a request.
 
     Returns:
-        Who calls, the prepared request, and whether it is still one of the case's operation.
+        The caller, the prepared request, and whether it still belongs to the case's operation.
 
     Raises:
-        requests.RequestException, UnicodeError: what HTTP cannot carry.
+        requests.RequestException, UnicodeError: HTTP cannot carry the request.
     """
     known = {name: world.parameter(rng, name) for name in case.path_parameters if rng.random() < 0.85}
     case.path_parameters = case.path_parameters | {name: value for name, value in known.items() if value is not None}
@@ -73,7 +73,7 @@ _REQUEST_FIELDS = ("method", "url", "headers", "files", "data", "json", "params"
 
 
 def _callers(case: Case, world: World) -> list[str]:
-    """Mostly those who may do what the case does."""
+    """Return callers, most of which may perform the case's operation."""
     fit = ["admin"] * 12 if case.path.startswith("/admin") else ["tenant"] * 10 + ["restricted", "other tenant"] * 2
     return [*sorted(world.callers), *fit]
 
@@ -110,7 +110,7 @@ def _odd_body(request: requests.PreparedRequest, rng: random.Random) -> bool:
 
 
 def _odd_text(request: requests.PreparedRequest, rng: random.Random) -> bool:
-    """Change JSON that stands in a string of the body: arguments of tool calls, schemas as texts."""
+    """Mutate JSON inside a string of the body: arguments of tool calls, schemas as text."""
     try:
         body = json.loads(request.body or b"")
     except ValueError:
@@ -133,7 +133,7 @@ _ODD_JSON = (
 
 
 def _texts(node: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container and key or index at which a string is JSON."""
+    """Find every container and key or index at which a string is JSON."""
     pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for name, value in pairs:
         if isinstance(value, str) and value[:1] in ("{", "["):
@@ -145,7 +145,7 @@ def _texts(node: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _send_instead(request: requests.PreparedRequest, body: bytes) -> None:
-    # An empty one would keep the length of the body before, and the server would wait for that.
+    # An empty body would keep the old content-length, and the server would wait for the missing bytes.
     request.headers.pop("content-length", None)
     request.prepare_body(body, None)
 
@@ -173,7 +173,7 @@ _TWISTS: tuple[Callable[[requests.PreparedRequest, random.Random], bool], ...] =
 
 
 def _good(case: Case, world: World, rng: random.Random) -> Any:
-    """A body that may well succeed; None where the operation takes none."""
+    """Return a body that may well succeed; None if the operation takes none."""
     method = case.method.upper()
     make = next((make for (takes, end), make in _BODIES.items() if takes == method and case.path.endswith(end)), None)
     return None if make is None else make(world, rng)
@@ -240,7 +240,7 @@ def _publish(world: World, rng: random.Random) -> dict[str, Any]:
 
 def _merge(_: World, rng: random.Random) -> dict[str, Any]:
     sources = [{"version": f"{ADAPTERS[0]}@{number}", "weight": 0.5} for number in (1, 2)]
-    # A merge that succeeds takes a process of its own and seconds: one in twenty is enough.
+    # A successful merge takes a separate process and seconds: one in twenty is enough.
     return {"sources": sources, "method": "linear" if rng.random() < 0.05 else "absent"}
 
 
@@ -252,7 +252,7 @@ def _one_of(*bodies: Any) -> Callable[[World, random.Random], Any]:
     return lambda _, rng: rng.choice(bodies)
 
 
-#: Method and end of the path -> a maker of bodies; the first that fits.
+#: Method and end of the path -> function that makes a body; the first match applies.
 _BODIES: dict[tuple[str, str], Callable[[World, random.Random], Any]] = {
     ("POST", "chat/completions"): _chat,
     ("POST", "completions"): _completion,
@@ -276,7 +276,7 @@ _BODIES: dict[tuple[str, str], Callable[[World, random.Random], Any]] = {
 
 
 def shown(request: requests.PreparedRequest, caller: str) -> str:
-    """A request as text, to be sent again by hand; not its key."""
+    """Format a request as text for manual replay, without its key."""
     hidden = {"authorization", "x-api-key", "user-agent", "accept-encoding", "connection"}
     headers = {name: value for name, value in request.headers.items() if name.lower() not in hidden}
     return (

@@ -1,4 +1,4 @@
-"""What every answer must be, whatever the call was."""
+"""Invariants of every answer, independent of the call."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
 
 from app.api.errors import LORAX_PATHS
 
-#: What the description of the API must say of an answer.
+#: Conformance of an answer to the OpenAPI description.
 DESCRIBED = [
     status_code_conformance,
     content_type_conformance,
@@ -24,7 +24,7 @@ DESCRIBED = [
     response_schema_conformance,
 ]
 
-#: The 503 that are no fault: the engine is not there or has enough to do, a source of imports is out of reach.
+#: 503 codes that are no fault: the engine is absent or overloaded, or a source of imports is unreachable.
 _UNAVAILABLE = frozenset({"engine_unavailable", "busy", "source_unavailable"})
 
 _LEAKS = ("Traceback", "sqlalchemy", "sqlite", "site-packages", 'File "')
@@ -35,8 +35,8 @@ class Call:
     """One call and its answer.
 
     Attributes:
-        as_described: whether the request is still one of the case's operation.
-        secret: text that no answer may hold.
+        as_described: whether the request still belongs to the case's operation.
+        secret: text that no answer may contain.
     """
 
     case: Case
@@ -48,7 +48,10 @@ class Call:
 
 
 def complaints(call: Call) -> Iterator[str]:
-    """What is wrong with the answer, in words that are the same for the same fault."""
+    """Return the faults of the answer.
+
+    The same fault always has the same text.
+    """
     answer = call.answer
     if not answer.headers.get("x-request-id"):
         yield "no x-request-id"
@@ -88,7 +91,7 @@ def _of_error(call: Call) -> Iterator[str]:
 
 
 def _code(body: object, path: str) -> str:
-    """The error's stable name, of an envelope that is as it must be."""
+    """Return the error's stable code from a valid envelope."""
     assert isinstance(body, dict)
     if path in LORAX_PATHS:
         assert body.keys() == {"error", "error_type"}

@@ -1,4 +1,4 @@
-"""Runs calls against a live server and notes what is wrong with the answers."""
+"""Run calls against a live server and record faults of the answers."""
 
 import itertools
 import math
@@ -20,19 +20,19 @@ from tests.fuzz.api.calls import prepare, shown
 from tests.fuzz.api.judge import Call, complaints
 from tests.fuzz.api.world import World
 
-#: Cases of an operation in each round, and how often each is sent, with other names, keys and twists.
+#: Cases of an operation in each round, and calls of each case, with different names, keys and mutations.
 _CASES = 8
 _TIMES = 20
-#: Calls after which tenants and keys are made anew.
+#: Calls after which tenants and keys are recreated.
 _RENEWED_AFTER = 1000
 _TIMEOUT_S = 120
-#: What the HTTP parser says of a request that is none; no application has seen it.
+#: The HTTP parser's answer to a malformed request, which no application has seen.
 _NOT_HTTP = b"Invalid HTTP request received."
 
 
 @dataclass
 class Finding:
-    """What was wrong, how often, and the first call and answer where it was."""
+    """A fault, its number of occurrences, and the first call and answer that showed it."""
 
     first: str
     times: int = 0
@@ -40,13 +40,13 @@ class Finding:
 
 @dataclass
 class Report:
-    """What came of a run.
+    """Result of a run.
 
     Attributes:
-        statuses: by operation, how many calls came to which status.
-        callers: calls by what their key may do.
-        findings: (operation, complaint) -> what was found.
-        unsendable: cases that HTTP cannot carry; they are no calls.
+        statuses: number of calls by operation and status.
+        callers: number of calls by permissions of the key.
+        findings: (operation, complaint) -> finding.
+        unsendable: cases that HTTP cannot carry; they are not counted as calls.
     """
 
     statuses: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
@@ -61,11 +61,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Target:
-    """A server to call.
+    """Server under test.
 
     Attributes:
         files: two adapters' files that its base can serve.
-        home: its folder, whose path no answer may tell.
+        home: its folder, whose path no answer may reveal.
     """
 
     url: str
@@ -82,10 +82,12 @@ def fuzz(
     seconds: float = math.inf,
     tick: Callable[[int], None] = lambda _: None,
 ) -> Report:
-    """Make that many calls; the same number makes the same choices, as far as the server's answers are the same.
+    """Make this many calls.
+
+    The same seed makes the same choices, as far as the server's answers are the same.
 
     Args:
-        seconds: after which no more calls are made.
+        seconds: time limit, after which no more calls are made.
         tick: called with the number of calls done, after each.
     """
     run = _Run(target, calls, time.monotonic() + seconds, number, tick)
@@ -100,7 +102,7 @@ def fuzz(
 
 
 class _Enough(Exception):
-    """Ends a run in the middle of a round."""
+    """Raised to end a run in the middle of a round."""
 
 
 class _Run:
@@ -131,7 +133,7 @@ class _Run:
         self._session.close()
 
     def play(self, number: int) -> None:
-        """Some cases of every operation, in a random order, each by several callers."""
+        """Run some cases of every operation in a random order, each with several callers."""
         each = max(2, min(_CASES, self._calls // (_TIMES * len(self._operations))))
         cases = [case for one in self._operations for case in _cases(self._strategies[one.label], number, each)]
         for _ in range(_TIMES):
@@ -176,7 +178,7 @@ class _Run:
 
 
 def _cases(strategy: st.SearchStrategy[Case], number: int, count: int) -> list[Case]:
-    """Drawn before any of them is sent, so that they are the same whatever the server answers."""
+    """Draw all cases before any is sent, so that they do not depend on the server's answers."""
     drawn: list[Case] = []
 
     @seed(number)
@@ -208,7 +210,7 @@ def _copy(case: Case) -> Case:
 
 
 def _read(answer: requests.Response, case: Case) -> None:
-    """The whole answer; of a feed of events, which has no end, the beginning."""
+    """Read the whole answer; of an endless event feed, only the beginning."""
     kind = answer.headers.get("content-type", "")
     if kind.startswith("text/event-stream") and case.path.endswith("/events"):
         answer._content = next(answer.raw.stream(), b"")

@@ -1,4 +1,7 @@
-"""What calls are about: tenants, keys of every scope, adapters; made anew, as the calls destroy them."""
+"""Objects of the calls: tenants, keys of every scope, and adapters.
+
+They are recreated regularly, since the calls destroy them.
+"""
 
 import random
 from collections import defaultdict, deque
@@ -14,23 +17,23 @@ ADAPTERS = ("prices", "margins")
 FOREIGN = "quotes"
 TENANT_SCOPES = ("inference", "adapters:read", "adapters:write", "usage:read")
 
-#: Things of one kind that are remembered: the latest ones.
+#: Maximum number of remembered names of one kind; the latest are kept.
 _REMEMBERED = 12
 
 
 class World:
-    """A server's tenants and keys, and the names of things that are there.
+    """Tenants and keys of a server, and the names of existing objects.
 
-    The platform key that it works with is out of the calls' reach; all else they may change, revoke and delete.
+    Calls cannot reach the platform key used here. They may change, revoke and delete everything else.
 
     Args:
         files: two adapters' files that the server's base can serve.
         templates: paths of the API, with their parameters' names.
 
     Attributes:
-        callers: what a key may do -> the key, None for no key.
+        callers: permissions of a key -> the key, None for no key.
         files: the same.
-        made: tenants made so far.
+        made: number of tenants created.
     """
 
     def __init__(self, url: str, admin_key: str, files: tuple[PeftFiles, PeftFiles], templates: list[str]) -> None:
@@ -48,7 +51,7 @@ class World:
         self._keeper.close()
 
     def renew(self) -> None:
-        """Make two tenants with adapters, the second sharing one with the first, and keys of every kind."""
+        """Create two tenants with adapters, where the second shares one with the first, and keys of every kind."""
         self.made += 1
         own, other = f"own-{self.made}", f"other-{self.made}"
         self._known.clear()
@@ -74,16 +77,16 @@ class World:
         self._seed(own, other)
 
     def parameter(self, rng: random.Random, name: str) -> str | None:
-        """A value that a path's parameter of this name had where there was something."""
+        """Return a value that a path's parameter of this name had in a successful call."""
         found = self._known.get(name)
         return rng.choice(found) if found else None
 
     def is_kept(self, text: str) -> bool:
-        """Whether a call would reach for the key that all of this is made with."""
+        """Return whether a call targets the platform key used here."""
         return self._keeper_id in text
 
     def learn(self, path: str, response: requests.Response) -> None:
-        """Remember the names in the path of a call that succeeded, and in its answer's ``Location``."""
+        """Remember the names in the path of a successful call and in its answer's ``Location``."""
         if response.status_code >= 300:
             return
         for place in (path, response.headers.get("location")):

@@ -1,4 +1,4 @@
-"""Limits against a plain list of all that was ever admitted: never beyond, and never short of what fits."""
+"""Limiter against a reference model, a list of all admitted requests: admits no more, and no less, than fits."""
 
 import json
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ START = datetime(2026, 11, 30, 23, 58, tzinfo=UTC)
 TENANT: Subject = ("tenant", "7")
 KEYS: tuple[Subject, ...] = (("key", "a"), ("key", "b"))
 ADAPTER: Subject = ("adapter", "3")
-#: By how much a window may remember too long.
+#: Seconds by which a window may keep a request too long.
 STEP_S = 0.2
 
 
@@ -29,7 +29,7 @@ def at(now: float) -> datetime:
 
 @dataclass
 class Admitted:
-    """A request that was let in."""
+    """An admitted request."""
 
     came: float
     subjects: tuple[Subject, ...]
@@ -39,9 +39,9 @@ class Admitted:
 
 
 class Traffic(RuleBasedStateMachine):
-    """Requests of one tenant by two keys, each with limits of its own, over two days and a turn of the month.
+    """Requests of one tenant by two keys, each with separate limits, over two days and the end of a month.
 
-    Some name an adapter that has limits too, the others the base model.
+    Some name an adapter that also has limits, the others use the base model.
     """
 
     limits: ClassVar[dict[Subject, Limits]] = {
@@ -77,7 +77,7 @@ class Traffic(RuleBasedStateMachine):
         assert refusal.found > refusal.allowed == getattr(own[refusal.subject], refusal.name)
 
     def is_refused(self, own: dict[Subject, Limits]) -> bool:
-        """Whether there are too many requests as it is; asking changes nothing."""
+        """Return whether a request limit is already reached. The check changes nothing."""
         before = {name: one.stored for name, one in self.limiter.accounts.items()}
         try:
             self.limiter.check_requests(own, self.now, at(self.now))
@@ -108,7 +108,7 @@ class Traffic(RuleBasedStateMachine):
 
     @rule()
     def store(self) -> None:
-        """What is kept elsewhere meanwhile comes back as it was."""
+        """Round-trip the accounts through JSON. They come back equal."""
         kept = json.loads(json.dumps({":".join(name): one.stored for name, one in self.limiter.accounts.items()}))
         accounts = {tuple(name.split(":")): Account.of(stored) for name, stored in kept.items()}
         assert {name: one.stored for name, one in accounts.items()} == {
@@ -121,7 +121,7 @@ class Traffic(RuleBasedStateMachine):
         assert len(self.limiter.accounts) <= len(self.limits)
 
     def used(self, subject: Subject, tokens: int | None = None, cost: int = 0, late_s: float = 0.0) -> list[str]:
-        """The limits that are exceeded, by one request more of so many tokens and so much money if they are given."""
+        """Return the limits that one more request of this size exceeds, or those exceeded now if ``tokens`` is None."""
         own = [one for one in self.admitted if subject in one.subjects]
         minute = [one for one in own if one.came > self.now - SPAN_S - late_s]
         day = [one for one in own if at(one.came).date() == at(self.now).date()]
@@ -156,7 +156,7 @@ def test_after_the_wait_that_a_window_tells_there_is_room_and_not_much_before(ar
         assert window.total + amount > limit
         window.advance(now + wait - 2 * STEP_S)
         assert window.total + amount > limit
-    # A sum of floats may fall short of the moment that was meant by its last bit.
+    # A sum of floats may fall short of the intended moment by its last bit.
     then = now + wait + 1e-9
     window.advance(then)
     assert window.total + amount <= limit

@@ -1,4 +1,4 @@
-"""What is refused from memory would be refused by the accounts, at every moment and whatever else happens."""
+"""Refusal cache: a cached refusal always matches the decision of the accounts."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -35,7 +35,7 @@ def test_nobody_is_refused_from_memory_whom_the_accounts_would_let_in(taken, lat
         limits = {TENANT: Limits(requests_per_minute=most, tokens_per_minute=40), key: Limits(requests_per_minute=2)}
         at = START + timedelta(seconds=now + latency)
         known = refusals.find(limits)
-        # Refused, it takes nothing: to ask all the same changes nothing.
+        # A refused request reserves nothing, so this extra check changes nothing.
         decision = decide(limiter, limits, tokens, 0, now + latency, at)
         now += latency
         if known is None:

@@ -1,4 +1,4 @@
-"""The smoke check: what counts as finite, and as an effect; the engine itself is asked in tests/e2e."""
+"""Smoke check: criteria for finite numbers and for an effect. The real engine is checked in tests/e2e."""
 
 import asyncio
 import math
@@ -18,7 +18,7 @@ KEY = VersionKey(7, "a" * 64, "b" * 64, 1, 1)
 
 CONTEXT = 400
 
-#: How much each logprob of an answer differs from the base's first one.
+#: Difference of each logprob of an answer from the base's first answer.
 Offset = float
 
 
@@ -36,11 +36,11 @@ def scored(offset: Offset) -> Scored:
 
 
 class Engine:
-    """Answers by a plan: each side's offsets, the last of them for ever."""
+    """Fake engine that answers with planned offsets for base and version; the last offset repeats."""
 
     def __init__(self, base: Sequence[Offset], version: Sequence[Offset]) -> None:
         self.plans = {False: list(base), True: list(version)}
-        #: The short prompts, and the long ones.
+        #: Requests with short prompts, and with long ones.
         self.asked: list[EngineRequest] = []
         self.long: list[EngineRequest] = []
         self.not_finite: Callable[[EngineRequest], bool] = lambda _request: False
@@ -66,7 +66,7 @@ class Engine:
 def test_the_prompts_fit_every_base() -> None:
     assert len(set(PROMPTS)) == len(PROMPTS)
     assert all(3 <= token < 96 for prompt in PROMPTS for token in prompt)
-    # The least context that the settings allow is 16 tokens.
+    # The smallest context that the settings allow is 16 tokens.
     assert {len(prompt) for prompt in PROMPTS} == {10}
 
 
@@ -93,7 +93,7 @@ async def test_equality_is_no_effect() -> None:
 
 
 async def test_equality_in_a_later_round_is_no_effect() -> None:
-    """The first time the two had batches of different sizes."""
+    """In the first round, base and version ran in batches of different sizes."""
     engine = Engine(base=[0.0, 0.0, 0.25], version=[0.25])
     assert await engine.check.run(KEY) == SmokeResult(finite=True, has_effect=False)
 

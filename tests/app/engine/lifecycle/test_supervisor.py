@@ -1,4 +1,4 @@
-"""Deaths are noticed, failed starts are tried again, and a stopped engine stays stopped."""
+"""Supervisor: detect engine deaths, retry failed starts, and keep a stopped engine stopped."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ class Life:
 
 
 class Launcher:
-    """Starts lives; the attempts named in ``failures`` fail."""
+    """Fake launcher of engine sessions; the attempts listed in ``failures`` fail."""
 
     def __init__(self, failures: set[int] = frozenset()) -> None:
         self.lives: list[Life] = []
@@ -120,7 +120,7 @@ async def test_a_launch_under_way_is_given_up_once_the_server_leaves() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            # What ends processes takes its time, and is not interrupted by the stop that follows.
+            # Ending processes takes time, and the stop that follows must not interrupt it.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             given_up.set()

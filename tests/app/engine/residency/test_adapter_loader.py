@@ -1,4 +1,4 @@
-"""Leases around loads: what the workers are asked to do, in which order, and what is left of it."""
+"""Adapter loader: leases, the order of worker calls, and the state that remains afterwards."""
 
 import asyncio
 import threading
@@ -399,7 +399,7 @@ async def test_a_version_on_this_disk_is_staged_although_every_thread_is_taken(
 
 @pytest.fixture
 def namesakes(version: Versions) -> tuple[VersionKey, VersionKey]:
-    """Two versions with the same id, as before and after a database was restored."""
+    """Two versions with the same id, as before and after a database restore."""
     return version(1), replace(version(2), version_id=1)
 
 
@@ -414,7 +414,7 @@ async def test_other_bytes_under_an_id_are_dropped(
         assert 1 in workers.named
         lease.release()
         if where != "slot":
-            # Others take its slot, or its place in host memory too.
+            # Other versions evict it from its slot, or also from host memory.
             for other in (11, 12) if where == "host" else (11, 12, 13, 14, 15):
                 (await desk.lease(f"r{number} {other}", version(other))).release()
     assert desk.loader.host.residency.used <= desk.loader.host.residency.capacity

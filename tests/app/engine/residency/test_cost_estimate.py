@@ -1,4 +1,4 @@
-"""What a request is expected to cost."""
+"""Cost estimate of a request."""
 
 import time
 from typing import Any
@@ -13,7 +13,7 @@ from app.engine.vllm.render_cache import Rendered
 
 
 class Body(BaseModel):
-    """Whatever vLLM made of a request."""
+    """Stand-in for vLLM's parsed request body."""
 
 
 KEY = VersionKey(7, "0" * 64, "1" * 64, 1, 1)

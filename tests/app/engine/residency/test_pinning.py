@@ -1,4 +1,4 @@
-"""Pins: a slot and a place for good, in this life of the engine and the next."""
+"""Pins: a version keeps its slot and its host memory, also after an engine restart."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Slot-seconds: what a tenant's requests are told adds up to what it used slots, however they overlap."""
+"""Slot-seconds: the shares of a tenant's requests add up to its slot usage, even if requests overlap."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ def test_of_a_shared_adapter_nobody_hears_who_else_uses_it() -> None:
     assert [end() for end in ends] == [3, 3]
 
 
-#: Each request's version, when it begins and for how long it runs.
+#: Version, start and duration of each request.
 REQUESTS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 50), st.integers(0, 20)), max_size=20)
 
 

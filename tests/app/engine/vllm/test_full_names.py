@@ -1,4 +1,4 @@
-"""Patterns that are full names are looked up, and mean what vLLM finds by its regular expressions."""
+"""Look-up of patterns that are full module names, with the same result as vLLM's regular expressions."""
 
 import inspect
 
@@ -51,7 +51,7 @@ def test_other_patterns_stay_with_vllm(names: list[str]) -> None:
 
 
 def test_a_rank_and_an_alpha_for_each_layer_of_a_70b_are_looked_up() -> None:
-    """By regular expressions, of which vLLM keeps 500 compiled, this takes minutes."""
+    """With regular expressions, of which vLLM caches 500, this takes minutes."""
     found = helper(
         rank_pattern={name: 1 + index % 20 for index, name in enumerate(FULL_NAMES)},
         alpha_pattern={name: 2 + index % 30 for index, name in enumerate(FULL_NAMES)},

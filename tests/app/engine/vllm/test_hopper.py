@@ -1,4 +1,4 @@
-"""Configuration of vLLM's LoRA kernel on Hopper cards, as vLLM's own functions read it."""
+"""Configuration of vLLM's LoRA kernel on Hopper cards, read by vLLM's functions."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ CARDS = ["NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA H20-3e"]
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    """Clear what vLLM has cached of the files."""
+    """Clear vLLM's cache of the configuration files."""
     for remembered in (utils.load_lora_op_config, utils.get_lora_op_configs):
         remembered.cache_clear()
     envs.disable_envs_cache()
@@ -25,7 +25,7 @@ def _fresh() -> Iterator[None]:
 
 
 def found(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], card: str, **asked: object) -> dict[str, object]:
-    """vLLM's configuration of ``lora_expand`` on a card."""
+    """Return vLLM's configuration of ``lora_expand`` on a card."""
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: card)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)

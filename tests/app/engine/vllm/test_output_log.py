@@ -1,4 +1,4 @@
-"""What is read of every step: NaN among the logits, and tokens."""
+"""Output log: NaN in logits and token counts of every step."""
 
 import asyncio
 import time
@@ -10,16 +10,16 @@ from app.engine.vllm.output_log import OutputLog, Place, SequenceUsage, own_id, 
 
 
 class Processor:
-    """vLLM's, as far as the log sees it."""
+    """Fake of vLLM's output processor, with the parts that the log uses."""
 
     def __init__(self, *external_ids: str) -> None:
         self.request_states = {
             f"{name}-1a2b": SimpleNamespace(external_req_id=name, prompt_len=5) for name in external_ids
         }
         self.seen: list[str] = []
-        #: An output with a stop string behind its first token.
+        #: Output with a stop string after its first token.
         self.cut = SimpleNamespace()
-        #: Ids of sequences that end with the next step.
+        #: Ids of the sequences that end with the next step.
         self.ending: set[str] = set()
 
     def process_outputs(self, outputs, timestamp, iteration_stats=None):
@@ -33,7 +33,7 @@ class Processor:
 
 
 def output(external_id: str, nans: int, tokens: int = 1, cached: int | None = None) -> SimpleNamespace:
-    """A step's; of a sequence's first one ``cached`` says how much of the prompt the engine still had."""
+    """Build an output of a step; a sequence's first output has ``cached``, the number of cached prompt tokens."""
     return SimpleNamespace(
         request_id=f"{external_id}-1a2b",
         num_nans_in_logits=nans,
@@ -147,7 +147,7 @@ def test_outputs_of_a_request_that_was_given_up_leave_nothing() -> None:
 
 
 class Heard:
-    """A follower that remembers what it was told."""
+    """Follower that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
@@ -168,7 +168,7 @@ class Heard:
 
 
 def choices(processor: Processor, external_id: str, count: int) -> list[str]:
-    """Let a prompt have several choices, as vLLM names them; returns their names."""
+    """Replace a prompt's sequence with several choices, named as by vLLM, and return their names."""
     state = processor.request_states.pop(f"{external_id}-1a2b")
     names = [f"{number}_{external_id}-1a2b" for number in range(count)]
     processor.request_states |= dict.fromkeys(names, state)

@@ -1,4 +1,4 @@
-"""Prompts that are rendered once: to be counted, and then to be run."""
+"""Render cache: a prompt is rendered once, for its token count and for its run."""
 
 import time
 from typing import Any
@@ -15,7 +15,7 @@ CHAT = ChatCompletionRequest(model="m", messages=MESSAGES)
 
 
 class Counting:
-    """A renderer that gives other inputs each time."""
+    """Fake renderer that returns different inputs on each call."""
 
     model_config = "the base's"
 
@@ -58,7 +58,7 @@ async def test_a_chat_has_its_conversation_with_it(renderer: RenderedOnce) -> No
 
 @pytest.mark.parametrize("endpoint", [Endpoint.COMPLETIONS, Endpoint.CHAT])
 async def test_a_prompt_must_leave_room_for_an_answer(endpoint: Endpoint) -> None:
-    # The inputs are one token longer each time.
+    # Each rendering returns inputs that are one token longer.
     renderer = RenderedOnce(Counting(), longest=6)
     body = CompletionRequest(model="m", prompt="a") if endpoint is Endpoint.COMPLETIONS else CHAT
     prompts = len(Rendered(body, await renderer.render(endpoint, body)).counts)

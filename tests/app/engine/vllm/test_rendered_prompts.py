@@ -1,4 +1,4 @@
-"""A prompt that the server rendered passes vLLM's chat path letter by letter, whatever template the base has."""
+"""A prompt rendered by the server passes vLLM's chat path unchanged, regardless of the base's template."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from app.settings import Settings
 
 PROMPT = "<s>[INST] {{ 7 * 7 }}{% raw %}\n\n \\n <b>Käse</b> & {{ prompt }}\n[/INST] \n"
 
-#: What vLLM asks of its model configuration on the way.
+#: Attributes of the model configuration that vLLM reads on this path.
 STUB: Any = SimpleNamespace(
     model="",
     tokenizer="",
@@ -50,7 +50,7 @@ def test_vllm_prints_the_prompt_as_it_is(tmp_path: Path, template: str | None) -
         }
     )
     assert not request.add_special_tokens, "the prompt has its BOS already"
-    # As OnlineRenderer.preprocess_chat puts it together.
+    # The same parameters as in OnlineRenderer.preprocess_chat.
     params = request.build_chat_params(None, "auto").with_defaults(
         merge_kwargs(None, {"tools": None, "tokenize": False})
     )

@@ -1,4 +1,4 @@
-"""What vLLM's CPU build needs of the machine, and what happens without it: in processes of their own."""
+"""System requirements of vLLM's CPU build, and errors if one is missing. Each test runs in its own process."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def test_libnuma_is_there() -> None:
 
 
 def test_a_missing_libnuma_is_one_sentence(tmp_path: Path) -> None:
-    # The loader takes this one, finds no library in it and gives up.
+    # The dynamic loader picks this empty file, finds no library in it and fails.
     (tmp_path / "libnuma.so.1").touch()
     tenora = "from app.cli import main; main()"
     home = tmp_path / "home"

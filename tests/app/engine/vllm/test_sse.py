@@ -1,4 +1,4 @@
-"""What the engine's answers and bodies are taken for."""
+"""Parsing of the engine's request bodies, answers and server-sent events."""
 
 import math
 
@@ -19,7 +19,7 @@ from app.engine.vllm.sse import without_nan, without_nulls
     ("prompt", "count"), [("one", 1), (["one", "two"], 2), ([5, 6, 7], 1), ([[5], [6, 7], [8]], 3), ([], 1), (None, 1)]
 )
 def test_token_ids_are_one_prompt_however_many(prompt: object, count: int) -> None:
-    """Each prompt is aborted by an id of its own: an id for each token would stall everyone's event loop."""
+    """Each prompt is aborted by its own id. One id per token would stall the event loop."""
     assert prompt_count({"prompt": prompt}) == count
 
 

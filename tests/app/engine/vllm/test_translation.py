@@ -1,4 +1,4 @@
-"""What vLLM says of a request, as its client hears it."""
+"""Translation of vLLM's errors and answers for the client."""
 
 from typing import Any
 

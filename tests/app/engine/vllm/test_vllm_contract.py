@@ -1,4 +1,4 @@
-"""Every name of vLLM that Tenora leans on, held in one place: an upgrade that moves one fails here first."""
+"""Contract tests for every vLLM name that Tenora depends on: an upgrade that moves one fails here first."""
 
 import inspect
 import os
@@ -202,7 +202,10 @@ def test_errors_carry_a_status_and_a_message() -> None:
 
 
 def test_only_a_grammar_ends_one_answer_with_an_error() -> None:
-    """Of what one request can fail by; the others are caches of images and connectors, which Tenora does not use."""
+    """A grammar error is the only failure of a single request that can occur in Tenora.
+
+    The others come from image caches and connectors, which Tenora does not use.
+    """
     source = inspect.getsource(inspect.getmodule(Scheduler) or Scheduler)
     assert source.count("RequestStatus.FINISHED_ERROR") == 2
     assert "if new_token_ids and not self.structured_output_manager.accept_tokens(" in source
@@ -216,7 +219,7 @@ def test_models_are_looked_up_by_name_in_a_dict() -> None:
 
 
 def test_staging_and_copying_are_vllms_own_steps_taken_apart() -> None:
-    """What :mod:`app.engine.vllm.worker.stager` does must stay what ``add_adapter`` and ``activate_adapter`` do."""
+    """:mod:`app.engine.vllm.worker.stager` must do the same steps as ``add_adapter`` and ``activate_adapter``."""
     added = inspect.getsource(LRUCacheWorkerLoRAManager.add_adapter)
     assert "lora_request.lora_int_id not in self.list_adapters()" in added, "what is registered is never read again"
     assert "self._load_adapter(lora_request)" in added
@@ -277,7 +280,7 @@ def test_the_cpu_wrapper_is_what_is_replaced() -> None:
     assert parameters(PunicaWrapperCPU.add_lora_linear)[: len(own) - 1] == own[:-1]
     assert "self.punica_wrapper.add_lora_linear(" in inspect.getsource(BaseLinearLayerWithLoRA._apply_lora_to_output)
     assert parameters(BaseLayerWithLoRA.set_mapping) == ["self", "punica_wrapper"]
-    # LoRA B is written by its shape alone, so that it may lie in memory otherwise.
+    # LoRA B is written by shape alone, so it may have another memory layout.
     for layer in (BaseLinearLayerWithLoRA, MergedColumnParallelLinearWithLoRA):
         written = " ".join(inspect.getsource(layer.set_lora).split())
         assert re.search(r"self\.lora_b_stacked\[\w+\]\[ ?index, 0, : ?\S+, : ?\S+ ?\]\.copy_\(", written)
@@ -292,7 +295,7 @@ def test_nan_counts_reach_the_output_processor() -> None:
     assert "self.external_req_id = external_req_id" in inspect.getsource(RequestState.__init__)
     assert set(ENVIRONMENT) <= set(envs.environment_variables)
     assert parameters(envs.enable_envs_cache) == parameters(envs.disable_envs_cache) == []
-    # What ends the requests of an engine that is shut down, as of one that died.
+    # This call ends the requests of an engine that was shut down or died.
     assert parameters(OutputProcessor.propagate_error) == ["self", "e"]
     assert "output_processor.propagate_error(e)" in inspect.getsource(AsyncLLM._run_output_handler)
 
@@ -314,14 +317,14 @@ def test_the_scheduler_has_new_blocks_cleared() -> None:
 
 
 def test_what_a_step_says_is_known() -> None:
-    # Whatever is new may be something that cannot wait: see app/engine/vllm/scheduler/output_batching.py.
+    # A new field may be one that cannot be held back: see app/engine/vllm/scheduler/output_batching.py.
     assert set(EngineCoreOutput.__struct_fields__) == {
         *("request_id", "new_token_ids"),
         *("new_logprobs", "events", "prefill_stats", "routed_experts", "num_nans_in_logits", "new_sampling_mask"),
-        # With a sequence's first token, or its last one.
+        # Set with a sequence's first or last token.
         *("new_prompt_logprobs_tensors", "prompt_token_id_logprobs", "finish_reason", "stop_reason"),
         *("kv_transfer_params", "ec_transfer_params", "spec_decode_metrics"),
-        # With every one; of nothing that is generated; of images.
+        # Set with every output; not used for generation; for images only.
         *("trace_headers", "pooling_output", "mm_cache_miss_hashes"),
     }
     assert parameters(Scheduler.update_from_output) == ["self", "scheduler_output", "model_runner_output"]
@@ -341,18 +344,21 @@ def test_a_request_can_leave_the_steps_and_come_back() -> None:
     assert "self.running = remove_all(self.running" in finish
     assert parameters(Scheduler._preempt_request) == ["self", "request", "timestamp", "drop_stale_output"]
     assert parameters(Scheduler._request_blocks_can_be_freed) == ["self", "request"]
-    # A worker on a CPU keeps what it knows of those that a step leaves out, and takes them in again.
+    # A CPU worker keeps the state of requests that a step leaves out, and resumes them.
     update = inspect.getsource(FirstGPUModelRunner._update_states)
     assert "unscheduled_req_ids = cached_req_ids - (scheduled_req_ids - resumed_req_ids)" in update
     assert "if req_id not in self.prev_step_scheduled_req_ids:" in inspect.getsource(Scheduler)
     assert issubclass(CPUModelRunner, FirstGPUModelRunner)
-    # The smaller number goes first, and who has the larger one is preempted first where the cache is full.
+    # The smaller number runs first. With a full cache, the largest number is preempted first.
     assert "return self.priority < other.priority" in inspect.getsource(Request.__lt__)
     assert "key=lambda r: (r.priority, r.arrival_time)" in schedule
 
 
 def test_sequences_can_be_kept_from_the_engine_and_from_its_core() -> None:
-    """Those of a prompt are known to the output processor before the first is given to the core, with the ids read."""
+    """The output processor knows all sequences of a prompt before the first one is sent to the core.
+
+    Their ids have the format that Tenora parses.
+    """
     generate, add = inspect.getsource(AsyncLLM.generate), inspect.getsource(AsyncLLM.add_request)
     assert generate.index("q = await self.add_request(\n                request_id,") < generate.index("q.get()")
     assert parameters(AsyncLLM.add_request)[:2] == ["self", "request_id"]
@@ -362,7 +368,7 @@ def test_sequences_can_be_kept_from_the_engine_and_from_its_core() -> None:
     assert parameters(AsyncMPClient.add_request_async) == ["self", "request"]
     assert 'f"{index}_{self.request_id}"' in inspect.getsource(ParentRequest.get_child_info)
     assert {"priority", "external_req_id"} <= set(EngineCoreRequest.__struct_fields__)
-    # What is aborted before the core has it is none of its errors, and what is put into a queue is raised.
+    # Aborting a request that the core does not have yet is no error. An error put into the output queue is raised.
     assert "if request is None or request.is_finished()" in inspect.getsource(Scheduler.finish_requests)
     assert "self.external_req_ids[req_state.external_req_id].append(request_id)" in inspect.getsource(OutputProcessor)
     assert "raise output" in inspect.getsource(RequestOutputCollector.get)

@@ -1,4 +1,4 @@
-"""A call without an answer ends the watch; slow answers, errors and pauses of this very process do not."""
+"""Watchdog: a call without an answer ends it; slow answers, errors and pauses of this process do not."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ SILENCE_S = 0.1
 
 
 class Engine:
-    """Answers so many calls, and then none."""
+    """Fake engine that answers a number of calls and then hangs."""
 
     def __init__(self, answers: int) -> None:
         self.answers, self.calls = answers, 0
@@ -44,7 +44,7 @@ async def test_a_pause_of_this_process_is_no_silence_of_the_engine() -> None:
     async def call() -> None:
         asked.set()
         await answered.wait()
-        for _ in range(20):  # an answer passes through several hands
+        for _ in range(20):  # an answer takes several turns of the event loop
             await asyncio.sleep(0)
 
     watch = asyncio.create_task(until_silent(call, SILENCE_S))

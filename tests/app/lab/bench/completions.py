@@ -1,4 +1,4 @@
-"""A completions server that costs nothing: what the load generator is tried against."""
+"""Fake completions server at no cost, for tests of the load generator."""
 
 import json
 from collections.abc import AsyncIterator
@@ -11,9 +11,11 @@ KEY = "Bearer right"
 
 
 def completions_app(seen: list[dict[str, Any]], answered: int | None = None) -> FastAPI:
-    """Answers so many tokens (None: as many as asked for) and the usage to whoever has the key, streamed or not.
+    """Build a server that answers ``answered`` tokens and the usage, streamed or not, to clients with the right key.
 
-    It notes in ``seen`` what it was sent.
+    Args:
+        seen: list to which each request is appended.
+        answered: number of tokens; None: as many as requested.
     """
     app = FastAPI()
 

@@ -1,4 +1,4 @@
-"""A server that answers at a steady pace, for the workloads that watch time: Tenora's routes and vLLM's."""
+"""Fake server with a steady token rate, for workloads that measure time. It has Tenora's routes and vLLM's."""
 
 import asyncio
 import itertools
@@ -22,7 +22,14 @@ METRICS = 'tenora_load_seconds_sum{phase="stage"} 1.5\ntenora_load_seconds_count
 
 @dataclass
 class Seen:
-    """What the server was asked, in order: models, loaded adapters, changed tenants; and what it is to say of tiers."""
+    """Requests to the server, in order, and its configured answers.
+
+    Attributes:
+        models: requested models.
+        loaded: bodies of the requests to load an adapter.
+        tenants: changes by tenant.
+        tiers: tier to report for each adapter until its second request.
+    """
 
     models: list[str] = field(default_factory=list)
     loaded: list[dict[str, Any]] = field(default_factory=list)
@@ -50,7 +57,7 @@ def paced_app(seen: Seen) -> FastAPI:
 
     @app.get("/admin/engine")
     async def engine() -> Response:
-        # What was asked for twice has a slot.
+        # An adapter has a slot from its second request on.
         tiers = {name: "slot" if seen.models.count(name) > 1 else tier for name, tier in seen.tiers.items()}
         rows = [{"name": f"bench/{name}@1", "tier": tier} for name, tier in tiers.items()]
         return JSONResponse({"versions": {"data": rows}})
@@ -71,7 +78,7 @@ async def _events(tokens: int) -> AsyncIterator[str]:
 
 
 def setup_in(folder: Path, names: list[str], slots: int) -> Setup:
-    """A base and adapters that nothing loads."""
+    """Create a base and adapters that are never loaded."""
     LlamaConfig(vocab_size=100).save_pretrained(folder / "base")
     adapters = {name: folder / name for name in names}
     for path in adapters.values():
@@ -81,7 +88,7 @@ def setup_in(folder: Path, names: list[str], slots: int) -> Setup:
 
 
 def served(group: str, sent: float | None, tokens: list[float], **rest: Any) -> Served:
-    """A request of 10 prompt tokens whose tokens came at these moments; it ended with the last one."""
+    """Build a request of 10 prompt tokens with these token times; by default it ends with the last one."""
     sample = Sample(
         sent=sent,
         first=tokens[0] if tokens else None,

@@ -1,4 +1,4 @@
-"""The order and the bookkeeping of the benchmark of many adapters; its numbers come from `tenora bench adapters`."""
+"""Request order and bookkeeping of the many-adapters benchmark; its numbers come from `tenora bench adapters`."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def served(seen: list[dict]) -> FastAPI:
 
 @pytest.fixture
 def fleet():
-    """Two live servers, and what each was sent."""
+    """Two live servers, and the requests to each."""
     seen: dict[str, list[dict]] = {"tenora": [], "vllm": []}
     with live_server(served(seen["tenora"])) as first, live_server(served(seen["vllm"])) as second:
         servers = {
@@ -82,7 +82,7 @@ def test_both_servers_get_the_same_requests_and_vllm_the_overload(measured, flee
         for name, requests in seen.items()
     }
     assert prompts["tenora"] <= prompts["vllm"]
-    # Each adapter once in each of two rounds, and then the cells.
+    # Each adapter is requested once in each of two rounds; then come the cells.
     cells = sum(len(one.samples["due"]) for one in measured if one.server == "tenora")
     assert prompts["tenora"].total() == 2 * len(NAMES) + cells
     overload = prompts["vllm"] - prompts["tenora"]

@@ -1,4 +1,4 @@
-"""The random base of a given shape: what transformers makes of it."""
+"""Random base of a given shape, loaded by transformers."""
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
@@ -55,5 +55,5 @@ def test_every_token_has_a_text(tmp_path):
 def test_the_eight_b_shape_is_eight_billion_parameters():
     config = big_base.eight_b_config()
     shapes = [shape for shard in big_base._shards(config) for shape in shard.values()]
-    # Llama 3.1 8B's own count.
+    # Parameter count of Llama 3.1 8B.
     assert sum(torch.Size(shape).numel() for shape in shapes) == 8_030_261_248

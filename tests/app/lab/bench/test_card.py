@@ -1,4 +1,4 @@
-"""Parts of the check of a card that need no engine."""
+"""Parts of the card check that need no engine; tests/e2e/test_check.py runs the whole check."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_fp8_rounds_by_at_most_a_sixteenth(dtype: torch.dtype) -> None:
     values = torch.randn(64, 256, generator=torch.Generator().manual_seed(3)).to(dtype)
     rounded = round_to_fp8(values)
     assert rounded.dtype == dtype
-    # Three bits of mantissa; numbers far below the row's largest are subnormal.
+    # The format has three mantissa bits; numbers far below the row's maximum are subnormal.
     smallest = values.abs().amax(-1, keepdim=True) / 448 * 2**-6
     error = (rounded.float() - values.float()).abs()
     assert (error <= torch.maximum(values.abs().float() * 2**-3.9, smallest.float())).all()

@@ -1,4 +1,4 @@
-"""The closed loop against a live HTTP server."""
+"""Closed-loop load generator against a live HTTP server."""
 
 import asyncio
 import json

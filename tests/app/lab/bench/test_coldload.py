@@ -1,4 +1,4 @@
-"""What a stream noticed of cold loads; the numbers themselves come from ``tenora bench coldload``."""
+"""Effect of cold loads on a stream; the numbers come from ``tenora bench coldload``."""
 
 import os
 from dataclasses import replace
@@ -16,12 +16,12 @@ from tests.app.lab.bench.paced import Seen, paced_app, served, setup_in
 from tests.live_server import live_server
 
 CUT_OFF = "no answer before the end of the run"
-#: One stream is longer than all of it: of loads that take milliseconds here a change of streams is too large a part.
+#: One stream outlasts the whole run: loads take only milliseconds here, so a change of streams would distort them.
 SIZE = Size(rounds=1, adapters=2, at_once=2, settle_s=0.4, watch_s=0.8, stream_tokens=1000)
 
 
 def stream(gap: float, worst: float, begin: float = 3.0, until: float = 8.0):
-    """Tokens ``gap`` s apart, and once, just after ``begin``, ``worst`` s."""
+    """Build a stream with tokens ``gap`` s apart, and one gap of ``worst`` s just after ``begin``."""
     tokens = [gap * number for number in range(int(begin / gap) + 1)]
     tokens.append(tokens[-1] + worst)
     while tokens[-1] < until:
@@ -96,7 +96,7 @@ def test_vllm_loads_before_each_request_and_nothing_twice(server, seen, tmp_path
     rounds = Measurement(setup, names, SIZE)(server, 1, tmp_path / "nothing")
     assert [one.part for one in rounds] == list(PARTS)
     loaded = [body["lora_name"] for body in seen.loaded]
-    # Those of the second part begin at the same time.
+    # Loads of the second part begin at the same time, in any order.
     assert loaded[: -SIZE.adapters] == [*names.fillers, *names.one]
     assert sorted(loaded[-SIZE.adapters :]) == sorted(names.some)
     assert seen.loaded[0]["lora_path"] == str(setup.adapters[names.fillers[0]])

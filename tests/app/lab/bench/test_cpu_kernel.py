@@ -1,4 +1,4 @@
-"""The measurement that the price of a slot comes from runs, and says what it measured."""
+"""CPU kernel benchmark: every number of slots is measured, and the cost of a slot is the slope."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Shares of backlogged tenants and what one feels of another; the numbers come from ``tenora bench fairness``."""
+"""Shares of backlogged tenants and their mutual effects; the numbers come from ``tenora bench fairness``."""
 
 import os
 from collections import Counter
@@ -113,7 +113,7 @@ def test_nothing_is_said_of_others_where_there_is_one_tenant(group):
 @pytest.mark.parametrize("turns", [1, 2])
 def test_a_round_has_its_parts_and_the_hostile_tenant_its_tenfold_load(tmp_path, turns):
     seen = Seen()
-    # Long enough that a machine which stands still for a second leaves something to count.
+    # Long enough to have requests to count even if the machine stalls for a second.
     size = Size(rounds=1, seconds=3.0 * turns, turns=turns, capacity_s=3.0, clients=2)
     with live_server(paced_app(seen)) as url:
         port = int(url.rpartition(":")[2])

@@ -1,4 +1,4 @@
-"""The benchmark's limits are set on a real server, all of them."""
+"""Benchmark of the limits' overhead: every limit is set on a real server."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The benchmarks' models: what Tenora's gate and PEFT make of them."""
+"""Models of the benchmarks: Tenora's validation and PEFT accept them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The open loop against live servers."""
+"""Open-loop load generator against live servers."""
 
 import asyncio
 import itertools
@@ -102,7 +102,7 @@ async def test_one_after_another_makes_a_closed_loop_until_the_stop():
         chain = [request(prompt=[number], after=number - 1 if number else None) for number in range(5)]
         run = await answered(url, *chain, request(0.2), stop_s=0.1)
     assert [body["body"]["prompt"] for body in seen] == [[number] for number in range(5)]
-    # One connection is enough for a loop of one.
+    # A loop with one request at a time needs one connection only.
     assert len({body["client"] for body in seen}) == 1
     *loop, late = run.samples
     assert all(after.sent >= before.end for before, after in itertools.pairwise(loop))

@@ -1,4 +1,4 @@
-"""The order and the bookkeeping of the overhead benchmark; its numbers come from `make bench`."""
+"""Request order and bookkeeping of the overhead benchmark; its numbers come from `make bench`."""
 
 import os
 
@@ -19,7 +19,7 @@ SIZE = Size(rounds=2, requests={1: 2, 3: 6})
 
 @pytest.fixture
 def seen():
-    """What both servers were sent, in order."""
+    """Requests to both servers, in order."""
     return []
 
 
@@ -47,7 +47,7 @@ def test_servers_alternate_and_no_prompt_comes_twice(pair, seen, capsys):
     assert all(set(r.metrics) == set(METRICS) - (set() if r.streamed else gaps) for r in rounds)
     prompts = [tuple(request["body"]["prompt"]) for request in seen]
     assert all(len(prompt) == INPUT_TOKENS and max(prompt) < VOCABULARY for prompt in prompts)
-    # A measured prompt goes once to each server, one that warms up to one of them.
+    # A measured prompt goes to each server once, a warm-up prompt to one server only.
     assert len(prompts) - len(set(prompts)) == 2 * SIZE.rounds * sum(SIZE.requests.values())
 
     overhead.show(rounds, SIZE, "this machine")

@@ -1,4 +1,4 @@
-"""The naive rival gives PEFT's own answers."""
+"""Naive PEFT server of the benchmarks: its answers equal PEFT's."""
 
 import httpx
 import pytest
@@ -38,7 +38,7 @@ def url(server):
 
 
 def reference(base, adapter) -> list[int]:
-    """What PEFT answers, greedy, whatever ends a text."""
+    """Return PEFT's greedy answer, ignoring end-of-text tokens."""
     model = AutoModelForCausalLM.from_pretrained(base, dtype="auto")
     if adapter is not None:
         model = PeftModel.from_pretrained(model, adapter)
@@ -69,5 +69,5 @@ async def test_the_load_generator_takes_its_streams(url):
     *good, refused = run.samples
     assert [(sample.why, sample.tokens, len(sample.gaps_ms)) for sample in good] == [(None, TOKENS, TOKENS - 1)] * 3
     assert refused.why.startswith("HTTP/1.1 404")
-    # One at a time: the last one's first token comes after the others' ends.
+    # Requests run one at a time: the last one's first token comes after the others end.
     assert max(sample.first for sample in good) >= sorted(sample.end for sample in good)[1]

@@ -1,4 +1,4 @@
-"""Plots are drawn as PNG."""
+"""PNG plots of the benchmarks."""
 
 from matplotlib.image import imread
 
@@ -13,7 +13,7 @@ def test_each_panel_shows_its_lines(tmp_path):
     path = tmp_path / "new" / "plot.png"
     draw(path, "A plot", [Panel("p", "adapters", "requests/s", series, log_x=True, marks=[4.0])])
     one = imread(path)
-    # Blue and orange, the two servers' colours (RGB of Okabe and Ito).
+    # Blue and orange are the colours of the two servers (RGB of Okabe and Ito).
     assert all(_has(one, colour) for colour in ((0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)))
 
     panels = [Panel("p", "x", label, series, log_y=True) for label in ("a", "a", "b")]

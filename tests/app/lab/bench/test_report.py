@@ -1,4 +1,4 @@
-"""Statistics of the benchmarks."""
+"""Benchmark statistics."""
 
 import json
 from statistics import median
@@ -53,7 +53,7 @@ def test_measures_an_open_loop(waits, failures, wall):
     assert set(metrics) == set(report.OPEN_METRICS)
     assert metrics["requests_per_s"] * wall == pytest.approx(len(waits))
     assert metrics["output_tokens_per_s"] * wall == pytest.approx(3 * len(waits))
-    # Floats: what was sent at 1.0 waited for what is left of the sum.
+    # The same rounding as in the report: requests are sent at 1.0, and the difference loses bits.
     waited = [(1.0 + wait) - 1.0 for wait in waits]
     in_time = sum(wait < 6 for wait in waited)
     assert metrics["attainment"] == pytest.approx(in_time / (len(waits) + failures))
@@ -97,7 +97,7 @@ def test_no_ratio_to_nothing():
 def test_summarises_each_metric_over_the_rounds():
     rounds = [dict.fromkeys(report.METRICS, float(value)) for value in (3, 1, 2)]
     assert report.summarise(rounds) == dict.fromkeys(report.METRICS, report.Spread(2.0, 1.0, 3.0))
-    # A round that measured nothing for a metric takes no part in it.
+    # A round without a value for a metric is left out of that metric.
     assert report.summarise([{"a": 1.0}, {"a": 3.0, "b": 5.0}])["b"] == report.Spread(5.0, 5.0, 5.0)
 
 

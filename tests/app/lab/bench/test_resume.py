@@ -1,4 +1,4 @@
-"""An upload that is killed again and again: `tenora adapters push` as a process, against a server as a process."""
+"""Resumed upload: `tenora adapters push` is killed repeatedly, against a server in another process."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ S3_PART = 5 * 2**20
 def test_ten_kills_cost_no_more_than_a_twentieth(tmp_path: Path) -> None:
     outcome = run(tmp_path, size=64_000_000, kills=10, seed=1, s3=False)
     assert outcome.digest_matches
-    # It may be done sooner than it can be killed at the last of the points.
+    # The upload may finish before the last kill points.
     assert 8 <= len(outcome.kills) <= 10
     assert 0 < outcome.sent_twice <= 0.05
 

@@ -1,4 +1,4 @@
-"""What the rivals are started with, and the HOME that Tenora starts on."""
+"""Command lines of the compared servers, and the HOME directory that Tenora starts on."""
 
 import itertools
 import os
@@ -74,7 +74,7 @@ def test_vllm_gets_tenoras_engine_arguments_and_none_of_its_code(base):
     assert pairs["--served-model-name"] == "base"
     assert not any("app.engine" in argument for argument in arguments)
     assert "--model" not in arguments
-    # vLLM refuses fewer places in host memory than slots.
+    # vLLM refuses fewer adapters in host memory than slots.
     fewest = rivals.vllm_arguments(base, slots=4, host_adapters=1)
     assert fewest[fewest.index("--max-cpu-loras") + 1] == "4"
 

@@ -1,4 +1,4 @@
-"""Starting, watching and ending the servers that are compared."""
+"""Start, monitor and stop the compared servers."""
 
 import os
 import time

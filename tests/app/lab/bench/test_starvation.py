@@ -1,4 +1,4 @@
-"""A cold request against a saturated slot; the numbers themselves come from ``tenora bench starvation``."""
+"""Cold request against a saturated slot; the numbers come from ``tenora bench starvation``."""
 
 import os
 from collections import Counter
@@ -18,7 +18,7 @@ SECONDS = 20.0
 
 
 def hot(begin: float, end: float, length: float = 1.0):
-    """One client: answers of ``length`` s, ten tokens each, one after the other."""
+    """Build the sequential answers of one client: ``length`` s and ten tokens each."""
     count = round((end - begin) / length)
     starts = [begin + number * length for number in range(count)]
     return [served(HOT, at, [at + length * (token + 1) / 10 for token in range(10)]) for at in starts]
@@ -37,7 +37,7 @@ def test_the_bound_is_the_age_and_the_longest_answer_that_ended_before(ttft, len
 
 
 def test_what_stood_still_for_the_cold_request_is_lost():
-    # From 4 s to 6 s nothing hot is answered.
+    # From 4 s to 6 s no hot request is answered.
     samples = [*hot(0.0, 4.0), *hot(6.0, 21.0), served(COLD, 2.0, [5.0, 6.0])]
     found = figures(samples, SECONDS)
     assert found["hot_lost_s"] == pytest.approx(2.0, abs=0.2)
@@ -72,7 +72,7 @@ def test_the_cold_request_comes_once_while_the_hot_ones_go_on(tmp_path):
     with live_server(paced_app(seen)) as url:
         server = Server("vllm", int(url.rpartition(":")[2]), os.getpid())
         (one,) = Measurement(setup_in(tmp_path, names, slots=1), size)(server, 1, tmp_path)
-    # Before it the cold adapter was asked for, and then all that drove it out.
+    # First the cold adapter is requested, then the fillers that evict it.
     assert seen.models[:4] == [COLD, "filler-0", "filler-1", HOT]
     assert Counter(one.group for one in one.served)[COLD] == 1
     assert one.figures["hot_requests"] >= 8

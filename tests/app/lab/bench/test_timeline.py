@@ -1,4 +1,4 @@
-"""Closed loops made of an open loop's requests, and what was going on at which moment."""
+"""Closed loops built from an open loop's requests, and look-ups of activity over time."""
 
 import pytest
 from hypothesis import given
@@ -79,7 +79,7 @@ def test_a_stream_that_runs_all_the_time_is_cut_off_after_it():
         [],
         [stream(0.0, 1.0, 7.0)],  # ended early
         [stream(2.0, 9.0)],  # began late
-        [stream(0.0, 3.0), stream(5.0, 9.0)],  # stood still between the two
+        [stream(0.0, 3.0), stream(5.0, 9.0)],  # gap between the two streams
         [stream(0.0, 3.0, why="the server closed the connection"), stream(3.1, 9.0)],
     ],
 )

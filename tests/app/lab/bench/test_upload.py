@@ -1,4 +1,4 @@
-"""The upload workload, on an adapter small enough for every run and large enough to show buffering."""
+"""Upload workload on an adapter that is small enough for every test run and large enough to reveal buffering."""
 
 from pathlib import Path
 

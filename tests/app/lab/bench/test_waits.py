@@ -10,9 +10,9 @@ def answered(sent: float, first: float, end: float | None = None) -> Sample:
 
 def test_an_adapter_waits_only_while_none_of_its_requests_is_begun() -> None:
     served = [answered(0, 1), answered(0, 3), answered(0, 4), answered(9, 10)]
-    # Begun at 1, 3 and 4, then nothing was asked for, then begun at 10.
+    # Requests begin at 1, 3 and 4; then there is no request until one that begins at 10.
     assert longest([(sample, "a") for sample in served]) == 2
-    # Two adapters do not help each other.
+    # The begin of one adapter's request does not end the wait of another.
     assert longest(zip(served, "abaa", strict=True)) == 3
     failed = Sample(sent=5.0, end=8.5, why="no answer before the end of the run")
     assert longest([(sample, "a") for sample in [*served, failed]]) == 3.5
@@ -20,9 +20,9 @@ def test_an_adapter_waits_only_while_none_of_its_requests_is_begun() -> None:
 
 
 def test_the_bound_grows_with_those_that_wait_and_shrinks_with_the_slots() -> None:
-    """With an age of 1 s and answers that take 3 s, each round of slots is promised within 4 s."""
+    """With a maximum age of 1 s and answers of 3 s, the bound is 4 s per round of slots."""
     sent = [(answered(0, 0, 3), "a"), (answered(1, 4, 7), "b"), (answered(2, 8, 11), "c")]
-    # The worst is c, which came when b waited: 6 s of two rounds, or of one where there are two slots.
+    # The worst is c, which came while b waited: it waits 6 s of two rounds, or of one round with two slots.
     assert of_bound(sent, 1, 1.0) == pytest.approx(6 / 8)
     assert of_bound(sent, 2, 1.0) == pytest.approx(6 / 4)
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as the load generators speak and read it."""
+"""HTTP/1.1 client of the load generators: written requests and parsed answers."""
 
 import json
 

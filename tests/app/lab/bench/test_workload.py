@@ -1,4 +1,4 @@
-"""The generator of the workload of many adapters."""
+"""Workload generator of the benchmark with many adapters."""
 
 from collections import Counter
 

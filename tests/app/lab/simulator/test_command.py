@@ -1,4 +1,4 @@
-"""``tenora bench simulate`` from its arguments to its file."""
+"""``tenora bench simulate`` from command-line arguments to output file."""
 
 import json
 from pathlib import Path

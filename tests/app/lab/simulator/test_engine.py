@@ -1,4 +1,4 @@
-"""The simulated engine against one that goes token by token."""
+"""Simulated engine compared with a token-by-token reference."""
 
 import math
 
@@ -19,7 +19,7 @@ def job(number: int, *, version: int = 0, prompt: int = 10, output: int = 3) -> 
 
 
 class Log:
-    """An engine and what it told."""
+    """Simulated engine with a log of its callbacks."""
 
     def __init__(self) -> None:
         self.finished: list[tuple[str, float]] = []
@@ -64,7 +64,7 @@ def test_copies_take_pieces_of_the_time_between_steps() -> None:
     log.engine.copy(6, 0.2)
     for _ in range(3):
         log.engine.advance(begun)
-    # 0.5 s, 0.5 s, and 0.2 s of the first with all of the second.
+    # Pieces: 0.5 s, 0.5 s, then the last 0.2 s of the first copy together with all of the second.
     assert log.copied == [(5, pytest.approx(begun + 3 * 1.1 + 1.4)), (6, pytest.approx(begun + 3 * 1.1 + 1.4))]
 
 
@@ -117,7 +117,7 @@ def test_going_in_leaps_is_going_token_by_token(requests: list[tuple[float, int,
 
 
 def token_by_token(requests: list[tuple[float, int, int, int]]) -> dict[str, float]:
-    """When each request's last token is there, one step after the other."""
+    """Compute the time of each request's last token, step by step."""
     now, waiting, batch, ended = 0.0, list(enumerate(sorted(requests))), {}, {}
     while waiting or batch:
         if not batch:

@@ -1,4 +1,4 @@
-"""Jain's index, and over whom it is taken."""
+"""Jain's fairness index, and the tenants that it covers."""
 
 import pytest
 from hypothesis import given

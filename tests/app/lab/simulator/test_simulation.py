@@ -1,4 +1,4 @@
-"""The server's scheduler in small simulations: what it promises, and that a broken one is caught."""
+"""Small simulations of the server's scheduler: its guarantees hold, and a broken scheduler is caught."""
 
 import math
 from dataclasses import replace
@@ -13,7 +13,7 @@ from app.lab.simulator.workload import Workload
 from app.scheduling.admission import Admission
 from app.scheduling.admission_request import Bounds
 
-#: Few slots, little memory and bursts, so that every rule is put to use.
+#: Few slots, little memory and bursts, so that every rule is exercised.
 MACHINE = Machine(slots=8, window=32, host_bytes=2**30, bytes_per_rank=100_000)
 WORKLOAD = Workload(20_000, seed=1, rate=30.0, adapters=2_000, tenants=200)
 
@@ -29,7 +29,7 @@ def simulated(
 
 
 def whole(simulation: Simulation) -> dict[str, object]:
-    """All that must repeat."""
+    """Return all results that must repeat with the same seed."""
     outcome = Outcome.of(simulation, wall_s=0.0)
     return {
         name: getattr(outcome, name) for name in ("served", "cancelled", "refused", "simulated_s", "ttft_s", "waits")
@@ -72,7 +72,7 @@ def test_the_same_seed_gives_the_same_outcome() -> None:
 
 
 class NeverDrains(Admission):
-    """Lets a hot adapter keep its slot for as long as requests for it come."""
+    """Broken scheduler: a hot adapter keeps its slot as long as requests for it arrive."""
 
     def __init__(self, *, slots: int, window: int, max_age_s: float, bounds: Bounds) -> None:
         super().__init__(slots=slots, window=window, max_age_s=math.inf, bounds=bounds)
@@ -95,7 +95,7 @@ def test_a_scheduler_that_lets_more_adapters_in_than_slots_is_caught() -> None:
 
 
 class Forgetful(Admission):
-    """Does not hear that anything was staged."""
+    """Broken scheduler: ignores staged versions."""
 
     def staged(self, version_id: int, now: float) -> tuple[str, ...]:
         return ()

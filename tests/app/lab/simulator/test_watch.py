@@ -1,4 +1,4 @@
-"""Waits against their bounds, and the longest drain of a time."""
+"""Waits compared with their bounds, and the longest drain in an interval."""
 
 import pytest
 from hypothesis import given
@@ -60,7 +60,7 @@ def test_those_who_wait_before_count_and_those_who_gave_up_do_not() -> None:
     watch.left(1, 1.5, None)
     watch.joined(7, 1.5)
     assert watch.longest is not None
-    # Versions 4, 5 and 6 and itself, on two slots.
+    # Versions 4, 5, 6 and the version itself share two slots.
     assert watch.longest.rounds == 2
 
 
@@ -149,5 +149,5 @@ def test_who_came_later_but_could_be_copied_sooner_waited_before() -> None:
     watch.joined(2, 90.0)
     watch.left(2, 90.0, None)
     watch.joined(3, 90.0)
-    # Before version 2 was 4, which could be copied, and 1, which came earlier; before 3 were 2 and 1.
+    # Ahead of version 2 were 4 (it could be copied) and 1 (it came earlier). Ahead of version 3 were 2 and 1.
     assert [wait.rounds for wait in watch.violations] == [3, 3]

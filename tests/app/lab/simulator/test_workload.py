@@ -1,4 +1,4 @@
-"""Arrivals: the laws that they follow, and that a seed repeats them."""
+"""Simulated workload: distributions of arrivals, and repeatability by seed."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""API keys: their text, what they open, and how they end."""
+"""API keys: format, permissions and expiry."""
 
 import asyncio
 import string
@@ -35,7 +35,7 @@ def test_a_minted_key_has_the_documented_shape() -> None:
 
 
 def test_the_checksum_is_the_crc32_of_all_before_it() -> None:
-    # The CRC-32 (zlib's) is 3317549518: 3cW6BC in base62 with digits first, then upper case, then lower case.
+    # zlib's CRC-32 is 3317549518, which is 3cW6BC in base62 with digits first, then upper case, then lower case.
     assert parse_key("tnr_" + "0" * 16 + "_" + "0" * 43 + "3cW6BC") == "0" * 16
 
 
@@ -138,7 +138,7 @@ async def test_the_right_id_with_another_secret_is_refused_after_the_query_of_a_
 
 
 async def test_of_a_key_that_is_refused_no_row_is_read(node: Node, clock: SettableClock) -> None:
-    """To read one takes longer than to find none: it could be heard that a key's id is known."""
+    """Read no row for a refused key. A row takes longer than a miss, so the timing would reveal a known key id."""
     made = await node.keys.create(None, name="first", expires_in_s=60, actor="cli")
     right = await hash_of(node, made.key.id)
 
@@ -164,7 +164,7 @@ async def test_a_key_works_until_the_moment_it_expires(node: Node, clock: Settab
     assert made.key.expires_at == clock.now + timedelta(seconds=60)
     clock.advance(59.5)
     await node.keys.authenticate(made.text)
-    # Remembered callers expire too.
+    # Cached callers expire too.
     clock.advance(0.5)
     with pytest.raises(Unauthenticated):
         await node.keys.authenticate(made.text)
@@ -196,7 +196,7 @@ async def test_disabling_a_tenant_stops_its_keys_and_enabling_starts_them_again(
         with pytest.raises(Unauthenticated):
             await place.keys.authenticate(made.text)
     await node.tenants.update("pricing", disabled=False, actor="cli")
-    # Refusals are not remembered: no time has to pass.
+    # Refusals are not cached, so the keys work again at once.
     for place in (node, other_node):
         await place.keys.authenticate(made.text)
 

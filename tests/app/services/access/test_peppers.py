@@ -1,4 +1,4 @@
-"""The pepper."""
+"""Peppers: file creation, permissions, and precedence of the settings."""
 
 import json
 import multiprocessing

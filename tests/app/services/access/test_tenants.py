@@ -1,4 +1,4 @@
-"""Tenants: making, changing, listing and ending them."""
+"""Tenants: create, update, list and delete."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""Adapters and versions: resolving, showing, quarantining and deleting them."""
+"""Adapters and versions: resolve, show, quarantine and delete."""
 
 import pytest
 from sqlalchemy import select
@@ -14,7 +14,7 @@ pytest_plugins = ("tests.contract.registry_fixtures",)
 
 @pytest.fixture
 async def tenant_id(node: Node) -> int:
-    """The tenant ``pricing``, whose adapter ``prices`` has versions 1, 2 and 3."""
+    """Id of the tenant ``pricing``, whose adapter ``prices`` has versions 1, 2 and 3."""
     tenant = await node.tenants.create("pricing", actor="cli")
     for content in ("a", "b", "c"):
         await node.publish("pricing", "prices", content)

@@ -1,4 +1,4 @@
-"""What an uploader may say beside the files."""
+"""Upload options: defaults, validation and permissions."""
 
 import pytest
 

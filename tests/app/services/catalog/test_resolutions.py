@@ -1,4 +1,4 @@
-"""Names are looked up once for each state of the registry, and never answered from a state before the question."""
+"""Name cache: one look-up for each registry state, and no answer from a state before the request."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ PRICES = ModelName("prices")
 
 @pytest.fixture
 async def tenant_id(node: Node) -> int:
-    """The tenant ``pricing``, whose adapter ``prices`` has a version."""
+    """Id of the tenant ``pricing``, whose adapter ``prices`` has one version."""
     tenant = await node.tenants.create("pricing", actor="cli")
     await node.publish("pricing", "prices", "a")
     return tenant.id
@@ -23,7 +23,7 @@ async def tenant_id(node: Node) -> int:
 
 @pytest.fixture
 def look_ups(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """One entry for each look-up that the database is asked for."""
+    """List with one entry for each look-up that reaches the database."""
     asked: list[None] = []
     lookup = node.database.lookup
 
@@ -56,7 +56,7 @@ async def test_sqlite_is_asked_once_after_a_commit(
         await node.publish("pricing", "prices", content)
         await numbers(names, tenant_id, times=64)
         await numbers(names, tenant_id, times=64)
-    # PostgreSQL does not say whether anything was committed.
+    # PostgreSQL offers no commit counter, so every look-up reaches the database.
     assert len(look_ups) == (2 if database_kind == "sqlite" else 256)
 
 

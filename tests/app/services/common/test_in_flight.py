@@ -1,4 +1,4 @@
-"""Who a deletion waits for before it asks the engine to let go."""
+"""Deletion barrier: wait for look-ups in flight before the engine unloads a version."""
 
 from contextlib import ExitStack
 
@@ -17,7 +17,7 @@ def test_a_barrier_waits_for_those_on_the_way_to_its_versions_and_for_nobody_els
             elsewhere.found(8)
             base.found(None)
             barrier = readers.barrier({7})
-            with readers.reading():  # begun later: it can find the version no more
+            with readers.reading():  # begins after the barrier, so it can no longer find the version
                 mine.close()
                 assert not barrier.passed
                 unknown.found(8)

@@ -1,4 +1,4 @@
-"""If-Match and If-None-Match as RFC 9110 has them."""
+"""If-Match and If-None-Match as in RFC 9110."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Quotas: reading them, and what goes beyond them."""
+"""Quotas: parsing and breaches."""
 
 import re
 from dataclasses import replace
@@ -72,7 +72,7 @@ def test_adding_nothing_always_fits_even_where_the_quota_was_lowered(quota: Quot
 
 @given(QUOTAS, USAGES, USAGES)
 def test_what_fits_may_be_added_up_to_the_last_unit(quota: Quota, used: Usage, adding: Usage) -> None:
-    """Adding whatever fits, as often as it fits, never ends above a limit that was kept at the start."""
+    """An addition without a breach never exceeds a limit that was kept before it."""
     kept = all(limit is None or getattr(used, name) <= limit for name, limit in limits_of(quota).items())
     if not kept or breaches(quota, used, adding):
         return

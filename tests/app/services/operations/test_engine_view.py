@@ -1,4 +1,4 @@
-"""What a tenant sees of the engine has nothing to do with what others do."""
+"""A tenant's engine view does not depend on the load of other tenants."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def test_nothing_changes_with_others_load(
 ) -> None:
     own = queue("pricing", running=3, waiting=4)
     quiet = own_view(overview(*OWN, tenants=(own,)), "pricing", KNOWN, limit)
-    # The others' requests for the version that is shared, too.
+    # Includes other tenants' requests for the shared version.
     shared = replace(OWN[2], running=busy, waiting=busy, leases=busy, draining=first)
     versions = (*others, *OWN[:2], shared) if first else (shared, *OWN[:2], *others)
     loud = overview(*versions, tenants=(*queues, own), pinned=frozenset({400}))  # type: ignore[arg-type]

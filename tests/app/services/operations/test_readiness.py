@@ -1,4 +1,4 @@
-"""Readiness: what is asked, how often, and what it says."""
+"""Readiness: probes, probe rate and reported messages."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from app.services.operations.readiness import Readiness
 
 
 class Probe:
-    """Counts how often it is asked, and fails or hangs when told to."""
+    """Probe that counts its calls, and fails or hangs on request."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -1,4 +1,4 @@
-"""Which prompt a chat becomes: the version's template, its format, the server's format, or none of them."""
+"""Chat prompts: precedence of the version's template, its format, the server's format and the engine's template."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Adapter defaults: what may be one, and that the request always wins."""
+"""Adapter defaults: validation, and precedence of the request over them."""
 
 import contextlib
 
@@ -43,7 +43,7 @@ def chat(defaults, *, messages=None, **given):
 
 def generated(defaults, *, longest=None, **parameters):
     body = {"inputs": "x", "parameters": parameters}
-    lorax.generation(body, LIMITS, default_tokens=5, stream=None)  # as the service does: the request by itself first
+    lorax.generation(body, LIMITS, default_tokens=5, stream=None)  # the service validates the request first
     return lorax_generation(body, defaults, LIMITS, default_tokens=5, stream=None, longest=longest).body
 
 
@@ -86,7 +86,7 @@ def test_what_is_no_object_is_refused(raw):
 
 def test_a_chat_template_is_for_administrators():
     assert checked({"chat_template": "{{ messages }}"}, admin=True) == {"chat_template": "{{ messages }}"}
-    # Not even one that no administrator could have set either: what it is, is none of the caller's business.
+    # The permission is checked first: a tenant does not learn whether its template would be valid.
     for template in ("{{ messages }}", 5, "x" * 100_000):
         with pytest.raises(Forbidden) as caught:
             checked({"chat_template": template})
@@ -189,7 +189,7 @@ def test_the_request_always_wins_on_lorax_routes(request, defaults):
     alone = generated({}, **parameters)
     for name in request:
         if name == "temperature" and alone["temperature"] == 0:
-            continue  # LoRAX takes temperature 1 without more for no sampling: see the test below
+            continue  # LoRAX reads temperature 1 alone as greedy decoding: see the test below
         if name in alone:
             assert body[name] == request[name], name
     assert body["max_tokens"] == request.get("max_tokens", defaults.get("max_tokens", 5))
@@ -198,7 +198,7 @@ def test_the_request_always_wins_on_lorax_routes(request, defaults):
         assert not {"top_p", "top_k", "min_p"} & set(body)
 
 
-#: What lorax-client 0.6.3 sends with every request.
+#: Parameters that lorax-client 0.6.3 sends with every request.
 SILENCE = {"do_sample": False, "stop": [], "temperature": None, "top_p": None, "seed": None, "max_new_tokens": None}
 
 

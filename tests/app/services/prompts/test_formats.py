@@ -1,4 +1,4 @@
-"""Each format against the string that its makers document, and against their own code where it is at hand."""
+"""Prompt formats against the strings that their vendors document, and against the vendors' code where available."""
 
 import re
 
@@ -14,7 +14,7 @@ from app.settings import LimitSettings
 
 
 def turns(*texts, system=None):
-    """User, assistant, user, ..., with a system prompt before them if one is given."""
+    """Build alternating user and assistant messages, after an optional system prompt."""
     first = [] if system is None else [{"role": "system", "content": system}]
     roles = ("user", "assistant")
     return first + [{"role": roles[number % 2], "content": text} for number, text in enumerate(texts)]
@@ -24,10 +24,10 @@ def rendered(name, messages, **given):
     return render(name, chat_body({"messages": messages, **given}, LimitSettings()))
 
 
-# https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-2/, whose page shows the newlines of B_SYS and
+# https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-2/. The page shows the newlines of B_SYS and
 # E_SYS ("<<SYS>>\n" and "\n<</SYS>>\n\n" in llama/generation.py) as single ones.
 LLAMA_2 = "<s>[INST] <<SYS>>\n{s}\n<</SYS>>\n\n{u1} [/INST] {a1} </s><s>[INST] {u2} [/INST]"
-# https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-3/, its example of several turns.
+# https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-3/, multi-turn example.
 LLAMA_3 = (
     "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n{s}<|eot_id|>"
     "<|start_header_id|>user<|end_header_id|>\n\n{u1}<|eot_id|>"
@@ -69,7 +69,7 @@ def test_one_turn_without_a_system_prompt(name, expected):
 
 
 def test_llama_2_as_its_own_code_writes_it():
-    """``chat_completion`` of llama/generation.py, its tokenizer's ``bos`` and ``eos`` written out."""
+    """Oracle: ``chat_completion`` of llama/generation.py, with the tokenizer's ``bos`` and ``eos`` written out."""
     b_inst, e_inst, b_sys, e_sys = "[INST]", "[/INST]", "<<SYS>>\n", "\n<</SYS>>\n\n"
     dialog = turns(" One \n", "\tFirst. ", "Two ", " Second.\n", " Three", system=" Be short. ")
     merged = [{**dialog[1], "content": b_sys + dialog[0]["content"] + e_sys + dialog[1]["content"]}, *dialog[2:]]
@@ -93,7 +93,7 @@ def test_llama_3_strips_each_text_and_takes_any_order():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("system", [None, "Be short."])
 def test_mistral_gives_the_tokens_of_mistral_common(system):
-    """The first tokenizer of Mistral's own package is the judge, token by token."""
+    """Oracle: the first tokenizer of Mistral's package, compared token by token."""
     mistral = MistralTokenizer.v1()
     texts = ("What is sugar?", "Sweet. ", "And\nrice? ")
     kinds = (UserMessage, AssistantMessage)

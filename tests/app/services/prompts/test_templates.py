@@ -1,4 +1,4 @@
-"""The processes that render chat templates: the same text as transformers, and bounds around hostile templates."""
+"""Chat template processes: output equal to transformers, and resource limits on hostile templates."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ TALK = [
 ]
 TOOL = {"type": "function", "function": {"name": "price", "description": "Its <price> & more", "parameters": {}}}
 
-#: Enough for an honest template on a slow machine, little for a hostile one.
+#: Enough CPU for an honest template on a slow machine, little for a hostile one.
 LIMITS = LimitSettings(template_seconds=0.5, template_output_bytes=2**20, template_workers=2)
 
 
@@ -115,11 +115,11 @@ async def test_hostile_templates_end_in_bounded_time_with_a_reason(pool):
         before = time.monotonic()
         with pytest.raises(TemplateFailed) as caught:
             await render(pool, template)
-        # On a busy machine it can be the time that is over first.
+        # On a busy machine a template that exhausts memory may reach the time limit first.
         assert caught.value.kind in ({kind, "time"} if kind == "memory" else {kind}), (template[:80], str(caught.value))
         assert len(caught.value.message) <= 300
         assert "/" not in caught.value.message, caught.value.message
-        # A processor's worth of the limit, and a wide margin for a machine that is busy.
+        # The limit counts CPU seconds. Two more seconds of wall time are a margin for a busy machine.
         assert time.monotonic() - before < LIMITS.template_seconds + 2, template[:80]
     assert await render(pool, "{{ messages[0].content }}") == "Was kostet Käse?"
 
@@ -172,7 +172,7 @@ async def test_tools_need_a_place(pool):
 
 
 async def test_a_slow_tenant_waits_for_itself(pool):
-    """Two workers; a dozen endless renderings of one tenant keep one of them busy, and nobody else."""
+    """With two workers, a dozen endless renderings of one tenant occupy one worker. Other tenants use the other one."""
     await asyncio.gather(render(pool, DEMO, owner="a"), render(pool, DEMO, owner="b"))
     slow = [asyncio.create_task(render(pool, HOSTILE[0][0], owner="slow")) for _ in range(12)]
     await asyncio.sleep(0)
@@ -219,7 +219,7 @@ async def test_a_worker_that_dies_is_replaced(pool):
 
 
 async def test_nothing_is_left_running():
-    others = workers()  # of servers that other tests keep
+    others = workers()  # workers of servers from other tests
     pool = TemplatePool(LimitSettings(template_seconds=60))
     busy = asyncio.create_task(render(pool, HOSTILE[0][0]))
     while len(working := [worker for worker in workers() if worker not in others]) < 2:  # a worker and its child
@@ -236,7 +236,7 @@ def workers():
     return [child for child in children if "app.services.prompts.template_worker" in child.cmdline()]
 
 
-# What an escape from Jinja's sandbox would find: a template that may evaluate any Python.
+# Simulated escape from Jinja's sandbox: a template that can evaluate any Python.
 ESCAPED = """
 import sys
 from app.services.prompts import template_worker as worker

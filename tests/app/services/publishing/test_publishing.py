@@ -48,7 +48,7 @@ LIMITS = LimitSettings()
 
 
 class WatchedStore(LocalStore):
-    """A local store that can be told to fail, or to wait in the middle of a deletion."""
+    """Local store that fails, or pauses in the middle of a deletion, on request."""
 
     fails = False
 
@@ -72,7 +72,7 @@ class WatchedStore(LocalStore):
 
 @dataclass(frozen=True)
 class Bench:
-    """The services under test and what is around them."""
+    """The services under test and their collaborators."""
 
     publishing: PublishingService
     deletions: DeletionService
@@ -96,7 +96,7 @@ class Bench:
         return await self.publishing.publish(tenant, adapter, upload, PublishOptions(), actor="a-key")
 
     async def settle(self) -> None:
-        """What the server does about deletions every second."""
+        """Advance deletions once, as the server does every second."""
         await self.worker.advance()
 
     async def trail(self) -> list[tuple[str, str, object, object]]:
@@ -283,7 +283,7 @@ async def until_registered(bench: Bench, adapter: str, number: int) -> None:
 async def test_a_collection_of_garbage_and_a_publication_of_the_same_bytes_cross(
     bench: Bench, made: list[PeftFiles]
 ) -> None:
-    """The bytes are old garbage; their uploader finds them there, and the collector has not seen the row yet."""
+    """The bytes are already stored as garbage. The uploader reuses them before the collector sees the version row."""
     upload = bench.upload(made[0])
     for file in (upload.config, upload.weights):
         bench.store.put(file.digest, file.path)
@@ -308,7 +308,7 @@ async def test_a_collection_of_garbage_and_a_publication_of_the_same_bytes_cross
 async def test_a_version_whose_bytes_are_gone_is_rejected_not_tried_for_ever(
     bench: Bench, made: list[PeftFiles]
 ) -> None:
-    """What is left when a server dies between a version's row and the second look at its bytes."""
+    """State after a server dies between writing a version row and checking its bytes again."""
     bench.engine.smoke_result = BlobNotFound("the store holds no such bytes")
     with pytest.raises(AdapterRejected) as caught:
         await bench.publish("quotes", bench.upload(made[0]))

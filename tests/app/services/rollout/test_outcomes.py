@@ -1,4 +1,4 @@
-"""What counts as an error, as empty, as nothing at all, and when the first token came."""
+"""Outcomes of requests: errors, empty answers, uncounted requests, and time to first token."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -38,7 +38,7 @@ def version(canary_id: int | None = 3) -> ResolvedVersion:
 
 
 class Place:
-    """An engine that runs, its outcomes, and the time."""
+    """A ready engine, its outcome counters and a settable clock."""
 
     def __init__(self) -> None:
         self.engine = NoEngine()
@@ -55,7 +55,7 @@ class Place:
         return await self.outcomes.observed(version(canary_id), "id", work(), asked)
 
     async def streamed(self, *events: str | Exception | float, asked: Asked = OWN) -> list[str]:
-        """Read a stream to its end; a number is a pause in seconds."""
+        """Read a stream to its end. A number among the events is a pause in seconds."""
         stream = await self.observed(Stream(events, self.clock), asked=asked)
         assert not isinstance(stream, dict)
         return [event async for event in stream]
@@ -67,7 +67,7 @@ class Place:
 
 
 class Stream:
-    """Prepared events."""
+    """Stream of prepared events."""
 
     def __init__(self, events: Sequence[str | Exception | float], clock: SettableClock) -> None:
         self._events, self._clock = iter(events), clock
@@ -266,7 +266,7 @@ async def test_an_answer_that_the_caller_made_empty_does_not_count(place: Place,
     await place.observed({"choices": [{"index": 0, "text": "", **end}]}, asked=asked)
     await place.streamed(event(text=" "), event(text="", **end), DONE, asked=asked)
     assert read(place.counted())[:3] == (0, 0, 0)
-    # With a text the same request is one good answer.
+    # With text, the same request counts as one good answer.
     await place.observed({"choices": [{"index": 0, "text": "sugar", **end}]}, asked=asked)
     assert read(place.counted())[:3] == (1, 0, 0)
 

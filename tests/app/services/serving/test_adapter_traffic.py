@@ -1,4 +1,4 @@
-"""Recent requests by version: exact while they are few, bounded when they are many, forgotten in time."""
+"""Recent requests by version: exact for few versions, bounded for many, expired after the window."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""From a caller and a body to the engine's request, and what becomes of a version that does not load."""
+"""Translation of a caller's body into an engine request, and quarantine of versions that fail to load."""
 
 import contextlib
 from dataclasses import replace
@@ -30,7 +30,7 @@ PLATFORM = Caller("key", None, None, frozenset({Scope.ADMIN}), "")
 
 
 class Recorder(NoEngine):
-    """An engine that keeps the requests it gets and answers with one prepared thing."""
+    """Engine that records its requests and gives one prepared answer."""
 
     def __init__(self, outcome: Answer | Exception) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Recorder(NoEngine):
 
 @pytest.fixture
 async def caller(node: Node) -> Caller:
-    """The tenant ``pricing``, whose adapter ``prices`` has versions 1 and 2."""
+    """Caller of the tenant ``pricing``, whose adapter ``prices`` has versions 1 and 2."""
     tenant = await node.tenants.create("pricing", actor="cli")
     await node.publish("pricing", "prices", "a")
     await node.publish("pricing", "prices", "b")
@@ -104,7 +104,7 @@ async def test_an_answer_carries_what_its_own_request_waited_for(node, caller):
     assert (await inference.complete(caller, "cold", Endpoint.COMPLETIONS, body)).load == cold
     assert (await inference.complete(caller, "warm", Endpoint.COMPLETIONS, body)).load is None
     assert (await inference.generate(caller, "colder", {"inputs": "x"}, stream=None)).load == cold
-    assert engine.loads == {"else": other}  # told once, and not kept after that
+    assert engine.loads == {"else": other}  # each load is reported once and then dropped
 
 
 @pytest.mark.parametrize("failure", [InvalidRequest("no"), EngineUnavailable("died", retry_after=1)])
@@ -186,7 +186,7 @@ async def test_lorax_gets_its_own_shape_and_a_length_that_fits(node, caller):
     engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
     served = await service(node, engine).generate(caller, "id", {"inputs": "x"}, stream=False)
     assert served.answer == {"generated_text": "five"}
-    # The default of 256 tokens is more than this context has.
+    # The default of 256 tokens exceeds this context length.
     assert engine.requests[0].body["max_tokens"] == 64
 
 
@@ -215,7 +215,7 @@ async def test_a_version_s_defaults_fill_what_the_request_leaves_open(node, call
     system = {"role": "system", "content": "Be short."}
     user = {"role": "user", "content": "x"}
     assert [request.body for request in engine.requests] == [
-        # 900 tokens are more than this context has.
+        # 900 tokens exceed this context length.
         {"messages": [system, user], "temperature": 0.25, "max_tokens": 64, "stop": ["END"]},
         {"prompt": "x", "stop": [], "temperature": 0.5, "max_tokens": 64},
         {

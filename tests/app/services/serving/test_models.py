@@ -1,4 +1,4 @@
-"""What a caller may name, its own and what is shared with it; and inference by a shared name."""
+"""Models of a caller: its own and those shared with it, and inference by a shared name."""
 
 import pytest
 
@@ -70,7 +70,7 @@ async def test_a_model_by_any_name(node: Node) -> None:
 
 
 async def test_inference_with_a_shared_adapter_is_in_the_recipients_own_cache(node: Node) -> None:
-    """The prefix cache is salted by who asks, not by whose adapter it is."""
+    """The prefix cache salt is the caller's, not the adapter owner's."""
     await caller_of(node, "pricing")
     retail = await caller_of(node, "retail")
     version = await node.publish("pricing", "prices", "a")

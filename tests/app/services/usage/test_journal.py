@@ -1,4 +1,4 @@
-"""Records on a node's disk: what was promised is found again, whatever happened to the process or the disk."""
+"""Usage journal on a node's disk: acknowledged records survive crashes and disk errors."""
 
 import asyncio
 import errno
@@ -105,7 +105,7 @@ async def test_a_file_that_is_written_is_nobody_elses(journal, tmp_path):
     assert await other.sealed() == []
     (path,) = await journal.sealed()
     await journal.add(numbered(2))
-    # Sealed is sealed: the other may have it now, and what came since is in another file.
+    # The other process may own a sealed file by now. Later records go to a new file.
     assert await other.sealed() == [path]
     forget(path)
     assert all_in(tmp_path) == [numbered(2)]
@@ -187,7 +187,7 @@ async def test_what_a_full_disk_did_not_take_is_refused_and_never_found(journal,
 
     def full(descriptor: int, *data: bytes) -> int:
         if data:
-            os.pwrite(descriptor, data[0][:10], 0)  # a part of it is there
+            os.pwrite(descriptor, data[0][:10], 0)  # simulate a partial write
         raise OSError(errno.ENOSPC, "no space left on device")
 
     with monkeypatch.context() as disk:

@@ -1,4 +1,4 @@
-"""A record for each request that reached the engine, durable before the end of its answer goes out."""
+"""Metering: one record for each request that reached the engine, durable before the end of its answer is sent."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ DONE = "data: [DONE]\n\n"
 
 
 class Slow:
-    """A ledger that keeps what it is given once it may."""
+    """Ledger that stores records only while ``may`` is set."""
 
     def __init__(self) -> None:
         self.kept: list[UsageRecord] = []
@@ -41,7 +41,7 @@ class Slow:
 
 
 class Settled:
-    """Limits that note what requests are said to have used."""
+    """Fake limits that record the settled usage of each request."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, int, int]] = []
@@ -51,7 +51,7 @@ class Settled:
 
 
 class Stream:
-    """The engine's events of one answer; what the request used is known once it has ended or was closed."""
+    """Event stream of one answer. Its usage is known once it has ended or was closed."""
 
     def __init__(self, engine: NoEngine, request_id: str, events: list[str | Exception]) -> None:
         self._engine, self._request_id, self._events = engine, request_id, iter(events)
@@ -120,7 +120,7 @@ async def test_a_whole_answer_waits_for_its_record(engine, ledger, meter):
 
 
 async def test_a_budget_counts_what_is_written_down_and_nothing_before_that(engine, ledger):
-    """A server may be killed at any moment: whatever the budget has, the records have."""
+    """A server may be killed at any moment, so no charge may exist without its record."""
     limits = Settled()
     meter = Meter(engine, ledger, limits)
     engine.usages |= {"r": USED, "gone": USED}

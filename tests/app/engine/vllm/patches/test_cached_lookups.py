@@ -1,4 +1,4 @@
-"""What is worked out once is what vLLM works out every time."""
+"""Cached look-ups have the values that vLLM computes for every request."""
 
 import asyncio
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ EOS = 7
 
 
 class Renderer:
-    """vLLM's way of preparing prompts, over steps that note in which task they ran."""
+    """Renderer with vLLM's prompt preparation and fake steps that record their asyncio task."""
 
     render_prompts_async = BaseRenderer.render_prompts_async
     tokenize_prompts_async = BaseRenderer.tokenize_prompts_async
@@ -39,7 +39,7 @@ class Renderer:
 
 @pytest.fixture(autouse=True)
 def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The class's own method comes back after each test."""
+    """Restore the class's original method after each test."""
     own = OpenAIServingCompletion._extract_prompt_text
     monkeypatch.setattr(OpenAIServingCompletion, "_extract_prompt_text", own)
 

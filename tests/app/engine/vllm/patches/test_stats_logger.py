@@ -1,4 +1,4 @@
-"""What is written now and then comes to what vLLM's own logger writes after every step."""
+"""Periodic statistics add up to the values that vLLM's logger writes after every step."""
 
 import json
 import random
@@ -21,7 +21,7 @@ from vllm.v1.metrics.stats import (
 from app.engine.vllm.patches.stats_logger import EngineStatistics, TokenStatistics
 from tests.app.planning.configs import TOY
 
-#: Neither is shown; see app/wiring/engine_metrics.py.
+#: Metrics that are not exported; see app/wiring/engine_metrics.py.
 HIDDEN = {"vllm:lora_requests_info", "vllm:iteration_tokens_total"}
 
 
@@ -34,7 +34,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> VllmConfig:
 
 
 def steps(count: int) -> list[tuple[SchedulerStats, IterationStats]]:
-    """The same ones each time: a logger may keep what it is given."""
+    """Build the same statistics on each call, because a logger may keep the objects."""
     chance = random.Random(7)
     return [(scheduler(chance), iteration(chance)) for _ in range(count)]
 

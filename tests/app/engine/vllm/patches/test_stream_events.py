@@ -1,4 +1,4 @@
-"""Events of a stream are what vLLM's own models write, to the byte, but for their null fields."""
+"""Stream events equal the output of vLLM's models byte for byte, except for their null fields."""
 
 import json
 from typing import Any
@@ -44,7 +44,7 @@ options = st.sampled_from([{"exclude_unset": True}, {"exclude_unset": False, "ex
 
 
 def theirs(head: dict[str, Any], choices: list[dict[str, Any]]) -> protocol.CompletionStreamResponse:
-    """vLLM's event, in which the fields were never set that are vLLM's own and null."""
+    """Build vLLM's event, leaving vLLM-specific null fields unset."""
     kept = [{name: value for name, value in one.items() if value is not None or name in NULLABLE} for one in choices]
     return protocol.CompletionStreamResponse(
         **head, choices=[protocol.CompletionResponseStreamChoice(**one) for one in kept]
@@ -52,7 +52,7 @@ def theirs(head: dict[str, Any], choices: list[dict[str, Any]]) -> protocol.Comp
 
 
 def nulls(value: Any) -> set[str]:
-    """The names of all fields of a JSON value that are null."""
+    """Return the names of all null fields of a JSON value."""
     if isinstance(value, list):
         return set().union(*map(nulls, value))
     if not isinstance(value, dict):
@@ -104,7 +104,7 @@ def test_a_plain_event_has_openais_fields_and_no_other() -> None:
 
 
 def chat_event(delta: DeltaMessage, **choice: Any) -> dict[str, Any]:
-    """An event of a chat as vLLM sets it, read from the text that goes out."""
+    """Build a chat event with the fields that vLLM sets, and parse the text that is sent."""
     one = chat_protocol.ChatCompletionResponseStreamChoice(
         index=0,
         delta=delta,
@@ -181,5 +181,5 @@ def test_vllms_streams_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chat_serving.ChatCompletionStreamResponse is ChatStreamEvent
     assert name in chat_serving.OpenAIServingChat.chat_completion_stream_generator.__code__.co_names
     assert {"CompletionStreamResponse", "CompletionResponseStreamChoice"} <= set(code.co_names)
-    # The names that they are called with, in their order: with others every event would be made of models again.
+    # Keyword names of the calls, in order: with other names, every event would be built from models again.
     assert {EVENT, CHOICE} <= set(code.co_consts)

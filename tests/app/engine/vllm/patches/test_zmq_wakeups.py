@@ -1,4 +1,4 @@
-"""Wake-ups that nobody waits for do not stay in memory."""
+"""Unread ZeroMQ wake-ups do not accumulate in memory."""
 
 import select
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ NOW = 1000.0
 
 
 def is_left(reader: SpinCondition, seconds: float = 0) -> bool:
-    """Whether ZeroMQ keeps commands for this socket that nobody has taken (``ZMQ_FD``)."""
+    """Return whether ZeroMQ holds unprocessed commands for this socket (``ZMQ_FD``)."""
     return bool(select.select([reader.local_notify_socket.FD], [], [], seconds)[0])
 
 
 def wake(writer: SpinCondition, reader: SpinCondition) -> None:
-    """Wake until it arrives, which is never for what the writer's socket has dropped."""
+    """Notify until a wake-up arrives; the writer's socket may drop some."""
     for _ in range(30):
         writer.notify()
         if is_left(reader, 1):
@@ -29,7 +29,7 @@ def wake(writer: SpinCondition, reader: SpinCondition) -> None:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[SpinCondition, SpinCondition]]:
-    """Who writes and who reads; the reader has been woken, and has taken all that it was woken with."""
+    """Writer and reader; the reader was woken once and has drained its wake-ups."""
     with zmq.Context() as context:
         writer, reader = (SpinCondition(reads, context, f"ipc://{tmp_path}/w") for reads in (False, True))
         wake(writer, reader)
@@ -41,7 +41,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[SpinCondition, SpinCondition]]:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``take_wakeups``, until the test ends."""
+    """Apply ``take_wakeups`` until the test ends."""
     monkeypatch.setattr(SpinCondition, "record_read", SpinCondition.record_read)
     take_wakeups()
 
@@ -75,6 +75,6 @@ def test_who_sleeps_is_woken(pair: tuple[SpinCondition, SpinCondition]) -> None:
     writer, reader = pair
     wake(writer, reader)
     reader.last_read = 0
-    reader.record_read()  # takes the command, not the message
+    reader.record_read()  # consumes the command, not the message
     assert not is_left(reader)
     assert reader.poller.poll(10_000) == [(reader.local_notify_socket, zmq.POLLIN)]

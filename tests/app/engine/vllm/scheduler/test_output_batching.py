@@ -1,4 +1,4 @@
-"""Which outputs of a step wait in the engine's process, and that none is lost there."""
+"""Output batching: outputs that are held back in the engine's process, and none lost there."""
 
 import random
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ Step = list[EngineCoreOutput]
 
 
 class Told(Scheduler):  # type: ignore[misc]
-    """vLLM's scheduler, which says of a step what the test wants it to say."""
+    """Fake of vLLM's scheduler that reports the outputs given by the test."""
 
     def __init__(self) -> None:
         self.vllm_config = SimpleNamespace(speculative_config=None)
@@ -37,7 +37,7 @@ class Coalesced(CoalescedOutputs, Told):
             self.requests[name] = SimpleNamespace(request_id=name, sampling_params=asked)
 
     def step(self, *outputs: EngineCoreOutput, stats: SchedulerStats | None = None) -> Step | None:
-        """What the server is told after a step; None: nothing."""
+        """Run a step and return the outputs sent to the server; None if nothing is sent."""
         told = self.update_from_output({0: EngineCoreOutputs(outputs=list(outputs), scheduler_stats=stats)})
         return told[0].outputs if told else None
 
@@ -156,7 +156,7 @@ def test_of_a_request_that_was_given_up_only_the_number_of_tokens_is_kept_until_
     core.step(tokens("gone", 1), tokens("other", 1))
     core.step(tokens("gone", 2))
     core.finish_requests(["gone", "unknown"])
-    core.ask("gone")  # another of that name
+    core.ask("gone")  # another request with the same name
     step = core.step(tokens("gone", 7, finish_reason=FinishReason.STOP), tokens("other", 2))
     assert said(step) == {"gone": [7]}
     assert core.take_untold(["gone", "other", "unknown"]) == 2

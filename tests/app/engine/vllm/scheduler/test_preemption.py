@@ -1,4 +1,4 @@
-"""Who leaves the steps for whom, and how it goes on; vLLM's own scheduler does the preempting."""
+"""Preemption by priority and resumption, with vLLM's real scheduler."""
 
 from pathlib import Path
 
@@ -15,12 +15,12 @@ EARLY, LATE = 10, 20
 
 
 class Steps(PrioritySteps, BoundedSteps):
-    """As in app/engine/vllm/worker/extension.py, without what needs an engine's process."""
+    """Scheduler as in app/engine/vllm/worker/extension.py, without the parts that need an engine process."""
 
 
 @pytest.fixture(params=["who leaves keeps its blocks", "who leaves gives them back"])
 def machine(tmp_path: Path, request: pytest.FixtureRequest) -> Machine:
-    """With four places, as on a CPU or as on a GPU."""
+    """Machine with four places; a preempted request keeps its blocks (CPU) or frees them (GPU)."""
     made = small(tmp_path)
     made.scheduler._holds = request.param == "who leaves keeps its blocks"
     return made
@@ -28,12 +28,12 @@ def machine(tmp_path: Path, request: pytest.FixtureRequest) -> Machine:
 
 def small(folder: Path, blocks: int = 4096) -> Machine:
     config = engine_config(folder, max_num_seqs=PLACES, scheduling_policy="priority")
-    # vLLM keeps one for itself.
+    # vLLM reserves one block.
     return Machine(config, [0.0], Steps, blocks + 1)
 
 
 def full(machine: Machine, priority: int, output_tokens: int = 10_000) -> list[str]:
-    """Every place is taken, and each of its requests has three tokens."""
+    """Fill every place with a request that has generated three tokens."""
     names = [machine.send(3, output_tokens, priority=priority) for _ in range(PLACES)]
     machine.step(3)
     return names
@@ -127,7 +127,7 @@ def test_when_all_others_end_at_once_it_goes_on(machine: Machine) -> None:
 
 
 def test_nobody_stands_still_for_long(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many come that go before it, a stream goes on after two seconds, and is not stopped again."""
+    """A stream resumes after two seconds and is not preempted again, even under a flood of higher priority."""
     now = [0.0]
     monkeypatch.setattr(preemption, "monotonic", lambda: now[0])
     late = full(machine, LATE)

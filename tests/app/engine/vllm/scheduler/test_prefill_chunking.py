@@ -1,4 +1,4 @@
-"""Prompts are cut so that streams go on, by what steps were seen to cost; vLLM's own scheduler does the cutting."""
+"""Prefill chunking by measured step cost, with vLLM's real scheduler, so that streams do not stall."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ from app.engine.vllm.scheduler import prefill_chunking
 from app.engine.vllm.scheduler.prefill_chunking import BoundedSteps, StepCosts, evenly
 from tests.app.planning.configs import TOY
 
-#: Of the machine below: seconds of a step, of each token in it, and of each adapter.
+#: Cost in seconds on the machine below: per step, per token and per adapter.
 STEP_S, TOKEN_S, ADAPTER_S = 0.01, 0.001, 0.008
 BLOCK, MOST_TOKENS, PROMPT = 16, 2048, 1500
 
@@ -44,11 +44,11 @@ def engine_config(folder: Path, **arguments: Any) -> VllmConfig:
 
 
 class Machine:
-    """vLLM's scheduler before a machine whose steps cost exactly so much.
+    """vLLM's scheduler with a simulated machine whose steps have an exact cost.
 
     Attributes:
-        steps: of each step the tokens of each request, by its id.
-        slow: how many times longer a step takes.
+        steps: tokens by request id, for each step.
+        slow: factor on the duration of a step.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """That has served a prompt and a stream."""
+    """Machine that has already served a prompt and a stream."""
     clock = [0.0]
     monkeypatch.setattr(prefill_chunking, "monotonic", lambda: clock[0])
     made = Machine(engine_config(tmp_path), clock)
@@ -138,7 +138,7 @@ def test_a_stream_gets_a_token_every_50_ms_while_a_long_prompt_is_read(machine: 
 
 
 def test_an_adapter_that_a_step_reads_costs_its_prompt_nothing(machine: Machine) -> None:
-    """Were it the price of the first tokens that are seen, every later prompt would be cut to a few."""
+    """If the adapter's cost counted as token cost, every later prompt would be cut into tiny chunks."""
     machine.send(3)
     machine.step(3)
     for _ in range(20):
@@ -149,7 +149,7 @@ def test_an_adapter_that_a_step_reads_costs_its_prompt_nothing(machine: Machine)
     long = machine.send(PROMPT, adapter=7)
     machine.step(20)
     reading = [step[long] for step in machine.steps]
-    # Eleven, if those seen cost what their adapter does.
+    # It would be eleven tokens if the adapter's cost counted as token cost.
     assert min(reading) >= 0.85 * (0.05 - STEP_S - TOKEN_S) / TOKEN_S
 
 
@@ -285,7 +285,7 @@ def test_what_is_seen_of_a_steady_machine_is_what_it_costs(
     most = max(0.05, 1.5 * alone if streams else 4 * step_s)
     allowed = costs.tokens_of_prompt(streams)
     assert allowed is not None
-    # Rounded, as 15 may come as 15.000000000000002 and be more than 1 from 14.
+    # Rounded, because 15.000000000000002 would be more than 1 away from 14.
     assert allowed == pytest.approx(round((most - alone) / token_s, 9), rel=0.05, abs=1)
 
 

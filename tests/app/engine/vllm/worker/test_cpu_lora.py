@@ -1,4 +1,4 @@
-"""The CPU kernel against vLLM's own, and against the arithmetic that both stand for."""
+"""CPU LoRA kernel compared with vLLM's kernel and with reference arithmetic."""
 
 import pytest
 import torch
@@ -13,10 +13,10 @@ MAX_RANK, INPUT, SLICES = 16, 24, (20, 8, 8)
 
 
 class Batch:
-    """Slots with adapters of several ranks, and tokens that use some of them.
+    """Batch of tokens over slots with adapters of several ranks.
 
     Args:
-        tokens: per token the slot that it uses, or None for the base.
+        tokens: slot of each token; None for the base.
     """
 
     def __init__(self, ranks: list[int], tokens: list[int | None], dtype: torch.dtype = torch.float32) -> None:
@@ -41,7 +41,7 @@ class Batch:
         return y
 
     def expected(self) -> torch.Tensor:
-        """Token by token in double precision."""
+        """Compute the reference result token by token in double precision."""
         y = self.y.double()
         for row, slot in enumerate(self.tokens):
             if slot is not None:
@@ -134,7 +134,7 @@ def test_tokens_of_the_base_stay_as_they_are_where_vllm_gives_them_the_last_slot
 def test_what_an_adapter_overflows_with_stays_with_its_own_tokens(
     tokens: list[int | None], factor: str, value: float, copying: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also of one whose slot nobody uses: it has been given up, and holds what it held."""
+    """This includes an unused slot: a released slot still holds the old weights."""
     monkeypatch.setattr(GroupedPunicaWrapper, "_copying_is_cheaper", lambda *_: copying)
     batch = Batch([8, 16, 3], tokens)
     batch.x.abs_().add_(1)
@@ -146,7 +146,7 @@ def test_what_an_adapter_overflows_with_stays_with_its_own_tokens(
 
 
 class Head:
-    """LoRA of a head, with one row for each sequence of a batch."""
+    """LoRA of the head, with one row per sequence of a batch."""
 
     VOCABULARY = 37
 

@@ -1,4 +1,4 @@
-"""Processes of the fork server: whose signals reach them, and when they end. Without an engine, which takes long."""
+"""Processes of the fork server: signal isolation and lifetime. They start no engine, because that takes long."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 GONE_S = 60
-#: Starts a process in the way an engine is started, says its id and the fork server's, and lives until it is killed.
+#: Starts a process as an engine is started, prints its id and the fork server's, and lives until it is killed.
 STARTER = """
 import os, signal, sys, time
 from multiprocessing.forkserver import _forkserver
@@ -35,7 +35,7 @@ if __name__ == "__main__":
         print("ended", flush=True)
     process.join()
 """
-#: As soon as the fork server's process is there, long before it runs any of our code.
+#: Sends signals as soon as the fork server's process exists, before it runs any of our code.
 SIGNAL_AT_ONCE = """
 from multiprocessing import util
 
@@ -106,7 +106,7 @@ def test_nor_does_one_that_comes_before_they_have_a_session(tmp_path: Path) -> N
         for process in (started.engine, started.fork_server):
             assert process.is_running()
             assert os.getsid(process.pid) == started.fork_server.pid
-        # And the next one is not blocked any more.
+        # Signals are unblocked again: the next one ends the fork server.
         started.fork_server.terminate()
         _, alive = psutil.wait_procs([started.engine], GONE_S)
         assert not alive
@@ -133,7 +133,8 @@ def test_a_server_can_end_engines_that_are_half_started(started: Started) -> Non
     assert not alive
 
 
-#: Starts the fork server ahead, changes a variable, starts a process, and prints ids and the fork server's variable.
+#: Starts the fork server ahead, changes a variable and starts a process. It prints whether the fork server is the same
+#: and whether its environment disables the compiler.
 AHEAD = """
 import os, time
 from multiprocessing.forkserver import _forkserver
@@ -154,7 +155,7 @@ if __name__ == "__main__":
     process.kill()
     process.join()
 """
-#: As vLLM prepares the environment of a CPU's engine.
+#: vLLM's changes to the environment of a CPU engine.
 AS_EXPECTED = "os.environ |= {name: value for name, value in fork_server._started_with.items() if value}"
 WITHOUT_COMPILER = "os.environ['TORCHDYNAMO_DISABLE'] = '1'"
 ON_A_GPU = "fork_server.is_cpu_build = lambda: False"

@@ -1,4 +1,4 @@
-"""Where the worker lives, and what its threads are bound to."""
+"""Executor inside the engine core: process of the worker and CPU affinity of its threads."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from vllm.config import ParallelConfig, VllmConfig
 
 from app.engine.vllm.worker.in_core_executor import fits_in_core
 
-#: In an interpreter of its own: pytest's has threads.
+#: Runs in a separate interpreter, because pytest's process already has threads.
 ASK = """
 import os, threading
 from multiprocessing import Process

@@ -1,4 +1,4 @@
-"""What was freed goes back to the system, but not all the time."""
+"""malloc_trim returns freed memory to the system, at a limited rate."""
 
 import ctypes
 
@@ -19,7 +19,7 @@ def resident() -> int:
 
 
 def scattered() -> list[int]:
-    """Free memory between chunks that are in use, which are returned."""
+    """Fragment the heap: free every other chunk and return the chunks still in use."""
     chunks = [libc.malloc(CHUNK) for _ in range(CHUNKS)]
     for chunk in chunks:
         ctypes.memset(chunk, 1, CHUNK)

@@ -1,4 +1,4 @@
-"""Changes of the slots that wait for the same step go together, and in the order in which they were asked for."""
+"""Slot changes that wait for the same step are batched into one call, in order of request."""
 
 import asyncio
 import random
@@ -10,7 +10,7 @@ from tests.app.engine.conftest import Desk, Versions, Workers
 
 
 class Recording(Workers):
-    """Notes which versions each call is asked to copy."""
+    """Fake worker that records the versions of each copy call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ async def test_of_two_workers_the_slower_one_is_waited_for(version: Versions) ->
 async def test_a_lease_has_its_version_in_a_slot_whatever_else_comes_and_goes(
     desk: Desk, workers: Workers, version: Versions
 ) -> None:
-    """Six versions on two slots, evicted while they are wanted and wanted while they are evicted."""
+    """Six versions on two slots: evictions race with new leases of the same version."""
     chance = random.Random(11)
 
     async def ask(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Writing an adapter into a slot: the same as vLLM's own ``set_lora``, whatever the slot held before."""
+"""Write an adapter into a slot with the same result as vLLM's ``set_lora``, regardless of the slot's old content."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -21,12 +21,12 @@ SLOTS, MAX_RANK, INPUTS = 3, 8, 12
 RANKS = [1, 3, MAX_RANK]
 ONE = [BaseLinearLayerWithLoRA, QKVParallelLinearWithLoRA, RowParallelLinearWithLoRA]
 MERGED = [MergedColumnParallelLinearWithLoRA, MergedQKVParallelLinearWithLoRA]
-#: Slots as vLLM lays them out, and as a CPU has small ones.
+#: Memory layouts of slots: vLLM's, and the one for small slots on a CPU.
 LAYOUTS = [lambda stacked: stacked, lay_out]
 
 
 def layer(kind: type[Any], outputs: Sequence[int], layout: Any = LAYOUTS[0]) -> Any:
-    """One of vLLM's wrapped layers, whose slots hold what another adapter left."""
+    """Build one of vLLM's wrapped layers, with slots that hold another adapter's old weights."""
     module = kind.__new__(kind)
     torch.nn.Module.__init__(module)
     module.n_slices, module.tp_size = len(outputs), 1
@@ -36,7 +36,7 @@ def layer(kind: type[Any], outputs: Sequence[int], layout: Any = LAYOUTS[0]) -> 
 
 
 def weights(rank: int, outputs: Sequence[int | None]) -> SimpleNamespace:
-    """An adapter's matrices for a layer, merged if it has several slices; None for one that it leaves alone."""
+    """Build an adapter's matrices for a layer, as lists if it has several slices; None for a slice without LoRA."""
     lora_a = [None if size is None else torch.randn(rank, INPUTS) for size in outputs]
     lora_b = [None if size is None else torch.randn(size, rank) for size in outputs]
     return SimpleNamespace(lora_a=lora_a, lora_b=lora_b) if len(outputs) > 1 else only(lora_a, lora_b)
@@ -84,7 +84,7 @@ def test_slices_that_an_adapter_leaves_alone_are_cleared(
 def test_what_does_not_fill_a_slice_is_left_to_vllm(
     kind: type[Any], slices: Sequence[int], found: SimpleNamespace
 ) -> None:
-    """As where several cards share a layer, each of which takes its part of the matrices."""
+    """With tensor parallelism, each card takes only its part of the matrices."""
     assert_written_alike(kind, slices, found, LAYOUTS[0])
 
 

@@ -1,4 +1,4 @@
-"""From a file into host memory and a slot, inside a worker: what lies where, and what is known of its numbers."""
+"""Stager: load an adapter from a file into host memory and a slot; memory layout and non-finite values."""
 
 import time
 from collections import OrderedDict
@@ -19,12 +19,12 @@ from app.engine.vllm.worker.stager import Stager
 
 SLOTS, RANK, SIZE = 2, 4, 6
 NAMES = [f"model.layers.{layer}.self_attn.q_proj" for layer in range(3)]
-#: As an upload may have it; half precision has no such number.
+#: An upload may contain this value, but half precision cannot represent it.
 TOO_LARGE = 1e5
 
 
 class Module:
-    """A wrapped layer of vLLM's, as :meth:`Stager._copy` uses it."""
+    """Fake of vLLM's wrapped layer, with the attributes that :meth:`Stager._copy` uses."""
 
     def __init__(self) -> None:
         self.a = torch.zeros(SLOTS, 1, RANK, SIZE, dtype=torch.float16)
@@ -40,7 +40,7 @@ class Module:
 
 
 class Manager:
-    """What it asks of vLLM's managers, without a model."""
+    """Fake of vLLM's LoRA managers without a model."""
 
     _lora_model_cls = LoRAModel
 
@@ -55,7 +55,7 @@ class Manager:
         raise AssertionError("nobody asks for it here")
 
     def _create_merged_loras_inplace(self, lora: LoRAModel) -> None:
-        """Nothing is merged in this model; vLLM's scales LoRA B here too."""
+        """Scale LoRA B, as vLLM does here; this model has no merged layers."""
         for layer in lora.loras.values():
             layer.optimize()
 
@@ -82,14 +82,14 @@ class Manager:
 
 
 class Worker(SimpleNamespace):
-    """A stager, and adapters that it can be asked for."""
+    """Stager with helpers that write adapters and stage them."""
 
     folder: Path
     stager: Stager
     manager: Manager
 
     def stage(self, version_id: int, value: float) -> None:
-        """Bring an adapter into host memory whose LoRA B holds a value in its last layer, and small ones elsewhere."""
+        """Stage an adapter with this value in LoRA B of its last layer, and small values elsewhere."""
         path = self.folder / str(version_id)
         path.mkdir()
         tensors = {}
@@ -127,7 +127,8 @@ def test_a_slot_gets_what_the_file_has_and_as_it_lies_in_host_memory(worker: Wor
         if name == NAMES[-1]:
             expected[0, 0] = 1.0
         assert torch.equal(slot, expected)
-        # One run of memory on both sides: a transposing copy would take several times as long, between two steps.
+        # Both sides have the same contiguous layout: a transposing copy between two steps would take several times
+        # as long.
         assert layer.lora_b.stride() == slot.stride() == (1, SIZE)
 
 
@@ -147,7 +148,7 @@ def test_numbers_beyond_the_dtype_are_known_of_until_the_slot_holds_others(worke
 def test_a_copy_that_is_given_up_half_way_leaves_both(worker: Worker) -> None:
     for version_id, value in ((1, TOO_LARGE), (2, 0.5), (3, 0.5)):
         worker.stage(version_id, value)
-    # Not even its first piece is done in no time at all: that is the one with which it begins.
+    # With a budget of 0, a copy pauses after its first module.
     assert worker.place(1, budget_s=0) == []
     assert not worker.stager.is_finite()
     worker.stager.take_out(1)
@@ -163,7 +164,7 @@ def test_a_copy_that_is_given_up_half_way_leaves_both(worker: Worker) -> None:
 def test_a_copy_does_not_pause_where_little_is_left(
     worker: Worker, monkeypatch: pytest.MonkeyPatch, budget_s: float, whole: bool
 ) -> None:
-    """Of six modules each takes a second: after four there are two left, for which half of five seconds suffices."""
+    """Each of six modules takes a second. After four, half of the 5 s budget suffices for the other two."""
     for number in range(len(NAMES), 6):
         worker.manager.modules[f"model.layers.{number}.self_attn.q_proj"] = Module()
     worker.stage(1, 0.5)

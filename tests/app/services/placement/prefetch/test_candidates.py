@@ -42,7 +42,7 @@ def test_no_more_are_on_their_way_than_the_engine_is_to_bear() -> None:
     first = candidates.take(0.0, there=())
     assert first == list(range(AT_ONCE))
     assert candidates.take(1.0, there=()) == []
-    # Three have come; what has not after ten seconds is not waited for.
+    # Three have arrived. A version that has not arrived after ten seconds no longer counts as in flight.
     assert candidates.take(2.0, there=first[:3]) == [16, 17, 18]
     assert candidates.take(11.0, there=first[:3]) == list(range(19, 19 + AT_ONCE - 3))
 

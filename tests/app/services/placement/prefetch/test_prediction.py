@@ -11,7 +11,7 @@ from tests.app.services.placement.prefetch.traces import Trace, unrelated, workf
 
 @dataclass
 class Hits:
-    """How often the next version, if it was another one, was among as many guesses of each kind."""
+    """Number of switches to another version, and of correct guesses by each method."""
 
     changes: int = 0
     predicted: int = 0
@@ -56,7 +56,7 @@ def test_a_follower_is_one_within_a_minute() -> None:
         predictor.seen("a", 3, start + 500)
     predictor.seen("a", 1, 5000.0)
     assert predictor.likely("a", 5000.0, most=1) == [2]
-    # What came last too long ago says nothing any more: 2 and 3 were used as often, 3 later.
+    # Version 1 is too old to predict from. Versions 2 and 3 have equal counts, and 3 was used later.
     assert predictor.likely("a", 5061.0, most=1) == [3]
 
 
@@ -95,7 +95,8 @@ def test_a_tenant_with_thousands_of_adapters_makes_nobody_forget_and_takes_no_mo
         grown, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # What is kept may have been replaced as a whole, and other threads allocate too; 10,000 more take a megabyte.
+    # The stored versions may all have been replaced, and other threads allocate too. 10,000 more versions take a
+    # megabyte.
     assert grown < 200_000
     assert predictor.likely("modest", 10.0, most=5) == before == [1]
 
@@ -122,13 +123,13 @@ def test_a_forgotten_version_leaves_no_trace(requests: list[tuple[str, int, floa
     assert str(gone) not in _everything(predictor)
     for tenant in "ab":
         assert gone not in predictor.likely(tenant, now, most=9)
-        # And it goes on.
+        # The predictor still accepts requests.
         predictor.seen(tenant, 5, now)
         predictor.seen(tenant, 6, now)
 
 
 def _everything(predictor: Predictor) -> set[str]:
-    """Every version id that it holds, wherever."""
+    """Return every version id that the predictor holds anywhere."""
     found: set[object] = set()
     for habits in predictor._tenants.values():
         found |= {habits.last, *habits.versions, *(one for uses in habits.versions.values() for one in uses.next)}

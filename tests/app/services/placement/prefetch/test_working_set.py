@@ -45,7 +45,7 @@ def test_one_tenant_with_thousands_of_adapters_leaves_the_others_in() -> None:
         working_set.seen(key(version_id), "hostile")
     assert set(working_set.ids) >= set(range(1, 41))
     assert len(working_set.ids) == 100
-    # They may come back up to their own shares.
+    # The other tenants can grow back to their full shares.
     for version_id in range(41, 81):
         working_set.seen(key(version_id), f"tenant-{version_id % 4}")
     assert set(working_set.ids) >= set(range(41, 81))

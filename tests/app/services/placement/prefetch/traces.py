@@ -1,4 +1,4 @@
-"""Synthetic traces of requests: (seconds, tenant, version id), from a seed."""
+"""Synthetic request traces from a seed: (seconds, tenant, version id)."""
 
 import random
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ _RATE = 2.0
 
 
 def workflows(seed: int, *, requests: int = 4000, noise: float = 0.3) -> Trace:
-    """Each tenant goes through one of three chains of four adapters after another; some requests are for any of them.
+    """Chained requests: each tenant repeatedly picks one of three chains of four adapters and walks through it.
 
     Args:
-        noise: share of the requests that follow no chain.
+        noise: share of the requests that use a random adapter instead of the chain.
     """
     rng, moment = random.Random(seed), 0.0
     places = [(rng.randrange(3), 0) for _ in range(_TENANTS)]
@@ -30,7 +30,7 @@ def workflows(seed: int, *, requests: int = 4000, noise: float = 0.3) -> Trace:
 
 
 def unrelated(seed: int, *, requests: int = 4000, adapters: int = 40) -> Trace:
-    """Requests that say nothing of the next one: popular adapters are asked for more often, that is all."""
+    """Independent requests: popular adapters are requested more often, and no request predicts the next one."""
     rng, moment = random.Random(seed), 0.0
     for _ in range(requests):
         moment += rng.expovariate(_RATE)

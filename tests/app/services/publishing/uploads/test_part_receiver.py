@@ -1,4 +1,4 @@
-"""Receiving parts: places, patience, and what is not kept."""
+"""Part receiver: slots, timeouts and discarded parts."""
 
 import asyncio
 import hashlib
@@ -18,7 +18,7 @@ LIMITS = LimitSettings(parts=4, upload_idle_seconds=0.2)
 
 
 class Uploads:
-    """Takes parts of 6 bytes; notes what it was given."""
+    """Fake upload service with parts of 6 bytes that records what it receives."""
 
     def __init__(self) -> None:
         self.kept: list[bytes] = []
@@ -88,7 +88,7 @@ async def test_one_tenant_cannot_take_all_places(uploads: Uploads, tmp_path: Pat
     receiver, release = PartReceiver(uploads, tmp_path / "parts", limits), asyncio.Event()  # type: ignore[arg-type]
     receiver.open()
     slow = [asyncio.create_task(receive(receiver, body(DATA, until=release))) for _ in range(8)]
-    # All of these wait, for places or for bytes, and still there is room for somebody else.
+    # All of these wait for a slot or for bytes, and another tenant still gets a slot.
     await receive(receiver, body(DATA), tenant="supply")
     assert uploads.kept == [DATA]
     release.set()
