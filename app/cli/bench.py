@@ -160,7 +160,7 @@ def fairness(
     seconds: Seconds = None,
     slots: Annotated[int | None, typer.Option(min=1, help="LoRA slots (default: one for each tenant)")] = None,
 ) -> None:
-    """Measure isolation and fairness: seven tenants next to one that sends ten times its share, and shares by weight."""
+    """Measure isolation and fairness: seven tenants beside one that sends ten times its share, and shares by weight."""
     from app.lab.bench import fairness as workload
 
     size = _resized(workload.QUICK if quick else workload.FULL, rounds, seconds=seconds, slots=slots)

@@ -125,7 +125,7 @@ def adapter_limits(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Set the given limits of an adapter, shared by all callers including recipients of shares, and show all of them."""
+    """Set the given limits of an adapter, shared by all callers including recipients of shares, and show them."""
     given = _given(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,

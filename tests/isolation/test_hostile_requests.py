@@ -1,4 +1,4 @@
-"""Hostile requests that try to stop, slow down or confuse the engine during innocent streams: all end without effect."""
+"""Hostile requests that try to stop, slow or confuse the engine during innocent streams: all end without effect."""
 
 import json
 import threading

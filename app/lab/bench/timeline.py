@@ -95,7 +95,7 @@ def arrivals(sample: Sample) -> list[float]:
 
 
 def gaps_between(streams: Iterable[Sample], begin: float, end: float) -> list[float]:
-    """Inter-token gaps of streams that overlap an interval, in seconds. The break between two streams does not count."""
+    """Inter-token gaps of streams that overlap an interval, in seconds. Breaks between streams do not count."""
     return [
         after - before
         for stream in streams
@@ -125,7 +125,7 @@ def require_running(streams: Sequence[Sample], begin: float, end: float) -> None
 
 
 def tokens_between(served: Iterable[Served], begin: float, end: float) -> tuple[int, int]:
-    """Count the prompt and output tokens served in an interval. A prompt counts at the time of its first output token."""
+    """Count the prompt and output tokens served in an interval. A prompt counts at its first output token."""
     prompts = outputs = 0
     for one in served:
         times = arrivals(one.sample)
