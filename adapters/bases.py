@@ -24,20 +24,20 @@ def wrong_base(pairs: Iterable[Pair], geometry: BaseGeometry, *, trained_on: str
     Returns:
         The reason. None if the shapes fit this base, or if modules of one kind differ in their sizes.
     """
-    found = _dimensions(pairs)
-    misfits = [kind for kind, dims in found.items() if _differ(dims, geometry.dims_of(kind))]
-    if not misfits or any(len(sizes) > 1 for dims in found.values() for sizes in dims):
+    dimensions = _dimensions(pairs)
+    misfits = [kind for kind, dims in dimensions.items() if _differ(dims, geometry.dims_of(kind))]
+    if not misfits or any(len(sizes) > 1 for dims in dimensions.values() for sizes in dims):
         return None
-    hidden = _hidden(found)
+    hidden = _hidden(dimensions)
     theirs, ours = f"hidden {hidden or 'unknown'}", f"hidden {geometry.hidden}"
     if hidden in (None, geometry.hidden):
         # The width does not distinguish the bases, so also show the first module whose dimensions differ.
         kind = misfits[0]
-        theirs += f", {kind} {' to '.join(_shown(sizes) for sizes in found[kind])}"
+        theirs += f", {kind} {' to '.join(_shown(sizes) for sizes in dimensions[kind])}"
         ours += f", {kind} {' to '.join(map(str, geometry.dims_of(kind)))}"
     sentence = (
-        f"The adapter was trained for {trained_on or 'another base'} ({theirs}); this server serves {base_name} "
-        f"({ours}): train it on this base, or upload it to a server of its own base."
+        f"The adapter was trained for {trained_on or 'another base'} ({theirs}), but this server serves {base_name} "
+        f"({ours}). Train it on this base, or upload it to a server of the other base."
     )
     return Reason("wrong_base", "base_model_name_or_path", f"{trained_on or 'no name'} ({theirs})", ours, sentence)
 
@@ -47,24 +47,24 @@ _Found = dict[str, tuple[frozenset[int], frozenset[int]]]
 
 
 def _dimensions(pairs: Iterable[Pair]) -> _Found:
-    found: dict[str, tuple[set[int], set[int]]] = {}
+    sizes: dict[str, tuple[set[int], set[int]]] = {}
     for pair in pairs:
-        inputs, outputs = found.setdefault(pair.kind, (set(), set()))
+        inputs, outputs = sizes.setdefault(pair.kind, (set(), set()))
         if pair.a and len(pair.a.shape) == 2:
             inputs.add(pair.a.shape[1])
         if pair.b and len(pair.b.shape) == 2:
             outputs.add(pair.b.shape[0])
-    return {kind: (frozenset(inputs), frozenset(outputs)) for kind, (inputs, outputs) in found.items()}
+    return {kind: (frozenset(inputs), frozenset(outputs)) for kind, (inputs, outputs) in sizes.items()}
 
 
-def _differ(found: tuple[frozenset[int], frozenset[int]], ours: tuple[int, int]) -> bool:
-    return any(sizes not in (frozenset(), {own}) for sizes, own in zip(found, ours, strict=True))
+def _differ(dims: tuple[frozenset[int], frozenset[int]], base_dims: tuple[int, int]) -> bool:
+    return any(sizes not in (frozenset(), {own}) for sizes, own in zip(dims, base_dims, strict=True))
 
 
-def _hidden(found: _Found) -> int | None:
+def _hidden(dimensions: _Found) -> int | None:
     """Return the width of the residual stream if all modules agree on it, else None."""
     sizes: set[int] = set()
-    for kind, (inputs, outputs) in found.items():
+    for kind, (inputs, outputs) in dimensions.items():
         # o_proj and down_proj write to the residual stream. All other modules read from it.
         sizes |= outputs if kind in {"o_proj", "down_proj"} else inputs
     return sizes.pop() if len(sizes) == 1 else None

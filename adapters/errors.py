@@ -48,11 +48,11 @@ class Reason:
     @property
     def message(self) -> str:
         """Sentence for people: what happened, then what to do."""
-        own = self.sentence or sentence_of(self.code, field=self.field, found=self.found, allowed=self.allowed)
+        first = self.sentence or sentence_of(self.code, field=self.field, found=self.found, allowed=self.allowed)
         if self.count == 1:
-            return own
-        others = " and ".join(self.examples[1:])
-        return f"{own} The same holds for {self.count - 1} more" + (f", such as {others}." if others else ".")
+            return first
+        examples = " and ".join(self.examples[1:])
+        return f"{first} The same holds for {self.count - 1} more" + (f", such as {examples}." if examples else ".")
 
     def shown(self) -> dict[str, Any]:
         """JSON representation for API callers."""
@@ -100,16 +100,16 @@ def grouped(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
         field = reason.field.partition("[")[0] if reason.code in _OF_ONE_FIELD else ""
         kinds.setdefault((reason.code, reason.sentence, field), []).append(reason)
     joined = [_joined(same) for same in kinds.values()]
-    return tuple(sorted(joined, key=lambda one: _FIRST.index(one.code) if one.code in _FIRST else len(_FIRST)))
+    return tuple(sorted(joined, key=lambda kind: _FIRST.index(kind.code) if kind.code in _FIRST else len(_FIRST)))
 
 
-def _joined(same: list[Reason]) -> Reason:
-    if len(same) == 1:
-        return same[0]
+def _joined(reasons: list[Reason]) -> Reason:
+    if len(reasons) == 1:
+        return reasons[0]
     # If all reasons have one field (such as target_modules), use the values as examples.
-    places = dict.fromkeys(reason.field for reason in same)
-    examples = places if len(places) > 1 else dict.fromkeys(reason.found for reason in same)
-    return replace(same[0], count=len(same), examples=tuple(examples)[:_MAX_EXAMPLES])
+    places = dict.fromkeys(reason.field for reason in reasons)
+    examples = places if len(places) > 1 else dict.fromkeys(reason.found for reason in reasons)
+    return replace(reasons[0], count=len(reasons), examples=tuple(examples)[:_MAX_EXAMPLES])
 
 
 class AdapterError(Exception):
@@ -127,7 +127,7 @@ class InvalidName(AdapterError):
 
     def __init__(self, field: str, found: str, allowed: str) -> None:
         self.field, self.found, self.allowed = field, found, allowed
-        super().__init__(f"{field}: found {found!r}, allowed {allowed}")
+        super().__init__(f"{field} {found!r} is not valid. Use {allowed}.")
 
 
 class AdapterRejected(AdapterError):
@@ -154,7 +154,7 @@ class UnsupportedBase(AdapterError, ValueError):
 
     def __init__(self, field: str, found: object, allowed: str) -> None:
         self.field, self.found, self.allowed = field, repr(found)[:80], allowed
-        super().__init__(f"base model's config.json, {field}: found {self.found}, allowed {allowed}")
+        super().__init__(f"This base model is not supported: {field} is {self.found}, but must be {allowed}.")
 
 
 class ValidationFailed(AdapterError):

@@ -117,8 +117,8 @@ def _serving_dtype(config: Mapping[str, Any], engine_dtype: str) -> str:
         return _known_dtype("engine dtype", engine_dtype)
     # transformers 5 writes `dtype`, every release before it `torch_dtype`.
     field = "dtype" if config.get("dtype") is not None else "torch_dtype"
-    own = _known_dtype(field, config.get(field) or "float32")
-    return "float16" if own == "float32" else own
+    dtype = _known_dtype(field, config.get(field) or "float32")
+    return "float16" if dtype == "float32" else dtype
 
 
 def _known_dtype(field: str, name: object) -> str:

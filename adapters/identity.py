@@ -23,7 +23,7 @@ MAX_VERSION_NUMBER = 2**31 - 1
 
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
-SLUG_WORDS = "1 to 63 of a-z 0-9 . _ -, first and last a letter or digit"
+SLUG_WORDS = "1 to 63 characters of a-z, 0-9, '.', '_' and '-', beginning and ending with a letter or digit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class VersionKey:
     """Identity of one immutable version and of two files of it; plain and picklable.
 
     By default these are the files that the engine reads. An upload that is not in normal form (:mod:`adapters.normal`)
-    also has a key for the uploaded files, and code that uses it says so.
+    also has a key for the uploaded files, which is used only where it is named.
 
     Attributes:
         version_id: id of the version row, never reused; vLLM's ``lora_int_id``.

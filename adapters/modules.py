@@ -93,7 +93,7 @@ def pair_tensors(header: Header, reasons: list[Reason]) -> list[Pair]:
     if len(prefixes) > 1:
         # With two prefixes, one module could occur twice.
         found = f"names with the prefixes {' and '.join(map(repr, sorted(prefixes)))}"
-        sentence = f"{WEIGHTS_FILE} has {found}: save it again with `model.save_pretrained(FOLDER)`, which writes one."
+        sentence = f"{WEIGHTS_FILE} has {found}. Save it again with `model.save_pretrained(FOLDER)`, which writes one."
         reasons.append(Reason("tensor_name", WEIGHTS_FILE, found, f"{PREFIX!r} in all names", sentence))
     return sorted(pairs.values(), key=_place)
 
@@ -117,8 +117,8 @@ def _place(pair: Pair) -> tuple[bool, int, int]:
 
 def misplaced(name: str) -> Reason:
     """Return the reason against a tensor that is not a LoRA of a linear layer."""
-    if known := known_name(name):
-        return known
+    if reason := known_name(name):
+        return reason
     if _EMBED_TOKENS.search(name):
         return Reason("embedding_not_served", name, "a tensor of an embedding", _EMBEDDING_WORDS)
     if _EMBEDDING.search(name):
@@ -206,8 +206,8 @@ def unused_targets(pairs: list[Pair], manifest: Manifest) -> list[Reason]:
 
 def check_largest_rank(pairs: list[Pair], manifest: Manifest | None, max_lora_rank: int) -> list[Reason]:
     """Check that every rank, declared or found, is within the engine's limit."""
-    found = [rank for pair in pairs for rank in _ranks(pair)]
-    largest = max([*found, manifest.largest_rank if manifest else 0], default=0)
+    ranks = [rank for pair in pairs for rank in _ranks(pair)]
+    largest = max([*ranks, manifest.largest_rank if manifest else 0], default=0)
     if largest <= max_lora_rank:
         return []
     return [Reason("rank_too_large", "r", f"rank {largest}", f"at most {max_lora_rank}, the engine's max_lora_rank")]

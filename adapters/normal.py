@@ -79,16 +79,16 @@ def _is_normal(config: Mapping[str, Any]) -> bool:
 
 def _normal_config(config: Mapping[str, Any], upload: Accepted) -> dict[str, Any]:
     """Return an equivalent config for these pairs, with full names in place of expressions."""
-    manifest, said = upload.manifest, upload.declared
+    manifest, declared = upload.manifest, upload.declared
     modules = [pair.module for pair in upload.pairs]
     return {key: config[key] for key in _KEPT if key in config} | {
-        "alpha_pattern": {name: said[name].alpha for name in modules if said[name].alpha != manifest.alpha},
+        "alpha_pattern": {name: declared[name].alpha for name in modules if declared[name].alpha != manifest.alpha},
         "bias": "none",
         "inference_mode": True,
         "lora_alpha": manifest.alpha,
         "peft_type": "LORA",
         "r": manifest.rank,
-        "rank_pattern": {name: said[name].rank for name in modules if said[name].rank != manifest.rank},
+        "rank_pattern": {name: declared[name].rank for name in modules if declared[name].rank != manifest.rank},
         "target_modules": modules,
         "task_type": "CAUSAL_LM",
         "use_rslora": manifest.rslora,

@@ -100,7 +100,7 @@ def cpu_limit(seconds: float) -> Iterator[None]:
         RuntimeError: the caller is not on the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("regular expressions of strangers run in a process of their own")
+        raise RuntimeError("Untrusted regular expressions must run on the main thread.")
     handler = signal.signal(signal.SIGPROF, _stop)
     left, interval = signal.setitimer(signal.ITIMER_PROF, seconds)
     try:

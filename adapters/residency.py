@@ -91,9 +91,9 @@ class Residency:
 
     def __init__(self, capacity: int, *, half_life_s: float = 600.0) -> None:
         if capacity < 1:
-            raise ValueError(f"capacity: found {capacity}, allowed 1 or more")
+            raise ValueError(f"capacity is {capacity}, but must be 1 or more.")
         if not half_life_s > 0:
-            raise ValueError(f"half_life_s: found {half_life_s}, allowed more than 0")
+            raise ValueError(f"half_life_s is {half_life_s}, but must be more than 0.")
         self.hits = self.misses = self.evictions = 0
         self._capacity, self._half_life_s = capacity, half_life_s
         self._used = self._idle_used = self._count = 0
@@ -210,7 +210,7 @@ class Residency:
         """
         leases = self._leases.get(version_id, 0)
         if not leases:
-            raise ValueError(f"version {version_id} has no lease to release")
+            raise ValueError(f"Version {version_id} has no lease to release.")
         if leases > 1:
             self._leases[version_id] = leases - 1
         else:
@@ -247,7 +247,7 @@ class Residency:
     def _loading(self, version_id: int) -> _Place:
         place = self._places.get(version_id)
         if place is None or not place.loading:
-            raise ValueError(f"version {version_id} is not being loaded")
+            raise ValueError(f"Version {version_id} is not being loaded.")
         return place
 
     def _use(self, place: _Place, now: float, cost_s: float) -> None:
@@ -306,5 +306,5 @@ class Residency:
 
 def _checked(size: int) -> int:
     if size < 1:
-        raise ValueError(f"size: found {size}, allowed 1 or more")
+        raise ValueError(f"size is {size}, but must be 1 or more.")
     return size

@@ -119,7 +119,7 @@ def unpack_in_child(
 def _check_disk(answer: dict[str, Any], work: str) -> None:
     if "errno" in answer:
         with disk_errors(work):
-            raise OSError(answer["errno"], "the child could not read or write a file")
+            raise OSError(answer["errno"], "The child process could not read or write a file.")
 
 
 def _run(module: str, request: dict[str, Any], cpu_seconds: float, address_bytes: int) -> dict[str, Any]:
@@ -140,11 +140,11 @@ def _run(module: str, request: dict[str, Any], cpu_seconds: float, address_bytes
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise ValidationFailed("the upload was not validated: no verdict in time") from error
+        raise ValidationFailed("The upload was not validated: the validator did not end in time.") from error
     if child.returncode != 0:
-        _log.warning("the validator ended with status %d: %s", child.returncode, child.stderr[-2000:])
-        allowed = f"it may use {cpu_seconds:g} s of CPU time and {address_bytes} bytes of address space"
-        raise ValidationFailed(f"the upload was not validated: the validator {_death(child.returncode)}; {allowed}")
+        _log.warning("The validator ended with status %d: %s", child.returncode, child.stderr[-2000:])
+        limits_text = f"It may use {cpu_seconds:g} s of CPU time and {address_bytes} bytes of address space."
+        raise ValidationFailed(f"The upload was not validated: the validator {_death(child.returncode)}. {limits_text}")
     answer: dict[str, Any] = json.loads(child.stdout)
     return answer
 

@@ -50,12 +50,12 @@ def _is_bases(file: BufferedIOBase, header: Header, saved: Tensor, base: Path, g
     weights = _holding(base, name)
     if saved.shape != (geometry.vocab, geometry.hidden) or weights is None:
         return False
-    with weights.open("rb") as theirs:
-        found, _ = read_header(theirs)
-        tensors = {tensor.name: tensor for tensor in found.tensors} if found else {}
-        if found is None or name not in tensors or tensors[name].shape != saved.shape:
+    with weights.open("rb") as base_file:
+        base_header, _ = read_header(base_file)
+        tensors = {tensor.name: tensor for tensor in base_header.tensors} if base_header else {}
+        if base_header is None or name not in tensors or tensors[name].shape != saved.shape:
             return False
-        pairs = zip(_values(file, header, saved), _values(theirs, found, tensors[name]), strict=True)
+        pairs = zip(_values(file, header, saved), _values(base_file, base_header, tensors[name]), strict=True)
         return all(np.array_equal(ours, _rounded(bases, saved.dtype)) for ours, bases in pairs)
 
 
@@ -77,7 +77,7 @@ def _values(file: BufferedIOBase, header: Header, tensor: Tensor) -> Iterator[ND
         file.seek(at)
         raw = file.read(length)
         if len(raw) != length:
-            raise EOFError("the file is shorter than its header says")
+            raise EOFError("The file is shorter than its header says.")
         if tensor.dtype == "F32":
             yield np.frombuffer(raw, "<f4")
         elif tensor.dtype == "F16":

@@ -45,17 +45,17 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     _check_nesting(text)
     if _NUL.search(text):
         raise ValueError("a NUL character")
-    found = json.loads(
+    value = json.loads(
         text,
         object_pairs_hook=_object,
         parse_int=_integer,
         parse_float=_float,
         parse_constant=_refuse_constant,
     )
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - one error type for all malformed input
-    json.dumps(found, ensure_ascii=False).encode("utf-8")
-    return found
+    json.dumps(value, ensure_ascii=False).encode("utf-8")
+    return value
 
 
 def show(value: object) -> str:
@@ -85,12 +85,12 @@ def _check_nesting(text: str) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise ValueError(f"the key {key[:80]!a} occurs twice")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def _integer(digits: str) -> int | float:

@@ -171,27 +171,29 @@ def _check_places(pairs: list[Pair], geometry: BaseGeometry, manifest: Manifest 
 
     An adapter that fits another base throughout gets one ``wrong_base`` reason in place of those.
     """
-    found = [reason for pair in pairs for reason in check_pair(pair, geometry)]
+    misfits = [reason for pair in pairs for reason in check_pair(pair, geometry)]
     trained_on = manifest.trained_on if manifest else ""
     other = wrong_base(pairs, geometry, trained_on=trained_on, base_name=base_name)
     if other is None:
-        return found
-    return [other, *(reason for reason in found if reason.code not in {"shape_mismatch", "layer_out_of_range"})]
+        return misfits
+    return [other, *(reason for reason in misfits if reason.code not in {"shape_mismatch", "layer_out_of_range"})]
 
 
 def _check_declared(
     pairs: list[Pair], manifest: Manifest, declared: Mapping[str, Declared], reasons: list[Reason]
 ) -> list[Reason]:
-    known = [pair for pair in pairs if pair.module in declared]
-    found = [reason for pair in known for reason in check_declared(pair, declared[pair.module], manifest.layers)]
-    return found + _check_ranks(known, declared, reasons)
+    declared_pairs = [pair for pair in pairs if pair.module in declared]
+    undeclared = [
+        reason for pair in declared_pairs for reason in check_declared(pair, declared[pair.module], manifest.layers)
+    ]
+    return undeclared + _check_ranks(declared_pairs, declared, reasons)
 
 
 def _check_ranks(pairs: list[Pair], declared: Mapping[str, Declared], reasons: list[Reason]) -> list[Reason]:
     if not declares_ranks(reasons):
         return []
-    known = [pair for pair in pairs if pair.module in declared]
-    return [reason for pair in known for reason in check_rank(pair, declared[pair.module].rank)]
+    declared_pairs = [pair for pair in pairs if pair.module in declared]
+    return [reason for pair in declared_pairs for reason in check_rank(pair, declared[pair.module].rank)]
 
 
 def _declare(

@@ -113,8 +113,8 @@ def read_header(file: BufferedIOBase) -> tuple[Header | None, list[Reason]]:
 def _bad_length(prefix: bytes, length: int, size: int) -> Reason:
     if prefix.startswith(_ZIP) or _PICKLE.match(prefix):
         return Reason("pickle_format", WEIGHTS_FILE, "a pickle, which runs code when read", "the safetensors format")
-    if known := known_beginning(prefix):
-        return known
+    if reason := known_beginning(prefix):
+        return reason
     if len(prefix) == _LENGTH_BYTES and length > MAX_HEADER_BYTES:
         return Reason("header_too_long", WEIGHTS_FILE, f"a header of {length} bytes", f"{MAX_HEADER_BYTES} bytes")
     return Reason("truncated", WEIGHTS_FILE, f"{size} bytes", "a whole safetensors file")
@@ -197,7 +197,7 @@ def write_renamed(file: BufferedIOBase, header: Header, names: Mapping[str, str]
         while left:
             chunk = file.read(min(left, CHUNK_BYTES))
             if not chunk:
-                raise EOFError("the weights file is shorter than its header says")
+                raise EOFError("The weights file is shorter than its header says.")
             target.write(chunk)
             left -= len(chunk)
 
@@ -246,7 +246,7 @@ def _largest_magnitude(file: BufferedIOBase, tensor: Tensor, buffer: bytearray, 
     while left:
         count = min(left, len(buffer))
         if file.readinto(memoryview(buffer)[:count]) != count:
-            raise EOFError("the weights file is shorter than its header says")
+            raise EOFError("The weights file is shorter than its header says.")
         items = count // bits.itemsize
         values, magnitudes = np.frombuffer(buffer, bits, items), np.frombuffer(scratch, bits, items)
         np.bitwise_and(values, without_sign, out=magnitudes)

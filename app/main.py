@@ -68,10 +68,10 @@ _CORS_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _CORS_EXPOSED = (
     *("etag", "location", "retry-after", "server-timing", "x-request-id", "x-should-retry"),
     *("x-tenora-adapter", "x-tenora-ignored", "x-tenora-load-ms"),
-    *(f"x-ratelimit-{what}-{unit}" for what in ("limit", "remaining", "reset") for unit in ("requests", "tokens")),
+    *(f"x-ratelimit-{value}-{unit}" for value in ("limit", "remaining", "reset") for unit in ("requests", "tokens")),
 )
 
-_DESCRIPTION = "Many tenants' LoRA adapters on one base Llama: publish them, and name them in requests."
+_DESCRIPTION = "Serves many tenants' LoRA adapters on one base Llama. Publish an adapter, then request it by name."
 
 
 class State(TypedDict):
@@ -86,7 +86,7 @@ class _Application(FastAPI):
         """Build the stack without Starlette's ServerErrorMiddleware.
 
         :class:`RequestMiddleware` handles uncaught errors, and every event of a stream would pass through one more
-        layer. See docs/decisions/0055-request-path-overhead.md.
+        layer. See docs/decisions/0029-request-path-overhead.md.
         """
         stack = super().build_middleware_stack()
         return stack.app if isinstance(stack, ServerErrorMiddleware) else stack
@@ -262,4 +262,4 @@ async def _check_store(process: Container) -> None:
     try:
         await process.store_owner.ensure()
     except (StoreUnavailable, DiskFull, BlobNotFound) as error:
-        logger.warning("the store was not asked whose it is: %s", error)
+        logger.warning("The owner of the store could not be checked: %s", error)

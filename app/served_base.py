@@ -55,7 +55,7 @@ def open_base(settings: Settings) -> ServedBase:
     try:
         config = json.loads((path / "config.json").read_text())
     except FileNotFoundError:
-        raise BaseNotFound(f"TENORA_BASE_MODEL: found no config.json in {path}, allowed a model's folder") from None
+        raise BaseNotFound(f"TENORA_BASE_MODEL: {path} has no config.json. Name a model's folder.") from None
     except ValueError:
         raise UnsupportedBase("config.json", "something else", "a JSON object") from None
     if not isinstance(config, dict):
@@ -105,7 +105,7 @@ def _outline(weights: Path) -> bytes:
         prefix = file.read(_LENGTH_BYTES)
         length = int.from_bytes(prefix, "little")
         if len(prefix) < _LENGTH_BYTES or length > min(_MAX_HEADER_BYTES, size - _LENGTH_BYTES):
-            raise BaseNotFound(f"TENORA_BASE_MODEL: found {weights} of {size} bytes, allowed a safetensors file")
+            raise BaseNotFound(f"TENORA_BASE_MODEL: {weights} of {size} bytes is not a complete safetensors file.")
         return f"{size}\n".encode() + file.read(length)
 
 
@@ -129,7 +129,7 @@ def base_folder(settings: Settings) -> Path:
     if folder.is_dir():
         return folder.resolve()
     if not settings.base_model or folder.is_absolute():
-        raise BaseNotFound(f"TENORA_BASE_MODEL: found no folder {folder}, allowed a model's folder or a hub id")
+        raise BaseNotFound(f"TENORA_BASE_MODEL: there is no folder {folder}. Name a model's folder or a Hub id.")
     return Path(_snapshot(settings.base_model, settings.base_model_revision))
 
 
@@ -141,5 +141,5 @@ def _snapshot(repository: str, revision: str | None) -> str:
             return snapshot_download(repository, revision=revision, allow_patterns=_FILES)
     except (OSError, HFValidationError) as error:
         raise BaseNotFound(
-            f"TENORA_BASE_MODEL: found {repository!r}, allowed a folder, or a hub id that can be fetched ({error})"
+            f"TENORA_BASE_MODEL: {repository!r} is neither a folder nor a Hub id that can be fetched: {error}"
         ) from error

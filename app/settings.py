@@ -16,42 +16,55 @@ class EngineSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_loras: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
-        "auto", description="LoRA slots: distinct adapters that run at the same time; auto: sized from memory"
+        "auto",
+        description="LoRA slots, the number of adapters that can run at the same time; auto: computed from memory",
     )
     host_bytes: int = Field(
-        4 * 2**30, ge=2**20, description="host memory in bytes for adapters that are staged for a slot"
+        4 * 2**30, ge=2**20, description="Host memory for adapters that are staged for a slot, in bytes"
     )
-    max_lora_rank: int = Field(64, description="largest rank served; every slot is padded to it")
+    max_lora_rank: int = Field(64, description="Largest LoRA rank that is served. Every slot is padded to this rank.")
     lora_head: bool = Field(
         False,
-        description="serve adapters of lm_head too: each slot takes max_lora_rank times the vocabulary more, and "
-        "logprobs of prompts are refused",
+        description="Serve adapters that change lm_head. Each slot then holds max_lora_rank times the vocabulary "
+        "size more values, and prompt logprobs are refused.",
     )
     max_model_len: int | None = Field(
-        None, ge=16, description="context length in tokens; default: the base model's own"
+        None, ge=16, description="Context length in tokens; default: the context length of the base model"
     )
-    dtype: str = Field("auto", description="dtype of the base's weights, as vLLM names it; no float32 on a GPU")
-    quantization: str | None = Field(None, description="vLLM's quantization method for the base, e.g. awq, gptq, fp8")
+    dtype: str = Field(
+        "auto",
+        description="Data type of the base model's weights, in vLLM's spelling. float32 is supported on a CPU only.",
+    )
+    quantization: str | None = Field(
+        None, description="vLLM's quantization method for the base model, e.g. awq, gptq or fp8"
+    )
     kv_cache_bytes: int | None = Field(
-        None, ge=2**20, description="KV cache in bytes; default: 1 GiB on a CPU, what vLLM finds free on a GPU"
+        None,
+        ge=2**20,
+        description="Size of the KV cache in bytes; default: 1 GiB on a CPU, the memory that vLLM finds free on a GPU",
     )
     tool_call_parser: str | None = Field(
         None,
-        description="how the base writes tool calls, as vLLM names it, e.g. hermes, mistral; "
-        "default: llama3_json where the base's tokenizer has its token, else pythonic",
+        description="vLLM's tool call parser for the base model, e.g. hermes or mistral; default: llama3_json if the "
+        "tokenizer has its token, else pythonic",
     )
-    tensor_parallel_size: int = Field(1, ge=1, description="GPUs that share the base")
+    tensor_parallel_size: int = Field(
+        1, ge=1, description="Number of GPUs that share the base model (tensor parallelism)"
+    )
     extra_args: dict[str, Any] = Field(
-        default_factory=dict, description='any other vLLM engine argument, as JSON: {"max_num_seqs": 64}'
+        default_factory=dict, description='Other vLLM engine arguments as JSON, e.g. {"max_num_seqs": 64}'
     )
     hang_s: float = Field(
         120,
         gt=0,
-        description="seconds without an answer after which the engine is killed and started again; "
-        "more than its longest step takes",
+        description="Seconds without an answer after which the engine is killed and restarted. The value must exceed "
+        "the engine's longest step.",
     )
     restart_backoff_s: float = Field(
-        1.0, gt=0, description="first pause before a dead engine is started again; doubles up to 60 s"
+        1.0,
+        gt=0,
+        description="Pause in seconds before the first restart of a dead engine. It doubles with each restart, up to "
+        "60 s.",
     )
 
 
@@ -61,14 +74,20 @@ class QueueSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     window: int | None = Field(
-        None, ge=1, description="sequences in the engine at the same time; default: the engine's max_num_seqs"
+        None,
+        ge=1,
+        description="Maximum number of sequences in the engine at the same time; default: the engine's max_num_seqs",
     )
     max_age_s: float = Field(
-        0.5, gt=0, description="seconds that a waiting adapter may be passed over by requests for adapters in slots"
+        0.5,
+        gt=0,
+        description="Maximum time in seconds for which requests for adapters in slots may overtake a waiting adapter",
     )
-    requests: int = Field(10_000, ge=1, description="requests that may wait, of all tenants together")
-    tenant_requests: int = Field(1_000, ge=1, description="requests of one tenant that may wait")
-    seconds: float = Field(600, gt=0, description="longest estimated wait of a request that is let into the queue")
+    requests: int = Field(10_000, ge=1, description="Maximum number of waiting requests of all tenants together")
+    tenant_requests: int = Field(1_000, ge=1, description="Maximum number of waiting requests of one tenant")
+    seconds: float = Field(
+        600, gt=0, description="Maximum estimated wait in seconds. The queue refuses requests that would wait longer."
+    )
 
 
 class LimitSettings(BaseModel):
@@ -76,52 +95,70 @@ class LimitSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    connections: int = Field(4096, ge=1, description="connections open at the same time")
-    header_bytes: int = Field(64 * 1024, ge=8192, description="largest request line and headers in bytes")
-    header_seconds: float = Field(20, gt=0, description="longest time until a request's headers are there")
-    unread_seconds: float = Field(60, gt=0, description="longest time that a client may leave an answer unread")
-    body_bytes: int = Field(2 * 2**20, ge=1024, description="largest JSON body in bytes")
+    connections: int = Field(4096, ge=1, description="Maximum number of open connections")
+    header_bytes: int = Field(64 * 1024, ge=8192, description="Maximum size of the request line and headers, in bytes")
+    header_seconds: float = Field(20, gt=0, description="Maximum time to receive a request's headers, in seconds")
+    unread_seconds: float = Field(
+        60, gt=0, description="Maximum time that a client may leave an answer unread, in seconds"
+    )
+    body_bytes: int = Field(2 * 2**20, ge=1024, description="Maximum size of a JSON body, in bytes")
     body_bytes_per_second: int = Field(
-        16 * 1024, ge=1, description="least rate of a request's body, of an upload too, in bytes a second"
+        16 * 1024, ge=1, description="Minimum transfer rate of a request body, uploads included, in bytes per second"
     )
     body_grace_seconds: float = Field(
-        5, gt=0, description="seconds that a body may be behind its least rate, silence included"
+        5, gt=0, description="Maximum time that a body may lag behind the minimum rate, silence included, in seconds"
     )
-    config_bytes: int = Field(2**20, ge=1024, description="largest adapter_config.json in bytes")
-    weights_bytes: int = Field(4 * 2**30, ge=1024, description="largest adapter_model.safetensors in bytes")
+    config_bytes: int = Field(2**20, ge=1024, description="Maximum size of adapter_config.json, in bytes")
+    weights_bytes: int = Field(4 * 2**30, ge=1024, description="Maximum size of adapter_model.safetensors, in bytes")
     uploads: int = Field(
-        4, ge=1, description="uploads received and validated at the same time; half of them for one tenant"
+        4, ge=1, description="Uploads received and validated at the same time. One tenant gets at most half of them."
     )
     upload_idle_seconds: float = Field(
-        60, gt=0, description="longest wait for a body's next bytes, and for an upload's place to be received"
+        60, gt=0, description="Maximum wait for the next bytes of a body, and of an upload for its turn, in seconds"
     )
-    open_uploads: int = Field(16, ge=1, le=1000, description="resumable uploads that a tenant may have under way")
-    upload_hours: float = Field(24, gt=0, le=720, description="hours after which a resumable upload is given up")
+    open_uploads: int = Field(
+        16, ge=1, le=1000, description="Maximum number of unfinished resumable uploads of one tenant"
+    )
+    upload_hours: float = Field(
+        24, gt=0, le=720, description="Hours after which an unfinished resumable upload expires"
+    )
     parts: int = Field(
-        32, ge=2, description="parts of resumable uploads received at the same time; half of them for one tenant"
+        32,
+        ge=2,
+        description="Parts of resumable uploads received at the same time. One tenant gets at most half of them.",
     )
-    n: int = Field(8, ge=1, description="largest `n` (and LoRAX `best_of`)")
-    logprobs: int = Field(20, ge=0, description="largest `logprobs` / `top_logprobs`")
-    stop: int = Field(16, ge=1, description="most stop strings")
-    stop_bytes: int = Field(256, ge=1, description="longest stop string in UTF-8 bytes")
+    n: int = Field(8, ge=1, description="Maximum value of `n` (and of LoRAX's `best_of`)")
+    logprobs: int = Field(20, ge=0, description="Maximum value of `logprobs` and `top_logprobs`")
+    stop: int = Field(16, ge=1, description="Maximum number of stop strings")
+    stop_bytes: int = Field(256, ge=1, description="Maximum length of a stop string, in UTF-8 bytes")
     schema_bytes: int = Field(
-        64 * 1024, ge=256, description="largest JSON schema, regex, choice list or tool list in bytes"
+        64 * 1024, ge=256, description="Maximum size of a JSON schema, regex, choice list or tool list, in bytes"
     )
-    prompts: int = Field(128, ge=1, description="most prompts in one completions request")
-    validation_seconds: float = Field(120, gt=0, description="CPU seconds that validating one upload may take")
-    validation_bytes: int = Field(2 * 2**30, ge=2**28, description="address space of the validating process in bytes")
-    merges: int = Field(4, ge=1, description="merges at the same time: one runs, the others wait")
-    merge_seconds: float = Field(600, gt=0, description="CPU seconds that one merge may take, of all cores together")
-    merge_bytes: int = Field(16 * 2**30, ge=2**31, description="address space of the merging process in bytes")
-    max_new_tokens: int = Field(256, ge=1, description="LoRAX default when a request gives no max_new_tokens")
-    system_prompt_bytes: int = Field(16 * 1024, ge=1, description="longest default system prompt in UTF-8 bytes")
-    chat_template_bytes: int = Field(64 * 1024, ge=1, description="longest chat template of a version in UTF-8 bytes")
-    template_seconds: float = Field(0.5, gt=0, description="CPU seconds that rendering one chat template may take")
+    prompts: int = Field(128, ge=1, description="Maximum number of prompts in one completions request")
+    validation_seconds: float = Field(120, gt=0, description="CPU time limit for validating one upload, in seconds")
+    validation_bytes: int = Field(
+        2 * 2**30, ge=2**28, description="Address space limit of the validation process, in bytes"
+    )
+    merges: int = Field(4, ge=1, description="Maximum number of merges at the same time: one runs, the others wait")
+    merge_seconds: float = Field(
+        600, gt=0, description="CPU time limit of one merge, over all cores together, in seconds"
+    )
+    merge_bytes: int = Field(16 * 2**30, ge=2**31, description="Address space limit of the merge process, in bytes")
+    max_new_tokens: int = Field(256, ge=1, description="Default of max_new_tokens for LoRAX requests without it")
+    system_prompt_bytes: int = Field(
+        16 * 1024, ge=1, description="Maximum length of a default system prompt, in UTF-8 bytes"
+    )
+    chat_template_bytes: int = Field(
+        64 * 1024, ge=1, description="Maximum length of a version's chat template, in UTF-8 bytes"
+    )
+    template_seconds: float = Field(0.5, gt=0, description="CPU time limit for rendering one chat template, in seconds")
     template_address_bytes: int = Field(
-        2**28, ge=2**27, description="address space of the process that renders a chat template in bytes"
+        2**28, ge=2**27, description="Address space limit of the process that renders chat templates, in bytes"
     )
-    template_output_bytes: int = Field(4 * 2**20, ge=1024, description="longest prompt that a chat template may write")
-    template_workers: int = Field(4, ge=1, description="chat templates of versions rendered at the same time")
+    template_output_bytes: int = Field(
+        4 * 2**20, ge=1024, description="Maximum length of a prompt rendered from a chat template, in bytes"
+    )
+    template_workers: int = Field(4, ge=1, description="Chat templates of versions that are rendered at the same time")
 
 
 class LogSettings(BaseModel):
@@ -130,12 +167,12 @@ class LogSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: Literal["auto", "json", "text"] = Field(
-        "auto", description="how log lines look: JSON objects or text; auto: text on a terminal, else JSON"
+        "auto", description="Format of log lines; auto: text on a terminal, else JSON"
     )
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        "INFO", description="least level of lines that are written; vLLM's own: VLLM_LOGGING_LEVEL"
+        "INFO", description="Minimum level of log lines. VLLM_LOGGING_LEVEL sets the level of vLLM's lines."
     )
-    access: bool = Field(True, description="whether each answered request leaves a line, at INFO")
+    access: bool = Field(True, description="Log each answered request at level INFO")
 
 
 # No segment of the path is empty, "." or "..".
@@ -147,20 +184,27 @@ class ImportSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    hf: bool = Field(False, description="whether adapters may be imported from the Hugging Face Hub")
+    hf: bool = Field(False, description="Allow imports of adapters from the Hugging Face Hub")
     hf_endpoint: str = Field(
-        "https://huggingface.co", pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$", description="the Hub, or a mirror of it"
+        "https://huggingface.co",
+        pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$",
+        description="URL of the Hugging Face Hub or of a mirror",
     )
-    hf_token: SecretStr | None = Field(None, description="what this server reads the Hub with; default: nothing")
+    hf_token: SecretStr | None = Field(
+        None, description="Token with which this server reads the Hub; default: no token"
+    )
     hf_owners: frozenset[str] = Field(
-        frozenset(), description="users and organisations whose repositories may be imported, as JSON; empty: any"
+        frozenset(), description="Users and organisations whose repositories may be imported, as JSON; empty: all"
     )
     s3_prefixes: tuple[Annotated[str, Field(pattern=_S3_PREFIX)], ...] = Field(
-        (), description='prefixes that may be imported from, as JSON: ["s3://bucket/prefix/"]'
+        (), description='S3 prefixes that may be imported from, as JSON, e.g. ["s3://bucket/prefix/"]; empty: none'
     )
-    seconds: float = Field(1800, gt=0, description="longest time that fetching one import may take")
+    seconds: float = Field(1800, gt=0, description="Maximum time to fetch one import, in seconds")
     at_once: int = Field(
-        2, ge=1, description="imports at the same time, half of them for one tenant; each takes an upload's place too"
+        2,
+        ge=1,
+        description="Imports at the same time. One tenant gets at most half of them, and each import also counts as "
+        "an upload.",
     )
 
 
@@ -171,77 +215,88 @@ class Settings(BaseSettings):
         env_prefix="TENORA_", env_nested_delimiter="__", extra="forbid", frozen=True, hide_input_in_errors=True
     )
 
-    home: Path = Field(Path(".tenora"), description="SQLite, local blobs, disk cache, secrets, demo")
+    home: Path = Field(
+        Path(".tenora"),
+        description="Folder for SQLite, local blobs, disk cache, secrets and the demo, called HOME below",
+    )
     database_url: str | None = Field(
-        None, description="default: sqlite+aiosqlite in HOME; postgresql://... in production"
+        None, description="URL of the database; default: sqlite+aiosqlite in HOME. Use postgresql://... in production."
     )
-    store_url: str | None = Field(None, description="default: file://HOME/blobs; or s3://bucket/prefix")
-    s3_endpoint_url: str | None = Field(None, description="an S3 server other than AWS")
+    store_url: str | None = Field(
+        None,
+        description="URL of the adapter store: file:///absolute/path or s3://bucket/prefix; default: file://HOME/blobs",
+    )
+    s3_endpoint_url: str | None = Field(None, description="URL of an S3 server other than AWS")
     s3_public_endpoint_url: str | None = Field(
-        None, description="the S3 server's address for clients that send parts, if it is not s3_endpoint_url"
+        None, description="URL of the S3 server for clients that upload parts directly; default: s3_endpoint_url"
     )
-    s3_region: str | None = Field(None, description="region of the bucket")
-    base_model: str = Field("", description="local path or hub id of the base Llama; empty: the demo base in HOME")
-    base_model_revision: str | None = Field(None, description="revision of a hub id: a commit, to be sure")
+    s3_region: str | None = Field(None, description="Region of the S3 bucket")
+    base_model: str = Field("", description="Local path or Hub id of the base Llama; empty: the demo base in HOME")
+    base_model_revision: str | None = Field(
+        None, description="Revision of the base model on the Hub, preferably a commit"
+    )
     base_model_name: str | None = Field(
-        None, description="the name callers use for the base; default: last part of base_model"
+        None, description="Name of the base model in requests; default: the last part of base_model"
     )
-    host: str = Field("127.0.0.1", description="address to listen on")
-    port: int = Field(8000, ge=0, le=65535, description="port to listen on")
+    host: str = Field("127.0.0.1", description="Address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on")
     cors_origins: tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/?#@\s]+)$")], ...] = Field(
         (),
-        description='origins of web pages whose scripts may call this server, as JSON: ["https://app.example.org"]; '
-        "empty: none",
+        description="Origins of web pages whose scripts may call this server, as JSON, e.g. "
+        '["https://app.example.org"]; empty: none',
     )
     drain_seconds: float = Field(
         5,
         ge=0,
-        description="seconds after SIGTERM in which the server says that it is not ready and still takes requests; "
-        "longer than a proxy keeps an idle connection to it",
+        description="Seconds after SIGTERM in which the server reports that it is not ready but accepts requests. "
+        "The value must exceed the idle timeout of a proxy's connections.",
     )
     grace_seconds: float = Field(
-        30, ge=0, description="seconds that running requests have to finish after that; then they end with an error"
+        30,
+        ge=0,
+        description="Seconds that running requests get to finish after the drain. Then they end with an error.",
     )
     pepper: SecretStr | None = Field(
-        None, description="secret that keys are hashed with; default: made once in HOME/secrets"
+        None, description="Secret with which keys are hashed; default: generated once in HOME/secrets"
     )
     accepted_peppers: tuple[SecretStr, ...] = Field(
-        (), description="other values of it under which keys and seals are still good, as JSON, while it is rotated"
+        (), description="Other peppers under which keys and seals stay valid while the pepper is rotated, as JSON"
     )
     prompt_format: Literal["", "llama-2", "llama-3", "mistral"] = Field(
-        "", description="prompt format of chats, for a base without a chat template; empty: the base's own template"
+        "",
+        description="Prompt format of chats for a base model without a chat template; empty: the model's own template",
     )
     metrics_key_required: bool = Field(
-        True, description="whether /metrics asks for a platform key, with the scope metrics or admin"
+        True, description="Require a platform key with the scope metrics or admin for /metrics"
     )
     preload: tuple[str, ...] = Field(
         (),
-        description='versions loaded before the server says that it is ready, as JSON: ["tenant/adapter", '
+        description='Versions to load before the server reports that it is ready, as JSON, e.g. ["tenant/adapter", '
         '"tenant/adapter:alias", "tenant/adapter@3"]',
     )
     limit_accounts: Literal["auto", "memory", "database"] = Field(
         "auto",
-        description="where limits are counted: in this server's memory, or in the database, together with other "
-        "servers; auto: in the database, if that is PostgreSQL",
+        description="Where limits are counted: in this server's memory, or in the database together with other "
+        "servers; auto: in the database if it is PostgreSQL",
     )
     limits_unavailable: Literal["refuse", "admit"] = Field(
         "refuse",
-        description="what becomes of requests with limits while the database takes no writes, so that nobody can count "
-        "them; admit: they are counted afterwards",
+        description="Handling of requests with limits while the database accepts no writes: refuse them, or admit "
+        "them and count them later",
     )
     currency: str = Field(
         "USD",
         pattern="^[A-Z]{3}$",
-        description="what prices and budgets are in (ISO 4217); another one converts nothing that is there",
+        description="Currency of prices and budgets (ISO 4217). A change does not convert existing amounts.",
     )
     usage_days: int = Field(
-        90, ge=0, description="days that the record of each request is kept; the sums of hours stay; 0: for ever"
+        90, ge=0, description="Days that the record of each request is kept; 0: forever. Hourly totals are always kept."
     )
-    audit_days: int = Field(0, ge=0, description="days that the audit trail is kept; 0: for ever")
+    audit_days: int = Field(0, ge=0, description="Days that the audit trail is kept; 0: forever")
     fetch_seconds: float = Field(
-        30, gt=0, description="seconds that a request waits for an adapter's bytes from the store"
+        30, gt=0, description="Maximum time that a request waits for an adapter's bytes from the store, in seconds"
     )
-    cache_bytes: int = Field(20 * 2**30, ge=2**20, description="budget of this node's disk cache in bytes")
+    cache_bytes: int = Field(20 * 2**30, ge=2**20, description="Size limit of this node's disk cache, in bytes")
     engine: EngineSettings = Field(default_factory=EngineSettings)
     queue: QueueSettings = Field(default_factory=QueueSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
@@ -282,30 +337,34 @@ def check_environment(environ: Mapping[str, str]) -> None:
     Raises:
         UnknownSetting: names each of them and the nearest settings.
     """
-    known = setting_names()
-    links = sorted(name for name, value in environ.items() if _is_service_link(name, value, known))
+    settings = setting_names()
+    links = sorted(name for name, value in environ.items() if _is_service_link(name, value, settings))
     complaints = [_SERVICE_LINKS.format(names=", ".join(links))] if links else []
     for name in sorted(environ.keys() - links):
         upper = name.upper()
-        if not upper.startswith(PREFIX) or upper in CLIENT_NAMES or _is_setting(upper, known):
+        if not upper.startswith(PREFIX) or upper in CLIENT_NAMES or _is_setting(upper, settings):
             continue
-        nearest = difflib.get_close_matches(upper, [*known, *CLIENT_NAMES], n=3, cutoff=0.6)
-        complaints.append(f"{name}: no such setting; nearest: {', '.join(nearest) or 'none'}")
+        nearest = difflib.get_close_matches(upper, [*settings, *CLIENT_NAMES], n=3, cutoff=0.6)
+        complaints.append(f"{name} is not a setting. {_advice(nearest)}")
     if complaints:
         raise UnknownSetting("\n".join(complaints))
 
 
-def _is_service_link(name: str, value: str, known: tuple[str, ...]) -> bool:
+def _advice(nearest: list[str]) -> str:
+    return f"Did you mean {' or '.join(nearest)}?" if nearest else "Correct its name or remove it."
+
+
+def _is_service_link(name: str, value: str, settings: tuple[str, ...]) -> bool:
     """Return whether Kubernetes set this variable, as it does in every pod for a Service ``tenora`` or ``tenora-...``.
 
     https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
     """
-    return bool(_SERVICE_LINK.fullmatch(name)) and (name not in known or bool(_LINK_VALUE.match(value)))
+    return bool(_SERVICE_LINK.fullmatch(name)) and (name not in settings or bool(_LINK_VALUE.match(value)))
 
 
-def _is_setting(name: str, known: tuple[str, ...]) -> bool:
+def _is_setting(name: str, settings: tuple[str, ...]) -> bool:
     # A group may be one JSON value (TENORA_ENGINE), and a mapping may be set entry by entry (..._ARGS__KEY).
-    return name in known or any(other.startswith(f"{name}__") for other in known) or name.startswith(_MAPPINGS)
+    return name in settings or any(other.startswith(f"{name}__") for other in settings) or name.startswith(_MAPPINGS)
 
 
 def _names(model: type[BaseModel], prefix: str) -> Iterator[str]:

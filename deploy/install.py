@@ -30,10 +30,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make the environment in .venv from a pinned lock.")
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     device = parser.parse_args().device
-    # In 3.11.0 whoever is on the machine can have a fork server run what they like (CVE-2022-42919).
+    # In 3.11.0 any user of the machine can run code in a fork server (CVE-2022-42919).
     if not (3, 11, 1) <= sys.version_info < (3, 12):
         raise SystemExit(
-            f"found Python {sys.version.split()[0]}, allowed 3.11 from 3.11.1 on: make PYTHON=/path/to/python3.11"
+            f"This is Python {sys.version.split()[0]}, but Tenora needs 3.11.1 or a later 3.11. "
+            "Name one: make PYTHON=/path/to/python3.11"
         )
     stamp = fingerprint(device)
     if STAMP.exists() and STAMP.read_text() == stamp:
@@ -107,7 +108,7 @@ def install_torch(environment: dict[str, str]) -> None:
     lock = str(LOCKS / "cpu-torch.txt")
     install = ["pip", "install", "--quiet", "--require-hashes", "--python", str(python()), "--no-deps", "-r", lock]
     if subprocess.run([UV, *install], env=environment, cwd=ROOT, capture_output=True).returncode != 0:
-        sys.stderr.write("pip's sources lack the torch that the lock names: taking it from PyTorch's own index\n")
+        sys.stderr.write("pip's sources lack the torch of the lock. It is taken from PyTorch's index.\n")
         uv([*install, "--default-index", TORCH_CPU_INDEX], environment)
 
 

@@ -140,5 +140,5 @@ ODD: dict[str, OddAdapter] = {
     "keys of other tools": OddAdapter(
         config(enable_lora=[True], merge_weights=True, unsloth_fixed=True, lorap_emb_lr=1e-6)
     ),
-    "keys that nobody knows, switched off": OddAdapter(config(use_something_new=False, another=None)),
+    "unknown keys, switched off": OddAdapter(config(use_something_new=False, another=None)),
 }

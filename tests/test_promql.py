@@ -31,7 +31,7 @@ def test_a_query_that_finds_what_it_asks_for(query: str) -> None:
     [
         ("up ==", "invalid promql"),
         ("rate(up)", "expected type matrix"),
-        ("nobody(up)", "unknown function"),
+        ("unknown(up)", "unknown function"),
         ("downs + up", "there is no downs"),
         ("rate(requests[5m])", "there is no requests"),
         ('requests_total{status="500"}', "no series is requests_total"),

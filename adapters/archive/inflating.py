@@ -25,5 +25,5 @@ def inflate(inflater: "_Decompress", source: bytes, count: int) -> bytes:
         return inflater.decompress(source, count)
     except zlib.error as error:
         if str(error).startswith(_NO_MEMORY):
-            raise MemoryError("no memory to decompress in") from error
+            raise MemoryError("Not enough memory to decompress.") from error
         raise Damaged(str(error)) from None

@@ -161,11 +161,11 @@ class Members:
         if not missing and not self.reasons:
             folders = _joined(sorted(self._found, key=lambda folder: (len(folder), folder)))
             found, allowed = f"the two files apart, in {folders}", f"{CONFIG_NAME} and {WEIGHTS_NAME} in one folder"
-            sentence = f"The archive has {found}: pack {allowed}."
+            sentence = f"The archive has {found}. Pack {allowed}."
             self.reasons.append(Reason("missing_member", "archive", found, allowed, sentence))
         for name in self.caps:
-            told = any(reason.field.endswith(name) for reason in self.reasons)
-            if name in missing and not told and not (self._pickles and name == WEIGHTS_NAME):
+            is_refused = any(reason.field.endswith(name) for reason in self.reasons)
+            if name in missing and not is_refused and not (self._pickles and name == WEIGHTS_NAME):
                 self.reasons.append(Reason("missing_member", name, "nothing", "one file of this name"))
 
     def _refuse_ambiguous(self, folders: list[tuple[str, ...]]) -> None:

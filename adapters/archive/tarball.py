@@ -176,10 +176,10 @@ def _walk(file: BinaryIO, most: int) -> Iterator[tuple[_Header, GzipStream]]:
     while (block := stream.exactly(_BLOCK)) != _ZEROS:
         header = _read_header(block)
         if header.kind == _PAX or (header.kind == _PAX_GLOBAL and is_first):
-            found = _read_pax(stream, header)
-            if extended or (header.kind == _PAX_GLOBAL and found.keys() & {"path", "size"}):
+            records = _read_pax(stream, header)
+            if extended or (header.kind == _PAX_GLOBAL and records.keys() & {"path", "size"}):
                 raise _unsupported("extended headers for several members, or several for one")
-            extended = found if header.kind == _PAX else {}
+            extended = records if header.kind == _PAX else {}
         else:
             header = _extend(header, extended)
             yield header, stream

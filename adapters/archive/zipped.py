@@ -65,12 +65,12 @@ def unpack_zip(file: BinaryIO, members: Members, sinks: Sinks) -> None:
         OSError: the archive could not be read, or a file not be written.
     """
     entries, directory_begin = _read_directory(file)
-    found = [(member, entry) for entry in entries if (member := _take(entry, members))]
+    adapter_files = [(member, entry) for entry in entries if (member := _take(entry, members))]
     starts = _locate(file, entries, directory_begin, members)
     folder = members.finish()
     if members.reasons:
         return
-    for member, entry in found:
+    for member, entry in adapter_files:
         if member.folder == folder:
             file.seek(starts[entry.path])
             sinks.write(member.name, _inflated(file, entry))
@@ -189,8 +189,8 @@ def _check_local(file: BinaryIO, entry: _Entry, directory_begin: int, members: M
         raise Broken("corrupt_archive", "a malformed member header", "what zip writes", field=shown(entry.path))
     path = file.read(path_length)
     _check_extra(file.read(extra_length), entry.path)
-    known = (entry.crc, entry.packed, entry.size)
-    is_same = (crc, packed, size) == known or (flags & _DESCRIBED and (crc, packed, size) == (0, 0, 0))
+    directory_values = (entry.crc, entry.packed, entry.size)
+    is_same = (crc, packed, size) == directory_values or (flags & _DESCRIBED and (crc, packed, size) == (0, 0, 0))
     if not is_same or (path, flags, method) != (entry.path, entry.flags, entry.method):
         found = "a header that says other things than the directory"
         members.refuse("corrupt_archive", entry.path, found, "the same in both places")

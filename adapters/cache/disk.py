@@ -208,12 +208,12 @@ class DiskCache:
         return tuple(gone)
 
     def _adopt(self) -> None:
-        for found in self._files.found():
-            if not found.size:
-                self._files.discard(found.digest)
+        for directory in self._files.found():
+            if not directory.size:
+                self._files.discard(directory.digest)
                 continue
-            self._entries[found.digest] = _Entry(found.digest, found.size, has_room=True)
-            for evicted in self._room.adopt(found):
+            self._entries[directory.digest] = _Entry(directory.digest, directory.size, has_room=True)
+            for evicted in self._room.adopt(directory):
                 del self._entries[evicted]
                 self._files.discard(evicted)
 
@@ -285,7 +285,7 @@ class DiskCache:
             return preparing.result()
         if entry.late.is_set():
             raise _late()
-        raise StoreUnavailable(f"the adapter's bytes were not here within {self._fetch_s:g} s", retry_after=RETRY_S)
+        raise StoreUnavailable(f"The adapter's bytes did not arrive within {self._fetch_s:g} s.", retry_after=RETRY_S)
 
     async def _prepare(self, key: VersionKey, entry: _Entry) -> bool:
         try:
@@ -308,7 +308,7 @@ class DiskCache:
         try:
             await turn.begun.wait()
             if entry.leases == 1:
-                raise StoreUnavailable("nobody waits for the adapter any more")
+                raise StoreUnavailable("No request waits for the adapter any more.")
             self._room.check(entry.size, spare=entry.share is None)
             evicted = self._room.reserve(entry.digest, entry.size, entry.leases)
             entry.has_room = True
@@ -325,4 +325,4 @@ class DiskCache:
 
 
 def _late() -> StoreUnavailable:
-    return StoreUnavailable("the store takes long to deliver the adapter's bytes", retry_after=RETRY_S)
+    return StoreUnavailable("The store takes too long to deliver the adapter's bytes.", retry_after=RETRY_S)

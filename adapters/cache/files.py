@@ -70,8 +70,8 @@ class VersionFiles:
         except FileNotFoundError:
             return False
         except OSError:
-            logger.exception("the cached copy of %s cannot be read", key.digest)
-        logger.warning("the cached copy of %s is not what its digest says; it is fetched again", key.digest)
+            logger.exception("The cached copy of %s cannot be read.", key.digest)
+        logger.warning("The cached copy of %s does not match its digest, so it is fetched again.", key.digest)
         self.discard(key.digest)
         return False
 
@@ -105,14 +105,14 @@ class VersionFiles:
         except FileNotFoundError:
             return
         except OSError:
-            logger.exception("the cached copy of %s could not be removed", digest)
+            logger.exception("The cached copy of %s could not be removed.", digest)
 
     def leftovers(self, digest: str) -> list[Path]:
         """Return all paths of a version on this disk, complete or unfinished."""
-        own = self.path(digest)
+        complete = self.path(digest)
         # `glob` would cache a compiled pattern for each digest.
         half_made = (path for path in self._temporary.iterdir() if path.name.startswith(f"{digest}."))
-        return [*([own] if os.path.lexists(own) else []), *half_made]
+        return [*([complete] if os.path.lexists(complete) else []), *half_made]
 
     def _scan(self) -> Iterator[Found]:
         now = time.time()
@@ -124,7 +124,7 @@ class VersionFiles:
     def _fetch_file(self, digest: str, path: Path) -> None:
         self._store.fetch(digest, path)
         if file_digest(path) != digest:
-            raise DigestMismatch(f"the store's bytes are not those of {digest}")
+            raise DigestMismatch(f"The SHA-256 of the store's bytes is not {digest}.")
 
     def _new_temporary(self, digest: str) -> Path:
         return self._temporary / f"{digest}.{uuid.uuid4().hex}"

@@ -34,14 +34,14 @@ class Room:
     def evictions(self) -> int:
         return self._plan.evictions
 
-    def adopt(self, found: Found) -> list[str]:
+    def adopt(self, directory: Found) -> list[str]:
         """Admit a directory that is already on the disk. Call it in order of age, the oldest first.
 
         Returns:
             The digests to evict.
         """
-        place, at = _place(found.digest), self._now() - max(found.age_s, 0.0)
-        decision = self._plan.admit(place, found.size, now=at, cost_s=_cost_s(found.size))
+        place, at = _place(directory.digest), self._now() - max(directory.age_s, 0.0)
+        decision = self._plan.admit(place, directory.size, now=at, cost_s=_cost_s(directory.size))
         self._plan.loaded(place)
         self._plan.release(place, now=at)
         return [_digest(evicted) for evicted in decision.evict]
@@ -93,7 +93,9 @@ class Room:
             self._plan.failed(place)
 
     def _full(self, size: int) -> DiskFull:
-        return DiskFull(f"the cache has no room for {size} bytes: its budget is {self.budget}, the rest is in use")
+        return DiskFull(
+            f"The disk cache has no room for {size} bytes. Its budget is {self.budget} bytes, and the rest is in use."
+        )
 
 
 def _place(digest: str) -> int:

@@ -24,7 +24,7 @@ def check_digest(digest: str) -> str:
         DigestMismatch: not 64 lower-case hex digits, so no bytes can have it.
     """
     if not is_digest(digest):
-        raise DigestMismatch(f"digest: found {digest[:80]!r}, allowed 64 lower-case hex digits")
+        raise DigestMismatch(f"{digest[:80]!r} is not a digest. A digest has 64 lower-case hex digits.")
     return digest
 
 

@@ -26,7 +26,7 @@ def disk_errors(doing: str) -> Iterator[None]:
     """Translate the operating system's errors about this node's disk.
 
     Args:
-        doing: phrase that completes "no room to ..."; shown to clients, so it must hold no path.
+        doing: phrase that completes "This node's disk has no room to ..."; shown to clients, so it must hold no path.
 
     Raises:
         DiskFull: no room, quota used up, or the process's file size limit reached.
@@ -36,8 +36,8 @@ def disk_errors(doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in NO_ROOM:
-            raise DiskFull(f"no room on this node's disk to {doing}") from error
-        raise StoreUnavailable(f"this node's disk refused to {doing}") from error
+            raise DiskFull(f"This node's disk has no room to {doing}. Free some space.") from error
+        raise StoreUnavailable(f"This node's disk refused to {doing}. Check the disk and the permissions.") from error
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def link_or_copy(source: Path, target: Path, *, link: bool = True) -> None:
         except FileNotFoundError:
             raise
         except OSError:
-            logger.debug("a file cannot be linked, so it is copied", exc_info=True)
+            logger.debug("A file cannot be linked, so it is copied.", exc_info=True)
         else:
             target.chmod(0o600)
             return

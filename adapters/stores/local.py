@@ -58,7 +58,7 @@ class LocalStore:
             try:
                 link_or_copy(source, temporary, link=ours or _is_ours(source))
                 if file_digest(temporary) != digest:
-                    raise DigestMismatch(f"the file's bytes are not those of {digest}")
+                    raise DigestMismatch(f"The SHA-256 of the file is not {digest}.")
                 sync(temporary)
                 self._publish(temporary, path)
             finally:
@@ -72,7 +72,7 @@ class LocalStore:
             try:
                 source = path.open("rb")
             except FileNotFoundError:
-                raise BlobNotFound(f"the store holds no {digest}") from None
+                raise BlobNotFound(f"The store has no blob {digest}.") from None
             with source, new_file(destination) as copy:
                 shutil.copyfileobj(source, copy, _COPY_BYTES)
 
@@ -95,18 +95,18 @@ class LocalStore:
         for folder in folders:
             # Translate errors of this listing only, not errors that the caller raises at the yield.
             with disk_errors("list the blobs"):
-                found = [info for path in folder.iterdir() if (info := _info(path)) is not None]
-            yield from found
+                infos = [info for path in folder.iterdir() if (info := _info(path)) is not None]
+            yield from infos
 
     def owner(self) -> str | None:
-        with disk_errors("read whose store it is"):
+        with disk_errors("read the store's owner"):
             try:
                 return read_owner(self._owner.read_bytes())
             except FileNotFoundError:
                 return None
 
     def claim(self, owner: str) -> str:
-        with disk_errors("note whose store it is"), self._noted(owner) as temporary:
+        with disk_errors("record the store's owner"), self._noted(owner) as temporary:
             # A link appears atomically and never replaces a file: among concurrent claims, the first one wins.
             with contextlib.suppress(FileExistsError):
                 self._owner.hardlink_to(temporary)
@@ -114,7 +114,7 @@ class LocalStore:
             return read_owner(self._owner.read_bytes())
 
     def take_over(self, owner: str) -> None:
-        with disk_errors("note whose store it is"), self._noted(owner) as temporary:
+        with disk_errors("record the store's owner"), self._noted(owner) as temporary:
             temporary.rename(self._owner)
             sync(self._owner.parent)
 
@@ -133,7 +133,8 @@ class LocalStore:
     def check(self) -> None:
         for directory in (self._blobs, self._temporary):
             if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-                raise StoreUnavailable("the store's folder is missing or cannot be written to")
+                reason = "its folder is missing, or cannot be read and written"
+                raise StoreUnavailable("The store's folder is missing, or cannot be read and written.", reason=reason)
 
     def _path(self, digest: str) -> Path:
         return self._blobs / check_digest(digest)[:2] / digest

@@ -55,30 +55,30 @@ class LocalStaging:
         def fill(path: Path) -> None:
             link_or_copy(source, path)
 
-        with disk_errors("keep a part"):
+        with disk_errors("store a part"):
             self._make(self._parts(staged) / str(number), fill)
 
     def part_url(self, *_args: object, **_kwargs: object) -> PartUrl:
-        raise StoreUnavailable("a local store takes parts through the server only")
+        raise StoreUnavailable("A local store accepts parts only through the server.")
 
     def parts(self, staged: Staged) -> dict[int, int] | None:
         with disk_errors("list the parts"):
             try:
-                found = {int(path.name): path.stat().st_size for path in self._parts(staged).iterdir()}
+                sizes = {int(path.name): path.stat().st_size for path in self._parts(staged).iterdir()}
             except FileNotFoundError:
-                found = None
+                sizes = None
             # Check this last. Parts are removed once the whole file exists, so a concurrent listing may miss some.
             if self._whole(staged).exists():
                 return None
-        if found is None:
+        if sizes is None:
             raise _gone()
-        return found
+        return sizes
 
     def complete(self, staged: Staged, sizes: Sequence[int]) -> tuple[int, ...]:
-        found = self.parts(staged)
-        if found is None:
+        stored_sizes = self.parts(staged)
+        if stored_sizes is None:
             return ()
-        missing = tuple(number for number, size in enumerate(sizes, 1) if found.get(number) != size)
+        missing = tuple(number for number, size in enumerate(sizes, 1) if stored_sizes.get(number) != size)
         if missing:
             return missing
         folder = self._parts(staged)
@@ -183,4 +183,4 @@ def _append(part: BinaryIO, whole: BinaryIO) -> None:
 
 
 def _gone() -> BlobNotFound:
-    return BlobNotFound("the store holds no such upload")
+    return BlobNotFound("The store has no such upload.")

@@ -103,7 +103,7 @@ class S3Store:
                         time.sleep(pause_s)
                 else:
                     return True
-        raise StoreUnavailable("the S3 store is busy with another write of the same bytes")
+        raise StoreUnavailable("The S3 store is busy with another write of the same bytes. Try again.")
 
     def fetch(self, digest: str, destination: Path) -> None:
         key = self._key(digest)
@@ -132,13 +132,13 @@ class S3Store:
             # Translate errors of this request only, not errors that the caller raises at the yield.
             with vendor_errors("list the blobs"):
                 page = next(pages, None)
-                found = [] if page is None else [_info(entry, start) for entry in page.get("Contents", [])]
+                infos = [] if page is None else [_info(entry, start) for entry in page.get("Contents", [])]
             if page is None:
                 return
-            yield from (info for info in found if is_digest(info.digest))
+            yield from (info for info in infos if is_digest(info.digest))
 
     def owner(self) -> str | None:
-        with vendor_errors("read whose store it is"):
+        with vendor_errors("read the store's owner"):
             try:
                 body = self._client.get_object(Bucket=self._bucket, Key=self._owner_key)["Body"]
             except ClientError as error:
@@ -150,16 +150,16 @@ class S3Store:
 
     def claim(self, owner: str) -> str:
         # 409: another server is writing its id at this moment.
-        with suppress(AlreadyThere, WriteConflict), vendor_errors("note whose store it is"), condition():
+        with suppress(AlreadyThere, WriteConflict), vendor_errors("record the store's owner"), condition():
             self._client.put_object(
                 Bucket=self._bucket, Key=self._owner_key, Body=owner.encode() + b"\n", IfNoneMatch="*"
             )
         if (stands := self.owner()) is None:
-            raise StoreUnavailable("the S3 store is busy with another write of the same bytes")
+            raise StoreUnavailable("The S3 store is busy with another write of the same bytes. Try again.")
         return stands
 
     def take_over(self, owner: str) -> None:
-        with vendor_errors("note whose store it is"):
+        with vendor_errors("record the store's owner"):
             self._client.put_object(Bucket=self._bucket, Key=self._owner_key, Body=owner.encode() + b"\n")
 
     @property
@@ -181,19 +181,19 @@ class S3Store:
                 self._put_parts(key, digest, file)
             return
         body = file.read()
-        found = hashlib.sha256(body)
-        _require_digest(found.hexdigest(), digest)
+        sha256 = hashlib.sha256(body)
+        _require_digest(sha256.hexdigest(), digest)
         with vendor_errors("put"), condition():
             self._client.put_object(
-                Bucket=self._bucket, Key=key, Body=body, IfNoneMatch="*", ChecksumSHA256=_base64(found.digest())
+                Bucket=self._bucket, Key=key, Body=body, IfNoneMatch="*", ChecksumSHA256=_base64(sha256.digest())
             )
 
     def _put_parts(self, key: str, digest: str, file: BinaryIO) -> None:
         created = self._client.create_multipart_upload(Bucket=self._bucket, Key=key, ChecksumAlgorithm="SHA256")
         upload_id = created["UploadId"]
         try:
-            parts, found = self._send_parts(key, upload_id, file)
-            _require_digest(found, digest)
+            parts, actual = self._send_parts(key, upload_id, file)
+            _require_digest(actual, digest)
             self._client.complete_multipart_upload(
                 Bucket=self._bucket, Key=key, UploadId=upload_id, MultipartUpload={"Parts": parts}, IfNoneMatch="*"
             )
@@ -223,7 +223,7 @@ class S3Store:
             self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id)
         except (BotoCoreError, ClientError) as error:
             # Report the original failure. A lifecycle rule of the bucket removes the parts.
-            logger.warning("a multipart upload of %s could not be aborted: %s", key, type(error).__name__)
+            logger.warning("A multipart upload of %s could not be aborted: %s", key, type(error).__name__)
 
 
 def _client(endpoint_url: str | None, region: str | None, timeout_s: float, *, style: Style) -> "S3Client":
@@ -246,9 +246,9 @@ def _client(endpoint_url: str | None, region: str | None, timeout_s: float, *, s
             raise InvalidName("s3_endpoint_url", "no URL", "http:// or https:// and a host") from None
 
 
-def _require_digest(found: str, digest: str) -> None:
-    if found != digest:
-        raise DigestMismatch(f"the file's bytes are not those of {digest}")
+def _require_digest(actual: str, digest: str) -> None:
+    if actual != digest:
+        raise DigestMismatch(f"The SHA-256 of the file is not {digest}.")
 
 
 def _base64(digest: bytes) -> str:

@@ -61,15 +61,15 @@ def vendor_errors(doing: str) -> Iterator[None]:
     except ClientError as error:
         code = code_of(error)
         if code in _ABSENT:
-            raise BlobNotFound("the S3 store holds no such bytes") from None
-        logger.warning("the S3 store refused to %s: %.80s (HTTP %s)", doing, code, status_of(error))
+            raise BlobNotFound("The S3 store has no such bytes.") from None
+        logger.warning("The S3 store refused to %s: %.80s (HTTP %s)", doing, code, status_of(error))
         reason = _REASONS.get(status_of(error), f"{code:.80} (HTTP {status_of(error)})")
-        raise StoreUnavailable(f"the S3 store refused to {doing}", reason=reason) from None
+        raise StoreUnavailable(f"The S3 store refused to {doing}.", reason=reason) from None
     except (BotoCoreError, ResponseParserError, HTTPError, KeyError, RecursionError) as error:
         # KeyError: a 200 without the fields that the protocol requires, from a server that does not speak S3.
         # RecursionError: botocore asks for the bucket's region on a redirect, and follows that call's redirect too.
-        logger.warning("the S3 store did not %s: %s", doing, type(error).__name__)
-        raise StoreUnavailable("the S3 store did not answer", reason=_no_answer(error)) from None
+        logger.warning("The S3 store did not %s: %s", doing, type(error).__name__)
+        raise StoreUnavailable("The S3 store did not answer.", reason=_no_answer(error)) from None
 
 
 @contextmanager
@@ -91,14 +91,14 @@ def condition() -> Iterator[None]:
 
 
 def download(
-    client: "S3Client", bucket: str, key: str, file: BinaryIO, seen: Callable[[bytes], None] | None = None
+    client: "S3Client", bucket: str, key: str, file: BinaryIO, on_chunk: Callable[[bytes], None] | None = None
 ) -> None:
     """Download an object to an empty file, resuming if the body breaks off.
 
     botocore retries the request, but not an interrupted body.
 
     Args:
-        seen: callback that receives every byte of the object once, in order.
+        on_chunk: callback that receives every byte of the object once, in order.
     """
     done = 0
     for left in reversed(range(ATTEMPTS)):
@@ -109,8 +109,8 @@ def download(
                 for chunk in body.iter_chunks(_CHUNK_BYTES):
                     file.write(chunk)
                     done += len(chunk)
-                    if seen is not None:
-                        seen(chunk)
+                    if on_chunk is not None:
+                        on_chunk(chunk)
         except (ResponseStreamingError, IncompleteReadError):
             if not left:
                 raise
@@ -123,11 +123,11 @@ def _no_answer(error: Exception) -> str:
         case NoCredentialsError() | PartialCredentialsError():
             return "there are no credentials: boto3 looks for AWS_ACCESS_KEY_ID, a profile, or a role"
         case EndpointConnectionError():
-            return "nobody listens there, or the name is unknown"
+            return "no server answers at this address, or its name is unknown"
         case ConnectTimeoutError() | ReadTimeoutError():
-            return "no answer in time"
+            return "it did not answer in time"
         case _:
-            return f"{type(error).__name__}: this may be no S3 server"
+            return f"{type(error).__name__}: this may not be an S3 server"
 
 
 def code_of(error: ClientError) -> str:

@@ -71,7 +71,7 @@ class S3Staging:
             return Staged(upload_id, file, made["UploadId"])
 
     def put_part(self, staged: Staged, number: int, source: Path, sha256: str) -> None:
-        with disk_errors("read a part"), source.open("rb") as body, vendor_errors("keep a part"):
+        with disk_errors("read a part"), source.open("rb") as body, vendor_errors("store a part"):
             self._client.upload_part(
                 Bucket=self._bucket,
                 Key=self._key(staged),
@@ -96,18 +96,18 @@ class S3Staging:
         return PartUrl(url, {"content-length": str(size), "x-amz-checksum-sha256": checksum})
 
     def parts(self, staged: Staged) -> dict[int, int] | None:
-        found = self._list(staged)
-        return None if found is None else {part["PartNumber"]: part["Size"] for part in found}
+        listed = self._list(staged)
+        return None if listed is None else {part["PartNumber"]: part["Size"] for part in listed}
 
     def complete(self, staged: Staged, sizes: Sequence[int]) -> tuple[int, ...]:
         listed = self._list(staged)
         if listed is None:
             return ()
-        found = {part["PartNumber"]: part for part in listed}
-        missing = tuple(n for n, size in enumerate(sizes, 1) if n not in found or found[n]["Size"] != size)
+        stored = {part["PartNumber"]: part for part in listed}
+        missing = tuple(n for n, size in enumerate(sizes, 1) if n not in stored or stored[n]["Size"] != size)
         if missing:
             return missing
-        parts = [_completed(found[number]) for number in range(1, len(sizes) + 1)]
+        parts = [_completed(stored[number]) for number in range(1, len(sizes) + 1)]
         with vendor_errors("join the parts"):
             try:
                 self._client.complete_multipart_upload(
@@ -211,7 +211,7 @@ class S3Staging:
         # Some servers return no checksum, or a composite one of the parts, which ends with a hyphen and their number.
         if checksum and "-" not in checksum and checksum != _base64(digest):
             self._client.delete_object(Bucket=self._bucket, Key=key)
-            raise DigestMismatch(f"the copy's bytes are not those of {digest}")
+            raise DigestMismatch(f"The SHA-256 of the copy is not {digest}.")
 
     def _copy_ranges(self, staged: Staged, key: str, size: int) -> None:
         made = self._client.create_multipart_upload(Bucket=self._bucket, Key=key, ChecksumAlgorithm="SHA256")
@@ -251,16 +251,16 @@ class S3Staging:
         """Yield old multipart uploads below the prefix, including those of blobs that a killed process left."""
         pages = self._client.get_paginator("list_multipart_uploads")
         for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
-            for found in page.get("Uploads", []):
-                if found["Initiated"] < before and self._upload_of(found["Key"]) not in keep:
-                    yield found["Key"], found["UploadId"]
+            for upload in page.get("Uploads", []):
+                if upload["Initiated"] < before and self._upload_of(upload["Key"]) not in keep:
+                    yield upload["Key"], upload["UploadId"]
 
     def _old_objects(self, before: datetime, keep: Collection[str]) -> Iterator[str]:
         pages = self._client.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=self._bucket, Prefix=self._start):
-            for found in page.get("Contents", []):
-                if found["LastModified"] < before and self._upload_of(found["Key"]) not in keep:
-                    yield found["Key"]
+            for entry in page.get("Contents", []):
+                if entry["LastModified"] < before and self._upload_of(entry["Key"]) not in keep:
+                    yield entry["Key"]
 
     def _upload_of(self, key: str) -> str:
         return key.removeprefix(self._start).partition("/")[0] if key.startswith(self._start) else ""
@@ -276,4 +276,4 @@ def _base64(digest: str) -> str:
 
 
 def _gone() -> BlobNotFound:
-    return BlobNotFound("the S3 store holds no such upload")
+    return BlobNotFound("The S3 store has no such upload.")

@@ -16,10 +16,10 @@ router = APIRouter(tags=["adapters"])
 
 Reader = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))]
 Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
-Number = Annotated[int, Path(ge=1, le=MAX_VERSION_NUMBER, description="the version's number")]
+Number = Annotated[int, Path(ge=1, le=MAX_VERSION_NUMBER, description="Number of the version")]
 
 
-@router.get("", summary="List adapters: those that have a version like that", responses=answers(400, 404))
+@router.get("", summary="List adapters that have a matching version", responses=answers(400, 404))
 async def list_(
     owner: Reader, process: ProcessDep, only: Filter, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[AdapterOut]:
@@ -32,7 +32,7 @@ async def show(adapter: str, owner: Reader, process: ProcessDep) -> AdapterOut:
     return AdapterOut.of(await process.adapters.get_adapter(owner.tenant, adapter))
 
 
-@router.patch("/{adapter}", summary="Limit what its callers may use of an adapter", responses=answers(400, 404))
+@router.patch("/{adapter}", summary="Set limits for all callers of an adapter", responses=answers(400, 404))
 async def change(adapter: str, body: AdapterPatch, owner: Writer, process: ProcessDep) -> AdapterOut:
     limits = body.model_dump(exclude_unset=True)["limits"]
     return AdapterOut.of(await process.adapters.limit(owner.tenant, adapter, limits, actor=owner.caller.key_id))

@@ -20,34 +20,35 @@ class _Body(BaseModel):
 
 
 class AliasPut(_Body):
-    version: int | None = Field(None, description="the version that gets all the traffic; this or `weights`")
+    version: int | None = Field(None, description="Version that gets all the traffic; send this or `weights`")
     weights: dict[str, int] | None = Field(
-        None, description=f"version -> its part of the traffic, 1 to {MAX_WEIGHT}", examples=[{"1": 95, "2": 5}]
+        None, description=f"Version -> weight of its traffic, 1 to {MAX_WEIGHT}", examples=[{"1": 95, "2": 5}]
     )
 
 
 class StepIn(_Body):
-    weight: int = Field(description="the candidate's share in percent, each step's above the one before")
-    seconds: int = Field(description="how long the step lasts at least")
+    weight: int = Field(description="Candidate's share of the traffic in percent; must rise from step to step")
+    seconds: int = Field(description="Minimum duration of the step in seconds")
 
 
 class PolicyIn(_Body):
     steps: list[StepIn] = Field(
         default=[StepIn(weight=step.weight, seconds=step.seconds) for step in _DEFAULT.steps],
-        description="after the last one the candidate gets all the traffic for good",
+        description="Steps of the canary. After the last one, the candidate gets all the traffic.",
     )
     min_requests: int = Field(
-        _DEFAULT.min_requests, description="answers of the candidate without which a step does not end"
+        _DEFAULT.min_requests, description="Minimum number of the candidate's answers in each step"
     )
     max_error_rate: float = Field(
-        _DEFAULT.max_error_rate, description="how much higher than the baseline's the share of errors may be, 0 to 1"
+        _DEFAULT.max_error_rate, description="Maximum excess of the error rate over the baseline's, 0 to 1"
     )
     max_empty_rate: float = Field(
-        _DEFAULT.max_empty_rate, description="the same of answers that are empty or not finite"
+        _DEFAULT.max_empty_rate,
+        description="Maximum excess of the rate of empty or non-finite answers over the baseline's, 0 to 1",
     )
     max_ttft_ratio: float | None = Field(
         _DEFAULT.max_ttft_ratio,
-        description="highest ratio of the 95th percentiles of time to first token, of streamed answers; null: any",
+        description="Maximum ratio of the 95th percentiles of time to first token (streamed answers); null: no maximum",
     )
 
     def policy(self) -> Policy:
@@ -61,17 +62,17 @@ class PolicyIn(_Body):
 
 
 class CanaryPut(_Body):
-    version: int = Field(description="the version to try")
+    version: int = Field(description="Version to try")
     policy: PolicyIn = PolicyIn()
 
 
 class FiguresOut(BaseModel):
     version: int
-    requests: int = Field(description="answers that ended, well or not")
+    requests: int = Field(description="Answers that ended, successfully or not")
     errors: int
-    empties: int = Field(description="answers without text or tool call, or computed from NaN")
-    streamed: int = Field(description="answers whose time to first token is known")
-    ttft_p95_s: float | None = Field(description="95th percentile of time to first token, in seconds")
+    empties: int = Field(description="Answers without text or tool call, or computed from NaN")
+    streamed: int = Field(description="Answers with a known time to first token")
+    ttft_p95_s: float | None = Field(description="95th percentile of the time to first token, in seconds")
 
     @classmethod
     def of(cls, version: int, figures: Figures) -> Self:
@@ -79,15 +80,17 @@ class FiguresOut(BaseModel):
 
 
 class CanaryOut(BaseModel):
-    state: str = Field(description="running, promoted, rolled_back or cancelled")
-    baseline: FiguresOut = Field(description="the version before, in the present step; in a last step of 100% so far")
-    candidate: FiguresOut = Field(description="the version on trial, in the present step")
+    state: str = Field(description="State: running, promoted, rolled_back or cancelled")
+    baseline: FiguresOut = Field(
+        description="Metrics of the previous version in the current step; in a last step of 100%, since the start"
+    )
+    candidate: FiguresOut = Field(description="Metrics of the new version in the current step")
     policy: dict[str, Any]
-    step: int = Field(description="index of the step that it is in, or ended in")
+    step: int = Field(description="Index of the current step, or of the step in which it ended")
     step_started_at: datetime
-    verdict: str | None = Field(description="while it runs: wait, advance, promote or breach")
-    reason: str | None = Field(description="why it stays, or why it ended")
-    details: dict[str, Any] | None = Field(description="the end's code and figures, as the audit trail has them")
+    verdict: str | None = Field(description="Verdict while it runs: wait, advance, promote or breach")
+    reason: str | None = Field(description="Reason of the verdict, or of the end")
+    details: dict[str, Any] | None = Field(description="Code and metrics of the end, as in the audit trail")
     created_at: datetime
     created_by: str
     ended_at: datetime | None
@@ -114,9 +117,9 @@ class CanaryOut(BaseModel):
 
 class AliasOut(BaseModel):
     name: str
-    model: str = Field(description="what callers write")
-    weights: dict[int, int] = Field(description="version -> its part of the traffic, newest first")
-    revision: int = Field(description="grows with every change; in quotes it is the ETag")
+    model: str = Field(description="Value of `model` in requests")
+    weights: dict[int, int] = Field(description="Version -> weight of its traffic, newest first")
+    revision: int = Field(description="Number that grows with every change. In quotes, it is the ETag.")
     updated_at: datetime
 
     @classmethod
@@ -125,7 +128,7 @@ class AliasOut(BaseModel):
 
 
 class AliasReportOut(AliasOut):
-    canary: CanaryOut | None = Field(description="the canary that runs here, or the last one that did")
+    canary: CanaryOut | None = Field(description="Running canary, or else the last one")
 
     @classmethod
     def reported(cls, report: AliasReport) -> Self:
@@ -135,9 +138,9 @@ class AliasReportOut(AliasOut):
 class AliasChangeOut(BaseModel):
     revision: int
     at: datetime
-    actor: str = Field(description="id of the key that did it, or `canary`")
+    actor: str = Field(description="Id of the key that made the change, or `canary`")
     action: str
-    weights: dict[int, int] | None = Field(description="null: the alias was removed")
+    weights: dict[int, int] | None = Field(description="Version -> weight of its traffic; null: the alias was deleted")
     reason: str | None
 
     @classmethod

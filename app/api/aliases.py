@@ -23,8 +23,8 @@ Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
 
 
 async def _precondition(
-    if_match: Annotated[str | None, Header(description="the ETag that the alias must have, or `*`")] = None,
-    if_none_match: Annotated[str | None, Header(description="`*`: only if there is none yet")] = None,
+    if_match: Annotated[str | None, Header(description="ETag that the alias must have; `*`: it must exist")] = None,
+    if_none_match: Annotated[str | None, Header(description="`*`: the alias must not exist yet")] = None,
 ) -> Precondition:
     return read_precondition(if_match, if_none_match)
 
@@ -47,8 +47,8 @@ async def show(adapter: str, alias: str, owner: Reader, process: ProcessDep, res
 
 @router.put(
     "/{adapter}/aliases/{alias}",
-    summary="Point an alias at a version, or split its traffic over several",
-    responses={**answers(400, 404, 409, 412), 201: {"model": AliasReportOut, "description": "the alias is new"}},
+    summary="Point an alias at a version, or split its traffic between versions",
+    responses={**answers(400, 404, 409, 412), 201: {"model": AliasReportOut, "description": "The alias was created"}},
 )
 async def put(
     adapter: str,
@@ -80,7 +80,7 @@ async def delete(adapter: str, alias: str, owner: Writer, process: ProcessDep, c
 
 @router.post(
     "/{adapter}/aliases/{alias}/rollback",
-    summary="Return an alias to what it pointed at before",
+    summary="Roll an alias back to its previous versions",
     responses=answers(400, 404, 409, 412),
 )
 async def roll_back(
@@ -93,7 +93,7 @@ async def roll_back(
 
 
 @router.get(
-    "/{adapter}/aliases/{alias}/history", summary="An alias's changes, newest first", responses=answers(400, 404)
+    "/{adapter}/aliases/{alias}/history", summary="List an alias's changes, newest first", responses=answers(400, 404)
 )
 async def history(
     adapter: str, alias: str, owner: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
@@ -105,7 +105,7 @@ async def history(
 @router.put(
     "/{adapter}/aliases/{alias}/canary",
     status_code=201,
-    summary="Move an alias to another version step by step, and back by itself if that does worse",
+    summary="Start a canary: move traffic to another version step by step, with automatic rollback",
     responses=answers(400, 404, 409, 412),
 )
 async def start_canary(
@@ -124,7 +124,7 @@ async def start_canary(
 
 
 @router.get(
-    "/{adapter}/aliases/{alias}/canary", summary="Show an alias's canary and its figures", responses=answers(404)
+    "/{adapter}/aliases/{alias}/canary", summary="Show an alias's canary and its metrics", responses=answers(404)
 )
 async def show_canary(adapter: str, alias: str, owner: Reader, process: ProcessDep) -> CanaryOut:
     return CanaryOut.of(await process.canaries.get(owner.tenant, adapter, alias))
@@ -132,7 +132,7 @@ async def show_canary(adapter: str, alias: str, owner: Reader, process: ProcessD
 
 @router.delete(
     "/{adapter}/aliases/{alias}/canary",
-    summary="Cancel a canary; all traffic goes back",
+    summary="Cancel a canary and return all traffic to the baseline",
     responses=answers(400, 404, 409, 412),
 )
 async def cancel_canary(

@@ -36,7 +36,9 @@ async def authenticate(request: Request) -> Caller:
     request.state.caller = caller
     host = request.client.host if request.client else None
     if not caller.restrictions.allows_address(host):
-        raise Forbidden(f"the key does not work from {host}")
+        raise Forbidden(
+            f"This key may not be used from {host}. Call from its networks, or ask an administrator to add yours."
+        )
     return caller
 
 
@@ -51,12 +53,12 @@ def require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
         Unauthenticated, Forbidden, RegistryUnavailable
     """
 
-    enough = {Scope.METRICS, Scope.ADMIN} if scope is Scope.METRICS else {scope}
+    sufficient = {Scope.METRICS, Scope.ADMIN} if scope is Scope.METRICS else {scope}
 
     async def dependency(request: Request) -> Caller:
         caller = await authenticate(request)
-        if caller.scopes.isdisjoint(enough):
-            raise Forbidden(f"the key lacks the scope {scope.value}")
+        if caller.scopes.isdisjoint(sufficient):
+            raise Forbidden(f"The key lacks the scope {scope.value}.")
         if Scope.ADMIN in caller.scopes:
             _note_use(request, caller)
         return caller
@@ -99,15 +101,15 @@ def require_owner(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
             _note_use(request, caller)
             return Owner(caller, tenant)
         if tenant is not None and tenant != caller.tenant_slug:
-            raise NotFound(f"there is no tenant {tenant[:80]!r}", param="tenant", foreign=True)
+            raise NotFound(f"There is no tenant {tenant[:80]!r}.", param="tenant", foreign=True)
         if tenant is None or scope not in caller.scopes:
-            raise Forbidden(f"the key lacks the scope {scope.value}")
+            raise Forbidden(f"The key lacks the scope {scope.value}.")
         return Owner(caller, tenant)
 
     return dependency
 
 
-async def tenant_in_path(tenant: Annotated[str, Path(description="the tenant's slug")]) -> str:
+async def tenant_in_path(tenant: Annotated[str, Path(description="Slug of the tenant")]) -> str:
     """Declare the path parameter that ``require_owner`` reads, for the OpenAPI document."""
     return tenant
 

@@ -8,7 +8,7 @@ NAME = "content-encoding"
 
 #: Content-Encoding -> zlib's ``wbits``, for a zlib or a gzip header.
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-ALLOWED = (*_WINDOWS, "identity")
+_ALLOWED = (*_WINDOWS, "identity")
 
 
 class Decompressor:
@@ -25,7 +25,7 @@ class Decompressor:
     def __init__(self, encoding: str, cap: int) -> None:
         if encoding not in _WINDOWS:
             raise UnsupportedEncoding(
-                f"{NAME}: found {encoding[:40]!r}, allowed {', '.join(ALLOWED)}; send the body without compression",
+                f"{NAME} {encoding[:40]!r} is not supported. Use one of {', '.join(_ALLOWED)}.",
                 param=NAME,
             )
         self._encoding, self._cap, self._size = encoding, cap, 0
@@ -40,20 +40,26 @@ class Decompressor:
         """
         try:
             # Ask for one byte more than the cap leaves room for, to detect that the body exceeds it.
-            found = self._zlib.decompress(data, self._cap - self._size + 1)
+            plain = self._zlib.decompress(data, self._cap - self._size + 1)
         except zlib.error:
-            raise InvalidRequest(f"body: found bytes that are not {self._encoding}", param=NAME) from None
-        self._size += len(found)
+            raise InvalidRequest(
+                f"The body is not valid {self._encoding} data. Compress it again, or send it without {NAME}.",
+                param=NAME,
+            ) from None
+        self._size += len(plain)
         if self._size > self._cap:
-            raise TooLarge(f"body: found more after decompression, allowed {self._cap} bytes", param="body")
+            raise TooLarge(f"The decompressed body is larger than the limit of {self._cap} bytes.", param="body")
         if self._zlib.unused_data:
-            raise InvalidRequest(f"body: found bytes behind the end of the {self._encoding} stream", param=NAME)
+            raise InvalidRequest(
+                f"The body continues after the end of its {self._encoding} data. Send one compressed stream.",
+                param=NAME,
+            )
         if last and not self._zlib.eof:
-            raise InvalidRequest(f"body: the {self._encoding} stream ends too early", param=NAME)
-        return found
+            raise InvalidRequest(f"The {self._encoding} data of the body is incomplete. Send it whole.", param=NAME)
+        return plain
 
 
 def encoding_of(header: bytes) -> str | None:
     """Return the encodings in a header without ``identity``; None if none is left."""
-    named = [one.strip().lower() for one in header.decode("latin-1").split(",")]
-    return ", ".join(one for one in named if one not in ("", "identity")) or None
+    names = [name.strip().lower() for name in header.decode("latin-1").split(",")]
+    return ", ".join(name for name in names if name not in ("", "identity")) or None

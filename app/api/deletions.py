@@ -25,20 +25,22 @@ everyones = APIRouter(prefix="/admin/deletions", tags=["deletions"], dependencie
 
 Reader = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))]
 Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
-Force = Annotated[bool, Query(description="also when aliases, canaries or pins hold it: they give it up")]
+Force = Annotated[
+    bool, Query(description="Delete or retire it although aliases, canaries or pins use it, and detach them")
+]
 
 
 class RetireBody(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    reason: str = Field(description="what callers are told, 1 to 500 characters")
+    reason: str = Field(description="Reason shown to callers, 1 to 500 characters")
 
 
 class DeletedVersionOut(BaseModel):
     name: str
     digest: str
     kept_on_disk: str | None = Field(
-        description="why nodes kept their copy of these bytes; null: they did not; shown to platform keys only"
+        description="Reason why nodes kept these bytes; null: they did not. Shown to platform keys only."
     )
 
     @classmethod
@@ -49,34 +51,38 @@ class DeletedVersionOut(BaseModel):
 
 class NodeOut(BaseModel):
     node: str
-    name: str | None = Field(description="the machine's; shown to platform keys only")
-    reachable: bool = Field(description="false: nothing is known of its disk until it is back")
-    engine_gone_at: datetime | None = Field(description="when its engine said that it holds none of the versions")
-    disk_gone_at: datetime | None = Field(description="when its disk cache was seen to hold none of them")
+    name: str | None = Field(description="Name of the machine; shown to platform keys only")
+    reachable: bool = Field(
+        description="Whether the node is reachable. If not, the state of its disk is unknown until it returns."
+    )
+    engine_gone_at: datetime | None = Field(
+        description="Time at which its engine confirmed that it holds none of the versions"
+    )
+    disk_gone_at: datetime | None = Field(description="Time at which its disk cache was verified to hold none of them")
 
 
 class BlobOut(BaseModel):
     digest: str
-    gone_at: datetime | None = Field(description="when the store said that it has it no more")
-    kept: str | None = Field(description="why it stays")
+    gone_at: datetime | None = Field(description="Time at which the store confirmed that the bytes are gone")
+    kept: str | None = Field(description="Reason why the bytes are kept")
 
 
 class DeletionOut(BaseModel):
     """Report of a deletion: the copies that were verified as gone, and when."""
 
     id: str
-    tenant: str | None = Field(description="null: removed by `tenora gc`")
+    tenant: str | None = Field(description="Owner of the versions; null: removed by `tenora gc`")
     subject: str
     state: Literal["running", "finished"]
     requested_at: datetime
     requested_by: str
     forced: bool
-    listings_gone_at: datetime = Field(description="since when no name leads to the versions and no list shows them")
+    listings_gone_at: datetime = Field(description="Time since which names and lists no longer show the versions")
     versions: list[DeletedVersionOut]
     nodes: list[NodeOut]
     blobs: list[BlobOut] = Field(
-        description="empty until every node that is alive has confirmed; shown to platform keys only, as bytes that "
-        "stay are another tenant's"
+        description="Empty until every live node has confirmed. Shown to platform keys only, because kept bytes belong "
+        "to another tenant."
     )
     finished_at: datetime | None
 
@@ -103,7 +109,7 @@ class DeletionOut(BaseModel):
 @changes.delete(
     "/{adapter}/versions/{number}",
     status_code=202,
-    summary="Delete a version; `default` moves to the newest one still ready",
+    summary="Delete a version; if `default` points at it, it falls back to its last ready target",
     responses=answers(404, 409),
 )
 async def delete_version(
@@ -129,7 +135,7 @@ async def delete_adapter(
 
 @changes.post(
     "/{adapter}/versions/{number}/retire",
-    summary="Take no new requests for a version; they get 410 with the reason",
+    summary="Retire a version: new requests get 410 with the reason",
     responses=answers(400, 404, 409),
 )
 async def retire(
@@ -144,7 +150,7 @@ async def retire(
 
 @changes.post(
     "/{adapter}/versions/{number}/restore",
-    summary="Serve a retired version again; with a platform key also a quarantined one that passes a smoke check",
+    summary="Restore a retired version, or with a platform key a quarantined one that passes a smoke check",
     responses=answers(404, 409),
 )
 async def restore(adapter: str, number: Number, owner: Writer, process: ProcessDep) -> VersionOut:
@@ -165,7 +171,7 @@ async def list_own(
     return ListOut(data=shown, next_cursor=page.next_cursor)
 
 
-@own.get("/{deletion}", summary="Show a deletion: what is verified gone", responses=answers(404))
+@own.get("/{deletion}", summary="Show a deletion and the copies verified as gone", responses=answers(404))
 async def show_own(deletion: str, owner: Reader, process: ProcessDep) -> DeletionOut:
     return DeletionOut.of(await process.deletions.get(deletion, tenant=owner.tenant), platform=_admin(owner))
 
@@ -178,7 +184,7 @@ async def list_everyones(
     return ListOut(data=[DeletionOut.of(report, platform=True) for report in page.data], next_cursor=page.next_cursor)
 
 
-@everyones.get("/{deletion}", summary="Show a deletion: what is verified gone", responses=answers(404))
+@everyones.get("/{deletion}", summary="Show a deletion and the copies verified as gone", responses=answers(404))
 async def show_everyones(deletion: str, process: ProcessDep) -> DeletionOut:
     return DeletionOut.of(await process.deletions.get(deletion, tenant=None), platform=True)
 

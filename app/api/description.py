@@ -24,8 +24,8 @@ _IDEMPOTENCY = {
     "in": "header",
     "required": False,
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
-    "description": "sent again with the same request within 24 hours, the first answer comes back and nothing is "
-    "done twice; with another request: 409",
+    "description": "Unique key of this request. Repeating the request with the same key within 24 hours returns the "
+    "first answer without running it twice. A different request with the same key gets 409.",
 }
 
 

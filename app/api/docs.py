@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import HTMLResponse, Response
 
+from app.api.errors import NO_ROUTE
 from app.domain.errors import NotFound
 
 router = APIRouter(include_in_schema=False)
@@ -26,7 +27,7 @@ _FILES = {
 async def about() -> dict[str, str]:
     return {
         "name": _TITLE,
-        "description": "a server of many tenants' LoRA adapters on one base Llama",
+        "description": "A server for many tenants' LoRA adapters on one base Llama",
         "docs": "/docs",
         "openapi": _OPENAPI,
         "health": "/health/ready",
@@ -50,7 +51,7 @@ async def docs() -> HTMLResponse:
 @router.get("/docs/{name}")
 async def docs_file(name: str) -> Response:
     if name not in _FILES:
-        raise NotFound("there is no such route")
+        raise NotFound(NO_ROUTE)
     return Response(_read(name), media_type=_FILES[name], headers={"cache-control": "max-age=3600"})
 
 

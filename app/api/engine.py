@@ -13,12 +13,14 @@ from app.services.operations.engine_view import DEFAULT_SHOWN, MAX_SHOWN
 router = APIRouter(tags=["engine"])
 
 Reader = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))]
-Shown = Annotated[int, Query(ge=1, le=MAX_SHOWN, description="most items of each list: who waits, then who runs")]
+Shown = Annotated[
+    int, Query(ge=1, le=MAX_SHOWN, description="Maximum number of items in each list, waiting ones before running ones")
+]
 
 
 @router.get(
     "/admin/engine",
-    summary="This server's engine: slots, tiers, queues, load times",
+    summary="Show this server's engine: slots, tiers, queues and load times",
     responses=answers(),
     dependencies=[Depends(require(Scope.ADMIN))],
 )
@@ -27,6 +29,6 @@ async def engine(process: ProcessDep, limit: Shown = DEFAULT_SHOWN) -> EngineOut
     return EngineOut.of(view, process.limits.accounts.health, peers)
 
 
-@router.get("/v1/engine", summary="Where the tenant's own adapters are, and its requests", responses=answers())
+@router.get("/v1/engine", summary="Show where the tenant's adapters are loaded, and its requests", responses=answers())
 async def own(owner: Reader, process: ProcessDep, limit: Shown = DEFAULT_SHOWN) -> OwnEngineOut:
     return OwnEngineOut.of(await process.engine_view.own(owner.tenant, limit))

@@ -13,28 +13,28 @@ from app.services.operations.nodes import Peer
 from app.services.operations.recent_loads import LoadTimes
 
 Place = Literal["slot", "host", "disk", "loading"]
-_PLACE = "the fastest tier that has it; `loading`: on its way, in none of them yet"
+_PLACE = "Fastest tier that holds it; `loading`: on its way, in no tier yet"
 
 
 class SlotsOut(BaseModel):
     total: int
-    used: int = Field(description="that hold an adapter")
-    pinned: int = Field(description="that a pinned version has for itself")
+    used: int = Field(description="Slots that hold an adapter")
+    pinned: int = Field(description="Slots reserved for pinned versions")
 
 
 class QueueOut(BaseModel):
-    window: int = Field(description="sequences that may be in the engine at the same time")
+    window: int = Field(description="Maximum number of sequences in the engine at the same time")
     running: int
     waiting: int
 
 
 class TierOut(BaseModel):
     tier: Tier
-    used_bytes: int | None = Field(description="null: slots are counted, not measured")
+    used_bytes: int | None = Field(description="Bytes in use; null for slots, which are only counted")
     limit_bytes: int | None
     hits: int
     misses: int
-    hit_rate: float | None = Field(description="hits of all that was asked for; null: nothing was")
+    hit_rate: float | None = Field(description="Hits divided by look-ups; null: no look-up yet")
     evictions: int
     failures: int
 
@@ -44,14 +44,14 @@ class TierOut(BaseModel):
             "disk": (overview.disk_used_bytes, overview.disk_bytes),
             "host": (overview.host_used_bytes, overview.host_bytes),
         }.get(stats.tier, (None, None))
-        asked = stats.hits + stats.misses
+        lookups = stats.hits + stats.misses
         return cls(
             tier=stats.tier,
             used_bytes=used,
             limit_bytes=limit,
             hits=stats.hits,
             misses=stats.misses,
-            hit_rate=stats.hits / asked if asked else None,
+            hit_rate=stats.hits / lookups if lookups else None,
             evictions=stats.evictions,
             failures=stats.failures,
         )
@@ -60,17 +60,17 @@ class TierOut(BaseModel):
 class LoadSecondsOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    fetch: float = Field(description="seconds from the store to this server's disk")
-    stage: float = Field(description="seconds from the disk into host memory")
-    wait: float = Field(description="seconds of waiting for a slot")
-    copy_: float = Field(alias="copy", description="seconds from host memory into the slot")
+    fetch: float = Field(description="Seconds from the store to this server's disk")
+    stage: float = Field(description="Seconds from the disk to host memory")
+    wait: float = Field(description="Seconds of waiting for a slot")
+    copy_: float = Field(alias="copy", description="Seconds from host memory to the slot")
     total: float
 
 
 class LoadsOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    loads: int = Field(description="recent ones, that the percentiles are of")
+    loads: int = Field(description="Number of recent loads that the percentiles cover")
     p50: LoadSecondsOut | None
     p99: LoadSecondsOut | None
 
@@ -80,11 +80,11 @@ class LoadsOut(BaseModel):
 
 
 class TenantQueueOut(BaseModel):
-    tenant: str | None = Field(description="null: the server's own work")
+    tenant: str | None = Field(description="Slug of the tenant; null: background work of the server")
     weight: float
     running: int
     waiting: int
-    counter: float = Field(description="weighted tokens served; the smallest goes next")
+    counter: float = Field(description="Weighted tokens served. The tenant with the smallest counter is next.")
 
     @classmethod
     def of(cls, queue: TenantQueue) -> Self:
@@ -101,8 +101,8 @@ class VersionOut(BaseModel):
     name: str = Field(description="`tenant/adapter@number`")
     tier: Place = Field(description=_PLACE)
     pinned: bool
-    draining: bool = Field(description="it gives its slot up: nobody joins it")
-    leases: int = Field(description="requests and pins that hold it")
+    draining: bool = Field(description="Whether it is giving up its slot and takes no new requests")
+    leases: int = Field(description="Requests and pins that hold it")
     running: int
     waiting: int
     oldest_wait_s: float
@@ -125,28 +125,30 @@ class VersionOut(BaseModel):
 
 
 class TenantQueuesOut(BaseModel):
-    total: int = Field(description="tenants with requests; the list may hold fewer")
+    total: int = Field(description="Number of tenants with requests; the list may hold fewer")
     data: list[TenantQueueOut]
 
 
 class VersionsOut(BaseModel):
-    total: int = Field(description="versions in some tier; the list may hold fewer")
+    total: int = Field(description="Number of versions in any tier; the list may hold fewer")
     data: list[VersionOut]
 
 
 class CountingOut(BaseModel):
-    available: bool = Field(description="whether limits can be counted just now")
-    uncounted: int = Field(description="requests that this server let in while they could not")
+    available: bool = Field(description="Whether limits can be counted now")
+    uncounted: int = Field(description="Requests that this server admitted while limits could not be counted")
 
 
 class NodeOut(BaseModel):
-    id: str = Field(description="of its HOME")
+    id: str = Field(description="Id of the node, from its HOME")
     name: str
     alive: bool
     started_at: datetime
-    seen_at: datetime = Field(description="its last sign of life, by its own clock")
-    clock_ahead_s: float | None = Field(description="its clock minus this server's; null: not known")
-    clock_apart: bool = Field(description="whether the clocks are more than 5 s apart")
+    seen_at: datetime = Field(description="Last heartbeat, by the node's own clock")
+    clock_ahead_s: float | None = Field(
+        description="Clock of the node minus clock of this server, in seconds; null: unknown"
+    )
+    clock_apart: bool = Field(description="Whether the clocks differ by more than 5 s")
 
     @classmethod
     def of(cls, peer: Peer) -> Self:
@@ -163,9 +165,9 @@ class NodeOut(BaseModel):
 
 
 class KernelsOut(BaseModel):
-    passed_at: datetime | None = Field(description="time of the last kernel check that passed; null if none has")
-    seconds: float | None = Field(description="duration of that check, in seconds")
-    failures: int = Field(description="kernel checks since the server started that found a fault")
+    passed_at: datetime | None = Field(description="Time of the last kernel check that passed; null: none has")
+    seconds: float | None = Field(description="Duration of that check, in seconds")
+    failures: int = Field(description="Kernel checks since the server's start that found a fault")
 
     @classmethod
     def of(cls, checks: KernelChecks) -> Self:
@@ -174,11 +176,11 @@ class KernelsOut(BaseModel):
 
 
 class EngineOut(BaseModel):
-    node: str = Field(description="the server that answers: each has an engine of its own")
+    node: str = Field(description="Server that answers. Each server has its own engine.")
     state: str
-    restarts: int = Field(description="since the server started, after deaths and hangs")
-    hangs: int = Field(description="times that the engine was killed because it no longer answered")
-    kernels: KernelsOut = Field(description="checks of the LoRA kernels; each start of the engine runs one")
+    restarts: int = Field(description="Restarts after crashes and hangs, since the server's start")
+    hangs: int = Field(description="Number of times that the engine was killed because it no longer answered")
+    kernels: KernelsOut = Field(description="Checks of the LoRA kernels, one at each start of the engine")
     slots: SlotsOut
     queue: QueueOut
     tiers: list[TierOut]
@@ -186,34 +188,38 @@ class EngineOut(BaseModel):
     tenants: TenantQueuesOut
     versions: VersionsOut
     limits: CountingOut
-    nodes: list[NodeOut] = Field(description="all servers on this registry")
+    nodes: list[NodeOut] = Field(description="All servers on this registry")
 
     @classmethod
     def of(cls, view: EngineView, health: Health, peers: Sequence[Peer]) -> Self:
-        seen = view.overview
+        overview = view.overview
         tenants = [TenantQueueOut.of(queue) for queue in view.tenants]
         versions = [VersionOut.of(shown) for shown in view.versions]
         return cls(
             node=view.node,
-            state=seen.state.value,
-            restarts=seen.restarts,
-            hangs=seen.hangs,
-            kernels=KernelsOut.of(seen.kernels),
-            slots=SlotsOut(total=seen.slots, used=view.slots_used, pinned=len(seen.pinned)),
-            queue=QueueOut(window=seen.window, running=seen.running, waiting=seen.waiting),
-            tiers=[TierOut.of(stats, seen) for stats in seen.tiers],
+            state=overview.state.value,
+            restarts=overview.restarts,
+            hangs=overview.hangs,
+            kernels=KernelsOut.of(overview.kernels),
+            slots=SlotsOut(total=overview.slots, used=view.slots_used, pinned=len(overview.pinned)),
+            queue=QueueOut(window=overview.window, running=overview.running, waiting=overview.waiting),
+            tiers=[TierOut.of(stats, overview) for stats in overview.tiers],
             load_seconds=LoadsOut.of(view.loads),
-            tenants=TenantQueuesOut(total=len(seen.tenants), data=tenants),
-            versions=VersionsOut(total=len(seen.versions), data=versions),
+            tenants=TenantQueuesOut(total=len(overview.tenants), data=tenants),
+            versions=VersionsOut(total=len(overview.versions), data=versions),
             limits=CountingOut(available=health.available, uncounted=health.uncounted),
             nodes=[NodeOut.of(peer) for peer in peers],
         )
 
 
 class OwnVersionOut(BaseModel):
-    name: str = Field(description="as the tenant writes it: `pricing@3`, or `retail/pricing@3` of one that is shared")
+    name: str = Field(
+        description="Name in the tenant's requests: `pricing@3`, or `retail/pricing@3` for a shared adapter"
+    )
     tier: Place = Field(description=_PLACE)
-    running: int | None = Field(description="null: the adapter is shared, and whose requests they are is not told")
+    running: int | None = Field(
+        description="Running requests; null for a shared adapter, whose requests may be other tenants'"
+    )
     waiting: int | None
 
     @classmethod
@@ -222,9 +228,9 @@ class OwnVersionOut(BaseModel):
 
 
 class OwnEngineOut(BaseModel):
-    running: int = Field(description="the tenant's requests in the engine, those of the base model too")
+    running: int = Field(description="Requests of the tenant in the engine, including those of the base model")
     waiting: int
-    total: int = Field(description="the tenant's versions in some tier; the list may hold fewer")
+    total: int = Field(description="Number of the tenant's versions in any tier; the list may hold fewer")
     data: list[OwnVersionOut]
 
     @classmethod

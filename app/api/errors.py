@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from adapters import errors as adapter_errors
 from adapters.errors import AdapterError, AdapterRejected, BlobNotFound, InvalidName, Reason, StorageError
+from adapters.wording import SENTENCES
 from app.api.inference_headers import limit_headers
 from app.domain.errors import (
     ROWS,
@@ -47,18 +48,23 @@ _DEFAULT_RETRY_AFTER_S = 5
 _REPAIR_S = 60
 _SHOWN = 80
 
+#: Message for a path without a route.
+NO_ROUTE = "This route does not exist. /docs lists the routes."
+
 # Messages of storage errors hold paths and vendor texts. Clients get these neutral messages instead.
 _NEUTRAL: dict[type[Exception], str] = {
-    adapter_errors.ValidationFailed: "the upload could not be checked within the limits for time and memory",
+    adapter_errors.ValidationFailed: (
+        "The upload could not be checked within the limits for time and memory. Ask the platform team to raise them."
+    ),
     adapter_errors.BlobNotFound: (
         "The adapter's bytes are missing from the store. Its owner can repair it: push the same files again."
     ),
     adapter_errors.DigestMismatch: (
         "The adapter's bytes in the store are damaged. Ask the platform team to remove them, then push the files again."
     ),
-    adapter_errors.StoreUnavailable: "the adapter store does not answer",
-    adapter_errors.ForeignStore: "the adapter store belongs to another registry",
-    adapter_errors.DiskFull: "this server's disk has no room",
+    adapter_errors.StoreUnavailable: "The adapter store does not answer. Try again later.",
+    adapter_errors.ForeignStore: "The adapter store belongs to another registry. Tell the platform team.",
+    adapter_errors.DiskFull: "The disk of this server is full. Try again later, or tell the platform team.",
 }
 
 
@@ -84,9 +90,9 @@ async def _handle(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and isinstance(error.__cause__, ClientDisconnect):
         raise error.__cause__
     match error:
-        case Forbidden(message=words) | NotFound(foreign=True, message=words):
+        case Forbidden(message=message) | NotFound(foreign=True, message=message):
             if caller := getattr(request.state, "caller", None):
-                request.state.process.audit.accesses.refused(caller, words)
+                request.state.process.audit.accesses.refused(caller, message)
     return error_response(request.url.path, error)
 
 
@@ -96,7 +102,7 @@ def error_response(path: str, error: Exception) -> Response:
     note_error(problem.row.code)
     # The middleware that catches an unexpected error logs it with its traceback.
     if problem.row.status >= HTTPStatus.INTERNAL_SERVER_ERROR and problem.row is not INTERNAL:
-        logger.warning("%s: %s: %s", problem.row.code, type(error).__name__, error)
+        logger.warning("Request failed with %s (%s): %s", problem.row.code, type(error).__name__, error)
     body = lorax_body(problem) if path in LORAX_PATHS else openai_body(problem)
     return JSONResponse(body, problem.row.status, _headers(problem))
 
@@ -110,9 +116,9 @@ def problem_of(error: Exception) -> Problem:
         return _from_validation(error)
     row = row_of(error)
     if row is None:
-        return Problem(INTERNAL, "internal error; the request id helps whoever runs this server to find out why")
+        return Problem(INTERNAL, "Internal error. Give the platform team the request id in the header x-request-id.")
     if isinstance(error, MergeRejected):
-        return Problem(row, _summary("the versions cannot be merged so", error.reasons), reasons=error.reasons)
+        return Problem(row, f"The versions cannot be merged. {_first(error.reasons)}", reasons=error.reasons)
     if isinstance(error, Limited):
         headers = limit_headers(error.standing)
         return Problem(row, error.message, param=error.param, retry_after=error.retry_after, headers=headers)
@@ -177,36 +183,51 @@ def _headers(problem: Problem) -> dict[str, str]:
 def _from_framework(error: HTTPException) -> Problem:
     match error.status_code:
         case 404:
-            return Problem(ROWS[NotFound], "there is no such route")
+            return Problem(ROWS[NotFound], NO_ROUTE)
         case 405:
             allowed = (error.headers or {}).get("Allow", "")
-            message = f"this route does not have this method; allowed {allowed}"
+            message = f"This route does not support this method. Use {allowed}."
             return Problem(ROWS[MethodNotAllowed], message, headers={"allow": allowed})
         case 400 if isinstance(error.__cause__, Unusable):
-            return Problem(_UNPROCESSABLE, f"body: {error.__cause__}", param="body")
+            return Problem(_UNPROCESSABLE, f"The body {error.__cause__}.", param="body")
         case 400:
-            return Problem(_UNPROCESSABLE, "the body is not JSON that can be read")
+            return Problem(_UNPROCESSABLE, "The body cannot be read as JSON. Send a JSON object in UTF-8.")
         case status:
             row = Row(status, "invalid_request_error", HTTPStatus(status).name.lower())
-            return Problem(row, HTTPStatus(status).phrase)
+            return Problem(row, f"{HTTPStatus(status).phrase}.")
 
 
 def _from_validation(error: RequestValidationError) -> Problem:
     reasons = [_reason(item) for item in error.errors()]
-    return Problem(
-        _UNPROCESSABLE, _summary("the request is not valid", reasons), param=reasons[0].field, reasons=reasons
-    )
+    message = f"The request is invalid. {_first(reasons)}"
+    return Problem(_UNPROCESSABLE, message, param=reasons[0].field, reasons=reasons)
 
 
 def _reason(item: Mapping[str, Any]) -> Reason:
     """Convert one pydantic error; its ``loc`` starts with the place of the value: body, query or path."""
-    where, *names = (str(part) for part in item["loc"])
+    place, *names = (str(part) for part in item["loc"])
     if item["type"] == "json_invalid":
         return Reason("json_invalid", "body", f"not JSON at character {item['loc'][-1]}", "a JSON object")
     found = "nothing" if item["type"] == "missing" else _shown(item["input"])
-    msg = str(item["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
-    allowed = "no such field" if item["type"] == "extra_forbidden" else msg
-    return Reason(item["type"], ".".join(names) or where, found, allowed)
+    expected = str(item["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
+    allowed = "no such field" if item["type"] == "extra_forbidden" else expected
+    field = ".".join(names) or place
+    return Reason(item["type"], field, found, allowed, _sentence(item, field, found))
+
+
+def _sentence(item: Mapping[str, Any], field: str, found: str) -> str:
+    """Describe one pydantic error for people; empty for a code that has a default sentence."""
+    message = str(item["msg"])
+    if field == "body":
+        state = "missing" if item["type"] == "missing" else found.removeprefix("a body that is ")
+        return f"The body is {state}. Send a JSON object with content-type application/json."
+    if item["type"] in SENTENCES:
+        return ""
+    if message.startswith("Input should be "):
+        # Pydantic may append why it could not parse the text.
+        allowed = message.removeprefix("Input should be ").partition(", unable to ")[0]
+        return f"{field} is {found}, but must be {allowed}."
+    return f"{field} is {found}. {message.removeprefix('Value error, ')}."
 
 
 def _shown(value: object) -> str:
@@ -223,8 +244,3 @@ def _first(reasons: Sequence[Reason]) -> str:
     if not others:
         return reasons[0].message
     return f"{reasons[0].message} There {'is 1 more reason' if others == 1 else f'are {others} more reasons'}."
-
-
-def _summary(what: str, reasons: Sequence[Reason]) -> str:
-    rest = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return f"{what}: {reasons[0].message}{rest}"

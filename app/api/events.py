@@ -29,17 +29,21 @@ _HEARTBEAT_S = 15.0
 _RETRY_MS = 2000
 
 Reader = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))]
-After = Annotated[int | None, Query(ge=0, description="id of the last event that was seen; `Last-Event-ID` wins")]
-LastEventId = Annotated[str | None, Header(description="what a reader sends that was cut off")]
+After = Annotated[
+    int | None, Query(ge=0, description="Id of the last event received; `Last-Event-ID` takes precedence")
+]
+LastEventId = Annotated[
+    str | None, Header(description="Id of the last event received, sent by a client that reconnects")
+]
 _STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {}}, "description": "events, until either side ends them"}
+    200: {"content": {"text/event-stream": {}}, "description": "Events, until the client or the server ends the stream"}
 }
 
 
 @router.get(
     "/admin/events",
     response_class=Response,
-    summary="Everything that happens",
+    summary="Stream all events",
     responses=answers(400, 404) | _STREAM,
 )
 async def everything(
@@ -48,19 +52,19 @@ async def everything(
     process: ProcessDep,
     after: After = None,
     last_event_id: LastEventId = None,
-    tenant: Annotated[str | None, Query(description="only this tenant's events")] = None,
+    tenant: Annotated[str | None, Query(description="Show only events of this tenant")] = None,
 ) -> Response:
     audience = Audience()
     if tenant is not None:
         audience = Audience(tenant, (await process.tenants.get(tenant)).created_at)
     subscription = await process.events.subscribe(audience, after=_from(last_event_id, after))
-    return _response(_Feed(subscription, _still(request, caller.key_id, Scope.ADMIN)))
+    return _response(_Feed(subscription, _key_check(request, caller.key_id, Scope.ADMIN)))
 
 
 @router.get(
     "/v1/events",
     response_class=Response,
-    summary="What happens to the tenant's adapters",
+    summary="Stream events about the tenant's adapters",
     responses=answers(400, 429) | _STREAM,
 )
 async def own(
@@ -70,7 +74,7 @@ async def own(
     audience = Audience(owner.tenant, since, whole=False)
     after = _from(last_event_id, after)
     subscription = await process.events.subscribe(audience, after=after, listener=owner.tenant)
-    return _response(_Feed(subscription, _still(request, owner.caller.key_id, Scope.ADAPTERS_READ)))
+    return _response(_Feed(subscription, _key_check(request, owner.caller.key_id, Scope.ADAPTERS_READ)))
 
 
 class _Feed:
@@ -94,7 +98,7 @@ class _Feed:
             if time.monotonic() - self._checked >= _CHECK_S:
                 self._checked = time.monotonic()
                 if not await self._allowed():
-                    return self._end("the key does not work any more")
+                    return self._end("The API key is no longer valid. Connect again with a valid key.")
             event = await self._subscription.next(_CHECK_S)
             if self._subscription.ended:
                 return self._end(self._subscription.ended)
@@ -109,17 +113,17 @@ class _Feed:
         self._over = True
         self._subscription.close()
 
-    def _end(self, why: str) -> str:
+    def _end(self, reason: str) -> str:
         self._over = True
-        return _last_event(why)
+        return _last_event(reason)
 
 
 def _response(feed: "_Feed") -> EventResponse:
-    return EventResponse(feed, {}, last_words=lambda error: _last_event(error.message))
+    return EventResponse(feed, {}, final_event=lambda error: _last_event(error.message))
 
 
-def _last_event(why: str) -> str:
-    return f"event: end\ndata: {json.dumps({'reason': why})}\n\n"
+def _last_event(reason: str) -> str:
+    return f"event: end\ndata: {json.dumps({'reason': reason})}\n\n"
 
 
 def _text(event: Event) -> str:
@@ -133,12 +137,13 @@ def _from(last_event_id: str | None, after: int | None) -> int | None:
         return after
     if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= 10):
         raise InvalidRequest(
-            f"Last-Event-ID: found {last_event_id[:20]!r}, allowed the id of an event", param="Last-Event-ID"
+            f"Last-Event-ID is {last_event_id[:20]!r}. Send the id of an event, or omit the header.",
+            param="Last-Event-ID",
         )
     return int(last_event_id)
 
 
-def _still(request: Request, key_id: str, scope: Scope) -> Callable[[], Awaitable[bool]]:
+def _key_check(request: Request, key_id: str, scope: Scope) -> Callable[[], Awaitable[bool]]:
     """Build a check that the request's key still works and holds the scope. It passes if the registry is down."""
 
     async def allowed() -> bool:

@@ -70,17 +70,20 @@ async def _send_chunks(file: BinaryIO, send: Send) -> None:
 
 @router.get(
     "/{adapter}/versions/{number}/files/{name}",
-    summary="Download one of a version's two files; `repr-digest` is the SHA-256 of its bytes",
+    summary="Download one of a version's two files",
     response_class=Response,
     responses={
         **answers(404),
-        200: {"description": "the file's bytes", "content": {_BINARY: {}, "application/json": {}}},
+        200: {
+            "description": "Bytes of the file, with their SHA-256 in `repr-digest`",
+            "content": {_BINARY: {}, "application/json": {}},
+        },
     },
 )
 async def download(
     adapter: str,
     number: Number,
-    name: Annotated[str, Path(description="adapter_config.json or adapter_model.safetensors")],
+    name: Annotated[str, Path(description="Name of the file: adapter_config.json or adapter_model.safetensors")],
     owner: Reader,
     process: ProcessDep,
 ) -> Response:

@@ -10,10 +10,12 @@ from app.services.catalog.filters import version_filter
 
 async def _filter(
     label: Annotated[
-        list[str], Query(default_factory=list, description="`NAME=VALUE`; may be given again, all must hold")
+        list[str], Query(default_factory=list, description="`NAME=VALUE`. If given several times, all must match.")
     ],
-    state: Annotated[str | None, Query(description="state of the version, e.g. `ready`")] = None,
-    base: Annotated[str | None, Query(description="name or digest of the base it was checked against")] = None,
+    state: Annotated[str | None, Query(description="State of the version, e.g. `ready`")] = None,
+    base: Annotated[
+        str | None, Query(description="Name or digest of the base model that it was checked against")
+    ] = None,
 ) -> VersionFilter:
     return version_filter(label, state=state, base=base)
 

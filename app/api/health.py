@@ -17,22 +17,22 @@ class Live(BaseModel):
 
 
 class Ready(BaseModel):
-    """``degraded``: inference works, and ``checks`` names the parts that are limited."""
+    """Readiness. `degraded` means that inference works, and `checks` names the parts that are limited."""
 
     status: Literal["ready", "degraded", "not_ready"]
     checks: dict[str, str]
 
 
 @router.get("", include_in_schema=False)
-@router.get("/live", summary="Whether the process answers at all")
+@router.get("/live", summary="Liveness: whether the process answers")
 async def live() -> Live:
     return Live()
 
 
 @router.get(
     "/ready",
-    summary="Whether engine, registry and store answer",
-    responses={503: {"model": Ready, "description": "not ready; `checks` says what is missing"}},
+    summary="Readiness: whether engine, registry and store answer",
+    responses={503: {"model": Ready, "description": "Not ready; `checks` names what is missing"}},
 )
 async def ready(process: ProcessDep, response: Response) -> Ready:
     problems = await process.readiness.problems()

@@ -51,17 +51,17 @@ class Idempotency:
         body = _Body(receive, _digest_of(scope), self._limits.upload_idle_seconds)
         try:
             caller = await authenticate(Request(scope))
-            found = await process.idempotency.reserve(caller.key_id, _the_one(keys))
-            if isinstance(found, Kept):
+            reserved = await process.idempotency.reserve(caller.key_id, _single(keys))
+            if isinstance(reserved, Kept):
                 await body.drain()
-                process.idempotency.check(found, await body.digest())
+                process.idempotency.check(reserved, await body.digest())
         except TenoraError as error:
             await error_response(scope["path"], error)(scope, receive, send)
             return
-        if isinstance(found, Kept):
-            await _replay(found.answer, send)
+        if isinstance(reserved, Kept):
+            await _replay(reserved.answer, send)
         else:
-            await self._run(scope, body, _Held(send), process.idempotency, found)
+            await self._run(scope, body, _Held(send), process.idempotency, reserved)
 
     async def _run(
         self, scope: Scope, body: "_Body", held: "_Held", service: IdempotencyService, reservation: Reservation
@@ -124,12 +124,14 @@ class _Body:
                 async with asyncio.timeout(self._idle_s):
                     message = await self.receive()
             except TimeoutError:
-                raise InvalidRequest(f"body: found nothing for {self._idle_s:g} s, allowed a steady flow") from None
+                raise InvalidRequest(
+                    f"No bytes of the body arrived for {self._idle_s:g} s. Send the request again without pauses."
+                ) from None
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             read += len(message.get("body", b""))
             if at_most is not None and read > at_most:
-                raise TooLarge("body: found more than is worth reading", param="body")
+                raise TooLarge("The rest of the body is too large to read.", param="body")
 
     async def digest(self) -> str:
         return await self._digest.finish()
@@ -202,10 +204,10 @@ class _Digest:
             self._hash.update(batch)
             return
         window, done = self._tail + batch, 0
-        while (found := window.find(self._delimiter, done)) >= 0:
-            self._hash.update(memoryview(window)[done:found])
+        while (start := window.find(self._delimiter, done)) >= 0:
+            self._hash.update(memoryview(window)[done:start])
             self._hash.update(b"--")
-            done = found + len(self._delimiter)
+            done = start + len(self._delimiter)
         # Keep the tail: a delimiter may span two batches.
         kept = max(done, len(window) - len(self._delimiter) + 1)
         self._hash.update(memoryview(window)[done:kept])
@@ -219,9 +221,9 @@ def _keys(scope: Scope) -> list[bytes]:
     return [value for name, value in scope["headers"] if name == _NAME]
 
 
-def _the_one(keys: list[bytes]) -> str:
+def _single(keys: list[bytes]) -> str:
     if len(keys) > 1:
-        raise InvalidRequest(f"{HEADER}: found {len(keys)} headers, allowed one", param=HEADER)
+        raise InvalidRequest(f"{HEADER} was sent {len(keys)} times. Send it once.", param=HEADER)
     return keys[0].decode("latin-1")
 
 

@@ -19,20 +19,22 @@ class ImportBody(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     source: str = Field(
-        description="hf://org/repository@COMMIT[/subfolder], the commit in full, or s3://bucket/prefix/",
+        description="hf://org/repository@COMMIT[/subfolder] with the full commit, or s3://bucket/prefix/",
         examples=["hf://org/repository@0123456789abcdef0123456789abcdef01234567"],
     )
-    options: dict[str, Any] = Field(default_factory=dict, description="as for an upload: alias, labels, card, ...")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Options as for an upload, such as alias, labels and card"
+    )
 
 
 @router.post(
     "/{adapter}/imports",
     status_code=201,
-    summary="Import a version from the Hugging Face Hub or from S3, where the settings allow it",
+    summary="Import a version from the Hugging Face Hub or from S3, if the settings allow it",
     responses={
         **answers(400, 404, 409),
-        200: {"model": VersionOut, "description": "these bytes are a version already"},
-        202: {"model": VersionOut, "description": "`wait` is false: the smoke check goes on"},
+        200: {"model": VersionOut, "description": "A version with these bytes already exists"},
+        202: {"model": VersionOut, "description": "`wait` is false and the smoke check still runs"},
     },
 )
 async def import_(

@@ -18,8 +18,8 @@ DEADLINE: dict[str, Any] = {
     "name": TIMEOUT,
     "in": "header",
     "required": False,
-    "description": "seconds, as a decimal number, that the caller waits for the first token; what would come later is "
-    "refused with a 503 that says when to try again",
+    "description": "Maximum wait for the first token in seconds, as a decimal number. A request that would wait longer "
+    "is refused with 503 and Retry-After.",
     "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_TIMEOUT_S},
 }
 
@@ -42,13 +42,14 @@ def deadline_of(request: Request) -> float | None:
     Raises:
         InvalidRequest: the header is not a number above 0 and up to an hour.
     """
-    found = request.headers.get(TIMEOUT)
-    if found is None:
+    text = request.headers.get(TIMEOUT)
+    if text is None:
         return None
-    seconds = float(found) if _SECONDS.fullmatch(found) else 0.0
+    seconds = float(text) if _SECONDS.fullmatch(text) else 0.0
     if not 0 < seconds <= MAX_TIMEOUT_S:
         raise InvalidRequest(
-            f"{TIMEOUT}: found {found[:40]!r}, allowed seconds above 0 and up to {MAX_TIMEOUT_S:g}", param=TIMEOUT
+            f"{TIMEOUT} is {text[:40]!r}, but must be a number of seconds above 0 and up to {MAX_TIMEOUT_S:g}.",
+            param=TIMEOUT,
         )
     return seconds
 
@@ -57,12 +58,12 @@ def limit_headers(standing: RateLimitStatus | None) -> dict[str, str]:
     """Format the caller's rate limits per minute as the headers that OpenAI's clients read."""
     rates = {"requests": standing.requests, "tokens": standing.tokens} if standing else {}
     headers: dict[str, str] = {}
-    for what, rate in rates.items():
+    for unit, rate in rates.items():
         if rate:
             headers |= {
-                f"x-ratelimit-limit-{what}": str(rate.limit),
-                f"x-ratelimit-remaining-{what}": str(rate.remaining),
-                f"x-ratelimit-reset-{what}": f"{rate.reset_s:.3f}s",
+                f"x-ratelimit-limit-{unit}": str(rate.limit),
+                f"x-ratelimit-remaining-{unit}": str(rate.remaining),
+                f"x-ratelimit-reset-{unit}": f"{rate.reset_s:.3f}s",
             }
     return headers
 

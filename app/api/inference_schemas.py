@@ -13,7 +13,7 @@ _STRING: dict[str, Any] = {"type": ["string", "null"]}
 _BOOLEAN: dict[str, Any] = {"type": ["boolean", "null"]}
 _COUNT: dict[str, Any] = {"type": ["integer", "null"]}
 _NUMBER: dict[str, Any] = {"type": ["number", "null"]}
-_IGNORED: dict[str, Any] = {"description": "ignored"}
+_IGNORED: dict[str, Any] = {"description": "Ignored"}
 _MESSAGE = {"type": "object", "properties": {"role": {"type": "string"}, "content": {}}, "required": ["role"]}
 
 #: JSON types of the most common fields. OpenAI, vLLM and LoRAX document the others.
@@ -84,11 +84,11 @@ _TOKEN_OR_ERROR: dict[str, Any] = {
     ]
 }
 _IGNORED_HEADER = {
-    "description": "names of the request's fields that were ignored, as they cannot change the answer",
+    "description": "Names of request fields that were ignored because they cannot change the answer",
     "schema": {"type": "string"},
 }
 _LORAX_DATA = {"type": "string", "contentMediaType": "application/json", "contentSchema": _TOKEN_OR_ERROR}
-_OPENAI_DATA = {"type": "string", "description": "a chunk, or an error, as JSON; `[DONE]` at the end"}
+_OPENAI_DATA = {"type": "string", "description": "Chunk or error as JSON; `[DONE]` at the end"}
 
 
 def _documented(
@@ -110,7 +110,7 @@ def _documented(
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
         "responses": {
             "200": {
-                "description": "the answer, whole or as events",
+                "description": "Answer, whole or as events",
                 "content": content,
                 "headers": {IGNORED: _IGNORED_HEADER},
             }

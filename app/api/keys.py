@@ -22,7 +22,7 @@ async def _tenant_of(request: Request) -> str | None:
 Tenant = Annotated[str | None, Depends(_tenant_of)]
 
 
-@router.post("", status_code=201, summary="Make a key; it is shown this once", responses=answers(400, 404))
+@router.post("", status_code=201, summary="Create a key, which is shown only once", responses=answers(400, 404))
 async def create(
     body: KeyCreate, tenant: Tenant, caller: Admin, process: ProcessDep, request: Request, response: Response
 ) -> NewKeyOut:
@@ -38,7 +38,7 @@ async def create(
     return NewKeyOut.made(new.key, new.text)
 
 
-@router.get("", summary="List keys, ended ones too", responses=answers(400, 404))
+@router.get("", summary="List keys, including expired and revoked ones", responses=answers(400, 404))
 async def list_(
     tenant: Tenant, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[KeyOut]:
@@ -46,7 +46,7 @@ async def list_(
     return ListOut(data=[KeyOut.of(key) for key in page.data], next_cursor=page.next_cursor)
 
 
-@router.patch("/{key_id}", summary="Set or lift what restricts a key", responses=answers(400, 404))
+@router.patch("/{key_id}", summary="Set or lift a key's restrictions", responses=answers(400, 404))
 async def change(key_id: str, body: KeyPatch, tenant: Tenant, caller: Admin, process: ProcessDep) -> KeyOut:
     return KeyOut.of(await process.keys.restrict(tenant, key_id, _restrictions(body), actor=caller.key_id))
 
@@ -59,7 +59,7 @@ async def revoke(key_id: str, tenant: Tenant, caller: Admin, process: ProcessDep
 @router.post(
     "/{key_id}/rotate",
     status_code=201,
-    summary="Replace a key by a new one; the old one works until the grace is over",
+    summary="Rotate a key; the old one works until the grace period ends",
     responses=answers(400, 404, 409),
 )
 async def rotate(

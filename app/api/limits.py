@@ -18,12 +18,14 @@ router = APIRouter(tags=["usage"])
 
 class LeftOut(BaseModel):
     limit: str = Field(examples=["tokens_per_minute"])
-    allowed: int | str = Field(description="money as a decimal")
+    allowed: int | str = Field(description="Value of the limit; a cost is a decimal")
     used: int | str | None = Field(
-        description="with the most that running requests can use; null: it is of each request"
+        description="Amount used, including the maximum of running requests; null for a limit of each request"
     )
     remaining: int | str
-    reset_s: float | None = Field(description="seconds until nothing of it is used; null: that is no matter of time")
+    reset_s: float | None = Field(
+        description="Seconds until the whole limit is free again; null: time does not free it"
+    )
 
     @classmethod
     def of(cls, left: Left) -> Self:
@@ -40,14 +42,18 @@ class LeftOut(BaseModel):
 
 
 class OwnLimitsOut(BaseModel):
-    currency: str = Field(description="of limits of money")
-    tenant: list[LeftOut] = Field(description="of all the tenant's keys together; limits that nobody set are not there")
-    key: list[LeftOut] = Field(description="of this key")
+    currency: str = Field(description="Currency of cost limits")
+    tenant: list[LeftOut] = Field(
+        description="Limits of all the tenant's keys together; limits that are not set are omitted"
+    )
+    key: list[LeftOut] = Field(description="Limits of this key")
 
 
-@router.get("/v1/limits", summary="What the key and its tenant may use, and what is left", responses=answers())
+@router.get(
+    "/v1/limits", summary="Show the limits of the key and its tenant, with usage and remainder", responses=answers()
+)
 async def own(caller: Annotated[Caller, Depends(authenticate)], process: ProcessDep) -> OwnLimitsOut:
     tenant_of(caller)
-    found = await process.limits.left(caller)
-    shown = {whose: [LeftOut.of(one) for one in left] for whose, left in found.items()}
+    remaining = await process.limits.left(caller)
+    shown = {holder: [LeftOut.of(left) for left in lefts] for holder, lefts in remaining.items()}
     return OwnLimitsOut(currency=process.settings.currency, **shown)

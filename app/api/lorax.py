@@ -32,7 +32,10 @@ async def generate_stream(request: Request) -> Response:
 
 
 @router.post(
-    "/", response_model=None, summary="Generate a text; the body's stream says how", openapi_extra=COMPAT_GENERATE
+    "/",
+    response_model=None,
+    summary="Generate a text, streamed if the body's `stream` is true",
+    openapi_extra=COMPAT_GENERATE,
 )
 async def compat_generate(request: Request) -> Response:
     # LoRAX wraps a non-streamed answer in a list on this route, and its client unwraps it.

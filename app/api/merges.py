@@ -18,37 +18,43 @@ Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
 class SourceBody(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    version: str = Field(description="ADAPTER@NUMBER, a version of the same tenant", examples=["pricing@3"])
+    version: str = Field(description="Version of the same tenant: ADAPTER@NUMBER", examples=["pricing@3"])
     weight: float
 
 
 class MergeBody(BaseModel):
-    """Arguments of PEFT's `add_weighted_adapter`. The service validates the values."""
+    """Recipe of a merge: the arguments of PEFT's `add_weighted_adapter`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    sources: list[SourceBody] = Field(description="2 to 8 versions")
-    method: str = Field(description="linear, cat, svd, ties, dare_linear, dare_ties or magnitude_prune")
-    density: float | None = Field(None, description="the part of the values that ties, dare_* and magnitude_prune keep")
-    majority_sign_method: str | None = Field(None, description="of ties and dare_ties: total (default) or frequency")
-    svd_rank: int | None = Field(None, description="of svd: the result's rank; default: the largest of the sources'")
-    svd_full_matrices: bool | None = Field(
-        None, description="of svd; default true, as in PEFT; false takes a fraction of the time"
+    sources: list[SourceBody] = Field(description="Versions to merge, 2 to 8")
+    method: str = Field(description="Method: linear, cat, svd, ties, dare_linear, dare_ties or magnitude_prune")
+    density: float | None = Field(None, description="Fraction of the values that ties, dare_* and magnitude_prune keep")
+    majority_sign_method: str | None = Field(
+        None, description="Sign election of ties and dare_ties: total (default) or frequency"
     )
-    seed: int | None = Field(None, description="of dare_*; default: a new one, which the version's recipe then shows")
+    svd_rank: int | None = Field(
+        None, description="Rank of the result of svd; default: the largest rank of the sources"
+    )
+    svd_full_matrices: bool | None = Field(
+        None, description="Whether svd computes full matrices; default: true, as in PEFT. False is much faster."
+    )
+    seed: int | None = Field(
+        None, description="Random seed of dare_*; default: a new seed, which is recorded in the version's recipe"
+    )
     options: dict[str, Any] = Field(
-        default_factory=dict, description="as for an upload, but no alias moves unless it is named"
+        default_factory=dict, description="Options as for an upload, but no alias moves unless it is named"
     )
 
 
 @router.post(
     "/{adapter}/merges",
     status_code=201,
-    summary="Merge versions of this tenant into a new one, by PEFT",
+    summary="Merge versions of this tenant into a new one with PEFT",
     responses={
         **answers(400, 404, 409, 410),
-        200: {"model": VersionOut, "description": "the result's bytes are a version already"},
-        202: {"model": VersionOut, "description": "`wait` is false: the smoke check goes on"},
+        200: {"model": VersionOut, "description": "A version with the result's bytes already exists"},
+        202: {"model": VersionOut, "description": "`wait` is false and the smoke check still runs"},
     },
 )
 async def merge(

@@ -16,7 +16,7 @@ _require_metrics = require(Scope.METRICS)
     "/metrics",
     summary="Metrics for Prometheus",
     response_class=Response,
-    responses={**answers(), 200: {"description": "in Prometheus's text format", "content": {"text/plain": {}}}},
+    responses={**answers(), 200: {"description": "Metrics in Prometheus's text format", "content": {"text/plain": {}}}},
 )
 async def metrics(request: Request) -> Response:
     process = await process_of(request)

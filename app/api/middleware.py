@@ -1,6 +1,6 @@
 """Outermost middleware: request id, body cap, metrics, access log and unexpected errors.
 
-Every inference request passes it, so it is plain ASGI. See docs/decisions/0055-request-path-overhead.md.
+Every inference request passes it, so it is plain ASGI. See docs/decisions/0029-request-path-overhead.md.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _PART_PATH = re.compile(r"/(?:v1|admin/tenants/[^/]+)/adapters/[^/]+/uploads/[^/
 _MULTIPART_BYTES = 64 * 1024 + OPTIONS_BYTES
 
 #: Key in the request's state of the server's ``send`` for body messages. Layers between here and the route only look
-#: at headers, so a stream of events bypasses them. See docs/decisions/0055-request-path-overhead.md.
+#: at headers, so a stream of events bypasses them. See docs/decisions/0029-request-path-overhead.md.
 SEND_BODY = "send_body"
 
 #: Key in the request's state of an error to answer without running a route: the connection limit was reached.
@@ -89,7 +89,7 @@ class RequestMiddleware:
         except ClientDisconnect:
             pass  # logged with status 499
         except Exception as error:
-            logger.exception("the request failed")
+            logger.exception("Request failed with an unexpected error")
             if exchange.status:
                 # Part of the answer is sent: only a broken connection shows the client that it is incomplete.
                 raise
@@ -174,16 +174,17 @@ class _Exchange:
         # Python refuses to parse integers of thousands of digits.
         if len(length) > _LENGTH_DIGITS:
             return InvalidRequest(
-                f"content-length: found {len(length)} digits, allowed {_LENGTH_DIGITS}", param="content-length"
+                f"content-length has {len(length)} digits; the limit is {_LENGTH_DIGITS}.", param="content-length"
             )
-        return self._over_cap(int(length), f"{int(length)} bytes")
+        return self._over_cap(int(length), announced=True)
 
     def _encoded(self, header: bytes) -> Exception | None:
         encoding = encoding_of(header)
         if encoding is None:
             return None
         if self._takes_files:
-            return UnsupportedEncoding(f"{NAME}: found {encoding[:40]!r}, allowed none for files", param=NAME)
+            message = f"{NAME} {encoding[:40]!r} is not supported for files. Send them without it."
+            return UnsupportedEncoding(message, param=NAME)
         try:
             self._decompressor = Decompressor(encoding, self._cap)
         except UnsupportedEncoding as error:
@@ -197,7 +198,7 @@ class _Exchange:
             if not message.get("more_body", False):
                 self._pace, self._unread = None, False
             self._read += len(message.get("body", b""))
-            if (too_large := self._over_cap(self._read, "more")) is not None:
+            if (too_large := self._over_cap(self._read)) is not None:
                 raise too_large
             if self._decompressor is not None:
                 plain = self._decompressor.feed(message.get("body", b""), last=not message.get("more_body", False))
@@ -244,24 +245,26 @@ class _Exchange:
             access.log(level, "%s %s %d", method, route, status, extra={"fields": fields})
 
     def _trace(self, method: str, route: str, status: int) -> None:
-        known = self._context
-        if known.trace is not None:
+        context = self._context
+        if context.trace is not None:
             attributes: dict[str, str | int] = {
                 "http.request.method": method,
                 "http.route": route,
                 "http.response.status_code": status,
-                "tenora.request_id": known.request_id,
+                "tenora.request_id": context.request_id,
             }
-            if known.key_id:
-                attributes |= {"tenora.tenant": known.tenant or "", "tenora.key_id": known.key_id}
+            if context.key_id:
+                attributes |= {"tenora.tenant": context.tenant or "", "tenora.key_id": context.key_id}
             # Following HTTP semantic conventions, a client error is not an error of the server's span.
-            failed = status >= HTTPStatus.INTERNAL_SERVER_ERROR or (status < HTTPStatus.BAD_REQUEST and known.code)
-            known.trace.end(f"{method} {route}", attributes, error=(known.code or str(status)) if failed else None)
+            failed = status >= HTTPStatus.INTERNAL_SERVER_ERROR or (status < HTTPStatus.BAD_REQUEST and context.code)
+            context.trace.end(f"{method} {route}", attributes, error=(context.code or str(status)) if failed else None)
 
-    def _over_cap(self, size: int, found: str) -> TooLarge | None:
+    def _over_cap(self, size: int, *, announced: bool = False) -> TooLarge | None:
         if size <= self._cap:
             return None
-        return TooLarge(f"body: found {found}, allowed {self._cap} bytes", param="body")
+        if announced:
+            return TooLarge(f"The body has {size} bytes; the limit is {self._cap} bytes.", param="body")
+        return TooLarge(f"The body is larger than the limit of {self._cap} bytes.", param="body")
 
 
 def _file_cap(scope: Scope, limits: LimitSettings) -> int | None:
@@ -275,7 +278,7 @@ def _file_cap(scope: Scope, limits: LimitSettings) -> int | None:
 
 
 def _header(scope: Scope, name: bytes) -> str | None:
-    return next((value.decode("latin-1") for found, value in scope["headers"] if found == name), None)
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
 
 
 def _method(scope: Scope) -> str:

@@ -11,13 +11,13 @@ router = APIRouter(prefix="/v1/models", tags=["OpenAI"])
 
 
 @router.get("/", include_in_schema=False)
-@router.get("", summary="The base model, the caller's adapters and those shared with it")
+@router.get("", summary="List the base model, the caller's adapters and shared adapters")
 async def list_models(process: ProcessDep, caller: InferenceCaller) -> dict[str, Any]:
     return {"object": "list", "data": [card(model) for model in await process.models.list_models(caller)]}
 
 
 # `:path`, because a base model's name may contain a slash.
-@router.get("/{model_id:path}", summary="One model, by any name that `model` takes")
+@router.get("/{model_id:path}", summary="Show a model by any name that `model` accepts")
 async def get_model(process: ProcessDep, caller: InferenceCaller, model_id: str) -> dict[str, Any]:
     return card(await process.models.get_model(caller, model_id))
 

@@ -99,7 +99,7 @@ async def _receive_files(
         return await form.finish()
     except TimeoutError:
         raise InvalidRequest(
-            f"body: found nothing for {limits.upload_idle_seconds:g} s, allowed a steady flow"
+            f"No bytes of the body arrived for {limits.upload_idle_seconds:g} s. Send the upload again without pauses."
         ) from None
     finally:
         await form.close()
@@ -126,7 +126,7 @@ def _read_options(raw: bytes) -> dict[str, Any]:
         return parse_object(raw)
     except ValueError as error:
         raise InvalidRequest(
-            f"{OPTIONS_NAME}: found {str(error)[:_SHOWN]}, allowed one JSON object in UTF-8", param=OPTIONS_NAME
+            f"{OPTIONS_NAME} is not one JSON object in UTF-8 ({str(error)[:_SHOWN]}).", param=OPTIONS_NAME
         ) from None
 
 
@@ -242,7 +242,7 @@ class _UploadForm:
             return
         writer, cap = self._writers[self._current], self._caps[self._current]
         if writer.size + end - start > cap:
-            raise TooLarge(f"{self._current}: found more than {cap} bytes, allowed {cap} bytes", param=self._current)
+            raise TooLarge(f"{self._current} is larger than the limit of {cap} bytes.", param=self._current)
         writer.add(memoryview(data)[start:end])
 
     def _on_part_end(self) -> None:

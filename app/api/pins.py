@@ -17,17 +17,19 @@ owned = APIRouter(tags=["pins"])
 router = APIRouter(prefix="/admin/pins", tags=["pins"], dependencies=[Depends(require(Scope.ADMIN))])
 
 Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
-Number = Annotated[int, Path(ge=1, le=MAX_VERSION_NUMBER, description="the version's number")]
+Number = Annotated[int, Path(ge=1, le=MAX_VERSION_NUMBER, description="Number of the version")]
 
 
 class PinOut(BaseModel):
-    name: str = Field(description="`adapter@number`")
+    name: str = Field(description="Name of the version: `adapter@number`")
     tenant: str
     adapter: str
     version: int
     created_at: datetime
-    created_by: str = Field(description="id of the key that pinned it")
-    held: bool = Field(description="whether this server's engine keeps it already; it follows within a second or so")
+    created_by: str = Field(description="Id of the key that pinned it")
+    held: bool = Field(
+        description="Whether this server's engine holds it already. The engine follows within about a second."
+    )
 
     @classmethod
     def of(cls, pin: Pin) -> Self:
@@ -43,9 +45,9 @@ class PinOut(BaseModel):
 
 
 class PreloadOut(BaseModel):
-    name: str = Field(description="the entry of `TENORA_PRELOAD`")
-    versions: list[str] = Field(description="what it meant when this server started")
-    problem: str | None = Field(description="why it was not loaded; null if it was")
+    name: str = Field(description="Entry of `TENORA_PRELOAD`")
+    versions: list[str] = Field(description="Versions that the entry resolved to when this server started")
+    problem: str | None = Field(description="Reason why it was not loaded; null: it was loaded")
 
     @classmethod
     def of(cls, preload: Preload) -> Self:
@@ -53,8 +55,8 @@ class PreloadOut(BaseModel):
 
 
 class PlacementOut(BaseModel):
-    slots: int = Field(description="of the engine; one at least is never pinned")
-    data: list[PinOut] = Field(description="of all tenants, the oldest first")
+    slots: int = Field(description="Number of engine slots. At least one is never pinned.")
+    data: list[PinOut] = Field(description="Pins of all tenants, oldest first")
     preloads: list[PreloadOut]
 
     @classmethod
@@ -69,22 +71,22 @@ class PlacementOut(BaseModel):
 @owned.put(
     "/{adapter}/versions/{number}/pin",
     status_code=201,
-    summary="Give a version an engine slot of its own",
-    responses={**answers(404, 409), 200: {"model": PinOut, "description": "it is pinned already"}},
+    summary="Pin a version: reserve an engine slot for it",
+    responses={**answers(404, 409), 200: {"model": PinOut, "description": "The version is pinned already"}},
 )
 async def pin(adapter: str, number: Number, owner: Writer, process: ProcessDep, response: Response) -> PinOut:
     caller = owner.caller
-    made, created = await process.pins.pin(
+    stored_pin, created = await process.pins.pin(
         owner.tenant, adapter, number, actor=caller.key_id, admin=Scope.ADMIN in caller.scopes
     )
     response.status_code = 201 if created else 200
-    return PinOut.of(made)
+    return PinOut.of(stored_pin)
 
 
 @owned.delete(
     "/{adapter}/versions/{number}/pin",
     status_code=204,
-    summary="Let a version share the slots again",
+    summary="Unpin a version",
     responses=answers(404),
 )
 async def unpin(adapter: str, number: Number, owner: Writer, process: ProcessDep) -> None:
@@ -92,6 +94,6 @@ async def unpin(adapter: str, number: Number, owner: Writer, process: ProcessDep
     await process.pins.unpin(owner.tenant, adapter, number, actor=caller.key_id, admin=Scope.ADMIN in caller.scopes)
 
 
-@router.get("", summary="List what is pinned and preloaded", responses=answers())
+@router.get("", summary="List pins and preloads", responses=answers())
 async def list_(process: ProcessDep) -> PlacementOut:
     return PlacementOut.of(await process.placement.shown())

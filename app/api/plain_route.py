@@ -9,7 +9,7 @@ from starlette.routing import request_response
 class PlainRoute(APIRoute):
     """Route that FastAPI documents and Starlette runs: the endpoint takes the request and returns the response.
 
-    It skips FastAPI's dependency resolution. See docs/decisions/0055-request-path-overhead.md.
+    It skips FastAPI's dependency resolution. See docs/decisions/0029-request-path-overhead.md.
     """
 
     def __init__(self, path: str, endpoint: Any, **options: Any) -> None:

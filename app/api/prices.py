@@ -19,12 +19,14 @@ class PriceIn(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     prompt: str = Field(examples=["0.15"])
-    cached: str | None = Field(None, description="of prompt tokens that the engine still had; default: as `prompt`")
+    cached: str | None = Field(
+        None, description="Price of prompt tokens from the engine's cache; default: the price of `prompt`"
+    )
     output: str = Field(examples=["0.60"])
 
 
 class PriceOut(BaseModel):
-    model: str = Field(description="`default`, `base`, or `tenant/adapter`")
+    model: str = Field(description="Model: `default`, `base` or `tenant/adapter`")
     prompt: str
     cached: str
     output: str
@@ -48,11 +50,11 @@ async def list_(process: ProcessDep) -> PricesOut:
     )
 
 
-@router.put("/{model:path}", summary="Set a price, from the next request on", responses=answers(400, 404))
+@router.put("/{model:path}", summary="Set a price for future requests", responses=answers(400, 404))
 async def put(model: str, body: PriceIn, caller: Admin, process: ProcessDep) -> PriceOut:
     return PriceOut.of(model, await process.limits.prices.set(model, body.model_dump(), actor=caller.key_id))
 
 
-@router.delete("/{model:path}", status_code=204, summary="Take a price away", responses=answers(404))
+@router.delete("/{model:path}", status_code=204, summary="Delete a price", responses=answers(404))
 async def delete(model: str, caller: Admin, process: ProcessDep) -> None:
     await process.limits.prices.unset(model, actor=caller.key_id)

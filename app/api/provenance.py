@@ -14,47 +14,49 @@ class BaseOut(BaseModel):
 
 
 class ProvenanceOut(BaseModel):
-    """Fields are null on versions that were published before Tenora recorded them."""
+    """Provenance of a version. Fields are null on versions that were published before Tenora recorded them."""
 
-    uploaded_by: str = Field(description="id of the key that published it")
+    uploaded_by: str = Field(description="Id of the key that published it")
     uploaded_at: datetime
-    uploaded_from: str | None = Field(description="the address that the upload came from")
-    source: dict[str, Any] = Field(description="`kind` and what that kind knows, e.g. the recipe of a merge")
+    uploaded_from: str | None = Field(description="Address that the upload came from")
+    source: dict[str, Any] = Field(
+        description="Source: its `kind` and details of that kind, e.g. the recipe of a merge"
+    )
     training_run: str | None
-    peft_version: str | None = Field(description="as PEFT wrote it into `adapter_config.json`")
+    peft_version: str | None = Field(description="PEFT version in `adapter_config.json`")
     alpha: float | None
-    target_modules: list[str] | None = Field(description="the linear layers that it changes")
-    parameters: int | None = Field(description="number of values in its tensors")
-    dtype: str | None = Field(description="of its tensors, as safetensors names it")
-    base: BaseOut | None = Field(description="the base model that it was checked against")
+    target_modules: list[str] | None = Field(description="Linear layers that it changes")
+    parameters: int | None = Field(description="Number of values in its tensors")
+    dtype: str | None = Field(description="Data type of its tensors, in safetensors' spelling")
+    base: BaseOut | None = Field(description="Base model that it was checked against")
 
     @classmethod
     def of(cls, version: Version) -> Self:
-        made = version.provenance
+        provenance = version.provenance
         return cls(
             uploaded_by=version.created_by,
             uploaded_at=version.created_at,
-            uploaded_from=made.uploaded_from,
-            source=dict(made.source),
-            training_run=made.training_run,
-            peft_version=made.peft_version,
-            alpha=made.alpha,
-            target_modules=None if made.target_modules is None else list(made.target_modules),
-            parameters=made.parameters,
-            dtype=made.dtype,
+            uploaded_from=provenance.uploaded_from,
+            source=dict(provenance.source),
+            training_run=provenance.training_run,
+            peft_version=provenance.peft_version,
+            alpha=provenance.alpha,
+            target_modules=None if provenance.target_modules is None else list(provenance.target_modules),
+            parameters=provenance.parameters,
+            dtype=provenance.dtype,
             base=base_of(version),
         )
 
 
 class VersionPatch(BaseModel):
-    """Each given field is replaced as a whole. The service validates the values."""
+    """Changes of a version. Each field in the body is replaced as a whole."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    labels: dict[str, str] | None = Field(None, description="name -> value; replaces all labels")
-    card: str | None = Field(None, description="free text about the version, shown as text")
-    training_run: str | None = Field(None, description="an http or https link; null removes it")
-    defaults: dict[str, Any] | None = Field(None, description="what requests get that say nothing else")
+    labels: dict[str, str] | None = Field(None, description="Name -> value; replaces all labels")
+    card: str | None = Field(None, description="Free text about the version, shown as plain text")
+    training_run: str | None = Field(None, description="HTTP or HTTPS link to the training run; null removes it")
+    defaults: dict[str, Any] | None = Field(None, description="Default values of request fields")
 
 
 def base_of(version: Version) -> BaseOut | None:

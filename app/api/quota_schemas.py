@@ -14,14 +14,14 @@ class QuotaPatch(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     adapters: int | None = None
-    versions: int | None = Field(None, description="of all adapters together")
-    bytes: int | None = Field(None, description="of both files of all versions")
-    rank: int | None = Field(None, description="largest of any version")
-    pinned_slots: int | None = Field(None, description="versions pinned into the engine")
+    versions: int | None = Field(None, description="Versions of all adapters together")
+    bytes: int | None = Field(None, description="Bytes of both files of all versions")
+    rank: int | None = Field(None, description="Largest rank of any version")
+    pinned_slots: int | None = Field(None, description="Versions pinned in the engine")
 
 
 class QuotaOut(BaseModel):
-    """Null means no limit."""
+    """Quota of a tenant. Null means no limit."""
 
     adapters: int | None
     versions: int | None
@@ -38,7 +38,7 @@ class UsageOut(BaseModel):
     adapters: int
     versions: int
     bytes: int
-    rank: int = Field(description="largest of any version")
+    rank: int = Field(description="Largest rank of any version")
     pinned_slots: int
 
     @classmethod

@@ -17,10 +17,10 @@ from app.services.access.keys import DEFAULT_GRACE_S
 from app.services.catalog.version_warnings import warnings_of
 from app.services.common.validation import MAX_LIMIT
 
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most items of one page")]
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of items in one page")]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the previous page")]
 
-_WEIGHT = "share of the engine against other tenants' while they wait for it, 0.001 to 1000; default: 1"
+_WEIGHT = "Weight of the tenant's share of the engine while tenants compete for it, 0.001 to 1000; default: 1"
 
 Shown = TypeVar("Shown")
 
@@ -33,46 +33,50 @@ class _Body(BaseModel):
 
 class TenantCreate(_Body):
     slug: str
-    name: str | None = Field(None, description="for people; default: the slug")
+    name: str | None = Field(None, description="Display name; default: the slug")
     weight: float | None = Field(None, description=_WEIGHT)
 
 
 class TenantPatch(_Body):
     name: str | None = None
-    disabled: bool | None = Field(None, description="whether the tenant's keys are refused")
-    quota: QuotaPatch | None = Field(None, description="null lifts every limit")
+    disabled: bool | None = Field(None, description="Whether the tenant's keys are refused")
+    quota: QuotaPatch | None = Field(None, description="Quota; null lifts every limit")
     weight: float | None = Field(None, description=_WEIGHT)
-    limits: LimitsPatch | None = Field(None, description="of all its keys together; null lifts every limit")
+    limits: LimitsPatch | None = Field(None, description="Limits of all its keys together; null lifts every limit")
 
 
 class AdapterPatch(_Body):
     limits: LimitsPatch | None = Field(
-        description="of all its callers together, those too with whom it is shared; null lifts every limit"
+        description="Limits of all its callers together, including recipients of shares; null lifts every limit"
     )
 
 
 class KeyPatch(_Body):
-    limits: LimitsPatch | None = Field(None, description="beside the tenant's; null lifts every limit")
+    limits: LimitsPatch | None = Field(
+        None, description="Limits of the key, in addition to the tenant's; null lifts every limit"
+    )
     adapters: list[str] | None = Field(
         None,
-        description="names of what it may infer with, without alias and number; the base model has its own name",
+        description="Models that the key may use: adapter names without alias and number, or the base model's name",
         examples=[["prices", "retail/prices"]],
     )
     addresses: list[str] | None = Field(
-        None, description="networks that its calls come from", examples=[["10.0.0.0/8"]]
+        None, description="Networks that the key may be used from", examples=[["10.0.0.0/8"]]
     )
 
 
 class KeyCreate(KeyPatch):
     name: str
     scopes: list[str] | None = Field(
-        None, description="default: inference; of a platform key admin (default) or metrics", examples=[["inference"]]
+        None,
+        description="Scopes; default: inference. A platform key has admin (default) or metrics.",
+        examples=[["inference"]],
     )
-    expires_in_s: int | None = Field(None, description="default: never")
+    expires_in_s: int | None = Field(None, description="Seconds until the key expires; default: never")
 
 
 class KeyRotate(_Body):
-    grace_s: int = Field(default=DEFAULT_GRACE_S, description="seconds for which the old key still works")
+    grace_s: int = Field(default=DEFAULT_GRACE_S, description="Seconds for which the old key still works")
 
 
 class TenantOut(BaseModel):
@@ -99,15 +103,15 @@ class TenantUsageOut(TenantOut):
 
 class KeyOut(BaseModel):
     id: str
-    tenant: str | None = Field(description="null: a platform key")
+    tenant: str | None = Field(description="Slug of the tenant; null: a platform key")
     name: str
     scopes: list[Scope]
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
     limits: LimitsOut
-    adapters: list[str] | None = Field(description="what it may infer with; null: anything of its tenant's")
-    addresses: list[str] | None = Field(description="where its calls may come from; null: from anywhere")
+    adapters: list[str] | None = Field(description="Models that the key may use; null: all models of its tenant")
+    addresses: list[str] | None = Field(description="Networks that the key may be used from; null: any")
 
     @classmethod
     def of(cls, key: Key) -> "KeyOut":
@@ -115,7 +119,7 @@ class KeyOut(BaseModel):
 
 
 class NewKeyOut(KeyOut):
-    key: str = Field(description="the key itself, shown this once")
+    key: str = Field(description="The key itself, which is shown only once")
 
     @classmethod
     def made(cls, key: Key, text: str) -> Self:
@@ -126,9 +130,9 @@ class AdapterOut(BaseModel):
     name: str
     tenant: str
     created_at: datetime
-    versions: list[int] = Field(description="newest first")
-    aliases: dict[str, dict[int, int]] = Field(description="alias -> version -> weight of the traffic it gets")
-    limits: LimitsOut = Field(description="of all its callers together")
+    versions: list[int] = Field(description="Version numbers, newest first")
+    aliases: dict[str, dict[int, int]] = Field(description="Alias -> version -> weight of its traffic")
+    limits: LimitsOut = Field(description="Limits of all its callers together")
 
     @classmethod
     def of(cls, adapter: Adapter) -> Self:
@@ -146,32 +150,34 @@ class ReasonOut(BaseModel):
     """One reason for a rejection, with all its occurrences."""
 
     code: str
-    field: str = Field(description="where it was found first")
+    field: str = Field(description="Place where it was found first")
     found: str
     allowed: str
-    message: str = Field(description="what happened and what to do, for people")
-    count: int = Field(description="how many places it was found in")
-    examples: list[str] = Field(description="up to three of them, if there are several")
+    message: str = Field(description="What happened and what to do, for people")
+    count: int = Field(description="Number of places where it was found")
+    examples: list[str] = Field(description="Up to three of the places, if there are several")
 
 
 class VersionOut(BaseModel):
     adapter: str
     version: int
-    name: str = Field(description="what callers write to ask for exactly this version")
+    name: str = Field(description="Value of `model` in requests for exactly this version")
     state: str
-    state_reason: str | None = Field(description="why it is not ready")
-    digest: str = Field(description="`sha256:` and 64 hex digits, over both files as they were uploaded")
-    size_bytes: int = Field(description="of both files")
+    state_reason: str | None = Field(description="Reason why it is not ready")
+    digest: str = Field(description="`sha256:` and 64 hex digits, over both files as uploaded")
+    size_bytes: int = Field(description="Size of both files in bytes")
     rank: int
     created_at: datetime
-    created_by: str = Field(description="id of the key that published it")
+    created_by: str = Field(description="Id of the key that published it")
     aliases: list[str]
-    manifest: dict[str, Any] = Field(description="the checked `adapter_config.json`")
+    manifest: dict[str, Any] = Field(description="Validated `adapter_config.json`")
     provenance: ProvenanceOut
     labels: dict[str, str]
-    card: str = Field(description="free text, to be shown as text")
-    defaults: dict[str, Any] = Field(description="what requests get that say nothing else")
-    warnings: list[str] = Field(description="what has no effect, or why it may answer worse than expected, for people")
+    card: str = Field(description="Free text, to be shown as plain text")
+    defaults: dict[str, Any] = Field(description="Default values of request fields")
+    warnings: list[str] = Field(
+        description="Warnings for people: settings without effect, or reasons why answers may be worse than expected"
+    )
 
     @classmethod
     def of(cls, version: Version, base: Base) -> Self:
@@ -200,7 +206,7 @@ class ListOut(BaseModel, Generic[Shown]):
     """One page of a list."""
 
     data: list[Shown]
-    next_cursor: str | None = Field(description="null on the last page")
+    next_cursor: str | None = Field(description="Cursor of the next page; null on the last page")
 
 
 class ErrorDetail(BaseModel):
@@ -231,19 +237,19 @@ def answers(*statuses: int, model: type[BaseModel] = ErrorOut) -> dict[int | str
 
 #: HTTP status -> its description in the OpenAPI document.
 ERRORS = {
-    400: "a value that is not allowed; the message names it",
-    401: "no key, or one that does not work",
-    403: "the key lacks the scope",
-    404: "there is no such thing, or it is another tenant's",
-    408: "the body came too slowly",
-    409: "the state of a thing does not allow the change",
-    410: "the version was retired",
-    412: "it was changed since the caller read it; the message has its ETag",
-    413: "a body or a file beyond its cap",
-    415: "a body that is compressed in a way that is not read here",
-    422: "a body, a name or an adapter that is not allowed; with every reason",
-    429: "the tenant has as many requests waiting, or feeds open, as it may",
-    503: "the engine, the registry or the store does not answer just now",
+    400: "Invalid value; the message names it",
+    401: "Missing or invalid API key",
+    403: "The key lacks the scope",
+    404: "The resource does not exist, or belongs to another tenant",
+    408: "The body arrived too slowly",
+    409: "The state of the resource does not allow the request",
+    410: "The version was retired",
+    412: "The resource changed since the caller read it; the message has its ETag",
+    413: "The body or a file is larger than its limit",
+    415: "The body's compression is not supported",
+    422: "Invalid body, name or adapter, with every reason",
+    429: "A limit of the tenant or the key is reached, such as requests, tokens or open feeds",
+    503: "The engine, the registry or the store does not answer now",
 }
 
 

@@ -22,16 +22,16 @@ shared = APIRouter(tags=["sharing"])
 
 Reader = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))]
 Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
-Number = Annotated[int, Path(ge=1, le=MAX_VERSION_NUMBER, description="the version's number")]
+Number = Annotated[int, Path(ge=1, le=MAX_VERSION_NUMBER, description="Number of the version")]
 
 
 class ShareOut(BaseModel):
-    recipient: str = Field(description="a tenant's slug; that it is listed does not say that there is such a tenant")
+    recipient: str = Field(description="Slug of the recipient. A listed recipient need not exist.")
     recipient_exists: bool | None = Field(
-        description="whether the recipient is a tenant; only a platform key is told, others get null"
+        description="Whether the recipient is a tenant; null unless the caller has a platform key"
     )
     created_at: datetime
-    created_by: str = Field(description="id of the key that shared it")
+    created_by: str = Field(description="Id of the key that shared it")
 
     @classmethod
     def of(cls, share: Share, caller: Caller) -> Self:
@@ -44,12 +44,12 @@ class ShareOut(BaseModel):
 
 
 class SharedAdapterOut(BaseModel):
-    name: str = Field(description="what to write in `model` or `adapter_id`: `owner/adapter`")
+    name: str = Field(description="Value of `model` or `adapter_id` in requests: `owner/adapter`")
     owner: str
     adapter: str
     shared_at: datetime
-    versions: list[int] = Field(description="those that are ready, newest first")
-    aliases: dict[str, dict[int, int]] = Field(description="alias -> version -> weight of the traffic it gets")
+    versions: list[int] = Field(description="Ready versions, newest first")
+    aliases: dict[str, dict[int, int]] = Field(description="Alias -> version -> weight of its traffic")
 
     @classmethod
     def of(cls, adapter: SharedAdapter) -> Self:
@@ -66,7 +66,7 @@ class SharedAdapterOut(BaseModel):
 class SharedVersionOut(BaseModel):
     """Public view of a version: without the owner's keys, addresses, sources, links and prompts."""
 
-    name: str = Field(description="what to write to ask for exactly this version")
+    name: str = Field(description="Value of `model` in requests for exactly this version")
     owner: str
     adapter: str
     version: int
@@ -77,7 +77,7 @@ class SharedVersionOut(BaseModel):
     created_at: datetime
     aliases: list[str]
     labels: dict[str, str]
-    card: str = Field(description="free text of the owner's, to be shown as text")
+    card: str = Field(description="Free text of the owner, to be shown as plain text")
     base: BaseOut | None
 
     @classmethod
@@ -102,29 +102,32 @@ class SharedVersionOut(BaseModel):
 @owned.put(
     "/{adapter}/shares/{recipient}",
     status_code=201,
-    summary="Let another tenant read an adapter and infer with it",
-    responses={**answers(400, 404), 200: {"model": ShareOut, "description": "it is shared already"}},
+    summary="Share an adapter: let another tenant read it and infer with it",
+    responses={
+        **answers(400, 404),
+        200: {"model": ShareOut, "description": "The adapter is shared with this tenant already"},
+    },
 )
 async def share(adapter: str, recipient: str, owner: Writer, process: ProcessDep, response: Response) -> ShareOut:
     caller = owner.caller
-    made, created = await process.sharing.share(
+    stored_share, created = await process.sharing.share(
         owner.tenant, adapter, recipient, actor=caller.key_id, must_exist=Scope.ADMIN in caller.scopes
     )
     response.status_code = 201 if created else 200
-    return ShareOut.of(made, caller)
+    return ShareOut.of(stored_share, caller)
 
 
 @owned.delete(
     "/{adapter}/shares/{recipient}",
     status_code=204,
-    summary="End a share, as of the next request",
+    summary="End a share, effective from the next request",
     responses=answers(404),
 )
 async def unshare(adapter: str, recipient: str, owner: Writer, process: ProcessDep) -> None:
     await process.sharing.unshare(owner.tenant, adapter, recipient, actor=owner.caller.key_id)
 
 
-@owned.get("/{adapter}/shares", summary="List with whom an adapter is shared", responses=answers(400, 404))
+@owned.get("/{adapter}/shares", summary="List the recipients of an adapter", responses=answers(400, 404))
 async def list_shares(
     adapter: str, owner: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[ShareOut]:
@@ -132,7 +135,7 @@ async def list_shares(
     return ListOut(data=[ShareOut.of(share, owner.caller) for share in page.data], next_cursor=page.next_cursor)
 
 
-@shared.get("", summary="List adapters that others share with the tenant", responses=answers(400, 404))
+@shared.get("", summary="List adapters that other tenants share with this tenant", responses=answers(400, 404))
 async def list_shared(
     reader: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[SharedAdapterOut]:
@@ -163,7 +166,9 @@ async def list_shared_versions(
     return ListOut(data=data, next_cursor=page.next_cursor)
 
 
-@shared.get("/{owner}/{adapter}/versions/{number}", summary="Show a ready version of one", responses=answers(404))
+@shared.get(
+    "/{owner}/{adapter}/versions/{number}", summary="Show a ready version of a shared adapter", responses=answers(404)
+)
 async def show_shared_version(
     owner: str, adapter: str, number: Number, reader: Reader, process: ProcessDep
 ) -> SharedVersionOut:

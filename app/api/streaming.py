@@ -27,7 +27,7 @@ async def until_disconnect(receive: Receive, work: Awaitable[Result]) -> Result:
     """Run ``work`` and cancel it when the client disconnects. The request's body must have been read.
 
     ``work`` runs in the caller's task, which is cancelled as :func:`asyncio.timeout` does it. A separate task would
-    be expensive for each request: see docs/decisions/0055-request-path-overhead.md.
+    be expensive for each request: see docs/decisions/0029-request-path-overhead.md.
 
     Raises:
         ClientDisconnect: the client disconnected; ``work`` has ended.
@@ -54,7 +54,7 @@ class _Watch:
     def __init__(self, receive: Receive) -> None:
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("requests are answered in tasks")
+            raise RuntimeError("A request must be answered in an asyncio task.")
         self._task, self._cancelled_before = task, task.cancelling()
         self._open, self._gone = True, False
         self._watching = asyncio.create_task(_disconnected(receive))
@@ -81,7 +81,7 @@ def answer_response(served: Served, *, in_list: bool = False) -> Response:
     headers = ({"x-tenora-adapter": served.version} if served.version else {}) | load_headers(served.load)
     headers |= limit_headers(served.standing) | ignored_headers(served.ignored)
     if isinstance(served.answer, dict):
-        # Faster than json.dumps (see docs/decisions/0055-request-path-overhead.md). JSON has no NaN: write null.
+        # Faster than json.dumps (see docs/decisions/0029-request-path-overhead.md). JSON has no NaN: write null.
         content = to_json([served.answer] if in_list else served.answer, inf_nan_mode="null")
         return Response(content, headers=headers, media_type="application/json")
     return EventResponse(served.answer, headers)
@@ -104,7 +104,7 @@ class EventResponse(Response):
     """Response that sends events as they arrive, and closes the stream however the response ends.
 
     Args:
-        last_words: formats the final event of a stream that an error ends; default: the error in the route's envelope.
+        final_event: formats the final event of a stream that an error ends; default: the error in the route's envelope.
     """
 
     media_type = "text/event-stream"
@@ -114,19 +114,19 @@ class EventResponse(Response):
         events: EventStream,
         headers: Mapping[str, str],
         *,
-        last_words: Callable[[TenoraError], str] | None = None,
+        final_event: Callable[[TenoraError], str] | None = None,
     ) -> None:
         # Without x-accel-buffering, nginx would buffer the events.
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no", **headers})
         del self.headers["content-length"]
-        self._events, self._last_words = events, last_words
+        self._events, self._final_event = events, final_event
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with contextlib.suppress(ClientDisconnect):
                 send_body = scope.get("state", {}).get(SEND_BODY, send)
                 # Send in a separate task: in the request's task, every event would resume the whole coroutine stack
-                # of the middlewares. See docs/decisions/0055-request-path-overhead.md.
+                # of the middlewares. See docs/decisions/0029-request-path-overhead.md.
                 sending = asyncio.create_task(self._send_events(scope, send, send_body))
                 await until_disconnect(receive, sending)
         finally:
@@ -142,8 +142,8 @@ class EventResponse(Response):
             # Free the engine before sending the reason: the client may not read it.
             await self._events.aclose()
             note_error(problem_of(error).row.code)
-            words = self._last_words(error) if self._last_words else _error_event(scope, error)
-            await send_body({"type": "http.response.body", "body": words.encode(), "more_body": True})
+            event = self._final_event(error) if self._final_event else _error_event(scope, error)
+            await send_body({"type": "http.response.body", "body": event.encode(), "more_body": True})
         await send_body({"type": "http.response.body", "body": b"", "more_body": False})
 
 

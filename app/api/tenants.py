@@ -29,24 +29,24 @@ async def list_(process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Curso
     return ListOut(data=[TenantOut.of(tenant) for tenant in page.data], next_cursor=page.next_cursor)
 
 
-@router.get("/{tenant}", summary="Show a tenant and what it keeps", responses=answers(404))
+@router.get("/{tenant}", summary="Show a tenant and its use of the quota", responses=answers(404))
 async def show(tenant: str, process: ProcessDep) -> TenantUsageOut:
     return TenantUsageOut.using(*await process.tenants.usage(tenant))
 
 
 @router.patch(
-    "/{tenant}", summary="Rename, disable or enable a tenant; set quota, weight, limits", responses=answers(400, 404)
+    "/{tenant}", summary="Change a tenant's name, state, quota, weight or limits", responses=answers(400, 404)
 )
 async def change(tenant: str, body: TenantPatch, caller: Admin, process: ProcessDep) -> TenantOut:
     # Distinguish null, which lifts limits, from a field that was not sent.
-    given = body.model_dump(exclude_unset=True)
+    fields = body.model_dump(exclude_unset=True)
     changed = await process.tenants.update(
         tenant,
         name=body.name,
         disabled=body.disabled,
-        quota=given.get("quota", KEEP),
+        quota=fields.get("quota", KEEP),
         weight=body.weight,
-        limits=given.get("limits", KEEP),
+        limits=fields.get("limits", KEEP),
         actor=caller.key_id,
     )
     return TenantOut.of(changed)
@@ -57,7 +57,7 @@ async def delete(tenant: str, caller: Admin, process: ProcessDep) -> None:
     await process.tenants.delete(tenant, actor=caller.key_id)
 
 
-@own.get("/v1/quota", summary="The tenant's quota, and what it keeps", responses=answers(404))
+@own.get("/v1/quota", summary="Show the tenant's quota and its use", responses=answers(404))
 async def quota(
     owner: Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))], process: ProcessDep
 ) -> QuotaUsageOut:

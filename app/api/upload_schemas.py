@@ -18,25 +18,27 @@ class _Body(BaseModel):
 
 
 class AnnouncedFile(_Body):
-    size: int = Field(description="in bytes")
-    sha256: str = Field(description="64 hex digits")
+    size: int = Field(description="Size in bytes")
+    sha256: str = Field(description="SHA-256 of the file, 64 hex digits")
 
 
 class UploadCreate(_Body):
     files: dict[str, AnnouncedFile] = Field(
-        description="`adapter_config.json` and `adapter_model.safetensors`, or `archive`: a .tar.gz or .zip of them"
+        description="`adapter_config.json` and `adapter_model.safetensors`, or `archive`: a .tar.gz or .zip of both"
     )
-    part_bytes: int | None = Field(None, description="size of every part but the last; default: the server chooses")
-    options: dict[str, Any] = Field(default_factory=dict, description="as when a version is published")
+    part_bytes: int | None = Field(
+        None, description="Size of every part but the last, in bytes; default: chosen by the server"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="Options as for publishing a version")
 
 
 class UploadFileOut(BaseModel):
     size: int
     sha256: str
-    part_bytes: int = Field(description="size of every part but the last, which has what is left")
-    parts: int = Field(description="they have the numbers 1 to this one")
-    received: list[int] = Field(description="numbers of the parts that are there; the others are to be sent")
-    direct: bool = Field(description="whether parts go straight to the store, to URLs that the server gives")
+    part_bytes: int = Field(description="Size of every part but the last, in bytes")
+    parts: int = Field(description="Number of parts. Parts are numbered from 1.")
+    received: list[int] = Field(description="Numbers of the parts that have arrived")
+    direct: bool = Field(description="Whether parts can be sent directly to the store, to URLs from the server")
 
 
 class UploadBaseOut(BaseModel):
@@ -44,18 +46,18 @@ class UploadBaseOut(BaseModel):
 
     name: str
     chat_template_sha256: str | None = Field(
-        description="of its chat template, white space at its ends aside; null: it has none"
+        description="SHA-256 of its chat template without surrounding white space; null: it has no chat template"
     )
 
 
 class UploadOut(BaseModel):
     id: str
     adapter: str
-    state: str = Field(description="open, finishing, done, failed or aborted")
+    state: str = Field(description="State: open, finishing, done, failed or aborted")
     files: dict[str, UploadFileOut]
     options: dict[str, Any]
-    version: int | None = Field(description="what it became")
-    reasons: list[ReasonOut] | None = Field(description="why it failed")
+    version: int | None = Field(description="Number of the published version")
+    reasons: list[ReasonOut] | None = Field(description="Reasons why it failed")
     created_at: datetime
     expires_at: datetime
     base: UploadBaseOut
@@ -100,12 +102,12 @@ class ListedUploadOut(BaseModel):
 
 
 class UploadListOut(BaseModel):
-    data: list[ListedUploadOut] = Field(description="those under way, newest first")
+    data: list[ListedUploadOut] = Field(description="Unfinished uploads, newest first")
 
 
 class WantedPart(_Body):
     number: int
-    sha256: str = Field(description="of the part, 64 hex digits")
+    sha256: str = Field(description="SHA-256 of the part, 64 hex digits")
 
 
 class UrlsCreate(_Body):
@@ -114,8 +116,8 @@ class UrlsCreate(_Body):
 
 class PartUrlOut(BaseModel):
     number: int
-    url: str = Field(description="for one PUT of the part's bytes; whoever has it may send them")
-    headers: dict[str, str] = Field(description="to be sent exactly so")
+    url: str = Field(description="URL for one PUT of the part's bytes. The URL itself authorizes the request.")
+    headers: dict[str, str] = Field(description="Headers to send unchanged with the PUT")
 
 
 class UrlsOut(BaseModel):
@@ -124,7 +126,7 @@ class UrlsOut(BaseModel):
 
     @classmethod
     def of(cls, urls: dict[int, PartUrl]) -> Self:
-        shown = [PartUrlOut(number=n, url=leave.url, headers=dict(leave.headers)) for n, leave in urls.items()]
+        shown = [PartUrlOut(number=n, url=part.url, headers=dict(part.headers)) for n, part in urls.items()]
         return cls(urls=shown, expires_in_s=URL_LIFETIME_S)
 
 

@@ -22,11 +22,11 @@ from app.services.publishing.uploads.validation import Announced
 router = APIRouter(tags=["adapters"])
 
 Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
-UploadId = Annotated[str, Path(description="the upload's id")]
-File = Annotated[str, Path(description="the file's name in the upload")]
-Number = Annotated[int, Path(ge=1, le=MAX_PARTS, description="the part's number, from 1")]
+UploadId = Annotated[str, Path(description="Id of the upload")]
+File = Annotated[str, Path(description="Name of the file in the upload")]
+Number = Annotated[int, Path(ge=1, le=MAX_PARTS, description="Number of the part, starting at 1")]
 Digest = Annotated[
-    str | None, Header(alias="content-digest", description="RFC 9530, of this body: `sha-256=:<base64>:`")
+    str | None, Header(alias="content-digest", description="Digest of this body (RFC 9530): `sha-256=:<base64>:`")
 ]
 
 # RFC 9530 allows several algorithms in one header; 32 bytes in base64 end with one `=`.
@@ -64,13 +64,13 @@ async def begin(
     return UploadOut.of(progress, process.base)
 
 
-@router.get("/{adapter}/uploads", summary="List the uploads under way to an adapter", responses=answers(404))
+@router.get("/{adapter}/uploads", summary="List an adapter's unfinished uploads", responses=answers(404))
 async def list_(adapter: str, owner: Writer, process: ProcessDep) -> UploadListOut:
-    found = await process.uploads.list_live(owner.tenant, adapter)
-    return UploadListOut(data=[ListedUploadOut.of(session) for session in found])
+    sessions = await process.uploads.list_live(owner.tenant, adapter)
+    return UploadListOut(data=[ListedUploadOut.of(session) for session in sessions])
 
 
-@router.get("/{adapter}/uploads/{upload}", summary="Show an upload and which parts are there", responses=answers(404))
+@router.get("/{adapter}/uploads/{upload}", summary="Show an upload and its received parts", responses=answers(404))
 async def show(adapter: str, upload: UploadId, owner: Writer, process: ProcessDep) -> UploadOut:
     return UploadOut.of(await process.uploads.show(owner.tenant, adapter, upload), process.base)
 
@@ -78,7 +78,7 @@ async def show(adapter: str, upload: UploadId, owner: Writer, process: ProcessDe
 @router.put(
     "/{adapter}/uploads/{upload}/files/{file}/parts/{number}",
     status_code=204,
-    summary="Send a part; again it replaces the earlier one",
+    summary="Send a part, or replace it",
     responses=answers(400, 404, 408, 409),
     openapi_extra=_BYTES,
 )
@@ -98,24 +98,24 @@ async def put_part(
 
 @router.post(
     "/{adapter}/uploads/{upload}/files/{file}/urls",
-    summary="Get URLs to send parts straight to the store",
+    summary="Get URLs for sending parts directly to the store",
     responses=answers(400, 404, 409),
 )
 async def urls(
     adapter: str, upload: UploadId, file: File, body: UrlsCreate, owner: Writer, process: ProcessDep
 ) -> UrlsOut:
-    wanted = {part.number: _hex(part.sha256) for part in body.parts}
-    return UrlsOut.of(await process.uploads.part_urls(owner.tenant, adapter, upload, file, wanted))
+    digests = {part.number: _hex(part.sha256) for part in body.parts}
+    return UrlsOut.of(await process.uploads.part_urls(owner.tenant, adapter, upload, file, digests))
 
 
 @router.post(
     "/{adapter}/uploads/{upload}/finish",
     status_code=201,
-    summary="Make the upload a version",
+    summary="Finish an upload and publish it as a version",
     responses={
         **answers(400, 404, 409),
-        200: {"model": VersionOut, "description": "these bytes are a version already"},
-        202: {"model": VersionOut, "description": "`wait` is false: the smoke check goes on"},
+        200: {"model": VersionOut, "description": "A version with these bytes already exists"},
+        202: {"model": VersionOut, "description": "`wait` is false and the smoke check still runs"},
     },
 )
 async def finish(
@@ -126,23 +126,23 @@ async def finish(
     return version_answer(published, response, process.base, versions_path=versions_path)
 
 
-@router.delete("/{adapter}/uploads/{upload}", status_code=204, summary="Give an upload up", responses=answers(404, 409))
+@router.delete("/{adapter}/uploads/{upload}", status_code=204, summary="Abort an upload", responses=answers(404, 409))
 async def abort(adapter: str, upload: UploadId, owner: Writer, process: ProcessDep) -> None:
     await process.uploads.abort(owner.tenant, adapter, upload, actor=owner.caller.key_id)
 
 
 def _sha256(header: str | None) -> str:
     """Return the SHA-256 (hex) from a Content-Digest header."""
-    found = _SHA256.search(header or "")
-    if found is None:
+    match = _SHA256.search(header or "")
+    if match is None:
+        state = f"is {header[:80]!r}" if header else "is missing"
         raise InvalidRequest(
-            f"content-digest: found {(header or 'nothing')[:80]!r}, allowed sha-256=:<base64 of the body's digest>:",
-            param="content-digest",
+            f"content-digest {state}. Send sha-256=:<base64 of the SHA-256 of the body>:.", param="content-digest"
         )
-    return base64.b64decode(found[1]).hex()
+    return base64.b64decode(match[1]).hex()
 
 
 def _hex(sha256: str) -> str:
     if not is_digest(sha256):
-        raise InvalidRequest(f"sha256: found {sha256[:80]!r}, allowed 64 lower-case hex digits", param="parts")
+        raise InvalidRequest(f"sha256 is {sha256[:80]!r}, but must be 64 lower-case hex digits.", param="parts")
     return sha256

@@ -43,14 +43,14 @@ _BODY: dict[str, Any] = {
 @router.post(
     "/{adapter}/versions",
     status_code=201,
-    summary="Publish a version: the two files that PEFT saves, or a .tar.gz or .zip of their folder",
+    summary="Publish a version: PEFT's two files, or a .tar.gz or .zip of their folder",
     responses={
         **answers(404, 408, 409),
         200: {
             "model": VersionOut,
-            "description": "these bytes are a version already; its alias and description are now as the options say",
+            "description": "A version with these bytes already exists; its alias and description follow the options",
         },
-        202: {"model": VersionOut, "description": "`wait` is false: the smoke check goes on"},
+        202: {"model": VersionOut, "description": "`wait` is false and the smoke check still runs"},
     },
     openapi_extra=_BODY,
 )

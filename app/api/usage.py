@@ -17,21 +17,26 @@ router = APIRouter(tags=["usage"])
 
 Reader = Annotated[Owner, Depends(require_owner(Scope.USAGE_READ))]
 Start = Annotated[
-    datetime | None, Query(alias="from", description="a moment in the first hour; default: thirty days before `to`")
+    datetime | None,
+    Query(alias="from", description="Time in the first hour of the report; default: 30 days before `to`"),
 ]
-End = Annotated[datetime | None, Query(alias="to", description="the moment that the last hour ends with; default: now")]
+End = Annotated[
+    datetime | None, Query(alias="to", description="Time at which the last hour of the report ends; default: now")
+]
 By = Annotated[
     str,
     Query(
         max_length=100,
-        description="names with commas between them: key, adapter or version, hour or day, and for the platform tenant",
+        description="Comma-separated groupings: key, adapter or version, hour or day. Platform keys can add tenant.",
     ),
 ]
 Format = Annotated[Literal["json", "csv"], Query()]
 _CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
 
 
-@router.get("/v1/usage", summary="What the tenant used", response_model=UsageReportOut, responses=answers(400) | _CSV)
+@router.get(
+    "/v1/usage", summary="Report the tenant's usage", response_model=UsageReportOut, responses=answers(400) | _CSV
+)
 async def own(
     owner: Reader,
     process: ProcessDep,
@@ -40,17 +45,20 @@ async def own(
     by: By = "adapter",
     format: Format = "json",  # noqa: A002 - the name of the query parameter
 ) -> Any:
-    groupings = _groupings(by, allowed=[one for one in Grouping if one is not Grouping.TENANT])
+    groupings = _groupings(by, allowed=[grouping for grouping in Grouping if grouping is not Grouping.TENANT])
     return _shown(await process.usage.report(owner.tenant, start=start, end=end, by=groupings), groupings, format)
 
 
 @router.get(
-    "/admin/usage", summary="What tenants used", response_model=UsageReportOut, responses=answers(400, 404) | _CSV
+    "/admin/usage",
+    summary="Report the usage of tenants",
+    response_model=UsageReportOut,
+    responses=answers(400, 404) | _CSV,
 )
 async def everyones(
     _: Admin,
     process: ProcessDep,
-    tenant: Annotated[str | None, Query(description="only this tenant's")] = None,
+    tenant: Annotated[str | None, Query(description="Report only this tenant")] = None,
     start: Start = None,
     end: End = None,
     by: By = "tenant",
@@ -64,7 +72,7 @@ def _groupings(by: str, *, allowed: list[Grouping]) -> list[Grouping]:
     names = [name for name in by.split(",") if name]
     for name in names:
         if name not in allowed:
-            raise InvalidRequest(f"by: found {name[:80]!r}, allowed {', '.join(allowed)}", param="by")
+            raise InvalidRequest(f"by contains {name[:80]!r}. Use one or more of {', '.join(allowed)}.", param="by")
     return [Grouping(name) for name in names]
 
 

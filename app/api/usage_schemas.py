@@ -17,16 +17,16 @@ _SUMS = tuple(field.name for field in fields(Used))
 
 
 class UsedOut(BaseModel):
-    requests: int = Field(description="that reached the engine, however they ended")
-    failed: int = Field(description="of these, without a whole answer")
+    requests: int = Field(description="Requests that reached the engine, successful or not")
+    failed: int = Field(description="Requests of these without a whole answer")
     prompt_tokens: int
-    cached_tokens: int = Field(description="prompt tokens that the engine still had")
+    cached_tokens: int = Field(description="Prompt tokens from the engine's cache")
     output_tokens: int
-    cold_loads: int = Field(description="requests that waited for their adapter to be loaded")
-    load_s: float = Field(description="seconds that these waited for it")
-    cost: str = Field(description="a decimal, at the prices when the requests came")
+    cold_loads: int = Field(description="Requests that waited for their adapter to load")
+    load_s: float = Field(description="Seconds that these requests waited for it")
+    cost: str = Field(description="Cost as a decimal, at the prices when the requests arrived")
     slot_s: float = Field(
-        description="seconds of LoRA slots; the tenant's requests that run on one adapter at once share them"
+        description="Seconds of LoRA slots. Simultaneous requests of the tenant for one adapter share them."
     )
 
     @classmethod
@@ -35,12 +35,13 @@ class UsedOut(BaseModel):
 
 
 class UsageGroupOut(UsedOut):
-    tenant: str | None = Field(None, description="if grouped by it")
-    key: str | None = Field(None, description="id of the key, if grouped by it")
+    tenant: str | None = Field(None, description="Slug of the tenant, if grouped by tenant")
+    key: str | None = Field(None, description="Id of the key, if grouped by key")
     adapter: str | None = Field(
-        None, description="`tenant/adapter`, or `tenant/adapter@3`, if grouped by it; the base model has an empty one"
+        None,
+        description="`tenant/adapter` or `tenant/adapter@3`, if grouped by one of them; empty for the base model",
     )
-    start: datetime | None = Field(None, description="of the hour or day, if grouped by it; UTC")
+    start: datetime | None = Field(None, description="Start of the hour or day (UTC), if grouped by it")
 
     @classmethod
     def of_group(cls, group: Group) -> Self:
@@ -50,11 +51,11 @@ class UsageGroupOut(UsedOut):
 class UsageReportOut(BaseModel):
     """Totals over whole hours. Requests that ended less than a second ago may be missing."""
 
-    start: datetime = Field(description="beginning of the first hour")
-    end: datetime = Field(description="end of the last hour")
+    start: datetime = Field(description="Start of the first hour")
+    end: datetime = Field(description="End of the last hour")
     data: list[UsageGroupOut]
     total: UsedOut
-    currency: str = Field(description="of the costs")
+    currency: str = Field(description="Currency of the costs")
 
     @classmethod
     def of(cls, report: Report) -> Self:
@@ -72,14 +73,14 @@ def csv_of(report: Report, by: Sequence[Grouping]) -> str:
 
     Names need no escaping against formula injection: slugs begin with a letter or a digit.
     """
-    named = {Grouping.VERSION: "adapter", Grouping.HOUR: "start", Grouping.DAY: "start"}
-    columns = [named.get(one, one.value) for one in by]
+    names = {Grouping.VERSION: "adapter", Grouping.HOUR: "start", Grouping.DAY: "start"}
+    columns = [names.get(grouping, grouping.value) for grouping in by]
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow([*columns, *_SUMS, "currency"])
     for group in report.groups:
-        names = [_shown(getattr(group, column)) for column in columns]
-        writer.writerow([*names, *_figures(group.used).values(), report.currency])
+        keys = [_shown(getattr(group, column)) for column in columns]
+        writer.writerow([*keys, *_figures(group.used).values(), report.currency])
     return text.getvalue()
 
 

@@ -7,12 +7,20 @@ import typer
 from app.cli import aliases, limits, pins, sharing
 from app.cli.arguments import TenantOption, VersionArgument
 from app.cli.connection import Json, Key, Url, connect_as_admin
-from app.cli.descriptions import BaseFilter, LabelFilters, StateFilter, describe, show_version, wanted, with_alias_words
+from app.cli.descriptions import (
+    BaseFilter,
+    LabelFilters,
+    StateFilter,
+    describe,
+    list_filters,
+    show_version,
+    with_alias_words,
+)
 from app.cli.export import export
 from app.cli.imports import import_
 from app.cli.lifecycle import delete, deletions, restore, retire
 from app.cli.merge import merge
-from app.cli.nearest import told_nearest
+from app.cli.nearest import suggest_nearest
 from app.cli.output import emit_json, emit_record, emit_table
 from app.cli.push import push
 from app.cli.watch import watch
@@ -20,7 +28,7 @@ from app.client.api import Api, path_of
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="LoRA adapters. With --tenant the key is a platform key, without it the tenant's own.",
+    help="Publish and manage LoRA adapters. With --tenant, give a platform key. Without it, give a tenant's key.",
 )
 
 _ADAPTER_COLUMNS = {"adapter": "name", "versions": "versions", "aliases": "aliases", "created": "created_at"}
@@ -47,11 +55,11 @@ def list_(
 ) -> None:
     """List a tenant's adapters, optionally those with a version that matches the filters."""
     with connect_as_admin(url, key, as_json=as_json) as api:
-        rows = api.list(_path(tenant), wanted(label, state, base))
+        rows = api.list(_path(tenant), list_filters(label, state, base))
     if as_json:
         emit_json(rows)
     else:
-        emit_table(_ADAPTER_COLUMNS, [with_alias_words(row) for row in rows], empty="no adapters")
+        emit_table(_ADAPTER_COLUMNS, [with_alias_words(row) for row in rows], empty="There are no adapters.")
 
 
 @app.command()
@@ -60,7 +68,7 @@ def show(
 ) -> None:
     """Show an adapter with its versions, or one version."""
     name, _, number = adapter.partition("@")
-    with connect_as_admin(url, key, as_json=as_json) as api, told_nearest(api, tenant, adapter, as_json=as_json):
+    with connect_as_admin(url, key, as_json=as_json) as api, suggest_nearest(api, tenant, adapter, as_json=as_json):
         if number:
             _show_version(api.call("GET", f"{_path(tenant)}{path_of(name, 'versions', number)}"), as_json=as_json)
         else:
@@ -100,7 +108,7 @@ def _show_adapter(api: Api, path: str, *, as_json: bool) -> None:
         emit_json(adapter | {"versions": versions})
         return
     emit_record(with_alias_words(adapter), ("name", "tenant", "aliases", "created_at"))
-    emit_table(_VERSION_COLUMNS, versions, empty="no versions")
+    emit_table(_VERSION_COLUMNS, versions, empty="The adapter has no versions.")
 
 
 def _show_version(version: dict[str, Any], *, as_json: bool) -> None:

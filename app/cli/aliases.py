@@ -27,32 +27,33 @@ def _one_version(text: str) -> str:
 def _weight(text: str) -> tuple[str, int]:
     match = _WEIGHT.fullmatch(text)
     if match is None:
-        raise typer.BadParameter(f"found {text!r}, allowed VERSION=WEIGHT, for example 2=5")
+        raise typer.BadParameter(f"{text!r} is not a weight. Write VERSION=WEIGHT, such as 2=5.")
     return match[1], int(match[2])
 
 
 def _step(text: str) -> dict[str, int]:
     weight, colon, duration = text.partition(":")
     if not colon or not re.fullmatch(r"[0-9]{1,3}", weight, re.ASCII):
-        raise typer.BadParameter(f"{text!r} is no step. Write PERCENT:DURATION, such as 5:10m.")
+        raise typer.BadParameter(f"{text!r} is not a step. Write PERCENT:DURATION, such as 5:10m.")
     return {"weight": int(weight), "seconds": seconds(duration)}
 
 
 def _number(text: str) -> float:
     # "nan" and "inf" are not JSON.
     if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text, re.ASCII):
-        raise typer.BadParameter(f"found {text!r}, allowed a number such as 0.02")
+        raise typer.BadParameter(f"{text!r} is not a valid number. Write one such as 0.02.")
     return float(text)
 
 
-_Adapter = Annotated[str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="the adapter's name")]
-_Version = Annotated[str, typer.Argument(metavar="ADAPTER@N", parser=_one_version, help="one of its versions")]
-_Alias = Annotated[str, typer.Option("--alias", metavar="ALIAS", parser=_alias_name, help="the alias")]
+_Adapter = Annotated[str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="Name of the adapter")]
+_Version = Annotated[str, typer.Argument(metavar="ADAPTER@N", parser=_one_version, help="Version of an adapter")]
+_Alias = Annotated[str, typer.Option("--alias", metavar="ALIAS", parser=_alias_name, help="Name of the alias")]
 _Revision = Annotated[
-    int | None, typer.Option("--if-revision", min=1, help="only if the alias still has this revision")
+    int | None, typer.Option("--if-revision", min=1, help="Change the alias only if it still has this revision")
 ]
 _Weights = Annotated[
-    list[Any], typer.Option("--weight", metavar="N=WEIGHT", parser=_weight, help="a version's part of the traffic")
+    list[Any],
+    typer.Option("--weight", metavar="N=WEIGHT", parser=_weight, help="Version and its weight; repeatable"),
 ]
 _Steps = Annotated[
     list[Any] | None,
@@ -60,7 +61,7 @@ _Steps = Annotated[
         "--step",
         metavar="PERCENT:DURATION",
         parser=_step,
-        help="a share of the traffic and how long it lasts at least, e.g. --step 5:10m --step 25:10m",
+        help="Share of the traffic in percent and its minimum duration, such as --step 5:10m --step 25:10m",
     ),
 ]
 
@@ -96,8 +97,8 @@ def promote(
     adapter, _, number = version.partition("@")
     with connect_as_admin(url, key, as_json=as_json) as api:
         path, body = adapters_path(tenant, adapter, "aliases", alias), {"version": int(number)}
-        moved = api.call("PUT", path, body, headers=_condition(if_revision))
-    _show_alias(moved, as_json=as_json)
+        target = api.call("PUT", path, body, headers=_condition(if_revision))
+    _show_alias(target, as_json=as_json)
 
 
 def split(
@@ -113,11 +114,11 @@ def split(
     """Split an alias's traffic over versions by weight: --weight 1=95 --weight 2=5."""
     weights = dict(weight)
     if len(weights) < len(weight):
-        raise typer.BadParameter("found one version twice", param_hint="--weight")
+        raise typer.BadParameter("A version is given twice. Give each version once.", param_hint="--weight")
     with connect_as_admin(url, key, as_json=as_json) as api:
         path = adapters_path(tenant, adapter, "aliases", alias)
-        moved = api.call("PUT", path, {"weights": weights}, headers=_condition(if_revision))
-    _show_alias(moved, as_json=as_json)
+        target = api.call("PUT", path, {"weights": weights}, headers=_condition(if_revision))
+    _show_alias(target, as_json=as_json)
 
 
 def rollback(
@@ -132,8 +133,8 @@ def rollback(
     """Return an alias to its previous target. A second rollback undoes the first."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         path = adapters_path(tenant, adapter, "aliases", alias, "rollback")
-        moved = api.call("POST", path, headers=_condition(if_revision))
-    _show_alias(moved, as_json=as_json)
+        target = api.call("POST", path, headers=_condition(if_revision))
+    _show_alias(target, as_json=as_json)
 
 
 def aliases(
@@ -145,12 +146,12 @@ def aliases(
     if as_json:
         emit_json(rows)
     else:
-        emit_table(_ALIAS_COLUMNS, rows, empty="no aliases")
+        emit_table(_ALIAS_COLUMNS, rows, empty="The adapter has no aliases.")
 
 
 def unalias(
     adapter: _Adapter,
-    alias: Annotated[str, typer.Option("--alias", metavar="ALIAS", parser=_alias_name, help="the alias to delete")],
+    alias: Annotated[str, typer.Option("--alias", metavar="ALIAS", parser=_alias_name, help="Alias to delete")],
     tenant: TenantOption = None,
     yes: Yes = False,
     url: Url = None,
@@ -162,7 +163,7 @@ def unalias(
         confirm(f"Delete the alias {adapter}:{alias}?")
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", adapters_path(tenant, adapter, "aliases", alias))
-    note(f"deleted alias {adapter}:{alias}")
+    note(f"Deleted the alias {adapter}:{alias}.")
 
 
 def history(
@@ -179,22 +180,24 @@ def history(
     if as_json:
         emit_json(rows)
     else:
-        emit_table(_CHANGE_COLUMNS, rows, empty="no changes")
+        emit_table(_CHANGE_COLUMNS, rows, empty="The alias has no changes.")
 
 
 def canary(
     version: _Version,
     alias: _Alias = "default",
     step: _Steps = None,
-    min_requests: Annotated[int | None, typer.Option(help="answers without which no step ends")] = None,
+    min_requests: Annotated[int | None, typer.Option(help="Minimum answers of the new version in each step")] = None,
     max_error_rate: Annotated[
-        float | None, typer.Option(metavar="SHARE", parser=_number, help="how many more errors than before, 0 to 1")
+        float | None, typer.Option(metavar="SHARE", parser=_number, help="Maximum increase of the error rate, 0 to 1")
     ] = None,
     max_empty_rate: Annotated[
-        float | None, typer.Option(metavar="SHARE", parser=_number, help="the same of empty answers")
+        float | None,
+        typer.Option(metavar="SHARE", parser=_number, help="Maximum increase of the rate of empty answers, 0 to 1"),
     ] = None,
     max_ttft_ratio: Annotated[
-        float | None, typer.Option(metavar="RATIO", parser=_number, help="how much later the first token may come")
+        float | None,
+        typer.Option(metavar="RATIO", parser=_number, help="Maximum ratio of the times to first token, new to old"),
     ] = None,
     if_revision: _Revision = None,
     tenant: TenantOption = None,
@@ -204,18 +207,18 @@ def canary(
 ) -> None:
     """Move an alias to a version step by step, with automatic rollback if the new version performs worse."""
     adapter, _, number = version.partition("@")
-    chosen = {
+    options = {
         "steps": step or None,
         "min_requests": min_requests,
         "max_error_rate": max_error_rate,
         "max_empty_rate": max_empty_rate,
         "max_ttft_ratio": max_ttft_ratio,
     }
-    policy = {name: value for name, value in chosen.items() if value is not None}
+    policy = {name: value for name, value in options.items() if value is not None}
     with connect_as_admin(url, key, as_json=as_json) as api:
         path = adapters_path(tenant, adapter, "aliases", alias, "canary")
-        started = api.call("PUT", path, {"version": int(number), "policy": policy}, headers=_condition(if_revision))
-    _show_canary(started, as_json=as_json)
+        record = api.call("PUT", path, {"version": int(number), "policy": policy}, headers=_condition(if_revision))
+    _show_canary(record, as_json=as_json)
 
 
 def canary_status(
@@ -228,8 +231,8 @@ def canary_status(
 ) -> None:
     """Show the running canary of an alias, or the last one, with its figures."""
     with connect_as_admin(url, key, as_json=as_json) as api:
-        found = api.call("GET", adapters_path(tenant, adapter, "aliases", alias, "canary"))
-    _show_canary(found, as_json=as_json)
+        record = api.call("GET", adapters_path(tenant, adapter, "aliases", alias, "canary"))
+    _show_canary(record, as_json=as_json)
 
 
 def canary_cancel(
@@ -242,8 +245,8 @@ def canary_cancel(
 ) -> None:
     """Cancel a canary and return all traffic to the version before it."""
     with connect_as_admin(url, key, as_json=as_json) as api:
-        ended = api.call("DELETE", adapters_path(tenant, adapter, "aliases", alias, "canary"))
-    _show_canary(ended, as_json=as_json)
+        record = api.call("DELETE", adapters_path(tenant, adapter, "aliases", alias, "canary"))
+    _show_canary(record, as_json=as_json)
 
 
 #: Commands in the order of the help.
@@ -266,7 +269,7 @@ def _show_canary(canary: Mapping[str, Any], *, as_json: bool) -> None:
         emit_json(canary)
         return
     steps = canary["policy"]["steps"]
-    shown = {"step": f"{canary['step'] + 1} of {len(steps)}, {steps[canary['step']]['weight']}%"}
-    emit_record({**canary, **shown}, ("state", "step", "reason", "created_at", "ended_at"))
+    step = {"step": f"{canary['step'] + 1} of {len(steps)}, {steps[canary['step']]['weight']}%"}
+    emit_record({**canary, **step}, ("state", "step", "reason", "created_at", "ended_at"))
     rows = [{**canary[side], "version": f"{canary[side]['version']} ({side})"} for side in ("baseline", "candidate")]
     emit_table(_FIGURE_COLUMNS, rows, empty="")

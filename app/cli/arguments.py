@@ -25,7 +25,7 @@ def slug(field: str, text: str) -> str:
     try:
         return parse_slug(text, field=field)
     except InvalidName as error:
-        raise typer.BadParameter(f"found {error.found!r}, allowed {error.allowed}") from None
+        raise typer.BadParameter(f"{error.found!r} is not a valid name. Use {error.allowed}.") from None
 
 
 def tenant_name(text: str) -> str:
@@ -36,12 +36,12 @@ def adapter_name(text: str) -> str:
     try:
         return slug("adapter", text)
     except typer.BadParameter as error:
-        words = f"{text[:80]!r} is no name for an adapter: use {SLUG_WORDS}"
-        proposed = _proposed(text)
-        raise typer.BadParameter(words + (f", such as {proposed}." if proposed else ".")) from error
+        proposal = _proposal(text)
+        example = f" A valid name is {proposal}." if proposal else ""
+        raise typer.BadParameter(f"{text[:80]!r} is not a valid name. Use {SLUG_WORDS}.{example}") from error
 
 
-def _proposed(text: str) -> str:
+def _proposal(text: str) -> str:
     """Return the nearest valid name, or an empty string if no character of the text is usable."""
     return re.sub(r"[^a-z0-9._-]+", "-", text.lower())[:63].strip("._-")
 
@@ -49,7 +49,7 @@ def _proposed(text: str) -> str:
 def named(adapter: str | None, command: str) -> str:
     """Return the adapter's name. End the command if it is missing."""
     if adapter is None:
-        fail(f"the adapter has no name yet: give one, `tenora adapters {command} --adapter NAME`.", USAGE)
+        fail(f"The adapter has no name. Give one: `tenora adapters {command} --adapter NAME`.", USAGE)
     return adapter
 
 
@@ -57,14 +57,14 @@ def version_name(text: str) -> str:
     """Parse the name of an adapter or of one of its versions: ``pricing`` or ``pricing@3``."""
     adapter, at, number = text.partition("@")
     if at and not re.fullmatch(r"[1-9][0-9]{0,9}", number, re.ASCII):
-        raise typer.BadParameter(f"found {text!r}, allowed ADAPTER or ADAPTER@NUMBER")
+        raise typer.BadParameter(f"{text!r} is not a valid version. Write ADAPTER or ADAPTER@NUMBER.")
     slug("adapter", adapter)
     return text
 
 
 def no_version(text: str) -> typer.BadParameter:
     """Error for an adapter's name in a place that needs a version."""
-    return typer.BadParameter(f"{text!r} names no version: write {text}@N, `tenora adapters show {text}` lists them.")
+    return typer.BadParameter(f"{text!r} names no version. Write {text}@N. `tenora adapters show {text}` lists them.")
 
 
 def seconds(text: str) -> int:
@@ -80,7 +80,7 @@ def seconds(text: str) -> int:
         if _NUMBER.fullmatch(text):
             units = ", ".join(f"{text}{unit}" for unit in _UNITS)
             raise typer.BadParameter(f"{text} has no unit. Write one of {units}: seconds, minutes, hours or days.")
-        raise typer.BadParameter(f"{text!r} is no duration. Write a whole number with s, m, h or d, such as 12h.")
+        raise typer.BadParameter(f"{text!r} is not a duration. Write a whole number with s, m, h or d, such as 12h.")
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -90,7 +90,7 @@ def number_or_none(field: str, text: str) -> int | None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
         option = f"--{field.replace('_', '-')}"
-        fail(f"{option}: found {text!r}, allowed a number from 0, or {_NO_LIMIT} for no limit", USAGE)
+        fail(f"{option} is {text!r}. Write a whole number from 0, or {_NO_LIMIT} for no limit.", USAGE)
     return int(text)
 
 
@@ -106,7 +106,7 @@ def keys_path(tenant: str | None, *, platform: bool = False) -> str:
         typer.BadParameter: neither or both of the two are given.
     """
     if (tenant is None) is not platform:
-        raise typer.BadParameter("give either --tenant TENANT or --platform")
+        raise typer.BadParameter("Give either --tenant TENANT or --platform.")
     return path_of("admin", "keys") if tenant is None else path_of("admin", "tenants", tenant, "keys")
 
 
@@ -117,26 +117,26 @@ def checked_key_id(key_id: str) -> str:
         typer.BadParameter: the text cannot be the id of a key.
     """
     if not (key_id.isascii() and key_id.isalnum()):
-        raise typer.BadParameter(f"KEY-ID: found {key_id!r}, allowed letters and digits")
+        raise typer.BadParameter(f"KEY-ID is {key_id!r}. An id consists of letters and digits.")
     return key_id
 
 
-TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", parser=tenant_name, help="the tenant's name")]
+TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", parser=tenant_name, help="Name of the tenant")]
 TenantOption = Annotated[
     str | None,
-    typer.Option("--tenant", metavar="TENANT", parser=tenant_name, help="the tenant; needs a platform key"),
+    typer.Option("--tenant", metavar="TENANT", parser=tenant_name, help="Name of the tenant; needs a platform key"),
 ]
 VersionArgument = Annotated[
-    str, typer.Argument(metavar="ADAPTER[@N]", parser=version_name, help="an adapter, or one of its versions")
+    str, typer.Argument(metavar="ADAPTER[@N]", parser=version_name, help="Adapter, or one of its versions")
 ]
 AdapterOption = Annotated[
-    str, typer.Option("--adapter", metavar="ADAPTER", parser=adapter_name, help="the adapter's name")
+    str, typer.Option("--adapter", metavar="ADAPTER", parser=adapter_name, help="Name of the adapter")
 ]
 #: As :data:`AdapterOption`, for a command that reports a missing name by itself.
 AdapterName = Annotated[
-    str | None, typer.Option("--adapter", metavar="ADAPTER", parser=adapter_name, help="the adapter's name (required)")
+    str | None, typer.Option("--adapter", metavar="ADAPTER", parser=adapter_name, help="Name of the adapter (required)")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation")]
 
 
 def confirm(question: str) -> None:
@@ -144,4 +144,4 @@ def confirm(question: str) -> None:
     try:
         typer.confirm(question, abort=True, err=True)
     except typer.Abort:
-        fail("nothing was deleted. Add --yes to delete without being asked.")
+        fail("Nothing was deleted. Add --yes to delete without a question.")

@@ -13,14 +13,14 @@ import typer
 from app.cli.configuration import load_settings
 from app.cli.connection import Json
 from app.cli.output import emit_json, fail, note
-from app.cli.setup import failures_told
+from app.cli.setup import report_failures
 from app.settings import Settings
 
 if TYPE_CHECKING:
     from app.database.session import Database
     from app.services.access.audit import Verdict
 
-app = typer.Typer(no_args_is_help=True, help="Who changed what, and the proof that nobody rewrote it.")
+app = typer.Typer(no_args_is_help=True, help="Verify or export the audit trail, the record of all changes.")
 
 
 @app.command()
@@ -29,7 +29,7 @@ def verify(as_json: Json = False) -> None:
     from app.cli.registry import check_schema
 
     settings = load_settings()
-    with failures_told():
+    with report_failures():
         check_schema(settings)
         verdict = asyncio.run(_verify(settings))
     if as_json:
@@ -37,10 +37,10 @@ def verify(as_json: Json = False) -> None:
     for problem in verdict.problems:
         note(problem)
     if verdict.problems:
-        fail(f"{len(verdict.problems)} problems in {verdict.sealed} sealed rows")
+        fail(f"The audit trail has {len(verdict.problems)} problems in {verdict.sealed} sealed rows.")
     if verdict.trimmed:
-        note(f"rows up to {verdict.trimmed} were removed, as the settings say")
-    note(f"{verdict.sealed} rows are as they were sealed; {verdict.fresh} are not sealed yet")
+        note(f"Retention has removed the rows up to {verdict.trimmed}.")
+    note(f"{verdict.sealed} rows match their seals. {verdict.fresh} rows are not sealed yet.")
 
 
 @app.command()
@@ -49,7 +49,7 @@ def export() -> None:
     from app.cli.registry import check_schema
 
     settings = load_settings()
-    with failures_told():
+    with report_failures():
         check_schema(settings)
         asyncio.run(_export(settings))
 

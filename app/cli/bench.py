@@ -24,19 +24,25 @@ app = typer.Typer(no_args_is_help=True, help="Measure Tenora on this machine.")
 #: The benchmark modules parse their options, ``--help`` included.
 _PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-Quick = Annotated[bool, typer.Option("--quick", help="one short round: a smoke test, not a result")]
-Rounds = Annotated[int | None, typer.Option(min=1, help="rounds for each server (default: 5)")]
-Out = Annotated[Path | None, typer.Option(help="where the JSON goes (default: below HOME/bench)")]
-Base = Annotated[Path | None, typer.Option(exists=True, file_okay=False, help="another base model than the usual one")]
-Rank = Annotated[int | None, typer.Option(min=1, help="rank of the adapters")]
-Side = Annotated[list[str] | None, typer.Option(help="only this server: tenora or vllm")]
-Seconds = Annotated[float | None, typer.Option(min=1, help="length of each part")]
+Quick = Annotated[bool, typer.Option("--quick", help="One short round: a smoke test, not a result")]
+Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds for each server (default: 5)")]
+Out = Annotated[Path | None, typer.Option(help="File for the JSON result (default: a new one below HOME/bench)")]
+Base = Annotated[
+    Path | None, typer.Option(exists=True, file_okay=False, help="Folder of the base model (default: the benchmark's)")
+]
+Rank = Annotated[int | None, typer.Option(min=1, help="Rank of the adapters")]
+Side = Annotated[list[str] | None, typer.Option(help="Server to measure, tenora or vllm; repeatable (default: both)")]
+Seconds = Annotated[float | None, typer.Option(min=1, help="Length of each part in seconds")]
 
-Counts = Annotated[str, typer.Option("--n", help="numbers of adapters")]
-Alphas = Annotated[str, typer.Option(help="of the power law: 1 is uniform, smaller is more skewed")]
-Loads = Annotated[str, typer.Option(help="requests per second, in percent of vLLM's capacity with one adapter")]
+Counts = Annotated[str, typer.Option("--n", help="Numbers of adapters, separated by commas")]
+Alphas = Annotated[
+    str, typer.Option(help="Exponents of the power law, separated by commas: 1 is uniform, smaller is more skewed")
+]
+Loads = Annotated[
+    str, typer.Option(help="Request rates in percent of vLLM's capacity with one adapter, separated by commas")
+]
 HostAdapters = Annotated[
-    int | None, typer.Option(min=1, help="adapters in vLLM's host memory (default: 2 to 4 times the slots)")
+    int | None, typer.Option(min=1, help="Adapters in vLLM's host memory (default: 2 to 4 times the slots)")
 ]
 
 _Number = TypeVar("_Number", int, float)
@@ -55,7 +61,7 @@ def overhead(
 
     with _measuring():
         path = run(home() / "bench", out=out, quick=quick, console=stderr(), base=base)
-    note(f"written to {path}")
+    note(f"The result is in {path}.")
 
 
 @app.command()
@@ -69,7 +75,7 @@ def guardrails(
 
     with _measuring():
         path = run(home() / "bench", out=out, quick=quick, console=stderr(), base=base)
-    note(f"written to {path}")
+    note(f"The result is in {path}.")
 
 
 @app.command()
@@ -77,15 +83,19 @@ def adapters(
     n: Counts = "1,8,32,200",
     alpha: Alphas = "0.3,1",
     load: Loads = "70,120",
-    slots: Annotated[str, typer.Option(help="LoRA slots of both sides; auto: as many as Tenora finds")] = "4",
-    seconds: Annotated[float, typer.Option(min=1, help="for which the requests of a cell arrive")] = 60,
-    rounds: Annotated[int, typer.Option(min=1, help="each on fresh servers")] = 5,
-    ranks: Annotated[str, typer.Option(help="of the adapters, round robin")] = "8",
-    rivals: Annotated[str, typer.Option(help="beside vllm: peft, base")] = "vllm",
+    slots: Annotated[str, typer.Option(help="LoRA slots of both servers; auto is Tenora's choice")] = "4",
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds in which the requests of a cell arrive")] = 60,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each on fresh servers")] = 5,
+    ranks: Annotated[str, typer.Option(help="Ranks of the adapters, round robin, separated by commas")] = "8",
+    rivals: Annotated[
+        str, typer.Option(help="Other servers, separated by commas: vllm (always runs), peft, base")
+    ] = "vllm",
     host_adapters: HostAdapters = None,
-    cv: Annotated[float, typer.Option(min=0.1, help="coefficient of variation of the gaps between requests")] = 1,
-    setting: Annotated[list[str] | None, typer.Option(help="TENORA_NAME=VALUE, for Tenora's server")] = None,
-    seed: Annotated[int, typer.Option(help="of adapters, requests and orders")] = 2026,
+    cv: Annotated[float, typer.Option(min=0.1, help="Coefficient of variation of the gaps between requests")] = 1,
+    setting: Annotated[
+        list[str] | None, typer.Option(help="Setting of Tenora's server as TENORA_NAME=VALUE; repeatable")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of adapters, requests and orders")] = 2026,
     quick: Quick = False,
     out: Out = None,
     base: Base = None,
@@ -101,7 +111,7 @@ def adapters(
             loads=_numbers("--load", load, int),
             ranks=_numbers("--ranks", ranks, int),
             rivals=tuple(rivals.split(",")),
-            settings=dict(_pair(one) for one in setting or ()),
+            settings=dict(_pair(text) for text in setting or ()),
             slots=slots,
             seconds=seconds,
             rounds=rounds,
@@ -113,7 +123,7 @@ def adapters(
         fail(str(error), USAGE)
     with _measuring():
         path = run(home() / "bench", options.quick() if quick else options, out=out, console=stderr(), base=base)
-    note(f"written to {path} and {path.with_suffix('.png').name}")
+    note(f"The result is in {path} and {path.with_suffix('.png').name}.")
 
 
 @app.command()
@@ -160,7 +170,7 @@ def fairness(
     seconds: Seconds = None,
     slots: Annotated[int | None, typer.Option(min=1, help="LoRA slots (default: one for each tenant)")] = None,
 ) -> None:
-    """Measure isolation and fairness: seven tenants beside one that sends ten times its share, and shares by weight."""
+    """Measure isolation and fairness: seven tenants and one that sends ten times its share, and shares by weight."""
     from app.lab.bench import fairness as workload
 
     size = _resized(workload.QUICK if quick else workload.FULL, rounds, seconds=seconds, slots=slots)
@@ -221,19 +231,19 @@ def _numbers(option: str, text: str, kind: Callable[[str], _Number]) -> tuple[_N
     try:
         return tuple(kind(part) for part in text.split(","))
     except ValueError:
-        raise ValueError(f"{option}: found {text!r}, allowed numbers with commas between them") from None
+        raise ValueError(f"{option} is {text!r}. Write numbers separated by commas.") from None
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (equals and name.startswith("TENORA_")):
-        raise ValueError(f"--setting: found {text!r}, allowed TENORA_NAME=VALUE")
+        raise ValueError(f"--setting is {text!r}. Write TENORA_NAME=VALUE.")
     return name, value
 
 
 def _resized(size: _Size, rounds: int | None, **others: float | None) -> _Size:
-    given = {name: value for name, value in {"rounds": rounds, **others}.items() if value is not None}
-    return replace(size, **given)
+    changes = {name: value for name, value in {"rounds": rounds, **others}.items() if value is not None}
+    return replace(size, **changes)
 
 
 def _run_pair(run: Callable[..., Path], size: object, *, side: list[str] | None, **options: object) -> None:
@@ -241,13 +251,13 @@ def _run_pair(run: Callable[..., Path], size: object, *, side: list[str] | None,
 
     sides = [name for name in SIDES if name in (side or SIDES)]
     if not sides:
-        fail(f"--side: found {', '.join(side or [])}, allowed {', '.join(SIDES)}")
+        fail(f"--side is {', '.join(side or [])}. Choose from {', '.join(SIDES)}.")
     with _measuring():
         path = run(home() / "bench", size=size, sides=sides, console=stderr(), **options)
-    note(f"written to {path} and {path.with_suffix('.png').name}")
+    note(f"The result is in {path} and {path.with_suffix('.png').name}.")
 
 
 def _run(module: str, arguments: list[str]) -> None:
     # Use a separate process: these benchmarks measure the memory and time of their imports.
-    done = subprocess.run([sys.executable, "-m", module, *arguments], check=False)
-    raise typer.Exit(done.returncode)
+    process = subprocess.run([sys.executable, "-m", module, *arguments], check=False)
+    raise typer.Exit(process.returncode)

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from app.cli.output import USAGE, fail
-from app.settings import PREFIX, Settings, UnknownSetting, check_environment
+from app.settings import PREFIX, Settings, UnknownSetting, check_environment, setting_names
 
 # Values that may hold a secret. Messages never repeat them.
 _SECRET = frozenset({"pepper", "accepted_peppers", "database_url"})
@@ -27,11 +27,14 @@ def load_settings(**overrides: Any) -> Settings:
     except ValidationError as error:
         fail("\n".join(_complaint(detail) for detail in error.errors(include_url=False)), USAGE)
     except SettingsError as error:
-        fail(f"{error}: found something else, allowed JSON", USAGE)
+        fail(f"A setting is not valid JSON: {error}.", USAGE)
 
 
 def _complaint(detail: Any) -> str:
     path = [str(part) for part in detail["loc"]]
-    name = PREFIX + "__".join(path).upper()
-    found = "a value" if path[0] in _SECRET else repr(detail["input"])[:80]
-    return f"{name}: found {found}, allowed: {detail['msg']}"
+    # The location of an error in a union or a mapping is longer than the setting's name.
+    names = [PREFIX + "__".join(path[:length]).upper() for length in range(len(path), 0, -1)]
+    name = next((name for name in names if name in setting_names()), names[-1])
+    value = "not valid" if path[0] in _SECRET else repr(detail["input"])[:80]
+    reason = detail["msg"].removeprefix("Value error, ").rstrip(".")
+    return f"{name} is {value}. {reason[:1].upper()}{reason[1:]}."

@@ -23,13 +23,13 @@ DEMO_FILE = "demo.json"
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", envvar="TENORA_URL", help=f"the server (default: the demo's, else {DEFAULT_URL})"),
+    typer.Option("--url", envvar="TENORA_URL", help=f"Address of the server (default: the demo's, else {DEFAULT_URL})"),
 ]
 Key = Annotated[
     str | None,
-    typer.Option("--key", envvar="TENORA_KEY", show_envvar=True, help="the key to use (default: the demo's)"),
+    typer.Option("--key", envvar="TENORA_KEY", show_envvar=True, help="API key (default: the demo's)"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON")]
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def connect_as_admin(url: str | None, key: str | None, *, as_json: bool) -> Iter
     demo = read_demo(home())
     address = _address(url, demo)
     with (
-        _told(address, as_json=as_json),
+        _report_errors(address, as_json=as_json),
         Api(address, _key(key, address, demo, demo.admin_key if demo else None)) as api,
     ):
         yield api
@@ -52,7 +52,7 @@ def connect_as_tenant(
     demo = read_demo(home())
     address = _address(url, demo)
     demo_key = tenant_key(demo, tenant, model) if demo else None
-    with _told(address, as_json=as_json), Api(address, _key(key, address, demo, demo_key)) as api:
+    with _report_errors(address, as_json=as_json), Api(address, _key(key, address, demo, demo_key)) as api:
         yield api
 
 
@@ -73,14 +73,14 @@ def _key(key: str | None, address: str, demo: DemoAccess | None, demo_key: str |
     if key is None and demo is not None and address == demo.base_url.rstrip("/"):
         key = demo_key
     if key is None:
-        fail(f"no key for {address}: give --key or set TENORA_KEY", USAGE)
+        fail(f"There is no key for {address}. Give --key or set TENORA_KEY.", USAGE)
     if not (key.isascii() and key.isprintable()):
-        fail("--key: found characters that no key has, allowed: printable ASCII", USAGE)
+        fail("--key has characters that are not printable ASCII. Copy the key again.", USAGE)
     return key
 
 
 @contextmanager
-def _told(address: str, *, as_json: bool) -> Iterator[None]:
+def _report_errors(address: str, *, as_json: bool) -> Iterator[None]:
     """End the command with the server's error message, or with the cause of a failed connection."""
     try:
         yield
@@ -93,18 +93,18 @@ def _told(address: str, *, as_json: bool) -> Iterator[None]:
         fail(" ".join(filter(None, (str(refused), next_step(refused)))), FAILED)
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         if "://" not in address:
-            fail(f"--url {address} has no scheme. Write http://{address}", USAGE)
-        fail(f"--url {address} is no address of a server ({error}). Write it like {DEFAULT_URL}", USAGE)
+            fail(f"--url {address} has no scheme. Write http://{address}.", USAGE)
+        fail(f"--url {address} is not a valid address ({error}). Write one such as {DEFAULT_URL}.", USAGE)
     except httpx.TimeoutException:
-        fail(f"{address} did not answer in time", UNREACHABLE)
+        fail(f"{address} did not answer in time. Check the server, then try again.", UNREACHABLE)
     except httpx.ConnectError as error:
         fail(
-            f"cannot reach {address}: {error}. Check that the server runs there, or name another with --url or "
+            f"Cannot reach {address}: {error}. Check that the server runs there, or give another address with --url or "
             "TENORA_URL.",
             UNREACHABLE,
         )
     except httpx.TransportError as error:
-        fail(f"lost the connection to {address}: {error}", UNREACHABLE)
+        fail(f"Lost the connection to {address}: {error}. The command may have taken effect.", UNREACHABLE)
 
 
 def home() -> Path:
@@ -120,4 +120,4 @@ def read_demo(folder: Path) -> DemoAccess | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        fail(f"{path}: not readable as the demo's file ({type(error).__name__}); remove it or set TENORA_HOME", USAGE)
+        fail(f"{path} is not a readable demo file ({type(error).__name__}). Remove it or set TENORA_HOME.", USAGE)

@@ -100,7 +100,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection. The server calls :meth:`sweep` every few seconds.
 
     Attributes:
-        heard: loop time of the client's last progress, or of the end of its last answer.
+        progress_at: loop time of the client's last progress, or of the end of its last answer.
     """
 
     def __init__(self, *arguments: Any, bounds: Bounds, **options: Any) -> None:
@@ -110,14 +110,14 @@ class BoundedProtocol(HttpToolsProtocol):
         #: Bytes of heads, chunk framing and trailers that no body bytes have offset.
         self._framing = 0
         #: True once further input is dropped, with the count of dropped bytes.
-        self._deaf, self._dropped = False, 0
+        self._discarding, self._dropped = False, 0
         #: Keep-alive, as the request in the parser asked for it.
         self._stays_open = True
         #: The request that is being answered.
         self._answered: RequestResponseCycle | None = None
         #: True for a connection beyond those for requests of every kind.
         self._extra = False
-        self.heard = self.loop.time()
+        self.progress_at = self.loop.time()
         self._unread_since: float | None = None
 
     @property
@@ -132,7 +132,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return self._unread_since
         cycle = self._answered
         if cycle is None or cycle.response_complete or (cycle.more_body and not self.flow.read_paused):
-            return self.heard
+            return self.progress_at
         return None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -151,7 +151,7 @@ class BoundedProtocol(HttpToolsProtocol):
             _hang_up(self._answered)
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
+        if self._discarding:
             self._dropped += len(data)
             if self._dropped > _LINGER_BYTES:
                 self.transport.abort()
@@ -159,7 +159,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if not self._in_head or not self._framing:
             # The bytes of a head do not extend its timeout.
-            self.heard = self.loop.time()
+            self.progress_at = self.loop.time()
         self._framing += len(data)
         self._read(data)
 
@@ -182,8 +182,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _plain_head(self) -> bytes:
         """Rebuild the head without its Upgrade header: the parser reads no body after one."""
         version = self.parser.get_http_version().encode()
-        kept = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
-        return b"".join((b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version), *kept, b"\r\n"))
+        headers = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"".join((b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version), *headers, b"\r\n"))
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) >= _PIPELINED:
@@ -207,7 +207,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._in_head, self._framing = False, 0
         super().on_headers_complete()
-        # An answer sent before the end of its request closes the connection, and says so in its headers.
+        # An answer sent before the end of its request closes the connection. Its headers announce that.
         cycle = self.cycle
         self._stays_open, cycle.keep_alive = cycle.keep_alive, False
         cycle.transport = _Lingering(self.transport, self._linger)  # type: ignore[assignment]
@@ -235,9 +235,9 @@ class BoundedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        self.heard = self.loop.time()
+        self.progress_at = self.loop.time()
         super().on_response_complete()
-        if self._deaf:
+        if self._discarding:
             self._unset_keepalive_if_required()
 
     def pause_writing(self) -> None:
@@ -269,7 +269,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if now - self._unread_since > self._bounds.unread_s:
                 self.transport.abort()
             return
-        waited = now - self.heard
+        waited = now - self.progress_at
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering:
             if self.cycle.more_body and not self.flow.read_paused and waited > self._bounds.body_s:
@@ -284,7 +284,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _others(self) -> Iterable["BoundedProtocol"]:
-        return [one for one in self.connections if isinstance(one, BoundedProtocol) and one is not self]
+        return [other for other in self.connections if isinstance(other, BoundedProtocol) and other is not self]
 
     def _give_up(self, refuse: Callable[[], None]) -> None:
         """Stop reading, send the answers that are due, and close the connection.
@@ -292,7 +292,7 @@ class BoundedProtocol(HttpToolsProtocol):
         Args:
             refuse: sends an error. Called only if no other answer is due: a request has one answer.
         """
-        self._deaf = True
+        self._discarding = True
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             refuse()
@@ -315,11 +315,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self.send_400_response("Invalid HTTP request received.")
 
     def _refuse_head(self) -> None:
-        error = TooLarge(f"headers: found more, allowed {self._bounds.head_bytes} bytes", param="headers")
+        limits = f"{self._bounds.head_bytes} bytes and {_HEADERS} headers"
+        error = TooLarge(f"The headers of the request exceed the limits of {limits}.", param="headers")
         self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, error)
 
     def _no_place(self) -> Busy:
-        return Busy(f"{self._bounds.connections} connections are open already", retry_after=_RETRY_AFTER_S)
+        return Busy(
+            f"The server has reached its limit of {self._bounds.connections} connections. Try again later.",
+            retry_after=_RETRY_AFTER_S,
+        )
 
     def _refuse(self, status: HTTPStatus, error: TenoraError) -> None:
         body = json.dumps(openai_body(problem_of(error))).encode()
@@ -331,10 +335,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _linger(self) -> None:
-        if self._deaf or self.transport.is_closing():
+        if self._discarding or self.transport.is_closing():
             self.transport.close()
             return
-        self._deaf = True
+        self._discarding = True
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(_LINGER_S, self.transport.close)
@@ -356,25 +360,25 @@ def _hang_up(cycle: RequestResponseCycle) -> None:
     cycle.message_event.set()
 
 
-def _close_idle(connections: Iterable[BoundedProtocol], most: int) -> None:
+def _close_idle(connections: Iterable[BoundedProtocol], limit: int) -> None:
     """Close idle connections: the longest wait of the address with the most connections first.
 
     Args:
         connections: candidates. Only those that wait for their clients are closed.
-        most: maximum number of connections to close.
+        limit: maximum number of connections to close.
     """
-    held: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     waiting: dict[str, list[tuple[float, int, BoundedProtocol]]] = defaultdict(list)
-    for number, one in enumerate(connections):
-        held[one.address] += 1
-        if (since := one.waiting_since) is not None:
-            waiting[one.address].append((-since, number, one))
+    for number, connection in enumerate(connections):
+        counts[connection.address] += 1
+        if (since := connection.waiting_since) is not None:
+            waiting[connection.address].append((-since, number, connection))
     for queue in waiting.values():
         queue.sort()
-    largest = [(-held[address], address) for address in waiting]
+    largest = [(-counts[address], address) for address in waiting]
     heapq.heapify(largest)
     closed = 0
-    while largest and closed < most:
+    while largest and closed < limit:
         count, address = largest[0]
         waiting[address].pop()[-1].drop()
         closed += 1
@@ -396,8 +400,8 @@ def allow_files(limits: LimitSettings) -> None:
     if hard != resource.RLIM_INFINITY:
         if hard < needed:
             logger.warning(
-                "%d connections need %d open files, and this process may have %d: raise its limit (ulimit -n), "
-                "or lower TENORA_LIMITS__CONNECTIONS",
+                "%d connections need %d open files, but this process may open only %d. "
+                "Raise its limit (ulimit -n) or lower TENORA_LIMITS__CONNECTIONS.",
                 limits.connections,
                 needed,
                 hard,

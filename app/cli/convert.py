@@ -20,17 +20,17 @@ def convert_weights(source: Path, target: Path) -> None:
         from safetensors.torch import save_file
     except ImportError:
         raise NoAdapter(
-            "--convert needs torch and safetensors, which are not installed here: run `pip install torch safetensors`."
+            "--convert needs torch and safetensors, which are not installed here. Run `pip install torch safetensors`."
         ) from None
     try:
-        found: Any = torch.load(source, map_location="cpu", weights_only=True)
+        tensors: Any = torch.load(source, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
         raise NoAdapter(
-            f"{source} holds more than tensors, or is damaged, so it is not read: save the adapter again with "
-            f"`model.save_pretrained(FOLDER)` ({type(error).__name__})."
+            f"{source} is damaged or holds more than tensors ({type(error).__name__}). Save the adapter again with "
+            "`model.save_pretrained(FOLDER)`."
         ) from None
-    if not isinstance(found, Mapping) or not all(
-        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()
+    if not isinstance(tensors, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in tensors.items()
     ):
-        raise NoAdapter(f"{source} holds no tensors by name: save the adapter again with `model.save_pretrained`.")
-    save_file({name: value.detach().clone().contiguous() for name, value in found.items()}, target)
+        raise NoAdapter(f"{source} does not hold tensors by name. Save the adapter again with `model.save_pretrained`.")
+    save_file({name: value.detach().clone().contiguous() for name, value in tensors.items()}, target)

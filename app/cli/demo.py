@@ -11,7 +11,7 @@ from rich.progress import Progress
 from app.cli.connection import read_demo
 from app.cli.output import USAGE, fail, note, stderr
 from app.cli.registry import issue_platform_key, prepare, works_for_platform
-from app.cli.setup import failures_told
+from app.cli.setup import report_failures
 from app.demo.publish import PublishingFailed, example_calls, publish_demo
 from app.demo.train import Demo, ensure_demo
 from app.engine.vllm.requirements import is_cpu_build
@@ -22,7 +22,7 @@ _GENERATION = "override_generation_config"
 _READY_S = 600
 _POLL_S = 0.5
 _POLL_TIMEOUT_S = 30
-_TOLD_EVERY_S = 30
+_NOTE_EVERY_S = 30
 # Timeout in seconds. An upload is answered after its validation.
 _TIMEOUT_S = 600
 
@@ -51,26 +51,26 @@ def prepare_demo(settings: Settings, url: str) -> Callable[[], str | None]:
         and prints calls to paste. It returns the reason of a failure, or None.
     """
     if settings.base_model:
-        fail("--demo serves a base model of its own: unset TENORA_BASE_MODEL", USAGE)
-    with failures_told():
+        fail("--demo trains and serves a small base model. Unset TENORA_BASE_MODEL.", USAGE)
+    with report_failures():
         prepare(settings)
-        note("preparing the demo models; the first time they are trained, which takes about half a minute")
+        note("Preparing the demo models. The first start trains them, which takes about half a minute.")
         with Progress(console=stderr(), transient=True) as progress:
             demo = ensure_demo(settings.home, progress)
         admin_key = asyncio.run(_admin_key(settings))
-    note(f"starting the engine; {url} answers in less than a minute")
+    note(f"Starting the engine. {url} answers in less than a minute.")
     return lambda: _publish(settings, url, demo, admin_key)
 
 
 async def _admin_key(settings: Settings) -> str:
     """Return the key of an earlier start if it is still valid, else a new one."""
-    kept = read_demo(settings.home)
-    if kept is not None and await works_for_platform(settings, kept.admin_key):
-        return kept.admin_key
-    created = await issue_platform_key(settings, force=True)
-    if created is None:
-        raise ValueError("no platform key could be issued")
-    return created.text
+    demo = read_demo(settings.home)
+    if demo is not None and await works_for_platform(settings, demo.admin_key):
+        return demo.admin_key
+    key = await issue_platform_key(settings, force=True)
+    if key is None:
+        raise ValueError("No platform key could be issued.")
+    return key.text
 
 
 def _publish(settings: Settings, url: str, demo: Demo, admin_key: str) -> str | None:
@@ -78,23 +78,23 @@ def _publish(settings: Settings, url: str, demo: Demo, admin_key: str) -> str | 
     try:
         with httpx.Client(base_url=url, timeout=_TIMEOUT_S, trust_env=False) as client:
             if not _becomes_ready(client):
-                return f"the server was not ready after {_READY_S} s"
+                return f"The server was not ready after {_READY_S} s. Read its log."
             access = publish_demo(client, admin_key=admin_key, home=settings.home, demo=demo, base_model=name)
     except (PublishingFailed, httpx.TransportError, OSError) as error:
-        return f"the demo could not be published: {error}"
+        return f"The demo could not be published: {error}."
     print(example_calls(access, demo), flush=True)  # noqa: T201 - the result of the command
-    note(f"\nserving on {url}; the keys are in {settings.home / 'demo.json'}; Ctrl-C ends it")
+    note(f"\nServing on {url}. The keys are in {settings.home / 'demo.json'}. Press Ctrl-C to stop.")
     return None
 
 
 def _becomes_ready(client: httpx.Client) -> bool:
-    began = told = time.monotonic()
-    while time.monotonic() < began + _READY_S:
+    started_at = noted_at = time.monotonic()
+    while time.monotonic() < started_at + _READY_S:
         with contextlib.suppress(httpx.TransportError):
             if client.get("/health/ready", timeout=_POLL_TIMEOUT_S).is_success:
                 return True
-        if time.monotonic() > told + _TOLD_EVERY_S:
-            told = time.monotonic()
-            note("still starting")
+        if time.monotonic() > noted_at + _NOTE_EVERY_S:
+            noted_at = time.monotonic()
+            note("Still starting.")
         time.sleep(_POLL_S)
     return False

@@ -26,20 +26,20 @@ _PROVENANCE = (
 )
 
 LabelFilters = Annotated[
-    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="with this label; may be given again")
+    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Only with this label; repeatable")
 ]
-StateFilter = Annotated[str | None, typer.Option("--state", help="in this state, e.g. ready")]
-BaseFilter = Annotated[str | None, typer.Option("--base", help="checked against this base: its name or digest")]
+StateFilter = Annotated[str | None, typer.Option("--state", help="Only in this state, such as ready")]
+BaseFilter = Annotated[str | None, typer.Option("--base", help="Only checked against this base: its name or digest")]
 
 _Text = Annotated[
-    Path | None, typer.Option(exists=True, dir_okay=False, allow_dash=True, help="a file with the text; - reads stdin")
+    Path | None, typer.Option(exists=True, dir_okay=False, allow_dash=True, help="File with the card; - reads stdin")
 ]
 
 
-def wanted(labels: list[str] | None, state: str | None, base: str | None) -> dict[str, str | list[str]]:
+def list_filters(labels: list[str] | None, state: str | None, base: str | None) -> dict[str, str | list[str]]:
     """Query parameters of a filtered list."""
-    given: dict[str, str | list[str] | None] = {"label": labels, "state": state, "base": base}
-    return {name: value for name, value in given.items() if value}
+    filters: dict[str, str | list[str] | None] = {"label": labels, "state": state, "base": base}
+    return {name: value for name, value in filters.items() if value}
 
 
 def with_alias_words(adapter: dict[str, Any]) -> dict[str, Any]:
@@ -72,12 +72,12 @@ def show_published(version: dict[str, Any]) -> None:
     if version["state"] != "ready":
         return
     if "default" in aliases:
-        note(f"Live: requests for {adapter!r} are now answered by {name}.")
+        note(f"Requests for {adapter!r} now go to {name}.")
     elif aliases:
-        named = ", ".join(f"'{adapter}:{alias}'" for alias in aliases)
-        note(f"Requests for {named} are now answered by {name}. Run {promote} to answer {adapter!r} with it too.")
+        models = ", ".join(f"'{adapter}:{alias}'" for alias in aliases)
+        note(f"Requests for {models} now go to {name}. Run {promote} to send requests for {adapter!r} there too.")
     else:
-        note(f"No alias names {name} yet. Ask for it as {name!r}; run {promote} to answer {adapter!r} with it.")
+        note(f"No alias points to {name} yet. Ask for {name!r}, or run {promote} to send {adapter!r} to it.")
 
 
 def describe(
@@ -85,13 +85,16 @@ def describe(
     tenant: TenantOption = None,
     label: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="NAME=VALUE", help="may be given again; replaces all labels"),
+        typer.Option("--label", metavar="NAME=VALUE", help="New label; repeatable. The options replace all labels."),
     ] = None,
-    no_labels: Annotated[bool, typer.Option("--no-labels", help="remove all labels")] = False,
+    no_labels: Annotated[bool, typer.Option("--no-labels", help="Remove all labels")] = False,
     card: _Text = None,
-    training_run: Annotated[str | None, typer.Option(help="a link; empty: none")] = None,
+    training_run: Annotated[str | None, typer.Option(help="Link to the training run; empty removes it")] = None,
     defaults: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, allow_dash=True, help="a JSON file; - reads stdin")
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, allow_dash=True, help="JSON file with defaults of requests; - reads stdin"
+        ),
     ] = None,
     url: Url = None,
     key: Key = None,
@@ -109,13 +112,13 @@ def describe(
     if defaults is not None:
         changes["defaults"] = read_object(defaults)
     if not number or not changes:
-        fail("give ADAPTER@N and what to change: --label, --no-labels, --card, --training-run or --defaults", USAGE)
+        fail("Give ADAPTER@N and a change: --label, --no-labels, --card, --training-run or --defaults.", USAGE)
     with connect_as_admin(url, key, as_json=as_json) as api:
-        shown = api.call("PATCH", adapters_path(tenant, name, "versions", number), changes)
+        record = api.call("PATCH", adapters_path(tenant, name, "versions", number), changes)
     if as_json:
-        emit_json(shown)
+        emit_json(record)
     else:
-        show_version(shown)
+        show_version(record)
 
 
 def _targets(targets: dict[str, int]) -> str:
@@ -123,13 +126,13 @@ def _targets(targets: dict[str, int]) -> str:
     return numbers[0] if len(numbers) == 1 else ", ".join(f"{number} ({targets[number]})" for number in numbers)
 
 
-def read_labels(written: list[str]) -> dict[str, str]:
+def read_labels(texts: list[str]) -> dict[str, str]:
     """Parse ``--label NAME=VALUE`` options. End the command on anything else."""
     labels = {}
-    for text in written:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            fail(f"--label: found {text!r}, allowed NAME=VALUE", USAGE)
+            fail(f"--label is {text!r}. Write NAME=VALUE.", USAGE)
         labels[name] = value
     return labels
 
@@ -139,15 +142,15 @@ def read_text(path: Path) -> str:
     try:
         return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        fail(f"{path}: {error}", USAGE)
+        fail(f"Cannot read {path}: {error}.", USAGE)
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """Read the JSON object in a file. End the command on anything else."""
     try:
-        found = json.loads(read_text(path))
+        value = json.loads(read_text(path))
     except ValueError as error:
-        fail(f"{path}: {error}", USAGE)
-    if not isinstance(found, dict):
-        fail(f"{path}: found {type(found).__name__}, allowed a JSON object", USAGE)
-    return found
+        fail(f"{path} is not valid JSON: {error}.", USAGE)
+    if not isinstance(value, dict):
+        fail(f"{path} holds JSON of type {type(value).__name__}. Write a JSON object.", USAGE)
+    return value

@@ -16,7 +16,7 @@ from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import clean, emit_json, emit_json_line, emit_line, emit_table, stdout, table_of
 from app.client.api import Api, path_of
 
-app = typer.Typer(no_args_is_help=True, help="What a server's engine holds and who waits for it. Needs a platform key.")
+app = typer.Typer(no_args_is_help=True, help="Slots, tiers and queues of a server's engine. Needs a platform key.")
 
 _TIERS = {
     "tier": "tier",
@@ -53,10 +53,10 @@ _PAUSE_S = 1
 
 
 def _pause(text: str) -> int:
-    found = seconds(text)
-    if not found:
-        raise typer.BadParameter("0 is no pause. Write 1s or more.")
-    return found
+    pause_s = seconds(text)
+    if not pause_s:
+        raise typer.BadParameter(f"The interval is {text}. Write 1s or more.")
+    return pause_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,9 @@ class _Part:
 
 @app.command()
 def show(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="most tenants, and most adapters")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, help="Maximum number of tenants, and of adapters, to show")
+    ] = 100,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
@@ -84,10 +86,12 @@ def show(
 @app.command()
 def top(
     interval: Annotated[
-        int | None, typer.Option(metavar="DURATION", parser=_pause, help="between two looks (default: 1s)")
+        int | None, typer.Option(metavar="DURATION", parser=_pause, help="Time between two refreshes (default: 1s)")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="look once, and end")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="most tenants, and most adapters")] = 20,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit")] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, help="Maximum number of tenants, and of adapters, to show")
+    ] = 20,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
@@ -160,7 +164,7 @@ def _parts(view: Mapping[str, Any]) -> list[_Part]:
 
 def _node(node: Mapping[str, Any]) -> dict[str, Any]:
     ahead = node["clock_ahead_s"]
-    warning = ", set both by NTP" if node["clock_apart"] else ""
+    warning = ", set both clocks by NTP" if node["clock_apart"] else ""
     return {**node, "clock": None if ahead is None else f"{ahead:+.1f} s{warning}"}
 
 

@@ -15,7 +15,7 @@ from adapters.identity import content_digest
 from app.cli.arguments import TenantOption, no_version, version_name
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.folders import CONFIG_FILE, WEIGHTS_FILE
-from app.cli.nearest import told_nearest
+from app.cli.nearest import suggest_nearest
 from app.cli.output import FAILED, USAGE, emit_json, emit_line, fail
 from app.client.api import Api, adapters_path
 
@@ -28,8 +28,8 @@ def _version(text: str) -> str:
     return version_name(text)
 
 
-_Version = Annotated[str, typer.Argument(metavar="ADAPTER@N", parser=_version, help="a version of an adapter")]
-_Folder = Annotated[Path, typer.Argument(file_okay=False, metavar="DIR", help="a folder that is new, or empty")]
+_Version = Annotated[str, typer.Argument(metavar="ADAPTER@N", parser=_version, help="Version of an adapter")]
+_Folder = Annotated[Path, typer.Argument(file_okay=False, metavar="DIR", help="New or empty folder")]
 
 
 def export(
@@ -46,12 +46,12 @@ def export(
     folder = folder.resolve()
     try:
         if folder.exists() and any(folder.iterdir()):
-            fail(f"{folder} is not empty: give a new or an empty folder.", USAGE)
+            fail(f"{folder} is not empty. Give a new or an empty folder.", USAGE)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with connect_as_admin(url, key, as_json=as_json) as api, told_nearest(api, tenant, version, as_json=as_json):
+        with connect_as_admin(url, key, as_json=as_json) as api, suggest_nearest(api, tenant, version, as_json=as_json):
             digests = download(api, path, folder)
     except OSError as error:
-        fail(f"{error.filename or folder}: {error.strerror}", USAGE)
+        fail(f"Cannot write {error.filename or folder}: {error.strerror}.", USAGE)
     if as_json:
         emit_json({"version": version, "folder": str(folder), "digests": digests})
     else:
@@ -68,15 +68,17 @@ def download(api: Api, path: str, folder: Path) -> dict[str, str]:
     part = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
     part.mkdir()
     try:
-        found = {name: _download_file(api, f"{path}/files/{name}", part / name) for name in (CONFIG_FILE, WEIGHTS_FILE)}
-        if f"sha256:{content_digest(found[CONFIG_FILE], found[WEIGHTS_FILE])}" != expected:
-            fail(f"the files are not those of {expected}", FAILED)
+        digests = {
+            name: _download_file(api, f"{path}/files/{name}", part / name) for name in (CONFIG_FILE, WEIGHTS_FILE)
+        }
+        if f"sha256:{content_digest(digests[CONFIG_FILE], digests[WEIGHTS_FILE])}" != expected:
+            fail(f"The files do not match the version's digest {expected}. Try again.", FAILED)
         # A rename onto an empty folder is allowed.
         part.rename(folder)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
-    return {name: f"sha256:{digest}" for name, digest in found.items()}
+    return {name: f"sha256:{digest}" for name, digest in digests.items()}
 
 
 def _download_file(api: Api, path: str, target: Path) -> str:
@@ -85,12 +87,12 @@ def _download_file(api: Api, path: str, target: Path) -> str:
         for chunk in answer.chunks:
             digest.update(chunk)
             file.write(chunk)
-    if digest.digest() != _told(answer.headers.get("repr-digest", "")):
-        fail(f"{target.name}: other bytes than the server said it would send", FAILED)
+    if digest.digest() != _header_digest(answer.headers.get("repr-digest", "")):
+        fail(f"{target.name} does not match the digest that the server sent with it. Try again.", FAILED)
     return digest.hexdigest()
 
 
-def _told(header: str) -> bytes | None:
+def _header_digest(header: str) -> bytes | None:
     match = _REPR_DIGEST.fullmatch(header)
     try:
         return base64.b64decode(match[1], validate=True) if match else None

@@ -36,19 +36,19 @@ def find_adapter(path: Path, *, convert: bool = False) -> Path:
         OSError: a folder or file cannot be read.
     """
     if not path.exists():
-        raise NoAdapter(f"{path} does not exist: give the folder that holds {_NEEDED}, or a .tar.gz or .zip of it.")
+        raise NoAdapter(f"{path} does not exist. Give the folder that holds {_NEEDED}, or a .tar.gz or .zip of it.")
     if not path.is_dir():
         _check_archive(path)
         return path
     if _has_adapter(path, convert=convert):
         return path
-    found = _below(path, convert=convert)
-    _refuse_checkpoints(path, found)
-    if len(found) > 1:
-        raise NoAdapter(f"{path} holds several adapters, {found[0]} and {found[1]}: push one of them.")
-    if not found:
-        raise NoAdapter(_what_is_missing(path))
-    return found[0]
+    folders = _below(path, convert=convert)
+    _refuse_checkpoints(path, folders)
+    if len(folders) > 1:
+        raise NoAdapter(f"{path} holds several adapters, such as {folders[0]} and {folders[1]}. Push one of them.")
+    if not folders:
+        raise NoAdapter(_missing(path))
+    return folders[0]
 
 
 def weights_of(folder: Path) -> Path:
@@ -60,7 +60,7 @@ def weights_of(folder: Path) -> Path:
     names = (name for name in (WEIGHTS_FILE, *PICKLES) if (folder / name).is_file())
     name = next(names, None)
     if name is None:
-        raise NoAdapter(_what_is_missing(folder))
+        raise NoAdapter(_missing(folder))
     return folder / name
 
 
@@ -71,13 +71,13 @@ def _has_adapter(folder: Path, *, convert: bool) -> bool:
 
 def _below(path: Path, *, convert: bool) -> list[Path]:
     """Return the folders with an adapter at the shallowest level that has one."""
-    level, seen = [path], 0
+    level, visited = [path], 0
     for _ in range(_MAX_DEPTH):
         level = [child for folder in level for child in _folders(folder)]
-        seen += len(level)
-        found = [folder for folder in level if _has_adapter(folder, convert=convert)]
-        if found or seen > _MAX_FOLDERS:
-            return found
+        visited += len(level)
+        with_adapter = [folder for folder in level if _has_adapter(folder, convert=convert)]
+        if with_adapter or visited > _MAX_FOLDERS:
+            return with_adapter
     return []
 
 
@@ -87,14 +87,14 @@ def _folders(folder: Path) -> Iterator[Path]:
     return (folder / name for name in names if name != "__MACOSX")
 
 
-def _refuse_checkpoints(path: Path, found: list[Path]) -> None:
+def _refuse_checkpoints(path: Path, folders: list[Path]) -> None:
     """Refuse a folder of training checkpoints. The user chooses one. The message proposes the newest."""
-    steps = {folder: int(match[1]) for folder in found if (match := _CHECKPOINT.fullmatch(folder.name))}
-    if steps and len(steps) == len(found):
+    steps = {folder: int(match[1]) for folder in folders if (match := _CHECKPOINT.fullmatch(folder.name))}
+    if steps and len(steps) == len(folders):
         newest = max(steps, key=lambda folder: steps[folder])
         raise NoAdapter(
-            f"{path} holds a training's checkpoints, but no adapter of its own: push the newest one, {newest}, or "
-            "save the adapter there with `model.save_pretrained`."
+            f"{path} holds checkpoints of a training, but no final adapter. Push the newest one, {newest}, or save the "
+            "final adapter there with `model.save_pretrained`."
         )
 
 
@@ -105,30 +105,30 @@ def _check_archive(path: Path) -> None:
         NoAdapter: the file is not such an archive.
     """
     if path.name in (CONFIG_FILE, WEIGHTS_FILE):
-        raise NoAdapter(f"{path} is one of an adapter's two files: push its folder, {path.parent}.")
+        raise NoAdapter(f"{path} is one of an adapter's two files. Push its folder, {path.parent}.")
     with path.open("rb") as file:
         magic = file.read(4)
     if path.suffix in {".bin", ".pt", ".pth", ".ckpt"}:
-        raise NoAdapter(f"{path} is a pickle: push its folder with --convert, `push {path.parent} --convert`.")
+        raise NoAdapter(f"{path} is a pickle. Push its folder with --convert: `push {path.parent} --convert`.")
     if not magic.startswith((_GZIP, _ZIP)):
-        raise NoAdapter(f"{path} is neither a folder nor a .tar.gz or .zip: give the folder that holds {_NEEDED}.")
+        raise NoAdapter(f"{path} is neither a folder nor a .tar.gz or .zip. Give the folder that holds {_NEEDED}.")
 
 
-def _what_is_missing(folder: Path) -> str:
+def _missing(folder: Path) -> str:
     has_config = (folder / CONFIG_FILE).is_file()
     pickle = next((name for name in PICKLES if (folder / name).is_file()), None)
     if has_config and pickle:
         return (
-            f"{folder / pickle} is a pickle, which can run code when it is read: push again with --convert, which "
-            "turns it into safetensors on this machine."
+            f"{folder / pickle} is a pickle, and reading a pickle can run code. Push again with --convert, which turns "
+            "it into safetensors on this machine."
         )
     if has_config:
-        return f"{folder} has {CONFIG_FILE} but no {WEIGHTS_FILE}: save the adapter again with `model.save_pretrained`."
+        return f"{folder} has {CONFIG_FILE} but no {WEIGHTS_FILE}. Save the adapter again with `model.save_pretrained`."
     if (folder / WEIGHTS_FILE).is_file() or pickle:
-        return f"{folder} has weights but no {CONFIG_FILE}: save the adapter again with `model.save_pretrained`."
+        return f"{folder} has weights but no {CONFIG_FILE}. Save the adapter again with `model.save_pretrained`."
     if (folder / "config.json").is_file():
         return (
-            f"{folder} holds a whole model, not an adapter: this server serves LoRA adapters of its own base, so push "
-            "the folder that PEFT's `model.save_pretrained(FOLDER)` wrote."
+            f"{folder} holds a whole model, not an adapter. Tenora serves LoRA adapters on one base. Push the folder "
+            "that PEFT's `model.save_pretrained(FOLDER)` wrote."
         )
-    return f"{folder} holds no adapter: give the folder that holds {_NEEDED}, or a .tar.gz or .zip of it."
+    return f"{folder} holds no adapter. Give the folder that holds {_NEEDED}, or a .tar.gz or .zip of it."

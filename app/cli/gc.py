@@ -11,20 +11,25 @@ import typer
 from app.cli.configuration import load_settings
 from app.cli.connection import Json
 from app.cli.output import emit_json, emit_table, note
-from app.cli.setup import failures_told
+from app.cli.setup import report_failures
 from app.settings import Settings
 
 if TYPE_CHECKING:
     from app.domain.deletions import BlobFate
     from app.services.deletion.gc import Findings
 
-_ORPHAN_COLUMNS = {"blob without a version": "digest", "bytes": "size_bytes", "written": "modified_at", "what": "what"}
+_ORPHAN_COLUMNS = {
+    "blob without a version": "digest",
+    "bytes": "size_bytes",
+    "written": "modified_at",
+    "outcome": "what",
+}
 _DANGLING_COLUMNS = {"tenant": "tenant", "version without its bytes": "version", "blob": "digest"}
 
 
 def gc(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="list what would be removed, remove nothing")] = False,
-    min_age_hours: Annotated[float, typer.Option(min=0, help="leave alone what is younger than this")] = 24.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed and remove nothing")] = False,
+    min_age_hours: Annotated[float, typer.Option(min=0, help="Minimum age of what is removed, in hours")] = 24.0,
     as_json: Json = False,
 ) -> None:
     """Remove blobs and uploads that no version needs, and expired rows.
@@ -34,7 +39,7 @@ def gc(
     from app.cli.registry import check_schema
 
     settings = load_settings()
-    with failures_told():
+    with report_failures():
         check_schema(settings)
         findings, fates = asyncio.run(_run(settings, timedelta(hours=min_age_hours), dry_run=dry_run))
     _show(findings, fates, dry_run=dry_run, as_json=as_json)
@@ -81,9 +86,10 @@ def _show(findings: "Findings", fates: "Mapping[str, BlobFate]", *, dry_run: boo
     if as_json:
         emit_json({"dry_run": dry_run, "orphans": orphans, "dangling": dangling, **rows})
         return
-    emit_table(_ORPHAN_COLUMNS, orphans, empty="no blobs without a version")
-    emit_table(_DANGLING_COLUMNS, dangling, empty="no versions without their bytes")
-    note(", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in rows.items()))
+    emit_table(_ORPHAN_COLUMNS, orphans, empty="There are no blobs without a version.")
+    emit_table(_DANGLING_COLUMNS, dangling, empty="There are no versions without their bytes.")
+    counts = ", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in rows.items())
+    note(f"{counts.capitalize()}.")
 
 
 def _outcome(fate: "BlobFate | None") -> str:

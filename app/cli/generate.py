@@ -12,15 +12,19 @@ from app.client.api import Api, Refused, path_of
 
 
 def generate(
-    prompt: Annotated[str, typer.Argument(help="the prompt; - reads it from stdin")],
-    model: Annotated[str, typer.Option(help="ADAPTER, ADAPTER:ALIAS or ADAPTER@N (default: the base model)")] = "",
-    chat: Annotated[bool, typer.Option("--chat", help="ask as a user's turn, in the base's chat template")] = False,
-    stream: Annotated[bool, typer.Option(help="print the text as it comes")] = True,
-    max_tokens: Annotated[int, typer.Option(min=1, help="most tokens to generate")] = 128,
-    temperature: Annotated[float | None, typer.Option(min=0, help="0 is greedy (default: the server's)")] = None,
+    prompt: Annotated[str, typer.Argument(help="Prompt; - reads it from stdin")],
+    model: Annotated[str, typer.Option(help="Model: ADAPTER, ADAPTER:ALIAS or ADAPTER@N (default: the base)")] = "",
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Send the prompt as a user's turn in the base's chat template")
+    ] = False,
+    stream: Annotated[bool, typer.Option(help="Print the text as it is generated")] = True,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens to generate")] = 128,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, help="Sampling temperature; 0 is greedy (default: the server's)")
+    ] = None,
     tenant: Annotated[
         str | None,
-        typer.Option(metavar="TENANT", parser=tenant_name, help="whose key of the demo to use, without --key"),
+        typer.Option(metavar="TENANT", parser=tenant_name, help="Demo tenant whose key is used without --key"),
     ] = None,
     url: Url = None,
     key: Key = None,
@@ -62,4 +66,4 @@ def _text(answer: Any) -> str:
         part = choice.get("message") or choice.get("delta") or choice
         return str(part.get("content") or part.get("text") or "")
     except (KeyError, TypeError, AttributeError):
-        raise Refused(200, {"error": {"message": "the answer has no choices"}}, None) from None
+        raise Refused(200, {"error": {"message": "The answer has no choices."}}, None) from None

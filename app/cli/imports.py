@@ -22,14 +22,18 @@ _Source = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="hf://ORG/REPOSITORY@COMMIT (or .../SUBFOLDER) or s3://bucket/prefix/, which the server fetches; "
-        "or a folder or an archive, which is pushed from here",
+        help="hf://ORG/REPOSITORY@COMMIT (or .../SUBFOLDER) or s3://bucket/prefix/, which the server fetches, "
+        "or a local folder or archive to push",
     ),
 ]
-_Alias = Annotated[str, typer.Option(help="the alias to move to the new version; empty: none")]
-_Labels = Annotated[list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="may be given again")]
-_AllowNoEffect = Annotated[bool, typer.Option("--allow-no-effect", help="also if it answers exactly as the base does")]
-_NoWait = Annotated[bool, typer.Option("--no-wait", help="return before the smoke check is over")]
+_Alias = Annotated[str, typer.Option(help="Alias to move to the new version; empty for none")]
+_Labels = Annotated[
+    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Label of the new version; repeatable")
+]
+_AllowNoEffect = Annotated[
+    bool, typer.Option("--allow-no-effect", help="Accept a version that answers exactly as the base does")
+]
+_NoWait = Annotated[bool, typer.Option("--no-wait", help="Return before the smoke check ends")]
 
 
 def import_(
@@ -75,8 +79,8 @@ def _check_there(source: str) -> None:
         return
     if match := _WEB.match(source):
         repository = match[1]
-        fail(f"{source} is a web address: write hf://{repository}@COMMIT instead. {_commit(repository)}", USAGE)
-    fail(f"{source} does not exist here: give a folder, an archive, hf://ORG/REPOSITORY@COMMIT or s3://...", USAGE)
+        fail(f"{source} is a web address. Write hf://{repository}@COMMIT instead. {_commit(repository)}", USAGE)
+    fail(f"{source} does not exist here. Give a folder, an archive, hf://ORG/REPOSITORY@COMMIT or s3://...", USAGE)
 
 
 def _check_address(source: str) -> None:
@@ -84,7 +88,7 @@ def _check_address(source: str) -> None:
     match = _HUB.fullmatch(source)
     if match and not _COMMIT.fullmatch(match[2] or ""):
         repository = match[1]
-        fail(f"{source} names no commit: write hf://{repository}@COMMIT. {_commit(repository)}", USAGE)
+        fail(f"{source} names no commit. Write hf://{repository}@COMMIT. {_commit(repository)}", USAGE)
 
 
 def _commit(repository: str) -> str:

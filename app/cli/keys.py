@@ -22,30 +22,32 @@ _COLUMNS = {
     "revoked": "revoked_at",
 }
 
-Platform = Annotated[bool, typer.Option("--platform", help="keys of the platform team, instead of --tenant")]
-KeyId = Annotated[str, typer.Argument(metavar="KEY-ID", help="the id that `keys list` shows")]
+Platform = Annotated[bool, typer.Option("--platform", help="Keys of the platform team, instead of --tenant")]
+KeyId = Annotated[str, typer.Argument(metavar="KEY-ID", help="Id of the key, as `keys list` shows it")]
 
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="what the key is for")],
+    name: Annotated[str, typer.Argument(help="Purpose of the key")],
     tenant: TenantOption = None,
     platform: Platform = False,
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="a tenant's key: inference, adapters:read, adapters:write or usage:read (default: inference); "
-            "a platform key: admin or metrics (default: admin); repeatable"
+            help="Scope; repeatable. A tenant's key: inference, adapters:read, adapters:write or usage:read "
+            "(default: inference). A platform key: admin or metrics (default: admin)."
         ),
     ] = None,
     expires_in: Annotated[
-        int | None, typer.Option(metavar="DURATION", parser=seconds, help="for example 90d (default: never)")
+        int | None, typer.Option(metavar="DURATION", parser=seconds, help="Lifetime, such as 90d (default: no end)")
     ] = None,
     adapter: Annotated[
-        list[str] | None, typer.Option(help="may infer with this one only; repeatable (default: all of its tenant's)")
+        list[str] | None,
+        typer.Option(help="Adapter that the key may infer with; repeatable (default: all of the tenant's)"),
     ] = None,
     address: Annotated[
-        list[str] | None, typer.Option(help="works from this network only, as 10.0.0.0/8; repeatable")
+        list[str] | None,
+        typer.Option(help="Network that the key works from, such as 10.0.0.0/8; repeatable (default: all)"),
     ] = None,
     url: Url = None,
     key: Key = None,
@@ -73,7 +75,7 @@ def list_(
     if as_json:
         emit_json(rows)
     else:
-        emit_table(_COLUMNS, rows, empty="no keys")
+        emit_table(_COLUMNS, rows, empty="There are no keys.")
 
 
 @app.command()
@@ -89,7 +91,7 @@ def revoke(
     path = f"{keys_path(tenant, platform=platform)}{path_of(checked_key_id(key_id))}"
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", path)
-    note(f"revoked key {key_id}")
+    note(f"Revoked key {key_id}.")
 
 
 @app.command()
@@ -99,7 +101,7 @@ def rotate(
     platform: Platform = False,
     grace: Annotated[
         int | None,
-        typer.Option(metavar="DURATION", parser=seconds, help="how long the old key still works (default: 1h)"),
+        typer.Option(metavar="DURATION", parser=seconds, help="Time for which the old key still works (default: 1h)"),
     ] = None,
     url: Url = None,
     key: Key = None,
@@ -111,14 +113,14 @@ def rotate(
         _show_once(api.call("POST", path, {} if grace is None else {"grace_s": grace}), as_json=as_json)
         if not as_json:
             old = next((row for row in api.list(keys_path(tenant, platform=platform)) if row["id"] == key_id), {})
-            note(f"the old key {key_id} {_expiry(old)}")
+            note(f"The old key {key_id} {_expiry(old)}.")
 
 
 def _show_once(created: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         emit_json(created)
         return
-    note(f"key {created.get('id')} {_expiry(created)}; keep it now, it is not shown again:")
+    note(f"Key {created.get('id')} {_expiry(created)}. Store it now, because it is not shown again:")
     emit_line(str(created.get("key")))
 
 

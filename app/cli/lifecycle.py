@@ -29,7 +29,7 @@ _BLOB_COLUMNS = {"blob": "digest", "gone": "gone_at", "kept": "kept"}
 _POLL_S = 0.3
 _WAIT_S = 30
 
-Force = Annotated[bool, typer.Option("--force", help="also when aliases, canaries or pins hold it: they give it up")]
+Force = Annotated[bool, typer.Option("--force", help="Detach it from aliases, canaries and pins first")]
 
 
 def delete(
@@ -38,9 +38,7 @@ def delete(
     force: Force = False,
     wait: Annotated[
         int | None,
-        typer.Option(
-            metavar="DURATION", parser=seconds, help="how long to wait until everything is verified gone (default: 30s)"
-        ),
+        typer.Option(metavar="DURATION", parser=seconds, help="Maximum wait for the verified removal (default: 30s)"),
     ] = None,
     yes: Yes = False,
     url: Url = None,
@@ -49,22 +47,22 @@ def delete(
 ) -> None:
     """Delete an adapter with all its versions, or one version, and print the report of verified removals."""
     name, _, number = adapter.partition("@")
-    what = f"version {adapter}" if number else f"adapter {name} with all its versions"
+    subject = f"version {adapter}" if number else f"adapter {name} with all its versions"
     if not yes:
-        confirm(f"Delete {what}?")
+        confirm(f"Delete {subject}?")
     path = adapters_path(tenant, name, "versions", number) if number else adapters_path(tenant, name)
     with connect_as_admin(url, key, as_json=as_json) as api:
         report = api.call("DELETE", f"{path}?force=true" if force else path)
-        report = _waited(api, tenant, report, _WAIT_S if wait is None else wait)
+        report = _wait(api, tenant, report, _WAIT_S if wait is None else wait)
     _show(report, as_json=as_json)
     if report["state"] == "finished":
-        note(f"deleted {what}")
+        note(f"Deleted {subject}.")
     else:
-        note(f"deleted {what}; removing its last traces goes on: see tenora adapters deletions {report['id']}")
+        note(f"Deleted {subject}. The removal continues: run `tenora adapters deletions {report['id']}` to follow it.")
 
 
 def deletions(
-    deletion: Annotated[str | None, typer.Argument(help="a deletion's id (default: list them)")] = None,
+    deletion: Annotated[str | None, typer.Argument(help="Id of a deletion (default: list all)")] = None,
     tenant: TenantOption = None,
     url: Url = None,
     key: Key = None,
@@ -79,12 +77,12 @@ def deletions(
     if as_json:
         emit_json(rows)
     else:
-        emit_table(_COLUMNS, rows, empty="no deletions")
+        emit_table(_COLUMNS, rows, empty="There are no deletions.")
 
 
 def retire(
     version: VersionArgument,
-    reason: Annotated[str, typer.Option(help="what callers are told")],
+    reason: Annotated[str, typer.Option(help="Reason that callers see")],
     tenant: TenantOption = None,
     force: Force = False,
     url: Url = None,
@@ -92,24 +90,24 @@ def retire(
     as_json: Json = False,
 ) -> None:
     """Stop new requests for a version. Its bytes stay."""
-    name, number = _one(version)
+    name, number = _name_and_number(version)
     path = adapters_path(tenant, name, "versions", number, "retire")
     with connect_as_admin(url, key, as_json=as_json) as api:
-        shown = api.call("POST", f"{path}?force=true" if force else path, {"reason": reason})
-    emit_json(shown) if as_json else show_version(shown)
+        record = api.call("POST", f"{path}?force=true" if force else path, {"reason": reason})
+    emit_json(record) if as_json else show_version(record)
 
 
 def restore(
     version: VersionArgument, tenant: TenantOption = None, url: Url = None, key: Key = None, as_json: Json = False
 ) -> None:
     """Serve a retired version again. A platform key also restores a quarantined one that passes a smoke check."""
-    name, number = _one(version)
+    name, number = _name_and_number(version)
     with connect_as_admin(url, key, as_json=as_json) as api:
-        shown = api.call("POST", adapters_path(tenant, name, "versions", number, "restore"))
-    emit_json(shown) if as_json else show_version(shown)
+        record = api.call("POST", adapters_path(tenant, name, "versions", number, "restore"))
+    emit_json(record) if as_json else show_version(record)
 
 
-def _waited(api: Api, tenant: str | None, report: dict[str, Any], wait_s: float) -> dict[str, Any]:
+def _wait(api: Api, tenant: str | None, report: dict[str, Any], wait_s: float) -> dict[str, Any]:
     until = time.monotonic() + wait_s
     while report["state"] != "finished" and time.monotonic() < until:
         time.sleep(_POLL_S)
@@ -127,7 +125,7 @@ def _path(tenant: str | None, *deletion: str) -> str:
     return path_of(*root, "deletions", *deletion)
 
 
-def _one(version: str) -> tuple[str, str]:
+def _name_and_number(version: str) -> tuple[str, str]:
     name, _, number = version.partition("@")
     if not number:
         raise no_version(version)
@@ -139,5 +137,9 @@ def _show(report: dict[str, Any], *, as_json: bool) -> None:
         emit_json(report)
         return
     emit_record(report, ("id", "subject", "state", "requested_at", "listings_gone_at", "finished_at"))
-    emit_table(_NODE_COLUMNS, report["nodes"], empty="no node held anything")
-    emit_table(_BLOB_COLUMNS, report["blobs"], empty="blobs: a platform key sees them, once they are decided about")
+    emit_table(_NODE_COLUMNS, report["nodes"], empty="No server held a deleted version.")
+    emit_table(
+        _BLOB_COLUMNS,
+        report["blobs"],
+        empty="No blobs are listed. A platform key sees them after the decision on them.",
+    )

@@ -20,31 +20,51 @@ from app.client.api import adapters_path, path_of
 _LIMIT = "NUMBER|none"
 _AMOUNT = "AMOUNT|none"
 _COLUMNS = {"limit": "limit", "allowed": "allowed"}
-_LEFT = {name: name for name in ("whose", "limit", "allowed", "used", "remaining", "resets in")}
+_REMAINING = {name: name for name in ("applies to", "limit", "allowed", "used", "remaining", "resets in")}
 
-KeyId = Annotated[str, typer.Argument(metavar="KEY-ID", help="the id that `keys list` shows")]
-Requests = Annotated[str | None, typer.Option("--requests-per-minute", metavar=_LIMIT)]
-Tokens = Annotated[str | None, typer.Option("--tokens-per-minute", metavar=_LIMIT, help="of prompts and answers")]
-Concurrent = Annotated[str | None, typer.Option("--concurrent-requests", metavar=_LIMIT)]
-PerRequest = Annotated[
-    str | None, typer.Option("--tokens-per-request", metavar=_LIMIT, help="of a prompt and the most of its answer")
+KeyId = Annotated[str, typer.Argument(metavar="KEY-ID", help="Id of the key, as `keys list` shows it")]
+Requests = Annotated[
+    str | None, typer.Option("--requests-per-minute", metavar=_LIMIT, help="Maximum requests per minute")
 ]
-PerDay = Annotated[str | None, typer.Option("--tokens-per-day", metavar=_LIMIT, help="of UTC")]
-PerMonth = Annotated[str | None, typer.Option("--tokens-per-month", metavar=_LIMIT, help="of UTC")]
+Tokens = Annotated[
+    str | None,
+    typer.Option("--tokens-per-minute", metavar=_LIMIT, help="Maximum prompt and answer tokens per minute"),
+]
+Concurrent = Annotated[
+    str | None, typer.Option("--concurrent-requests", metavar=_LIMIT, help="Maximum requests at the same time")
+]
+PerRequest = Annotated[
+    str | None,
+    typer.Option(
+        "--tokens-per-request", metavar=_LIMIT, help="Maximum tokens of a request: its prompt and its longest answer"
+    ),
+]
+PerDay = Annotated[
+    str | None,
+    typer.Option("--tokens-per-day", metavar=_LIMIT, help="Maximum prompt and answer tokens per day (UTC)"),
+]
+PerMonth = Annotated[
+    str | None,
+    typer.Option("--tokens-per-month", metavar=_LIMIT, help="Maximum prompt and answer tokens per month (UTC)"),
+]
 
-CostPerDay = Annotated[str | None, typer.Option("--cost-per-day", metavar=_AMOUNT, help="money, like 12.50; of UTC")]
-CostPerMonth = Annotated[str | None, typer.Option("--cost-per-month", metavar=_AMOUNT, help="money, like 200; of UTC")]
+CostPerDay = Annotated[
+    str | None, typer.Option("--cost-per-day", metavar=_AMOUNT, help="Maximum cost per day (UTC), such as 12.50")
+]
+CostPerMonth = Annotated[
+    str | None, typer.Option("--cost-per-month", metavar=_AMOUNT, help="Maximum cost per month (UTC), such as 200")
+]
 
 
 def limits(url: Url = None, key: Key = None, as_json: Json = False) -> None:
-    """Show the limits of a tenant's key and what remains of each."""
+    """Show the limits of a key and its tenant, and what remains of each."""
     with connect_as_admin(url, key, as_json=as_json) as api:
-        found = api.call("GET", path_of("v1", "limits"))
+        limits = api.call("GET", path_of("v1", "limits"))
     if as_json:
-        emit_json(found)
+        emit_json(limits)
         return
-    rows = [{"whose": whose, **_row(one)} for whose in ("tenant", "key") for one in found[whose]]
-    emit_table(_LEFT, rows, empty="no limits")
+    rows = [{"applies to": owner, **_row(limit)} for owner in ("tenant", "key") for limit in limits[owner]]
+    emit_table(_REMAINING, rows, empty="This key and its tenant have no limits.")
 
 
 def tenant_limits(
@@ -61,8 +81,8 @@ def tenant_limits(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Set the given limits of a tenant, shared by all its keys, and show all of them."""
-    given = _given(
+    """Set limits of a tenant, shared by all its keys, and show all of them."""
+    changes = _changes(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
         concurrent_requests=concurrent_requests,
@@ -74,8 +94,8 @@ def tenant_limits(
     )
     path = path_of("admin", "tenants", tenant)
     with connect_as_admin(url, key, as_json=as_json) as api:
-        shown = api.call("PATCH", path, {"limits": given}) if given else api.call("GET", path)
-    _show(shown["limits"], as_json=as_json)
+        owner = api.call("PATCH", path, {"limits": changes}) if changes else api.call("GET", path)
+    _show(owner["limits"], as_json=as_json)
 
 
 def key_limits(
@@ -93,8 +113,8 @@ def key_limits(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Set the given limits of a tenant's key, which apply together with the tenant's, and show all of them."""
-    given = _given(
+    """Set limits of a tenant's key, which apply together with the tenant's, and show all of them."""
+    changes = _changes(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
         concurrent_requests=concurrent_requests,
@@ -106,12 +126,12 @@ def key_limits(
     )
     path = f"{keys_path(tenant)}{path_of(checked_key_id(key_id))}"
     with connect_as_admin(url, key, as_json=as_json) as api:
-        shown = api.call("PATCH", path, {"limits": given})
-    _show(shown["limits"], as_json=as_json)
+        owner = api.call("PATCH", path, {"limits": changes})
+    _show(owner["limits"], as_json=as_json)
 
 
 def adapter_limits(
-    adapter: Annotated[str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="the adapter's name")],
+    adapter: Annotated[str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="Name of the adapter")],
     tenant: TenantOption = None,
     requests_per_minute: Requests = None,
     tokens_per_minute: Tokens = None,
@@ -125,8 +145,8 @@ def adapter_limits(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Set the given limits of an adapter, shared by all callers including recipients of shares, and show them."""
-    given = _given(
+    """Set limits of an adapter, shared by all callers including recipients of shares, and show all of them."""
+    changes = _changes(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
         concurrent_requests=concurrent_requests,
@@ -138,15 +158,15 @@ def adapter_limits(
     )
     path = adapters_path(tenant, adapter)
     with connect_as_admin(url, key, as_json=as_json) as api:
-        shown = api.call("PATCH", path, {"limits": given}) if given else api.call("GET", path)
-    _show(shown["limits"], as_json=as_json)
+        owner = api.call("PATCH", path, {"limits": changes}) if changes else api.call("GET", path)
+    _show(owner["limits"], as_json=as_json)
 
 
-def _given(**texts: str | None) -> dict[str, int | str | None]:
-    given = {name: text for name, text in texts.items() if text is not None}
+def _changes(**texts: str | None) -> dict[str, int | str | None]:
     return {
         name: amount_or_none(text) if name.startswith("cost") else number_or_none(name, text)
-        for name, text in given.items()
+        for name, text in texts.items()
+        if text is not None
     }
 
 
@@ -154,11 +174,11 @@ def _show(limits: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         emit_json(limits)
     else:
-        rows = [{"limit": name, "allowed": "no limit" if most is None else most} for name, most in limits.items()]
+        rows = [{"limit": name, "allowed": "no limit" if value is None else value} for name, value in limits.items()]
         emit_table(_COLUMNS, rows, empty="")
 
 
-def _row(left: dict[str, Any]) -> dict[str, Any]:
-    reset_s, used = left["reset_s"], left["used"]
+def _row(limit: dict[str, Any]) -> dict[str, Any]:
+    reset_s, used = limit["reset_s"], limit["used"]
     times = {"used": "" if used is None else used, "resets in": "" if reset_s is None else f"{reset_s:.0f} s"}
-    return {**left, **times}
+    return {**limit, **times}

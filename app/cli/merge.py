@@ -18,26 +18,32 @@ def _source(text: str) -> dict[str, Any]:
     """Parse ``pricing@3=0.5`` into the API's form."""
     version, equals, weight = text.partition("=")
     if not equals or "@" not in version or not _WEIGHT.fullmatch(weight):
-        raise typer.BadParameter(f"found {text!r}, allowed ADAPTER@NUMBER=WEIGHT, for example pricing@3=0.5")
+        raise typer.BadParameter(f"{text!r} is not a source. Write ADAPTER@NUMBER=WEIGHT, such as pricing@3=0.5.")
     return {"version": version_name(version), "weight": float(weight)}
 
 
 _Target = Annotated[
-    str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="the adapter that gets the new version")
+    str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="Adapter that gets the new version")
 ]
 _Sources = Annotated[
     list[Any],
-    typer.Option("--source", metavar="ADAPTER@N=WEIGHT", parser=_source, help="a version and its weight; two or more"),
+    typer.Option(
+        "--source", metavar="ADAPTER@N=WEIGHT", parser=_source, help="Version and its weight; give two or more"
+    ),
 ]
-_Method = Annotated[str, typer.Option(help="linear, cat, svd, ties, dare_linear, dare_ties or magnitude_prune")]
-_Density = Annotated[float | None, typer.Option(help="part of the values kept: ties, dare_*, magnitude_prune")]
-_Sign = Annotated[str | None, typer.Option(help="total or frequency: ties, dare_ties")]
-_SvdRank = Annotated[int | None, typer.Option(help="rank of the result: svd")]
-_SvdFull = Annotated[bool | None, typer.Option(help="as PEFT's argument: svd")]
-_Seed = Annotated[int | None, typer.Option(help="of the random numbers: dare_*")]
-_Alias = Annotated[str, typer.Option(help="the alias to move to the new version (default: none)")]
-_Labels = Annotated[list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="may be given again")]
-_AllowNoEffect = Annotated[bool, typer.Option("--allow-no-effect", help="also if it answers exactly as the base does")]
+_Method = Annotated[str, typer.Option(help="Method: linear, cat, svd, ties, dare_linear, dare_ties or magnitude_prune")]
+_Density = Annotated[float | None, typer.Option(help="Share of the values to keep (ties, dare_*, magnitude_prune)")]
+_Sign = Annotated[str | None, typer.Option(help="Election of the sign: total or frequency (ties, dare_ties)")]
+_SvdRank = Annotated[int | None, typer.Option(help="Rank of the result (svd)")]
+_SvdFull = Annotated[bool | None, typer.Option(help="PEFT's argument of this name (svd)")]
+_Seed = Annotated[int | None, typer.Option(help="Seed of the random numbers (dare_*)")]
+_Alias = Annotated[str, typer.Option(help="Alias to move to the new version (default: none)")]
+_Labels = Annotated[
+    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Label of the new version; repeatable")
+]
+_AllowNoEffect = Annotated[
+    bool, typer.Option("--allow-no-effect", help="Accept a version that answers exactly as the base does")
+]
 
 
 def merge(

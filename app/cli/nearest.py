@@ -10,29 +10,29 @@ from app.client.api import Api, Refused, adapters_path
 
 
 @contextmanager
-def told_nearest(api: Api, tenant: str | None, version: str, *, as_json: bool) -> Iterator[None]:
+def suggest_nearest(api: Api, tenant: str | None, version: str, *, as_json: bool) -> Iterator[None]:
     """End the command with a next step if the server does not know ``ADAPTER[@N]``."""
     try:
         yield
     except Refused as refused:
-        if refused.status != HTTPStatus.NOT_FOUND or as_json or not (words := _advice(api, tenant, version)):
+        if refused.status != HTTPStatus.NOT_FOUND or as_json or not (advice := _advice(api, tenant, version)):
             raise
-        fail(f"{words} ({refused.status})", FAILED)
+        fail(advice, FAILED)
 
 
 def _advice(api: Api, tenant: str | None, version: str) -> str:
     adapter, at, number = version.partition("@")
     of_tenant = f" --tenant {tenant}" if tenant else ""
     try:
-        known = {row["name"]: row["versions"] for row in api.list(adapters_path(tenant))}
+        versions = {row["name"]: row["versions"] for row in api.list(adapters_path(tenant))}
     except Refused:
         # The key may not list this tenant's adapters, or the tenant is unknown: keep the server's message.
         return ""
-    if adapter in known:
-        newest = next(iter(known[adapter]), None)
+    if adapter in versions:
+        newest = next(iter(versions[adapter]), None)
         if not at or newest is None:
             return ""
-        return f"There is no version {number} of the adapter {adapter!r}: the newest is {adapter}@{newest}."
-    near = difflib.get_close_matches(adapter, known, n=1)
-    listed = f"`tenora adapters list{of_tenant}` shows the names"
-    return f"There is no adapter {adapter!r}: " + (f"did you mean {near[0]!r}? {listed}." if near else f"{listed}.")
+        return f"The adapter {adapter!r} has no version {number} (404). The newest is {adapter}@{newest}."
+    near = difflib.get_close_matches(adapter, versions, n=1)
+    question = f" Did you mean {near[0]!r}?" if near else ""
+    return f"There is no adapter {adapter!r} (404).{question} `tenora adapters list{of_tenant}` shows the names."

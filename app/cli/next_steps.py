@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from app.client.api import Refused
 
 _BY_STATUS = {
-    401: "Check --key or TENORA_KEY; an administrator makes keys with `tenora keys create`.",
-    429: "Wait a moment and try again; `tenora limits` shows what is left.",
-    503: "Wait a moment and try again; `tenora engine show` shows what the server does.",
+    401: "Check --key or TENORA_KEY. An administrator creates keys with `tenora keys create`.",
+    429: "Wait a moment and try again. `tenora limits` shows what is left.",
+    503: "Wait a moment and try again. `tenora engine show` shows the engine's load.",
 }
 _MISSING: Mapping[str | None, str] = {
     "tenant": "`tenora tenants list` shows the tenants.",
@@ -30,6 +30,6 @@ def next_step(refused: Refused) -> str:
         return _MISSING.get(refused.param, "")
     if refused.status == 403 and (scope := _SCOPE.search(message)):
         if scope[1] == "admin":
-            return "Use a platform key: --key or TENORA_KEY."
-        return f"Use a key that has it; an administrator makes one with `tenora keys create --scope {scope[1]}`."
+            return "Give a platform key with --key or TENORA_KEY."
+        return f"Use a key with this scope. An administrator creates one with `tenora keys create --scope {scope[1]}`."
     return _BY_STATUS.get(refused.status, "")

@@ -21,7 +21,7 @@ def one_version(text: str) -> str:
     return text
 
 
-_Version = Annotated[str, typer.Argument(metavar="ADAPTER@N", parser=one_version, help="the version")]
+_Version = Annotated[str, typer.Argument(metavar="ADAPTER@N", parser=one_version, help="Version of an adapter")]
 
 
 def pin(
@@ -29,11 +29,11 @@ def pin(
 ) -> None:
     """Reserve an engine slot for a version. Its requests never wait for a slot, and all others share one less."""
     with connect_as_admin(url, key, as_json=as_json) as api:
-        made = api.call("PUT", _path(tenant, version))
+        record = api.call("PUT", _path(tenant, version))
     if as_json:
-        emit_json(made)
+        emit_json(record)
     else:
-        emit_record(made, _FIELDS)
+        emit_record(record, _FIELDS)
 
 
 def unpin(
@@ -42,7 +42,7 @@ def unpin(
     """Release the reserved slot of a version."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", _path(tenant, version))
-    note(f"{version} is no longer pinned")
+    note(f"{version} is no longer pinned.")
 
 
 def pins(url: Url = None, key: Key = None, as_json: Json = False) -> None:
@@ -52,7 +52,8 @@ def pins(url: Url = None, key: Key = None, as_json: Json = False) -> None:
     if as_json:
         emit_json(placement)
         return
-    emit_table(_PIN_COLUMNS, placement["data"], empty=f"nothing is pinned; the engine has {placement['slots']} slots")
+    empty = f"No version is pinned. The engine has {placement['slots']} slots."
+    emit_table(_PIN_COLUMNS, placement["data"], empty=empty)
     if placement["preloads"]:
         emit_table(_PRELOAD_COLUMNS, placement["preloads"], empty="")
 

@@ -34,26 +34,26 @@ def byte_size(text: str) -> int:
     """Parse a size such as 80GiB, 24G, 512MB or 1000000 into bytes. A unit without B is binary."""
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise typer.BadParameter(f"found {text!r}, allowed a number with GiB, GB, MiB, MB, ..., for example 80GiB")
+        raise typer.BadParameter(f"{text!r} is not a size. Write a number and a unit, such as 80GiB, 24G or 512MB.")
     number, unit = match[1], (match[2] or "").lower()
     step = 1000 if len(unit) == 2 and unit.endswith("b") else 1024
-    found = int(float(number) * step ** _POWERS.get(unit[:1], 0))
-    if found < _LEAST_BYTES:
-        raise typer.BadParameter(f"found {text!r}, allowed 1MiB or more")
-    return found
+    size_bytes = int(float(number) * step ** _POWERS.get(unit[:1], 0))
+    if size_bytes < _LEAST_BYTES:
+        raise typer.BadParameter(f"{text!r} is too small. Write 1MiB or more.")
+    return size_bytes
 
 
 def slot_count(text: str) -> str:
     """Check that the text is ``auto`` or a number of slots that the setting accepts."""
     if text == _AUTO or (re.fullmatch(r"[1-9][0-9]{0,3}", text, re.ASCII) and int(text) <= _MOST_SLOTS):
         return text
-    raise typer.BadParameter(f"found {text!r}, allowed auto, or 1 to {_MOST_SLOTS}")
+    raise typer.BadParameter(f"{text!r} is not a number of slots. Write auto, or 1 to {_MOST_SLOTS}.")
 
 
 def lora_rank(text: str | int) -> int:
     """Parse a rank that the engine supports. Typer parses the default too."""
     if str(text) not in map(str, RANKS):
-        raise typer.BadParameter(f"found {text!r}, allowed {', '.join(map(str, RANKS))}")
+        raise typer.BadParameter(f"{text!r} is not a supported rank. Choose from {', '.join(map(str, RANKS))}.")
     return int(text)
 
 
@@ -61,16 +61,22 @@ def _size_option(*names: str, help: str) -> Any:  # noqa: A002 - the name that t
     return typer.Option(*names, metavar="SIZE", parser=byte_size, help=help)
 
 
-Base = Annotated[Path, typer.Option(metavar="PATH", help="the base's folder, or its config.json alone")]
-GpuMemory = Annotated[int | None, _size_option(help="of one GPU, for example 80GiB")]
-Memory = Annotated[int | None, _size_option(help="of a machine without a GPU (default: this one's)")]
-Rank = Annotated[int, typer.Option(metavar="RANK", parser=lora_rank, help="that every slot is padded to")]
+Base = Annotated[Path, typer.Option(metavar="PATH", help="Folder of the base model, or its config.json alone")]
+GpuMemory = Annotated[int | None, _size_option(help="Memory of one GPU, such as 80GiB")]
+Memory = Annotated[int | None, _size_option(help="Memory of a machine without a GPU (default: this machine's)")]
+Rank = Annotated[int, typer.Option(metavar="RANK", parser=lora_rank, help="Rank to which every slot is padded")]
 Slots = Annotated[
-    str, typer.Option(metavar="auto|N", parser=slot_count, help="slots; auto: as many as the server would take")
+    str, typer.Option(metavar="auto|N", parser=slot_count, help="Number of slots; auto is the server's choice")
 ]
-Length = Annotated[int | None, typer.Option(min=16, max=_MOST, help="in tokens (default: the base's own)")]
-KvCache = Annotated[int | None, _size_option(help="default: 1 GiB on a CPU, what is left on a GPU")]
-HostMemory = Annotated[int | None, _size_option("--host-memory", help="for staged adapters (default: 4 GiB)")]
+Length = Annotated[
+    int | None, typer.Option(min=16, max=_MOST, help="Longest sequence in tokens (default: the base's context)")
+]
+KvCache = Annotated[
+    int | None, _size_option(help="Size of the KV cache (default: 1 GiB on a CPU, the remaining memory on a GPU)")
+]
+HostMemory = Annotated[
+    int | None, _size_option("--host-memory", help="Host memory for staged adapters (default: 4 GiB)")
+]
 
 
 def plan(
@@ -78,23 +84,23 @@ def plan(
     gpu_memory: GpuMemory = None,
     memory: Memory = None,
     max_lora_rank: Rank = 64,
-    adapters: Annotated[int, typer.Option(min=0, max=_MOST, help="that will share the slots")] = 200,
+    adapters: Annotated[int, typer.Option(min=0, max=_MOST, help="Number of adapters that share the slots")] = 200,
     max_loras: Slots = _AUTO,
     max_model_len: Length = None,
-    dtype: Annotated[Dtype, typer.Option(help="of weights, slots and KV cache")] = Dtype.AUTO,
-    tensor_parallel_size: Annotated[int, typer.Option(min=1, max=1024, help="GPUs that share the base")] = 1,
+    dtype: Annotated[Dtype, typer.Option(help="Dtype of weights, slots and KV cache")] = Dtype.AUTO,
+    tensor_parallel_size: Annotated[int, typer.Option(min=1, max=1024, help="Number of GPUs that share the base")] = 1,
     kv_cache: KvCache = None,
     host_bytes: HostMemory = None,
-    lora_head: Annotated[bool, typer.Option("--lora-head", help="slots with room for lm_head")] = False,
+    lora_head: Annotated[bool, typer.Option("--lora-head", help="Give each slot room for lm_head")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the memory of weights, LoRA slots and KV cache, the sequences that fit in the rest, and advice."""
     if gpu_memory and memory:
-        fail("--memory: found it beside --gpu-memory, allowed one of them", USAGE)
+        fail("--memory and --gpu-memory exclude each other. Give one of them.", USAGE)
     machine = Machine(gpu_memory, cpu=False) if gpu_memory else Machine(memory or host_memory(), cpu=True)
     planned = _read(base, dtype, tensor_parallel_size)
-    given = {"kv_cache_bytes": kv_cache, "max_model_len": max_model_len, "host_bytes": host_bytes}
-    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    options = {"kv_cache_bytes": kv_cache, "max_model_len": max_model_len, "host_bytes": host_bytes}
+    settings: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     engine = EngineSettings(
         max_lora_rank=max_lora_rank,
         tensor_parallel_size=tensor_parallel_size,
@@ -124,17 +130,17 @@ def _show(budget: Budget, serving: Serving, adapters: int, *, as_json: bool) -> 
                 "budget": asdict(budget),
                 "serving": asdict(serving),
                 "adapters": adapters,
-                "advice": [asdict(one) for one in advice],
+                "advice": [asdict(piece) for piece in advice],
             }
         )
         return
-    emit_table({"what": "what", "size": "size", "": "note"}, _rows(budget, serving, adapters), empty="")
-    emit_table({"advice": "code", "": "message"}, [asdict(one) for one in advice], empty="nothing to advise")
+    emit_table({"part": "part", "size": "size", "": "note"}, _rows(budget, serving, adapters), empty="")
+    emit_table({"advice": "code", "": "message"}, [asdict(piece) for piece in advice], empty="There is no advice.")
 
 
 def _rows(budget: Budget, serving: Serving, adapters: int) -> list[dict[str, str]]:
     rows = [
-        ("memory", size(budget.memory), "that the engine may take; all figures are those of one device"),
+        ("memory", size(budget.memory), "available to the engine; all figures are for one device"),
         ("base weights", size(budget.weights), ""),
         ("one slot", size(budget.slot), f"padded to rank {serving.max_lora_rank}"),
         ("lm_head", size(budget.head), "of each slot") if serving.lora_head else None,
@@ -143,8 +149,8 @@ def _rows(budget: Budget, serving: Serving, adapters: int) -> list[dict[str, str
         ("reserve", size(budget.reserve), "estimate: activations, libraries, processes"),
         ("staged adapters", size(budget.host), "in the same memory") if budget.host else None,
         ("left", size(budget.left), ""),
-        ("sequences", f"{budget.sequences_full}", f"of max_model_len ({serving.max_model_len} tokens), at a time"),
-        ("sequences", f"{budget.sequences_typical}", f"of {TYPICAL_TOKENS} tokens, at a time"),
-        ("adapters per slot", f"{adapters / budget.slots:.3g}", f"{budget.staged} more are staged in host memory"),
+        ("sequences", f"{budget.sequences_full}", f"of max_model_len ({serving.max_model_len} tokens) in parallel"),
+        ("sequences", f"{budget.sequences_typical}", f"of {TYPICAL_TOKENS} tokens in parallel"),
+        ("adapters per slot", f"{adapters / budget.slots:.3g}", f"host memory stages {budget.staged} more"),
     ]
-    return [dict(zip(("what", "size", "note"), row, strict=True)) for row in rows if row]
+    return [dict(zip(("part", "size", "note"), row, strict=True)) for row in rows if row]

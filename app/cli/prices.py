@@ -8,32 +8,32 @@ from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import emit_json, emit_table, note
 from app.client.api import path_of
 
-app = typer.Typer(no_args_is_help=True, help="What a million tokens cost. Needs a platform key.")
+app = typer.Typer(no_args_is_help=True, help="Prices of a million tokens. Needs a platform key.")
 
 _COLUMNS = {"model": "model", "prompt": "prompt", "cached": "cached", "output": "output"}
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="default, base, or TENANT/ADAPTER")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model: default, base or TENANT/ADAPTER")]
 
 
 @app.command("list")
 def list_(url: Url = None, key: Key = None, as_json: Json = False) -> None:
     """List the prices."""
     with connect_as_admin(url, key, as_json=as_json) as api:
-        found = api.call("GET", path_of("admin", "prices"))
+        prices = api.call("GET", path_of("admin", "prices"))
     if as_json:
-        emit_json(found)
+        emit_json(prices)
     else:
-        note(f"{found['currency']} per million tokens")
-        emit_table(_COLUMNS, found["data"], empty="no prices: everything is free")
+        note(f"Prices are in {prices['currency']} per million tokens.")
+        emit_table(_COLUMNS, prices["data"], empty="There are no prices. All tokens are free.")
 
 
 @app.command("set")
 def set_(
     model: Model,
-    prompt: Annotated[str, typer.Option(help="of prompt tokens, like 0.15")],
-    output: Annotated[str, typer.Option(help="of tokens of answers, like 0.60")],
+    prompt: Annotated[str, typer.Option(help="Price of prompt tokens, such as 0.15")],
+    output: Annotated[str, typer.Option(help="Price of answer tokens, such as 0.60")],
     cached: Annotated[
-        str | None, typer.Option(help="of prompt tokens that the engine still had (default: as --prompt)")
+        str | None, typer.Option(help="Price of prompt tokens from the engine's cache (default: as --prompt)")
     ] = None,
     url: Url = None,
     key: Key = None,
@@ -41,11 +41,11 @@ def set_(
 ) -> None:
     """Set the price of a million tokens of a model, effective from the next request."""
     with connect_as_admin(url, key, as_json=as_json) as api:
-        made = api.call("PUT", _path(model), {"prompt": prompt, "cached": cached, "output": output})
+        price = api.call("PUT", _path(model), {"prompt": prompt, "cached": cached, "output": output})
     if as_json:
-        emit_json(made)
+        emit_json(price)
     else:
-        emit_table(_COLUMNS, [made], empty="")
+        emit_table(_COLUMNS, [price], empty="")
 
 
 @app.command()
@@ -54,7 +54,7 @@ def unset(model: Model, url: Url = None, key: Key = None, as_json: Json = False)
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", _path(model))
     if not as_json:
-        note(f"{model} has no price of its own any more")
+        note(f"Removed the price of {model}.")
 
 
 def _path(model: str) -> str:

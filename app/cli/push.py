@@ -25,16 +25,21 @@ _MIB = 2**20
 
 _Files = Annotated[
     Path,
-    typer.Argument(metavar="PATH", help=f"a folder with {CONFIG_FILE} and {WEIGHTS_FILE}, or a .tar.gz or .zip of it"),
+    typer.Argument(metavar="PATH", help=f"Folder with {CONFIG_FILE} and {WEIGHTS_FILE}, or a .tar.gz or .zip of it"),
 ]
 _Text = Annotated[
-    Path | None, typer.Option(exists=True, dir_okay=False, allow_dash=True, help="a file with the text; - reads stdin")
+    Path | None, typer.Option(exists=True, dir_okay=False, allow_dash=True, help="File with the card; - reads stdin")
 ]
 _Object = Annotated[
-    Path | None, typer.Option(exists=True, dir_okay=False, allow_dash=True, help="a JSON file; - reads stdin")
+    Path | None,
+    typer.Option(
+        exists=True, dir_okay=False, allow_dash=True, help="JSON file with defaults of requests; - reads stdin"
+    ),
 ]
-_Labels = Annotated[list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="may be given again")]
-_Alias = Annotated[str, typer.Option(help="the alias to move to the new version; empty: none")]
+_Labels = Annotated[
+    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Label of the new version; repeatable")
+]
+_Alias = Annotated[str, typer.Option(help="Alias to move to the new version; empty for none")]
 
 
 def push(
@@ -43,20 +48,20 @@ def push(
     alias: _Alias = "default",
     label: _Labels = None,
     card: _Text = None,
-    training_run: Annotated[str | None, typer.Option(help="a link")] = None,
+    training_run: Annotated[str | None, typer.Option(help="Link to the training run")] = None,
     defaults: _Object = None,
     allow_no_effect: Annotated[
-        bool, typer.Option("--allow-no-effect", help="also if it answers exactly as the base does")
+        bool, typer.Option("--allow-no-effect", help="Accept a version that answers exactly as the base does")
     ] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="return before the smoke check is over")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return before the smoke check ends")] = False,
     part_mb: Annotated[
-        float | None, typer.Option(min=0.25, max=64, help="size of parts in MiB (default: the server's choice)")
+        float | None, typer.Option(min=0.25, max=64, help="Size of a part in MiB (default: the server's choice)")
     ] = None,
     through_server: Annotated[
-        bool, typer.Option("--through-server", help="send nothing straight to the server's store")
+        bool, typer.Option("--through-server", help="Send all bytes through the server, none directly to its store")
     ] = False,
     convert: Annotated[
-        bool, typer.Option("--convert", help="turn weights in a .bin into safetensors on this machine; needs torch")
+        bool, typer.Option("--convert", help="Convert a .bin with weights to safetensors on this machine; needs torch")
     ] = False,
     tenant: TenantOption = None,
     url: Url = None,
@@ -74,19 +79,19 @@ def push(
         connect_as_admin(url, key, as_json=as_json) as api,
         TemporaryDirectory(prefix="tenora-push-") as scratch,
         _progress() as bar,
-        _files_told(),
+        _report_file_errors(),
     ):
-        found = find_adapter(path, convert=convert)
-        if found != path:
-            note(f"pushing the adapter in {found}")
-        paths = _files(found, Path(scratch), convert=convert)
+        source = find_adapter(path, convert=convert)
+        if source != path:
+            note(f"Pushing the adapter in {source}.")
+        paths = _files(source, Path(scratch), convert=convert)
         _check(paths, as_json=as_json)
         files = _hashed(paths, bar)
         uploads = adapters_path(tenant, adapter, "uploads")
-        sent = bar("uploading", sum(file.size for file in files.values()))
+        sent = bar("Uploading", sum(file.size for file in files.values()))
         sender = Sender(api, uploads, files, through_server=through_server, sent=sent)
         version, upload = _send(sender, options, part_bytes)
-    _tell_template(found, upload, version, defaults=options.get("defaults", {}))
+    _note_template(source, upload, version, defaults=options.get("defaults", {}))
     if as_json:
         emit_json(version)
     else:
@@ -103,7 +108,7 @@ def _send(sender: Sender, options: dict[str, Any], part_bytes: int | None) -> tu
     if upload is None:
         upload = sender.begin(options, part_bytes)
         return sender.send(upload), upload
-    note(f"going on with upload {upload['id']}: {bytes_there(upload)} bytes are there already")
+    note(f"Resuming upload {upload['id']}. The server has {bytes_there(upload)} bytes already.")
     try:
         return sender.send(upload), upload
     except Refused as refused:
@@ -121,19 +126,19 @@ def _check(paths: dict[str, Path], *, as_json: bool) -> None:
     reasons = precheck(paths[CONFIG_FILE], paths[WEIGHTS_FILE])
     if not reasons:
         return
-    shown = [reason.shown() for reason in reasons]
-    others = f" There are {len(reasons) - 1} more reasons." if len(reasons) > 1 else ""
-    message = f"{reasons[0].message}{others}"
+    rows = [reason.shown() for reason in reasons]
+    more = f" Number of further reasons: {len(reasons) - 1}." if len(reasons) > 1 else ""
+    message = f"{reasons[0].message}{more}"
     if as_json:
-        row = {"type": "invalid_request_error", "param": None, "code": "adapter_rejected"}
-        emit_json_error({"error": {"message": message, **row, "reasons": shown}})
+        fields = {"type": "invalid_request_error", "param": None, "code": "adapter_rejected"}
+        emit_json_error({"error": {"message": message, **fields, "reasons": rows}})
         raise typer.Exit(FAILED)
     if len(reasons) > 1:
-        show_reasons(shown)
+        show_reasons(rows)
     fail(f"{message} Nothing was sent.", FAILED)
 
 
-def _tell_template(
+def _note_template(
     folder: Path, upload: Mapping[str, Any], version: Mapping[str, Any], *, defaults: Mapping[str, Any]
 ) -> None:
     """Print a note if the folder has a chat template that differs from the base's and is not used."""
@@ -141,8 +146,8 @@ def _tell_template(
     if digest is None or base is None or digest == base["chat_template_sha256"] or "chat_template" in defaults:
         return
     note(
-        f"The folder's chat template differs from that of the base {base['name']} and is not used: an operator sets it "
-        f"with a platform key and `tenora adapters describe {version['name']} --defaults FILE`, where FILE is "
+        f"The folder's chat template differs from that of the base {base['name']} and is not used. An operator can set "
+        f"it with a platform key: `tenora adapters describe {version['name']} --defaults FILE`, where FILE is "
         '{"chat_template": "..."}.'
     )
 
@@ -176,34 +181,34 @@ def _options(
     return options
 
 
-def _files(found: Path, scratch: Path, *, convert: bool) -> dict[str, Path]:
+def _files(source: Path, scratch: Path, *, convert: bool) -> dict[str, Path]:
     """Return the files to send by name. Weights in a pickle are converted into the scratch folder first."""
-    if not found.is_dir():
+    if not source.is_dir():
         if convert:
-            raise NoAdapter(f"{found} is an archive: unpack it and push its folder with --convert.")
-        return {_ARCHIVE: found}
-    weights = weights_of(found)
+            raise NoAdapter(f"{source} is an archive. Unpack it and push its folder with --convert.")
+        return {_ARCHIVE: source}
+    weights = weights_of(source)
     if weights.name != WEIGHTS_FILE:
-        note(f"converting {weights}")
+        note(f"Converting {weights}.")
         convert_weights(weights, scratch / WEIGHTS_FILE)
         weights = scratch / WEIGHTS_FILE
-    return {CONFIG_FILE: found / CONFIG_FILE, WEIGHTS_FILE: weights}
+    return {CONFIG_FILE: source / CONFIG_FILE, WEIGHTS_FILE: weights}
 
 
 def _hashed(paths: dict[str, Path], bar: "_Bar") -> dict[str, Source]:
-    seen = bar("reading", sum(path.stat().st_size for path in paths.values()))
-    return {name: Source.read(path, seen) for name, path in paths.items()}
+    advance = bar("Reading", sum(path.stat().st_size for path in paths.values()))
+    return {name: Source.read(path, advance) for name, path in paths.items()}
 
 
 @contextmanager
-def _files_told() -> Iterator[None]:
+def _report_file_errors() -> Iterator[None]:
     """End the command if a file cannot be read."""
     try:
         yield
     except NoAdapter as error:
         fail(str(error), USAGE)
     except OSError as error:
-        fail(f"{error.filename}: {error.strerror}", USAGE)
+        fail(f"Cannot read {error.filename}: {error.strerror}.", USAGE)
 
 
 _Bar = Callable[[str, int], Callable[[int], None]]

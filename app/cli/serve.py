@@ -12,7 +12,7 @@ import typer
 
 from app.cli.configuration import load_settings
 from app.cli.output import fail
-from app.cli.setup import failures_told
+from app.cli.setup import report_failures
 from app.engine.vllm.requirements import check_libraries
 from app.observability.logs import log_config, shared_with_vllm
 from app.settings import Settings
@@ -28,18 +28,18 @@ Companion = Callable[[], str | None]
 
 
 def serve(
-    host: Annotated[str | None, typer.Option(help="address to listen on (default: TENORA_HOST)")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="port (default: TENORA_PORT)")] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="make the demo models, publish and serve them")] = False,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (default: TENORA_HOST)")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on (default: TENORA_PORT)")] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Train the demo models, then publish and serve them")] = False,
 ) -> None:
     """Serve until SIGINT or SIGTERM."""
     settings = load_settings(host=host, port=port)
-    with ExitStack() as held:
-        with failures_told():
+    with ExitStack() as stack:
+        with report_failures():
             check_libraries()
-        listener = held.enter_context(closing(_listen(settings)))
-        with failures_told():
-            held.enter_context(exclusive(settings.home))
+        listener = stack.enter_context(closing(_listen(settings)))
+        with report_failures():
+            stack.enter_context(exclusive(settings.home))
         if demo:
             from app.cli.demo import demo_settings, prepare_demo
 
@@ -69,8 +69,8 @@ def _listen(settings: Settings) -> socket.socket:
     except OSError as error:
         listener.close()
         fail(
-            f"cannot listen on {settings.host} port {settings.port}: {error.strerror or error}. "
-            "Choose another port with --port, or stop the server that has it."
+            f"Cannot listen on {settings.host} port {settings.port}: {error.strerror or error}. "
+            "Choose another port with --port, or stop the server that uses it."
         )
     return listener
 
@@ -87,7 +87,7 @@ def _check_start(settings: Settings) -> None:
     from app.served_base import open_base
     from app.wiring.store import configured_store
 
-    with failures_told():
+    with report_failures():
         check_schema(settings)
         check_pepper(settings)
         open_base(settings)
@@ -98,13 +98,13 @@ def _check_start(settings: Settings) -> None:
 def _check_store(settings: Settings) -> None:
     from app.cli.registry import check_store_owner
 
-    with failures_told():
+    with report_failures():
         check_store_owner(settings)
 
 
 def _run(settings: Settings, listener: socket.socket, companion: Companion | None) -> None:
     logging = log_config(settings.log, os.environ.get("VLLM_LOGGING_LEVEL", "INFO").upper())
-    with failures_told():
+    with report_failures():
         # vLLM reads these variables at import, which takes seconds and happens with the application's.
         os.environ.update(shared_with_vllm(logging, settings.home, os.environ))
     from app.engine.vllm.worker.fork_server import start_ahead
@@ -146,11 +146,11 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
     try:
         server.run(sockets=[listener])  # in the main thread, the only one that receives signals
     except SystemExit:
-        for told in server.signals:
+        for number in server.signals:
             # Exit by the signal. Uvicorn does this only for a server that has started.
-            signal.raise_signal(told)
+            signal.raise_signal(number)
         # vLLM's error messages span several lines.
         reason = " ".join(str(getattr(app.state, "start_error", "")).split())[:_REASON_CHARACTERS]
-        fail(f"the server could not start: {reason or 'its log says why'}")
+        fail(f"The server could not start: {reason or 'read its log for the cause.'}")
     if problem is not None:
         fail(problem)

@@ -40,14 +40,14 @@ class _Lifespan(LifespanOn):
     def interrupt(self) -> None:
         """Cancel the start and stop what it started. No effect after the start."""
         if not self.startup_event.is_set():
-            logger.warning("told to end before it has started")
+            logger.warning("The server was stopped before it had started.")
             self._interrupted = True
             self._main.cancel()
 
     async def main(self) -> None:
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("the lifespan runs in no task")
+            raise RuntimeError("The lifespan does not run in a task.")
         self._main = task
         await super().main()
 
@@ -124,5 +124,7 @@ class Server(uvicorn.Server):
     async def _end_requests(self, process: Container) -> None:
         await asyncio.sleep(self._grace_s)
         if self.server_state.tasks:
-            logger.warning("%d requests still run after %.0f s: ended", len(self.server_state.tasks), self._grace_s)
+            logger.warning(
+                "Ending %d requests that still run after %.0f s.", len(self.server_state.tasks), self._grace_s
+            )
             await process.engine.stop()

@@ -16,12 +16,13 @@ from app.domain.errors import TenoraError
 
 def init(
     force_new_key: Annotated[
-        bool, typer.Option("--force-new-key", help="issue a key although one that works exists")
+        bool, typer.Option("--force-new-key", help="Issue a new key even if a valid one exists")
     ] = False,
     new_pepper: Annotated[
         bool,
         typer.Option(
-            "--new-pepper", help="the pepper is lost: go on with another; keys and seals from before are void"
+            "--new-pepper",
+            help="Continue with a new pepper after the old one is lost. Earlier keys and audit seals become invalid.",
         ),
     ] = False,
     as_json: Json = False,
@@ -30,34 +31,34 @@ def init(
     from app.cli.registry import issue_platform_key, prepare
 
     settings = load_settings()
-    with failures_told():
+    with report_failures():
         prepare(settings, new_pepper=new_pepper)
         created = asyncio.run(issue_platform_key(settings, force=force_new_key or new_pepper))
     if created is None:
-        fail("a platform key that works exists already; --force-new-key issues another one")
+        fail("A valid platform key exists already. `tenora init --force-new-key` issues another one.")
     if as_json:
         emit_json({"id": created.key.id, "key": created.text})
         return
-    note(f"platform key {created.key.id}; keep it now, it is not shown again:")
+    note(f"Platform key {created.key.id}. Store it now, because it is not shown again:")
     emit_line(created.text)
 
 
 def migrate(
     check: Annotated[
-        bool, typer.Option("--check", help="change nothing; exit 1 unless this release can use the schema")
+        bool, typer.Option("--check", help="Change nothing, and exit with 1 unless this release can use the schema")
     ] = False,
 ) -> None:
     """Upgrade the database's schema to this release."""
     from app.cli.registry import check_schema, upgrade_schema
 
     settings = load_settings()
-    with failures_told():
+    with report_failures():
         revision = check_schema(settings) if check else upgrade_schema(settings)
-    note(f"the schema is at {revision}")
+    note(f"The schema is at revision {revision}.")
 
 
 @contextmanager
-def failures_told() -> Iterator[None]:
+def report_failures() -> Iterator[None]:
     """End the command with the message of an expected failure of the database, store, disk or settings."""
     try:
         yield

@@ -10,9 +10,9 @@ from app.cli.descriptions import with_alias_words
 from app.cli.output import emit_json, emit_table, note
 from app.client.api import adapters_path, path_of
 
-_Adapter = Annotated[str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="the adapter's name")]
+_Adapter = Annotated[str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="Name of the adapter")]
 _With = Annotated[
-    str, typer.Option("--with", metavar="TENANT", parser=tenant_name, help="the tenant that is to use it")
+    str, typer.Option("--with", metavar="TENANT", parser=tenant_name, help="Tenant that receives the share")
 ]
 
 _SHARE_COLUMNS = {"tenant": "recipient", "exists": "recipient_exists", "since": "created_at", "by key": "created_by"}
@@ -29,13 +29,13 @@ def share(
 ) -> None:
     """Let another tenant read an adapter and infer with it."""
     with connect_as_admin(url, key, as_json=as_json) as api:
-        made = api.call("PUT", adapters_path(tenant, adapter, "shares", recipient))
+        record = api.call("PUT", adapters_path(tenant, adapter, "shares", recipient))
     if as_json:
-        emit_json(made)
+        emit_json(record)
     else:
-        emit_table(_SHARE_COLUMNS, [made], empty="")
-    if made["recipient_exists"] is None:
-        note(f"Check the name {recipient!r}: a tenant's key is not told which tenants exist.")
+        emit_table(_SHARE_COLUMNS, [record], empty="")
+    if record["recipient_exists"] is None:
+        note(f"Check the name {recipient!r}. A tenant's key cannot see which tenants exist.")
 
 
 def unshare(
@@ -49,7 +49,7 @@ def unshare(
     """End a share, effective from the next request."""
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", adapters_path(tenant, adapter, "shares", recipient))
-    note(f"{adapter} is no longer shared with {recipient}")
+    note(f"{adapter} is no longer shared with {recipient}.")
 
 
 def shares(
@@ -61,7 +61,7 @@ def shares(
     if as_json:
         emit_json(rows)
     else:
-        emit_table(_SHARE_COLUMNS, rows, empty="shared with nobody")
+        emit_table(_SHARE_COLUMNS, rows, empty="The adapter is not shared.")
 
 
 def shared(tenant: TenantOption = None, url: Url = None, key: Key = None, as_json: Json = False) -> None:
@@ -72,5 +72,5 @@ def shared(tenant: TenantOption = None, url: Url = None, key: Key = None, as_jso
     if as_json:
         emit_json(rows)
     else:
-        shown = [with_alias_words(row) for row in rows]
-        emit_table(_SHARED_COLUMNS, shown, empty="nothing is shared with this tenant")
+        adapters = [with_alias_words(row) for row in rows]
+        emit_table(_SHARED_COLUMNS, adapters, empty="No adapters are shared with this tenant.")

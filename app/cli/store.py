@@ -7,9 +7,9 @@ import typer
 from app.cli.configuration import load_settings
 from app.cli.connection import Json
 from app.cli.output import emit_json, note
-from app.cli.setup import failures_told
+from app.cli.setup import report_failures
 
-app = typer.Typer(no_args_is_help=True, help="Whose bytes the store holds.")
+app = typer.Typer(no_args_is_help=True, help="Ownership of the store.")
 
 
 @app.callback()
@@ -19,7 +19,7 @@ def _group() -> None:
 
 @app.command()
 def adopt(
-    yes: Annotated[bool, typer.Option("--yes", help="also if it belongs to another registry")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Adopt it even if it belongs to another registry")] = False,
     as_json: Json = False,
 ) -> None:
     """Assign the store to this registry, for example after a database restore.
@@ -29,10 +29,10 @@ def adopt(
     from app.cli.registry import adopt_store, check_schema
 
     settings = load_settings()
-    with failures_told():
+    with report_failures():
         check_schema(settings)
         before, now = adopt_store(settings, force=yes)
     if as_json:
         emit_json({"before": before, "registry": now})
     else:
-        note(f"the store belongs to registry {now}" + (", as before" if before == now else ""))
+        note(f"The store {'already belonged' if before == now else 'now belongs'} to registry {now}.")

@@ -15,23 +15,26 @@ app.command("limits")(tenant_limits)
 
 _COLUMNS = {"tenant": "slug", "name": "name", "disabled": "disabled", "weight": "weight", "created": "created_at"}
 
-_WEIGHT = "share of the engine against other tenants', 0.001 to 1000 (default: 1)"
+_WEIGHT = "Weight of the tenant's share of the engine, 0.001 to 1000"
 _LIMIT = "NUMBER|none"
-Limit = Annotated[str | None, typer.Option(metavar=_LIMIT)]
+
+
+def _quota_option(*names: str, help: str) -> Any:  # noqa: A002 - the name that typer uses
+    return typer.Option(*names, metavar=_LIMIT, help=help)
 
 
 @app.command()
 def create(
     tenant: TenantArgument,
-    name: Annotated[str | None, typer.Option(help="a name for people (default: TENANT)")] = None,
-    weight: Annotated[float | None, typer.Option(help=_WEIGHT)] = None,
+    name: Annotated[str | None, typer.Option(help="Display name (default: TENANT)")] = None,
+    weight: Annotated[float | None, typer.Option(help=f"{_WEIGHT} (default: 1)")] = None,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
 ) -> None:
     """Create a tenant."""
-    given = {"slug": tenant, "name": name, "weight": weight}
-    body = {field: value for field, value in given.items() if value is not None}
+    fields = {"slug": tenant, "name": name, "weight": weight}
+    body = {field: value for field, value in fields.items() if value is not None}
     with connect_as_admin(url, key, as_json=as_json) as api:
         _show(api.call("POST", path_of("admin", "tenants"), body), as_json=as_json)
 
@@ -44,7 +47,7 @@ def list_(url: Url = None, key: Key = None, as_json: Json = False) -> None:
     if as_json:
         emit_json(rows)
     else:
-        emit_table(_COLUMNS, rows, empty="no tenants")
+        emit_table(_COLUMNS, rows, empty="There are no tenants.")
 
 
 @app.command()
@@ -84,28 +87,28 @@ def weight(
 @app.command()
 def quota(
     tenant: TenantArgument,
-    adapters: Limit = None,
-    versions: Limit = None,
-    size: Annotated[str | None, typer.Option("--bytes", metavar=_LIMIT, help="of all files of all versions")] = None,
-    rank: Limit = None,
-    pinned_slots: Limit = None,
+    adapters: Annotated[str | None, _quota_option(help="Maximum number of adapters")] = None,
+    versions: Annotated[str | None, _quota_option(help="Maximum number of versions")] = None,
+    size: Annotated[str | None, _quota_option("--bytes", help="Maximum bytes of all files of all versions")] = None,
+    rank: Annotated[str | None, _quota_option(help="Maximum rank of an adapter")] = None,
+    pinned_slots: Annotated[str | None, _quota_option(help="Maximum number of pinned slots")] = None,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Set the given quotas of a tenant, and show all of them with their use."""
-    given = {"adapters": adapters, "versions": versions, "bytes": size, "rank": rank, "pinned_slots": pinned_slots}
-    limits = {field: number_or_none(field, text) for field, text in given.items() if text is not None}
+    """Set quotas of a tenant, and show all of them with their use."""
+    quotas = {"adapters": adapters, "versions": versions, "bytes": size, "rank": rank, "pinned_slots": pinned_slots}
+    limits = {field: number_or_none(field, text) for field, text in quotas.items() if text is not None}
     path = path_of("admin", "tenants", tenant)
     with connect_as_admin(url, key, as_json=as_json) as api:
         if limits:
             api.call("PATCH", path, {"quota": limits})
-        shown = api.call("GET", path)
+        record = api.call("GET", path)
     if as_json:
-        emit_json({"quota": shown["quota"], "used": shown["used"]})
+        emit_json({"quota": record["quota"], "used": record["used"]})
         return
-    rows = [{"what": field, "used": shown["used"][field], "allowed": shown["quota"][field]} for field in given]
-    emit_table({"what": "what", "used": "used", "allowed": "allowed"}, rows, empty="")
+    rows = [{"quota": field, "used": record["used"][field], "allowed": record["quota"][field]} for field in quotas]
+    emit_table({"quota": "quota", "used": "used", "allowed": "allowed"}, rows, empty="")
 
 
 @app.command()
@@ -115,7 +118,7 @@ def delete(tenant: TenantArgument, yes: Yes = False, url: Url = None, key: Key =
         confirm(f"Delete tenant {tenant}?")
     with connect_as_admin(url, key, as_json=as_json) as api:
         api.call("DELETE", path_of("admin", "tenants", tenant))
-    note(f"deleted tenant {tenant}")
+    note(f"Deleted tenant {tenant}.")
 
 
 def _show(tenant: dict[str, Any], *, as_json: bool) -> None:

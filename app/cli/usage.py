@@ -31,24 +31,32 @@ _SUMS = {
 
 
 def usage(
-    tenant: Annotated[str | None, typer.Option(help="only this tenant's (default: all of them)")] = None,
-    own: Annotated[bool, typer.Option("--own", help="the key's own tenant's, with its scope usage:read")] = False,
+    tenant: Annotated[str | None, typer.Option(help="Name of the tenant (default: all tenants)")] = None,
+    own: Annotated[
+        bool, typer.Option("--own", help="Show the key's own tenant. The key needs the scope usage:read.")
+    ] = False,
     by: Annotated[
-        str | None, typer.Option(help=f"{', '.join(_COLUMNS)}; with commas (default: tenant, or adapter with --own)")
+        str | None,
+        typer.Option(
+            help=f"Groups, separated by commas: {', '.join(_COLUMNS)} (default: tenant, or adapter with --own)"
+        ),
     ] = None,
-    start: Annotated[str | None, typer.Option("--from", help="a time like 2026-11-01T00:00:00Z")] = None,
-    end: Annotated[str | None, typer.Option("--to", help="a time (default: now)")] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="comma-separated values")] = False,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help="Start of the period, such as 2026-11-01T00:00:00Z (default: 30 days before --to)"),
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", help="End of the period (default: now)")] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values")] = False,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
 ) -> None:
     """Show the usage of requests: count, tokens, cold loads and slot time. Needs a platform key, or --own."""
     if own and tenant:
-        fail("--own: found with --tenant, allowed one of them", USAGE)
+        fail("--own and --tenant exclude each other. Give one of them.", USAGE)
     by = ("adapter" if own else "tenant") if by is None else by
-    wanted = {"by": by, "tenant": tenant, "from": start, "to": end, "format": "csv" if csv else None}
-    query = urlencode({name: value for name, value in wanted.items() if value is not None})
+    parameters = {"by": by, "tenant": tenant, "from": start, "to": end, "format": "csv" if csv else None}
+    query = urlencode({name: value for name, value in parameters.items() if value is not None})
     path = path_of("v1" if own else "admin", "usage")
     with connect_as_admin(url, key, as_json=as_json) as api:
         if csv:
@@ -68,7 +76,7 @@ def _print(report: dict[str, Any], by: list[str]) -> None:
     rows = [_row(group, report["currency"]) for group in report["data"]]
     if rows and by:
         rows.append(_row(report["total"], report["currency"]) | {columns[by[0]]: "total"})
-    emit_table(columns | _SUMS, rows, empty=f"nothing was used from {report['start']} to {report['end']}")
+    emit_table(columns | _SUMS, rows, empty=f"There was no usage from {report['start']} to {report['end']}.")
 
 
 def _row(used: dict[str, Any], currency: str) -> dict[str, Any]:

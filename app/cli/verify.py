@@ -14,7 +14,7 @@ from app.cli.configuration import load_settings
 from app.cli.connection import Json, Key, Url, connect_as_tenant
 from app.cli.export import download
 from app.cli.output import FAILED, emit_json, emit_line, emit_table
-from app.cli.setup import failures_told
+from app.cli.setup import report_failures
 from app.client.api import Api, adapters_path
 from app.served_base import base_folder
 from app.verify.comparison import Answer, Verdict
@@ -46,19 +46,24 @@ def _owned_version(text: str) -> tuple[str | None, str]:
 
 
 _Version = Annotated[
-    Any, typer.Argument(metavar="[TENANT/]ADAPTER@N", parser=_owned_version, help="a version of an adapter")
+    Any, typer.Argument(metavar="[TENANT/]ADAPTER@N", parser=_owned_version, help="Version of an adapter")
 ]
 
 
 def verify(
     version: _Version,
-    device: Annotated[Device, typer.Option("--device", help="device of the reference")] = Device.CPU,
-    dtype: Annotated[Dtype, typer.Option("--dtype", help="dtype of the running engine")] = Dtype.BFLOAT16,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, max=256, help="tokens of each answer")] = 32,
-    longest: Annotated[int, typer.Option("--longest", min=1, help="limit of the longest prompt, in tokens")] = 2048,
+    device: Annotated[Device, typer.Option("--device", help="Device of the reference")] = Device.CPU,
+    dtype: Annotated[Dtype, typer.Option("--dtype", help="Dtype of the running engine")] = Dtype.BFLOAT16,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, max=256, help="Number of tokens of each answer")] = 32,
+    longest: Annotated[int, typer.Option("--longest", min=1, help="Maximum length of a prompt, in tokens")] = 2048,
     files: Annotated[
         Path | None,
-        typer.Option("--files", exists=True, file_okay=False, help="adapter of the reference [default: the version's]"),
+        typer.Option(
+            "--files",
+            exists=True,
+            file_okay=False,
+            help="Folder with the reference's adapter (default: the version's files)",
+        ),
     ] = None,
     url: Url = None,
     key: Key = None,
@@ -70,7 +75,7 @@ def verify(
     by more than rounding.
     """
     tenant, model = version
-    with failures_told():
+    with report_failures():
         base = base_folder(load_settings())
     with (
         tempfile.TemporaryDirectory(prefix="tenora-verify-") as folder,
@@ -107,19 +112,19 @@ def _show(model: str, verdict: Verdict, *, as_json: bool) -> None:
         emit_json({"version": model, "right": not verdict.reasons} | asdict(verdict))
         return
     rows = [
-        asdict(one)
+        asdict(prompt)
         | {
-            "largest": f"{one.largest:.2e}",
-            "mean": f"{one.mean:.2e}",
-            "first_other": None if one.first_other is None else one.first_other + 1,
+            "largest": f"{prompt.largest:.2e}",
+            "mean": f"{prompt.mean:.2e}",
+            "first_other": None if prompt.first_other is None else prompt.first_other + 1,
         }
-        for one in verdict.prompts
+        for prompt in verdict.prompts
     ]
     emit_table(_COLUMNS, rows, empty="")
     emit_line(
-        f"differences of logprobs: largest {verdict.largest:.2e} (bound {verdict.bound_largest:.2e}), "
-        f"mean {verdict.mean:.2e} (bound {verdict.bound_mean:.2e})"
+        f"Differences of logprobs: largest {verdict.largest:.2e} (bound {verdict.bound_largest:.2e}), "
+        f"mean {verdict.mean:.2e} (bound {verdict.bound_mean:.2e})."
     )
     for reason in verdict.reasons:
         emit_line(reason)
-    emit_line(f"{model}: {'wrong' if verdict.reasons else 'right'}")
+    emit_line(f"The answers of {model} {'differ from' if verdict.reasons else 'match'} the reference.")

@@ -19,7 +19,7 @@ _SILENCE_S = 45.0
 def watch(
     tenant: TenantOption = None,
     after: Annotated[
-        int | None, typer.Option(min=0, help="begin behind the event with this id (default: with what happens next)")
+        int | None, typer.Option(min=0, help="Id of the event after which the output starts (default: the newest)")
     ] = None,
     url: Url = None,
     key: Key = None,
@@ -32,8 +32,7 @@ def watch(
     """
     with connect_as_admin(url, key, as_json=as_json) as api:
         for event in follow(api, _feed(api, tenant), after):
-            shown = event.data
-            emit_json_line(shown) if as_json else emit_line(_line(shown))
+            emit_json_line(event.data) if as_json else emit_line(_line(event.data))
 
 
 def follow(api: Api, path: str, after: int | None) -> Iterator[FeedEvent]:
@@ -49,7 +48,7 @@ def follow(api: Api, path: str, after: int | None) -> Iterator[FeedEvent]:
             for event in api.feed(path, after=after, silence_s=_SILENCE_S):
                 reached, pause = True, _FIRST_PAUSE_S
                 if event.type == "end":
-                    note(f"the server ended the feed: {event.data.get('reason')}")
+                    note(f"The server ended the feed: {str(event.data.get('reason')).rstrip('.')}. Reconnecting.")
                     break
                 if event.id is not None:
                     after = event.id
@@ -61,7 +60,7 @@ def follow(api: Api, path: str, after: int | None) -> Iterator[FeedEvent]:
         except httpx.TransportError as error:
             if not reached:
                 raise
-            note(f"lost the connection ({type(error).__name__}); trying again")
+            note(f"Lost the connection ({type(error).__name__}). Reconnecting.")
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 

@@ -34,8 +34,7 @@ class Refused(Exception):
         self.param: str | None = param if isinstance(param, str) else None
         reasons = details.get("reasons")
         self.reasons = [r for r in reasons if isinstance(r, dict)] if isinstance(reasons, list) else []
-        suffix = f", request {request_id}" if request_id else ""
-        super().__init__(f"{details.get('message') or 'no reason given'} ({status}{suffix})")
+        super().__init__(_with_status(details.get("message"), status, request_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +95,25 @@ class Api:
         """Send a request and return the JSON of the answer, or None for an empty one."""
         return _result(self._http.request(method, path, json=body, headers=headers))
 
-    def list(self, path: str, wanted: Mapping[str, str | Sequence[str]] = MappingProxyType({})) -> list[dict[str, Any]]:
+    def list(
+        self, path: str, filters: Mapping[str, str | Sequence[str]] = MappingProxyType({})
+    ) -> list[dict[str, Any]]:
         """Fetch all pages of a listing.
 
         Args:
-            wanted: query parameters that filter the listing. A sequence is sent as a repeated parameter.
+            filters: query parameters that filter the listing. A sequence is sent as a repeated parameter.
         """
         rows: list[dict[str, Any]] = []
         cursor: str | None = None
         while True:
-            query: dict[str, Any] = {**wanted, "limit": _PAGE} | ({"cursor": cursor} if cursor else {})
+            query: dict[str, Any] = {**filters, "limit": _PAGE} | ({"cursor": cursor} if cursor else {})
             response = self._http.get(path, params=query)
             page = _result(response)
             try:
                 rows += page["data"]
                 cursor = page["next_cursor"]
             except (KeyError, TypeError):
-                raise _stranger(response.status_code, response.text) from None
+                raise _foreign_answer(response.status_code, response.text) from None
             if cursor is None:
                 return rows
 
@@ -173,6 +174,13 @@ class Api:
             yield Download(response.headers, response.iter_bytes())
 
 
+def _with_status(message: object, status: int, request_id: str | None) -> str:
+    """Put the status and the request id before the full stop of the server's message."""
+    sentence = str(message or "The server gave no reason.")
+    suffix = f" ({status}, request {request_id})" if request_id else f" ({status})"
+    return f"{sentence[:-1]}{suffix}." if sentence.endswith(".") else f"{sentence}{suffix}"
+
+
 def _feed_events(lines: Iterator[str]) -> Iterator[FeedEvent]:
     fields: dict[str, str] = {}
     for line in lines:
@@ -208,7 +216,7 @@ def _event(line: str) -> dict[str, Any] | None:
     except ValueError:
         event = None
     if not isinstance(event, dict):
-        raise _stranger(httpx.codes.OK, line)
+        raise _foreign_answer(httpx.codes.OK, line)
     return event
 
 
@@ -218,13 +226,14 @@ def _result(response: httpx.Response) -> Any:
     try:
         body = response.json()
     except ValueError:
-        raise _stranger(response.status_code, response.text) from None
+        raise _foreign_answer(response.status_code, response.text) from None
     if response.is_success:
         return body
     if not isinstance(body, dict) or "error" not in body:
-        raise _stranger(response.status_code, response.text)
+        raise _foreign_answer(response.status_code, response.text)
     raise Refused(response.status_code, body, response.headers.get("x-request-id"))
 
 
-def _stranger(status: int, text: str) -> Refused:
-    return Refused(status, {"error": {"message": f"this is no answer of a Tenora server: {text[:200]!r}"}}, None)
+def _foreign_answer(status: int, text: str) -> Refused:
+    message = f"The answer is not from a Tenora server: {text[:200]!r}. Check the server's URL."
+    return Refused(status, {"error": {"message": message}}, None)

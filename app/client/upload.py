@@ -44,11 +44,11 @@ class Source:
     sha256: str
 
     @classmethod
-    def read(cls, path: Path, seen: Callable[[int], None]) -> Self:
+    def read(cls, path: Path, on_chunk: Callable[[int], None]) -> Self:
         """Hash a file.
 
         Args:
-            seen: callback with the number of bytes of each chunk.
+            on_chunk: callback with the number of bytes of each chunk.
 
         Raises:
             OSError: the file cannot be read.
@@ -58,7 +58,7 @@ class Source:
             while chunk := file.read(2**20):
                 whole.update(chunk)
                 size += len(chunk)
-                seen(len(chunk))
+                on_chunk(len(chunk))
         return cls(path, size, whole.hexdigest())
 
 
@@ -85,17 +85,17 @@ class Sender:
         sent: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._api, self._path, self._files = api, path, files
-        self._through_server, self._lock, self._told = through_server, threading.Lock(), sent
+        self._through_server, self._lock, self._on_sent = through_server, threading.Lock(), sent
         self._arrived = 0
 
     def resume(self, options: Mapping[str, Any], part_bytes: int | None) -> dict[str, Any] | None:
         """Return the open upload with these files and options, or None."""
-        wanted = {name: (file.size, file.sha256) for name, file in self._files.items()}
-        for found in self._api.call("GET", self._path)["data"]:
-            files = {name: (file["size"], file["sha256"]) for name, file in found["files"].items()}
-            sizes = {file["part_bytes"] for file in found["files"].values()}
-            if files == wanted and found["options"] == options and part_bytes in (None, *sizes):
-                return self._show(found["id"])
+        own_files = {name: (file.size, file.sha256) for name, file in self._files.items()}
+        for upload in self._api.call("GET", self._path)["data"]:
+            files = {name: (file["size"], file["sha256"]) for name, file in upload["files"].items()}
+            sizes = {file["part_bytes"] for file in upload["files"].values()}
+            if files == own_files and upload["options"] == options and part_bytes in (None, *sizes):
+                return self._show(upload["id"])
         return None
 
     def begin(self, options: Mapping[str, Any], part_bytes: int | None) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class Sender:
     def send(self, upload: dict[str, Any]) -> dict[str, Any]:
         """Send the missing parts, finish the upload and return the version."""
         for left in reversed(range(_ROUNDS)):
-            self._tell(bytes_there(upload) - self._arrived)
+            self._report(bytes_there(upload) - self._arrived)
             self._send_missing(upload)
             try:
                 version: dict[str, Any] = persistent(partial(self._finish, upload["id"]))
@@ -121,7 +121,7 @@ class Sender:
                     raise
             else:
                 return version
-        raise AssertionError("the last round returns or raises")
+        raise AssertionError("The last round must return or raise.")
 
     def _finish(self, upload: str) -> Any:
         while True:
@@ -161,12 +161,12 @@ class Sender:
         base = f"{self._path}/{upload['id']}/files/{name}"
 
         def straight() -> None:
-            wanted = {"parts": [{"number": number, "sha256": digest.hex()}]}
-            leave = self._api.call("POST", f"{base}/urls", wanted)["urls"][0]
+            parts = {"parts": [{"number": number, "sha256": digest.hex()}]}
+            target = self._api.call("POST", f"{base}/urls", parts)["urls"][0]
             with self._counted(data) as chunks:
-                answer = store.put(leave["url"], content=chunks, headers=leave["headers"])
+                answer = store.put(target["url"], content=chunks, headers=target["headers"])
                 if answer.is_error:
-                    raise _StoreRefused(answer.status_code, f"the store refused part {number} of {name}")
+                    raise _StoreRefused(answer.status_code, f"The store refused part {number} of {name}.")
 
         def through() -> None:
             headers = {
@@ -179,12 +179,12 @@ class Sender:
         persistent(straight if file["direct"] and not self._through_server else through)
 
     def _counted(self, data: bytes) -> "_Counted":
-        return _Counted(data, self._tell)
+        return _Counted(data, self._report)
 
-    def _tell(self, size: int) -> None:
+    def _report(self, size: int) -> None:
         with self._lock:
             self._arrived += size
-            self._told(size)
+            self._on_sent(size)
 
 
 class _StoreRefused(Refused):
@@ -197,22 +197,22 @@ class _StoreRefused(Refused):
 class _Counted:
     """Request body in chunks that reports its progress, and retracts it if the request fails."""
 
-    def __init__(self, data: bytes, tell: Callable[[int], None]) -> None:
-        self._data, self._tell, self._sent = memoryview(data), tell, 0
+    def __init__(self, data: bytes, report: Callable[[int], None]) -> None:
+        self._data, self._report, self._sent = memoryview(data), report, 0
 
     def __enter__(self) -> Iterator[bytes]:
         return self._chunks()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            self._tell(-self._sent)
+            self._report(-self._sent)
 
     def _chunks(self) -> Iterator[bytes]:
         for start in range(0, len(self._data), _CHUNK_BYTES):
             chunk = bytes(self._data[start : start + _CHUNK_BYTES])
             yield chunk
             self._sent += len(chunk)
-            self._tell(len(chunk))
+            self._report(len(chunk))
 
 
 def lanes(upload: Mapping[str, Any]) -> int:

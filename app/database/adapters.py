@@ -26,11 +26,11 @@ async def ensure_adapter(connection: AsyncConnection, tenant: Tenant, slug: str,
 
     The tenant's row must be locked (``find_tenant``).
     """
-    found: int | None = await connection.scalar(
+    adapter_id: int | None = await connection.scalar(
         select(adapters.c.id).where(adapters.c.tenant_id == tenant.id, adapters.c.slug == slug, _LIVE)
     )
-    if found is not None:
-        return found
+    if adapter_id is not None:
+        return adapter_id
     statement = insert(adapters).values(tenant_id=tenant.id, slug=slug, created_at=at)
     new: int = (await connection.execute(statement.returning(adapters.c.id))).scalar_one()
     return new
@@ -46,8 +46,8 @@ async def list_adapters(
     connection: AsyncConnection, tenant: Tenant, *, after: int, limit: int, only: VersionFilter = ANY
 ) -> list[Adapter]:
     """List the tenant's adapters with an id above ``after`` and a version that matches ``only``, by id."""
-    here = (adapters.c.tenant_id == tenant.id, adapters.c.id > after, _LIVE)
-    statement = select(adapters).where(*here, *adapters_with(only))
+    conditions = (adapters.c.tenant_id == tenant.id, adapters.c.id > after, _LIVE)
+    statement = select(adapters).where(*conditions, *adapters_with(only))
     rows = (await connection.execute(statement.order_by(adapters.c.id).limit(limit))).all()
     return await _with_versions(connection, tenant, rows)
 
@@ -135,8 +135,8 @@ async def set_targets(
     written = {str(number): targets[version_id] for version_id, number in await connection.execute(numbers)}
     revision = await _write_history(connection, adapter_id, alias, written, at, actor, action, reason)
     values = {"revision": revision, "canary_id": canary_id, "updated_at": at}
-    here = (aliases.c.adapter_id == adapter_id, aliases.c.name == alias)
-    if (await connection.execute(update(aliases).where(*here).values(**values))).rowcount == 0:
+    conditions = (aliases.c.adapter_id == adapter_id, aliases.c.name == alias)
+    if (await connection.execute(update(aliases).where(*conditions).values(**values))).rowcount == 0:
         await connection.execute(insert(aliases).values(adapter_id=adapter_id, name=alias, **values))
     await _drop_targets(connection, adapter_id, alias)
     rows = [
@@ -180,5 +180,5 @@ async def _write_history(
 
 
 async def _drop_targets(connection: AsyncConnection, adapter_id: int, alias: str) -> None:
-    here = (alias_targets.c.adapter_id == adapter_id, alias_targets.c.alias == alias)
-    await connection.execute(delete(alias_targets).where(*here))
+    conditions = (alias_targets.c.adapter_id == adapter_id, alias_targets.c.alias == alias)
+    await connection.execute(delete(alias_targets).where(*conditions))

@@ -29,12 +29,12 @@ async def list_aliases(connection: AsyncConnection, adapter_id: int, *, after: s
         .join(versions, alias_targets.c.version_id == versions.c.id)
         .order_by(page.c.name, versions.c.number.desc())
     )
-    found: dict[str, tuple[Row[Any], dict[int, int]]] = {}
+    rows_by_name: dict[str, tuple[Row[Any], dict[int, int]]] = {}
     for row in await connection.execute(statement):
-        found.setdefault(row.name, (row, {}))[1][row.number] = row.weight
+        rows_by_name.setdefault(row.name, (row, {}))[1][row.number] = row.weight
     return [
         Alias(row.slug, row.name, row.revision, targets, row.canary_id, row.updated_at)
-        for row, targets in found.values()
+        for row, targets in rows_by_name.values()
     ]
 
 

@@ -26,10 +26,10 @@ async def last(connection: AsyncConnection, *, lock: bool = False) -> Seal:
     return Seal(row.row_id, row.mac) if row else GENESIS
 
 
-async def holds(connection: AsyncConnection, one: Seal) -> bool:
+async def holds(connection: AsyncConnection, seal: Seal) -> bool:
     """Return whether exactly this seal is stored."""
-    statement = select(audit_seals.c.mac).where(audit_seals.c.row_id == one.row_id)
-    return await connection.scalar(statement) == one.mac
+    statement = select(audit_seals.c.mac).where(audit_seals.c.row_id == seal.row_id)
+    return await connection.scalar(statement) == seal.mac
 
 
 async def above(connection: AsyncConnection, row_id: int, *, limit: int) -> list[Seal]:
@@ -65,4 +65,4 @@ async def trim(connection: AsyncConnection, anchor: Seal) -> None:
 
 
 async def add(connection: AsyncConnection, seals: Sequence[Seal]) -> None:
-    await connection.execute(insert(audit_seals), [asdict(one) for one in seals])
+    await connection.execute(insert(audit_seals), [asdict(seal) for seal in seals])

@@ -28,10 +28,10 @@ _AT_ONCE = 500
 async def used_by_versions(connection: AsyncConnection, digests: Collection[str]) -> set[str]:
     """Return those blobs (SHA-256, hex) that a version of any tenant needs."""
     used: set[str] = set()
-    asked = sorted(digests)
-    for start in range(0, len(asked), _AT_ONCE):
-        some = asked[start : start + _AT_ONCE]
-        statement = select(*_BLOBS).where(_NEEDED, or_(*(column.in_(some) for column in _BLOBS)))
+    ordered = sorted(digests)
+    for start in range(0, len(ordered), _AT_ONCE):
+        batch = ordered[start : start + _AT_ONCE]
+        statement = select(*_BLOBS).where(_NEEDED, or_(*(column.in_(batch) for column in _BLOBS)))
         used.update(digest for row in await connection.execute(statement) for digest in row)
     return used & set(digests)
 
@@ -47,33 +47,33 @@ async def needed_contents(connection: AsyncConnection, digests: Collection[str] 
 
     A version has the digest of its upload and the digest of its normal form.
     """
-    found: set[str] = set()
+    contents: set[str] = set()
     for column in (versions.c.digest, versions.c.normal_digest):
         statement = select(column).where(_NEEDED, column.is_not(None))
         if digests is not None:
             statement = statement.where(column.in_(list(digests)))
-        found.update(await connection.scalars(statement))
-    return found
+        contents.update(await connection.scalars(statement))
+    return contents
 
 
 async def names_of_needed(
     connection: AsyncConnection, keys: Collection[VersionKey]
 ) -> dict[VersionKey, tuple[str, str]]:
     """Map the versions whose bytes are needed to their tenant's slug and their name (``pricing@3``)."""
-    found: dict[VersionKey, tuple[str, str]] = {}
-    wanted = {(key.version_id, key.digest): key for key in keys}
-    asked = sorted(key.version_id for key in keys)
-    for start in range(0, len(asked), _AT_ONCE):
+    names: dict[VersionKey, tuple[str, str]] = {}
+    keys_by_identity = {(key.version_id, key.digest): key for key in keys}
+    ids = sorted(key.version_id for key in keys)
+    for start in range(0, len(ids), _AT_ONCE):
         statement = (
             select(versions.c.id, versions.c.digest, tenants.c.slug, adapters.c.slug, versions.c.number)
             .join_from(versions, adapters, versions.c.adapter_id == adapters.c.id)
             .join(tenants, adapters.c.tenant_id == tenants.c.id)
-            .where(_NEEDED, versions.c.id.in_(asked[start : start + _AT_ONCE]))
+            .where(_NEEDED, versions.c.id.in_(ids[start : start + _AT_ONCE]))
         )
         for identity, digest, tenant, adapter, number in await connection.execute(statement):
-            if key := wanted.get((identity, digest)):
-                found[key] = (tenant, f"{adapter}@{number}")
-    return found
+            if key := keys_by_identity.get((identity, digest)):
+                names[key] = (tenant, f"{adapter}@{number}")
+    return names
 
 
 async def needed_blobs(connection: AsyncConnection) -> dict[str, list[tuple[str, str]]]:

@@ -95,8 +95,8 @@ async def insert_canary(
 
 async def newest_canary(connection: AsyncConnection, adapter_id: int, alias: str) -> Canary | None:
     """Return the running canary of an alias, or the last one that ran."""
-    here = (canaries.c.adapter_id == adapter_id, canaries.c.alias == alias)
-    statement = _SHOWN.where(*here).order_by(canaries.c.id.desc()).limit(1)
+    conditions = (canaries.c.adapter_id == adapter_id, canaries.c.alias == alias)
+    statement = _SHOWN.where(*conditions).order_by(canaries.c.id.desc()).limit(1)
     row = (await connection.execute(statement)).one_or_none()
     return None if row is None else _canary(row)
 
@@ -144,7 +144,7 @@ async def cancel_canary(
     sides = {"baseline": (canary.baseline, canary.baseline_id), "candidate": (canary.candidate, canary.candidate_id)}
     reason = {
         "code": "alias_moved",
-        "message": "somebody moved the alias",
+        "message": "The alias was moved.",
         "step": canary.step,
         **{side: _sums(number, figures.get((canary.revision, row), ())) for side, (number, row) in sides.items()},
     }
@@ -185,20 +185,20 @@ async def add_figures(
 ) -> None:
     """Add to the counts of this node; each node writes only its own rows."""
     key = {"canary_id": canary_id, "revision": revision, "version_id": version_id, "node": node}
-    here = [canary_figures.c[name] == value for name, value in key.items()]
-    known = (await connection.execute(select(canary_figures).where(*here).with_for_update())).one_or_none()
-    if known is None:
+    conditions = [canary_figures.c[name] == value for name, value in key.items()]
+    stored = (await connection.execute(select(canary_figures).where(*conditions).with_for_update())).one_or_none()
+    if stored is None:
         values = {"requests": counts.requests, "errors": counts.errors, "empties": counts.empties}
         row = {**key, **values, "ttft": list(counts.ttft), "updated_at": at}
         await connection.execute(insert(canary_figures).values(row))
         return
     total = {
-        "requests": known.requests + counts.requests,
-        "errors": known.errors + counts.errors,
-        "empties": known.empties + counts.empties,
-        "ttft": [mine + more for mine, more in zip(known.ttft, counts.ttft, strict=True)],
+        "requests": stored.requests + counts.requests,
+        "errors": stored.errors + counts.errors,
+        "empties": stored.empties + counts.empties,
+        "ttft": [mine + more for mine, more in zip(stored.ttft, counts.ttft, strict=True)],
     }
-    await connection.execute(update(canary_figures).where(*here).values(**total, updated_at=at))
+    await connection.execute(update(canary_figures).where(*conditions).values(**total, updated_at=at))
 
 
 async def add_sample(

@@ -55,7 +55,7 @@ async def find_deletion(connection: AsyncConnection, identity: str, *, lock: boo
     statement = select(deletions).where(deletions.c.id == identity)
     if lock:
         statement = statement.with_for_update()
-    return next(iter(await _found(connection, statement)), None)
+    return next(iter(await _select(connection, statement)), None)
 
 
 async def list_deletions(
@@ -82,12 +82,12 @@ async def list_deletions(
         moment, identity = before
         same = and_(deletions.c.requested_at == moment, deletions.c.id < identity)
         statement = statement.where(or_(deletions.c.requested_at < moment, same))
-    return await _found(connection, statement)
+    return await _select(connection, statement)
 
 
 async def unfinished(connection: AsyncConnection) -> list[Deletion]:
     """List unfinished deletions, oldest first."""
-    return await _found(connection, select(deletions).where(_UNFINISHED).order_by(deletions.c.requested_at))
+    return await _select(connection, select(deletions).where(_UNFINISHED).order_by(deletions.c.requested_at))
 
 
 async def owed_by(connection: AsyncConnection, node: str) -> list[Deletion]:
@@ -95,7 +95,7 @@ async def owed_by(connection: AsyncConnection, node: str) -> list[Deletion]:
     owed = select(deletion_nodes.c.deletion_id).where(
         deletion_nodes.c.node == node, deletion_nodes.c.disk_gone_at.is_(None)
     )
-    return await _found(connection, select(deletions).where(~_UNFINISHED, deletions.c.id.in_(owed)))
+    return await _select(connection, select(deletions).where(~_UNFINISHED, deletions.c.id.in_(owed)))
 
 
 async def confirm(
@@ -108,13 +108,13 @@ async def confirm(
 ) -> None:
     """Store the confirmations of a node; without times, record that the node was missed."""
     times = {"engine_gone_at": engine_gone_at, "disk_gone_at": disk_gone_at}
-    said = {name: time for name, time in times.items() if time is not None}
-    here = (deletion_nodes.c.deletion_id == identity, deletion_nodes.c.node == node)
-    known = await connection.scalar(select(deletion_nodes.c.node).where(*here))
-    if known is None:
-        await connection.execute(insert(deletion_nodes).values(deletion_id=identity, node=node, **said))
-    elif said:
-        await connection.execute(update(deletion_nodes).where(*here).values(**said))
+    confirmations = {name: time for name, time in times.items() if time is not None}
+    conditions = (deletion_nodes.c.deletion_id == identity, deletion_nodes.c.node == node)
+    recorded = await connection.scalar(select(deletion_nodes.c.node).where(*conditions))
+    if recorded is None:
+        await connection.execute(insert(deletion_nodes).values(deletion_id=identity, node=node, **confirmations))
+    elif confirmations:
+        await connection.execute(update(deletion_nodes).where(*conditions).values(**confirmations))
 
 
 async def mark_shared(connection: AsyncConnection, deletion: Deletion, digests: Collection[str]) -> None:
@@ -142,19 +142,19 @@ async def unfinished_blobs(connection: AsyncConnection) -> list[dict[str, BlobFa
     return [_blobs(raw) for raw in await connection.scalars(statement)]
 
 
-async def _found(connection: AsyncConnection, statement: Select[Any]) -> list[Deletion]:
+async def _select(connection: AsyncConnection, statement: Select[Any]) -> list[Deletion]:
     rows = (await connection.execute(statement)).all()
     # Skip the query: every node polls unfinished deletions every second, and there are rarely any.
-    said = await _nodes(connection, [row.id for row in rows]) if rows else {}
-    return [_deletion(row, said[row.id]) for row in rows]
+    fates = await _nodes(connection, [row.id for row in rows]) if rows else {}
+    return [_deletion(row, fates[row.id]) for row in rows]
 
 
 async def _nodes(connection: AsyncConnection, identities: Iterable[str]) -> Mapping[str, dict[str, NodeFate]]:
     statement = select(deletion_nodes).where(deletion_nodes.c.deletion_id.in_(list(identities)))
-    said: dict[str, dict[str, NodeFate]] = defaultdict(dict)
+    fates: dict[str, dict[str, NodeFate]] = defaultdict(dict)
     for row in await connection.execute(statement.order_by(deletion_nodes.c.node)):
-        said[row.deletion_id][row.node] = NodeFate(row.node, row.engine_gone_at, row.disk_gone_at)
-    return said
+        fates[row.deletion_id][row.node] = NodeFate(row.node, row.engine_gone_at, row.disk_gone_at)
+    return fates
 
 
 def _deletion(row: Row[Any], nodes: Mapping[str, NodeFate]) -> Deletion:

@@ -48,8 +48,8 @@ async def version_names(connection: AsyncConnection, ids: Collection[int]) -> di
         .join(tenants, adapters.c.tenant_id == tenants.c.id)
         .where(versions.c.id.in_(list(ids)))
     )
-    found = (await connection.execute(statement)).all()
-    return {identity: (tenant, f"{adapter}@{number}") for identity, tenant, adapter, number in found}
+    rows = (await connection.execute(statement)).all()
+    return {identity: (tenant, f"{adapter}@{number}") for identity, tenant, adapter, number in rows}
 
 
 async def _rows(connection: AsyncConnection, *conditions: ColumnElement[bool], limit: int) -> list[AuditRow]:

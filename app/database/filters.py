@@ -9,7 +9,7 @@ from app.domain.filters import ANY, VersionFilter
 
 def matching(only: VersionFilter) -> list[ColumnElement[bool]]:
     """Translate the filter into conditions on ``versions``, joined by AND."""
-    found: list[ColumnElement[bool]] = [
+    conditions: list[ColumnElement[bool]] = [
         exists().where(
             version_labels.c.version_id == versions.c.id,
             version_labels.c.name == name,
@@ -18,10 +18,10 @@ def matching(only: VersionFilter) -> list[ColumnElement[bool]]:
         for name, value in only.labels.items()
     ]
     if only.state is not None:
-        found.append(versions.c.state == only.state)
+        conditions.append(versions.c.state == only.state)
     if only.base is not None:
-        found.append(or_(versions.c.base_name == only.base, versions.c.base_digest == only.base))
-    return found
+        conditions.append(or_(versions.c.base_name == only.base, versions.c.base_digest == only.base))
+    return conditions
 
 
 def servable(base_digest: str, *, head: bool) -> list[ColumnElement[bool]]:
@@ -31,8 +31,8 @@ def servable(base_digest: str, *, head: bool) -> list[ColumnElement[bool]]:
         base_digest: digest of the base.
         head: True to include adapters of the head.
     """
-    found: list[ColumnElement[bool]] = [or_(versions.c.base_digest.is_(None), versions.c.base_digest == base_digest)]
-    return found if head else [*found, versions.c.lora_head.is_(False)]
+    same_base = or_(versions.c.base_digest.is_(None), versions.c.base_digest == base_digest)
+    return [same_base] if head else [same_base, versions.c.lora_head.is_(False)]
 
 
 def adapters_with(only: VersionFilter) -> list[ColumnElement[bool]]:

@@ -25,5 +25,5 @@ async def count_unseen_nodes(connection: AsyncConnection, *, before: datetime) -
 
 async def count_expired_uploads(connection: AsyncConnection, *, at: datetime) -> int:
     """Count open uploads that have expired."""
-    here = (uploads.c.state == "open", uploads.c.expires_at < at)
-    return int((await connection.execute(select(func.count()).select_from(uploads).where(*here))).scalar_one())
+    conditions = (uploads.c.state == "open", uploads.c.expires_at < at)
+    return int((await connection.execute(select(func.count()).select_from(uploads).where(*conditions))).scalar_one())

@@ -22,7 +22,7 @@ async def write_once(connection: AsyncConnection, name: str, value: str) -> str:
     await connection.execute(new.on_conflict_do_nothing())
     stored = await read(connection, name)
     if stored is None:
-        raise LookupError(f"installation.{name} vanished between insert and select")
+        raise LookupError(f"The row {name!r} of table installation disappeared after it was inserted.")
     return stored
 
 

@@ -50,10 +50,10 @@ async def save(connection: AsyncConnection, accounts: Mapping[Subject, Account],
     rows = [{"subject": _name(subject), "account": account.stored} for subject, account in accounts.items()]
     if rows:
         statement = insert(limit_accounts).values(rows)
-        kept = {"account": statement.excluded.account}
-        await connection.execute(statement.on_conflict_do_update(index_elements=["subject"], set_=kept))
-    if gone := [_name(subject) for subject in locked if subject not in accounts]:
-        await connection.execute(delete(limit_accounts).where(limit_accounts.c.subject.in_(gone)))
+        values = {"account": statement.excluded.account}
+        await connection.execute(statement.on_conflict_do_update(index_elements=["subject"], set_=values))
+    if removed := [_name(subject) for subject in locked if subject not in accounts]:
+        await connection.execute(delete(limit_accounts).where(limit_accounts.c.subject.in_(removed)))
 
 
 async def add_grants(
@@ -117,7 +117,7 @@ async def lock_reclaimed(connection: AsyncConnection, *, alone: bool) -> None:
 async def add_reclaimed(connection: AsyncConnection, grants: Mapping[str, Reservation], at: datetime) -> None:
     """Store what was reclaimed from requests without a record."""
     if grants:
-        rows = [{"request_id": one, "taken": asdict(grant), "at": at} for one, grant in grants.items()]
+        rows = [{"request_id": request_id, "taken": asdict(grant), "at": at} for request_id, grant in grants.items()]
         await connection.execute(insert(limit_reclaimed).values(rows))
 
 

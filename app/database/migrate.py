@@ -45,7 +45,7 @@ def earlier_revisions() -> frozenset[str | None]:
     """Return the revisions from which this release can migrate; None stands for an empty database."""
     script = ScriptDirectory.from_config(alembic_config())
     head = script.get_current_head()
-    return frozenset({None, *(one.revision for one in script.walk_revisions() if one.revision != head)})
+    return frozenset({None, *(migration.revision for migration in script.walk_revisions())} - {head})
 
 
 def oldest_revision(connection: Connection) -> str | None:
@@ -60,12 +60,13 @@ def note_oldest(connection: Connection, script: ScriptDirectory, heads: Collecti
     if not heads or not inspect(connection).has_table(installation.name):
         return
     (revision,) = heads
-    one = script.get_revision(revision)
-    while getattr(one.module, "additive", False) and isinstance(one.down_revision, str):
-        one = script.get_revision(one.down_revision)
-    changed = connection.execute(update(installation).where(installation.c.name == _OLDEST).values(value=one.revision))
+    migration = script.get_revision(revision)
+    while getattr(migration.module, "additive", False) and isinstance(migration.down_revision, str):
+        migration = script.get_revision(migration.down_revision)
+    oldest = migration.revision
+    changed = connection.execute(update(installation).where(installation.c.name == _OLDEST).values(value=oldest))
     if not changed.rowcount:
-        connection.execute(installation.insert().values(name=_OLDEST, value=one.revision))
+        connection.execute(installation.insert().values(name=_OLDEST, value=oldest))
 
 
 def upgrade(url: str) -> str | None:
@@ -81,22 +82,22 @@ def upgrade(url: str) -> str | None:
         ValueError: the registry does not support this URL.
     """
     head = head_revision()
-    known = {head, *earlier_revisions()}
-    found = head
+    revisions = {head, *earlier_revisions()}
+    result = head
 
     def migrate(connection: Connection, config: Config) -> None:
-        nonlocal found
-        there = MigrationContext.configure(connection).get_current_revision()
-        _check_encoding(connection, new=there is None)
-        if there in known:
+        nonlocal result
+        current = MigrationContext.configure(connection).get_current_revision()
+        _check_encoding(connection, new=current is None)
+        if current in revisions:
             command.upgrade(config, "head")
-        elif oldest_revision(connection) in known - {None}:
-            found = there
+        elif oldest_revision(connection) in revisions - {None}:
+            result = current
         else:
-            raise newer_than_this_release(there)
+            raise newer_than_this_release(current)
 
     _migrate(url, migrate)
-    return found
+    return result
 
 
 def check_database(url: str) -> None:
@@ -107,15 +108,15 @@ def check_database(url: str) -> None:
         ValueError: the registry does not support this URL.
     """
     if parse_url(url).get_backend_name() == "postgresql":
-        with _told(url), _opened(url) as engine, engine.connect() as connection:
+        with _translated(url), _opened(url) as engine, engine.connect() as connection:
             _check_encoding(connection)
 
 
 def newer_than_this_release(revision: str | None) -> RegistryUnavailable:
     """Build the error for a schema that this release cannot use."""
     return RegistryUnavailable(
-        f"the registry's schema is at {revision}, which a newer release made and this one cannot use. "
-        "Start the newer release."
+        f"The registry's schema is at revision {revision}, which this release cannot use. "
+        "Start the newer release that created it."
     )
 
 
@@ -130,21 +131,24 @@ def downgrade(url: str) -> None:
 
 
 def _migrate(url: str, migrate: Callable[[Connection, Config], None]) -> None:
-    with _told(url), migration_connection(url) as connection:
+    with _translated(url), migration_connection(url) as connection:
         config = alembic_config()
         config.attributes["connection"] = connection
         migrate(connection, config)
 
 
 @contextmanager
-def _told(url: str) -> Iterator[None]:
+def _translated(url: str) -> Iterator[None]:
     try:
         yield
     except OperationalError as error:
         if (cause := cause_of(error.orig)) is not Cause.NO_ANSWER:
             raise unavailable(cause) from error
-        where, (reason, *_) = place(parse_url(url)), str(error.orig).strip().splitlines() or ["it gives no reason"]
-        raise RegistryUnavailable(f"the registry's database at {where} does not answer: {reason}") from error
+        where, (reason, *_) = place(parse_url(url)), str(error.orig).strip().splitlines() or ["no reason given"]
+        raise RegistryUnavailable(
+            f"The registry's database at {where} does not answer: {reason.rstrip('.')}. "
+            "Check the database and TENORA_DATABASE_URL."
+        ) from error
 
 
 def _check_encoding(connection: Connection, *, new: bool = False) -> None:
@@ -155,12 +159,13 @@ def _check_encoding(connection: Connection, *, new: bool = False) -> None:
     """
     if connection.dialect.name != "postgresql":
         return
-    found = connection.scalar(text("SHOW server_encoding"))
-    if found == "SQL_ASCII" or (new and found != "UTF8"):
+    encoding = connection.scalar(text("SHOW server_encoding"))
+    if encoding == "SQL_ASCII" or (new and encoding != "UTF8"):
         url = connection.engine.url
         raise RegistryUnavailable(
-            f"the registry's database {url.database} at {place(url)} has the encoding {found}, which cannot hold every "
-            f"text. Make another one: CREATE DATABASE {url.database} ENCODING 'UTF8' TEMPLATE template0"
+            f"The registry's database {url.database} at {place(url)} has the encoding {encoding}, which cannot hold "
+            "every text. Replace the database with one made by "
+            f"`CREATE DATABASE {url.database} ENCODING 'UTF8' TEMPLATE template0`."
         )
 
 

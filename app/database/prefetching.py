@@ -38,19 +38,19 @@ async def ready_keys(
         base_digest: digest of the server's base.
         head: True if the server serves adapters of the head.
     """
-    here = servable(base_digest, head=head)
-    asked, found = list(version_ids), {}
-    for start in range(0, len(asked), _AT_ONCE):
-        some = asked[start : start + _AT_ONCE]
+    conditions = servable(base_digest, head=head)
+    ids, keys = list(version_ids), {}
+    for start in range(0, len(ids), _AT_ONCE):
+        batch = ids[start : start + _AT_ONCE]
         statement = select(
             versions.c.id,
             versions.c.config_digest,
             versions.c.weights_digest,
             versions.c.config_bytes,
             versions.c.weights_bytes,
-        ).where(versions.c.id.in_(some), versions.c.state == VersionState.READY, *here)
-        found.update({row.id: VersionKey(*row) for row in await connection.execute(statement)})
-    return found
+        ).where(versions.c.id.in_(batch), versions.c.state == VersionState.READY, *conditions)
+        keys.update({row.id: VersionKey(*row) for row in await connection.execute(statement)})
+    return keys
 
 
 async def newest_revision(connection: AsyncConnection) -> int:

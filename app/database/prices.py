@@ -1,8 +1,9 @@
 """Token prices, stored per million tokens; an adapter's price outlives the adapter."""
 
 from collections.abc import Mapping
+from typing import Any
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Row, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import adapters, prices, tenants
@@ -12,7 +13,7 @@ from app.domain.money import PRICED_TOKENS, Price
 async def all_prices(connection: AsyncConnection) -> dict[str, Price]:
     """Return all prices by subject: ``default``, ``base`` or ``adapter:7``."""
     rows = await connection.execute(select(prices))
-    return {row.subject: Price(*(one // PRICED_TOKENS for one in (row.prompt, row.cached, row.output))) for row in rows}
+    return {row.subject: _price(row) for row in rows}
 
 
 async def set_price(connection: AsyncConnection, subject: str, price: Price | None) -> None:
@@ -20,7 +21,7 @@ async def set_price(connection: AsyncConnection, subject: str, price: Price | No
     await connection.execute(delete(prices).where(prices.c.subject == subject))
     if price is not None:
         values = {"prompt": price.prompt, "cached": price.cached, "output": price.output}
-        per_million = {name: one * PRICED_TOKENS for name, one in values.items()}
+        per_million = {name: amount * PRICED_TOKENS for name, amount in values.items()}
         await connection.execute(insert(prices).values(subject=subject, **per_million))
 
 
@@ -32,3 +33,7 @@ async def adapter_names(connection: AsyncConnection) -> Mapping[int, str]:
         .where(adapters.c.deleted_at.is_(None))
     )
     return {row.id: row.name for row in await connection.execute(statement)}
+
+
+def _price(row: Row[Any]) -> Price:
+    return Price(row.prompt // PRICED_TOKENS, row.cached // PRICED_TOKENS, row.output // PRICED_TOKENS)

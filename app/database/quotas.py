@@ -18,8 +18,8 @@ async def usage(connection: AsyncConnection, tenant_id: int) -> Usage:
     """
     count = select(func.count()).select_from(adapters).where(adapters.c.tenant_id == tenant_id, _LIVE)
     uploaded = (versions.c.uploaded_config_bytes, versions.c.uploaded_weights_bytes)
-    each = versions.c.config_bytes + versions.c.weights_bytes + sum(func.coalesce(column, 0) for column in uploaded)
-    size = func.coalesce(func.sum(each), 0)
+    sizes = versions.c.config_bytes + versions.c.weights_bytes + sum(func.coalesce(column, 0) for column in uploaded)
+    size = func.coalesce(func.sum(sizes), 0)
     # All versions of a deleted adapter are deleted, and a deleted version has no pin.
     statement = (
         select(
@@ -34,14 +34,14 @@ async def usage(connection: AsyncConnection, tenant_id: int) -> Usage:
         .join(pins, pins.c.version_id == versions.c.id, isouter=True)
         .where(adapters.c.tenant_id == tenant_id, _LIVE, _COUNTED)
     )
-    lines, number, total, rank, pinned = (await connection.execute(statement)).one()
+    adapter_count, version_count, total, rank, pinned = (await connection.execute(statement)).one()
     # PostgreSQL returns sums of bigint as Decimal.
-    return Usage(adapters=lines, versions=number, bytes=int(total), rank=rank, pinned_slots=pinned)
+    return Usage(adapters=adapter_count, versions=version_count, bytes=int(total), rank=rank, pinned_slots=pinned)
 
 
 async def has_adapter(connection: AsyncConnection, tenant_id: int, slug: str) -> bool:
-    here = exists().where(adapters.c.tenant_id == tenant_id, adapters.c.slug == slug, _LIVE)
-    return bool(await connection.scalar(select(here)))
+    is_used = exists().where(adapters.c.tenant_id == tenant_id, adapters.c.slug == slug, _LIVE)
+    return bool(await connection.scalar(select(is_used)))
 
 
 async def is_new(connection: AsyncConnection, adapter_id: int) -> bool:

@@ -56,8 +56,8 @@ async def known_versions(connection: AsyncConnection, tenant_id: int) -> dict[in
 
     Runs one query, whose cost grows with the tenant's adapters and those shared with it.
     """
-    found = (await connection.execute(_STATEMENT, {"tenant_id": tenant_id})).all()
+    rows = (await connection.execute(_STATEMENT, {"tenant_id": tenant_id})).all()
     return {
         version_id: KnownVersion(f"{owner}/{adapter}@{number}" if owner else f"{adapter}@{number}", bool(shared))
-        for version_id, adapter, number, owner, shared in found
+        for version_id, adapter, number, owner, shared in rows
     }

@@ -1,7 +1,7 @@
 """Change detection for the registry, cheap enough for the event loop.
 
 SQLite keeps a counter of commits by all processes in shared memory. Reading it is far cheaper than a query on a
-thread; see docs/decisions/0066-look-ups-on-sqlite.md. PostgreSQL has no equivalent.
+thread; see docs/decisions/0034-look-ups-on-sqlite.md. PostgreSQL has no equivalent.
 """
 
 import sqlite3

@@ -27,7 +27,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            raise ValueError(f"timestamp: found {value.isoformat()} without a zone, allowed aware datetimes")
+            raise ValueError(f"The timestamp {value.isoformat()} has no time zone. Pass an aware datetime.")
         utc = value.astimezone(UTC)
         return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
 

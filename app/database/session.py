@@ -19,7 +19,7 @@ from app.domain.errors import RegistryUnavailable
 
 _POOL_TIMEOUT_S = 10
 _SQLITE_READERS = 4
-#: Page cache of a read connection in KiB. See docs/decisions/0067-page-cache-of-sqlite-readers.md.
+#: Page cache of a read connection in KiB. See docs/decisions/0035-page-cache-of-sqlite-readers.md.
 _SQLITE_READER_CACHE_KIB = 128
 _LOOKUP_S = 10
 #: SQLSTATE ``read_only_sql_transaction``.
@@ -136,16 +136,19 @@ class Database:
         Raises:
             RegistryUnavailable: this release cannot use the schema.
         """
-        found = await self._schema()
-        if found == self._head:
-            return found
-        if found in self._earlier:
-            raise RegistryUnavailable(f"the registry's schema is at {found}, not {self._head}: run tenora migrate")
+        revision = await self._schema()
+        if revision == self._head:
+            return revision
+        if revision in self._earlier:
+            state = f"is at revision {revision}" if revision else "does not exist yet"
+            raise RegistryUnavailable(
+                f"The registry's schema {state}; this release needs {self._head}. Run `tenora migrate`."
+            )
         async with self.read() as connection:
             oldest = await connection.run_sync(oldest_revision)
         if oldest is None or oldest not in {self._head, *self._earlier}:
-            raise newer_than_this_release(found)
-        return found
+            raise newer_than_this_release(revision)
+        return revision
 
     async def check_serving(self) -> None:
         """Check that a running server may continue: its schema is of this release or newer.
@@ -157,12 +160,12 @@ class Database:
             RegistryUnavailable: the schema is older than this release.
         """
         if await self._schema() in self._earlier:
-            raise RegistryUnavailable("the registry's schema is older than this release")
+            raise RegistryUnavailable("The registry's schema is older than this release. Run `tenora migrate`.")
 
     async def _schema(self) -> str | None:
         async with self.read() as connection:
-            known = await connection.run_sync(lambda sync: inspect(sync).has_table("alembic_version"))
-            return await connection.scalar(text("SELECT version_num FROM alembic_version")) if known else None
+            exists = await connection.run_sync(lambda sync: inspect(sync).has_table("alembic_version"))
+            return await connection.scalar(text("SELECT version_num FROM alembic_version")) if exists else None
 
     async def close(self) -> None:
         await self._reader.dispose()

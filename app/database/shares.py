@@ -53,8 +53,8 @@ async def put_share(connection: AsyncConnection, new: NewShare) -> tuple[Share, 
     Returns:
         The share, and True if it is new. An existing share keeps its time and creator.
     """
-    here = (shares.c.adapter_id == new.adapter_id, shares.c.recipient == new.recipient)
-    changed = await connection.execute(update(shares).where(*here).values(tenant_id=new.tenant_id))
+    conditions = (shares.c.adapter_id == new.adapter_id, shares.c.recipient == new.recipient)
+    changed = await connection.execute(update(shares).where(*conditions).values(tenant_id=new.tenant_id))
     if changed.rowcount == 0:
         await connection.execute(
             insert(shares).values(
@@ -65,14 +65,14 @@ async def put_share(connection: AsyncConnection, new: NewShare) -> tuple[Share, 
                 created_by=new.created_by,
             )
         )
-    row = (await connection.execute(_LISTED.where(*here))).one()
+    row = (await connection.execute(_LISTED.where(*conditions))).one()
     return _share(row), changed.rowcount == 0
 
 
 async def remove_share(connection: AsyncConnection, adapter_id: int, recipient: str) -> bool:
     """Remove a share; False if there was none."""
-    here = (shares.c.adapter_id == adapter_id, shares.c.recipient == recipient)
-    return (await connection.execute(delete(shares).where(*here))).rowcount > 0
+    conditions = (shares.c.adapter_id == adapter_id, shares.c.recipient == recipient)
+    return (await connection.execute(delete(shares).where(*conditions))).rowcount > 0
 
 
 async def count_shares(connection: AsyncConnection, adapter_id: int) -> int:
@@ -95,8 +95,8 @@ async def list_shared(connection: AsyncConnection, tenant_id: int, *, after: int
 
 async def find_shared(connection: AsyncConnection, tenant_id: int, owner: str, adapter: str) -> SharedAdapter | None:
     """Find an adapter of an owner if it is shared with this tenant."""
-    here = (shares.c.tenant_id == tenant_id, tenants.c.slug == owner, adapters.c.slug == adapter)
-    rows = (await connection.execute(_SHARED.where(*here))).all()
+    conditions = (shares.c.tenant_id == tenant_id, tenants.c.slug == owner, adapters.c.slug == adapter)
+    rows = (await connection.execute(_SHARED.where(*conditions))).all()
     return next(iter(await _with_ready_versions(connection, rows)), None)
 
 

@@ -31,29 +31,23 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Texts for one cause: for readiness, after "database:", and for clients."""
+    """Texts for one cause: the state without its full stop, for logs too, and the advice for clients."""
 
     state: str
-    message: str
+    advice: str
 
 
 _WORDS = {
     Cause.DISK_FULL: _Words(
-        "its disk is full, so that it takes no changes",
-        "The registry's database has no room left, so nothing can be changed. Ask the platform team to give it room.",
+        "The registry's database has no room left, so nothing can be changed",
+        "Ask the platform team to free disk space.",
     ),
-    Cause.READ_ONLY: _Words(
-        "is read-only, so that it takes no changes",
-        "The registry's database is read-only, so nothing can be changed. Try again later.",
-    ),
+    Cause.READ_ONLY: _Words("The registry's database is read-only, so nothing can be changed", "Try again later."),
     Cause.TOO_MANY_CONNECTIONS: _Words(
-        "has no connection left for this server",
-        "The registry's database has no connection left for this server. Try again in a moment.",
+        "The registry's database has no connection left for this server", "Try again in a moment."
     ),
-    Cause.LOCKED: _Words(
-        "is locked by another process", "The registry's database is locked by another process. Try again in a moment."
-    ),
-    Cause.NO_ANSWER: _Words("does not answer", "the registry's database does not answer"),
+    Cause.LOCKED: _Words("The registry's database is locked by another process", "Try again in a moment."),
+    Cause.NO_ANSWER: _Words("The registry's database does not answer", "Try again in a moment."),
 }
 _SQLSTATES = {"53100": Cause.DISK_FULL, "25006": Cause.READ_ONLY, "53300": Cause.TOO_MANY_CONNECTIONS}
 _SQLITE_CODES = {
@@ -76,7 +70,7 @@ class Troubles:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.counts: Counter[Cause] = Counter(dict.fromkeys(Cause, 0))
         self._clock = clock
-        self._seen: dict[Cause, float] = {}
+        self._failed_at: dict[Cause, float] = {}
         self._logged: dict[Cause, float] = {}
 
     def note(self, error: BaseException | None) -> RegistryUnavailable:
@@ -87,25 +81,26 @@ class Troubles:
         """
         cause, now = cause_of(error), self._clock()
         self.counts[cause] += 1
-        self._seen[cause] = now
+        self._failed_at[cause] = now
         if now - self._logged.get(cause, float("-inf")) >= _LOGGED_EVERY_S:
             self._logged[cause] = now
-            logger.warning("the registry's database %s: %s", _WORDS[cause].state, _first_line(error))
+            logger.warning("%s: %s", _WORDS[cause].state, _first_line(error))
         return unavailable(cause)
 
     @property
     def changes(self) -> str | None:
-        """Reason why the database recently rejected writes, in words; None if there is none."""
+        """Reason why the database recently rejected writes, as a sentence; None if there is none."""
         limit = self._clock() - RECENT_S
         for cause in (Cause.DISK_FULL, Cause.READ_ONLY):
-            if self._seen.get(cause, float("-inf")) > limit:
-                return _WORDS[cause].state
+            if self._failed_at.get(cause, float("-inf")) > limit:
+                return f"{_WORDS[cause].state}."
         return None
 
 
 def unavailable(cause: Cause) -> RegistryUnavailable:
     """Build the error that clients see for a cause."""
-    return RegistryUnavailable(_WORDS[cause].message, retry_after=1)
+    words = _WORDS[cause]
+    return RegistryUnavailable(f"{words.state}. {words.advice}", retry_after=1)
 
 
 def cause_of(error: BaseException | None) -> Cause:

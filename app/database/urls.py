@@ -25,13 +25,13 @@ def parse_url(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        raise ValueError(f"TENORA_DATABASE_URL is no URL. {_ALLOWED}") from None
+        raise ValueError(f"TENORA_DATABASE_URL is not a URL. {_ALLOWED}") from None
     if parsed.drivername in _POSTGRESQL:
         return parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername == "sqlite+aiosqlite" and parsed.database not in (None, "", ":memory:"):
         return parsed
     shown = parsed.render_as_string(hide_password=True)
-    raise ValueError(f"TENORA_DATABASE_URL is {shown!r}, which the registry cannot use. {_ALLOWED}")
+    raise ValueError(f"TENORA_DATABASE_URL is {shown!r}, which the registry does not support. {_ALLOWED}")
 
 
 def place(url: URL) -> str:

@@ -22,7 +22,7 @@ _SUMS = tuple(field.name for field in fields(Used) if field.name != "cost")
 _SECONDS = ("load_s", "slot_s")
 _HOUR_KEY = ("hour", "tenant_id", "key_id", "version_id")
 _DAY_HOURS = 24
-#: Rows per INSERT statement. See docs/decisions/0068-statements-for-usage-records.md.
+#: Rows per INSERT statement. See docs/decisions/0036-statements-for-usage-records.md.
 _ROWS_AT_ONCE = 32
 _OWNERS = tenants.alias("owners")
 _INSERTS: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -60,9 +60,9 @@ async def totals(
     statement = _sums(columns).where(usage_hours.c.hour >= hours.start, usage_hours.c.hour < hours.stop)
     if tenant_id is not None:
         statement = statement.where(usage_hours.c.tenant_id == tenant_id)
-    found = await connection.execute(statement.group_by(*columns).order_by(*columns).limit(limit))
+    result = await connection.execute(statement.group_by(*columns).order_by(*columns).limit(limit))
     # Without GROUP BY, SQL returns one row for an empty table.
-    return [_group(row) for row in found.mappings() if row["requests"]]
+    return [_group(row) for row in result.mappings() if row["requests"]]
 
 
 async def month_totals(
@@ -79,9 +79,9 @@ async def month_totals(
     today = usage_hours.c.hour >= day
     tokens = usage_hours.c.prompt_tokens + usage_hours.c.output_tokens
     summed = [
-        func.sum(one)
-        for what in (tokens, usage_hours.c.cost_units, usage_hours.c.cost_picos)
-        for one in (case((today, what), else_=0), what)
+        func.sum(term)
+        for column in (tokens, usage_hours.c.cost_units, usage_hours.c.cost_picos)
+        for term in (case((today, column), else_=0), column)
     ]
     subjects = {"tenant": usage_hours.c.tenant_id, "key": usage_hours.c.key_id, "adapter": versions.c.adapter_id}
     statement = (
@@ -109,8 +109,8 @@ async def records_since(
         .where(usage.c.at >= at - timedelta(seconds=seconds))
         .order_by(usage.c.at)
     )
-    found = (dict(row) for row in (await connection.execute(statement)).mappings())
-    return [(UsageRecord(**row), adapter_id) for row in found for adapter_id in [row.pop("adapter_id")]]
+    rows = (dict(row) for row in (await connection.execute(statement)).mappings())
+    return [(UsageRecord(**row), adapter_id) for row in rows for adapter_id in [row.pop("adapter_id")]]
 
 
 async def used_by(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, tuple[int, int]]:
@@ -136,7 +136,7 @@ async def _add_to_hours(connection: AsyncConnection, records: Collection[UsageRe
     await connection.execute(_adding_to_hours(connection.dialect.name), rows)
 
 
-# Cached, because building a statement is slow. See docs/decisions/0068-statements-for-usage-records.md.
+# Cached, because building a statement is slow. See docs/decisions/0036-statements-for-usage-records.md.
 @cache
 def _inserting(dialect: str) -> Any:
     statement = _INSERTS[dialect](usage).on_conflict_do_nothing().returning(usage.c.request_id)
@@ -154,7 +154,7 @@ def _adding_to_hours(dialect: str) -> Any:
 
 
 def _row(record: UsageRecord) -> dict[str, Any]:
-    # asdict() would copy every value. See docs/decisions/0068-statements-for-usage-records.md.
+    # asdict() would copy every value. See docs/decisions/0036-statements-for-usage-records.md.
     return {name: getattr(record, name) for name in _COLUMNS}
 
 
@@ -192,7 +192,7 @@ def _grouped_by(by: Sequence[Grouping]) -> list[Label[Any]]:
         Grouping.HOUR: usage_hours.c.hour.label("start"),
         Grouping.DAY: (usage_hours.c.hour - usage_hours.c.hour % _DAY_HOURS).label("start"),
     }
-    return [columns[one] for one in by]
+    return [columns[grouping] for grouping in by]
 
 
 def _group(row: Mapping[str, Any]) -> Group:

@@ -36,8 +36,8 @@ async def change_state(
     connection: AsyncConnection, version_id: int, states: Mapping[str, str], *, reason: str | None
 ) -> bool:
     """Change a version's state from ``states["before"]`` to ``states["after"]``; False if its state is another one."""
-    here = (versions.c.id == version_id, versions.c.state == states["before"])
-    statement = versions.update().where(*here).values(state=states["after"], state_reason=reason)
+    conditions = (versions.c.id == version_id, versions.c.state == states["before"])
+    statement = versions.update().where(*conditions).values(state=states["after"], state_reason=reason)
     return (await connection.execute(statement)).rowcount == 1
 
 

@@ -98,14 +98,14 @@ async def insert_version(connection: AsyncConnection, adapter_id: int, new: NewV
 
 def _files(uploaded: FilePair, normal: FilePair) -> dict[str, Any]:
     """Columns of both file pairs; a value that both have is stored once."""
-    found: dict[str, Any] = {"digest": uploaded.digest, **asdict(normal)}
+    columns: dict[str, Any] = {"digest": uploaded.digest, **asdict(normal)}
     if uploaded.digest != normal.digest:
-        found["normal_digest"] = normal.digest
+        columns["normal_digest"] = normal.digest
     for name in ("config", "weights"):
         digest, size = getattr(uploaded, f"{name}_digest"), getattr(uploaded, f"{name}_bytes")
-        if digest != found[f"{name}_digest"]:
-            found |= {f"uploaded_{name}_digest": digest, f"uploaded_{name}_bytes": size}
-    return found
+        if digest != columns[f"{name}_digest"]:
+            columns |= {f"uploaded_{name}_digest": digest, f"uploaded_{name}_bytes": size}
+    return columns
 
 
 def _columns(provenance: Provenance) -> dict[str, Any]:
@@ -144,8 +144,8 @@ async def settle_version(
     connection: AsyncConnection, version_id: int, state: VersionState, reason: str | None = None
 ) -> bool:
     """End a version's validation; False if it is no longer ``validating``."""
-    here = (versions.c.id == version_id, versions.c.state == VersionState.VALIDATING)
-    statement = update(versions).where(*here).values(state=state, state_reason=reason)
+    conditions = (versions.c.id == version_id, versions.c.state == VersionState.VALIDATING)
+    statement = update(versions).where(*conditions).values(state=state, state_reason=reason)
     return (await connection.execute(statement)).rowcount > 0
 
 
@@ -158,28 +158,28 @@ async def unsettled_versions(connection: AsyncConnection, *, before: datetime) -
         .where(versions.c.state == VersionState.VALIDATING, versions.c.created_at < before)
     )
     slugs = {row.id: row.slug for row in await connection.execute(owners)}
-    found = await _shown(connection, versions.c.id.in_(slugs)) if slugs else []
-    return [(slugs[version.key.version_id], version) for version in found]
+    unfinished = await _shown(connection, versions.c.id.in_(slugs)) if slugs else []
+    return [(slugs[version.key.version_id], version) for version in unfinished]
 
 
 async def find_version(connection: AsyncConnection, adapter_id: int, number: int) -> Version | None:
     """Find a version that is not deleted."""
-    here = (versions.c.adapter_id == adapter_id, versions.c.number == number)
-    return next(iter(await _shown(connection, *here)), None)
+    conditions = (versions.c.adapter_id == adapter_id, versions.c.number == number)
+    return next(iter(await _shown(connection, *conditions)), None)
 
 
 async def find_version_by_digest(connection: AsyncConnection, adapter_id: int, digest: str) -> Version | None:
     """Find a version of this adapter by its content digest (hex); deleted and rejected ones are excluded."""
-    here = (versions.c.adapter_id == adapter_id, versions.c.digest == digest, _HAS_BYTES)
-    return next(iter(await _shown(connection, *here)), None)
+    conditions = (versions.c.adapter_id == adapter_id, versions.c.digest == digest, _HAS_BYTES)
+    return next(iter(await _shown(connection, *conditions)), None)
 
 
 async def list_versions(
     connection: AsyncConnection, adapter_id: int, *, below: int, limit: int, only: VersionFilter = ANY
 ) -> list[Version]:
     """List versions that are not deleted with a number under ``below``, newest first."""
-    here = (versions.c.adapter_id == adapter_id, versions.c.number < below)
-    return await _shown(connection, *here, *matching(only), limit=limit)
+    conditions = (versions.c.adapter_id == adapter_id, versions.c.number < below)
+    return await _shown(connection, *conditions, *matching(only), limit=limit)
 
 
 async def newest_ready(connection: AsyncConnection, adapter_id: int) -> tuple[int, int] | None:
@@ -222,10 +222,10 @@ async def mark_versions_deleted(
     Returns:
         For each version, the files that the engine read and the uploaded files.
     """
-    here = [versions.c.adapter_id == adapter_id, _KEPT]
+    conditions = [versions.c.adapter_id == adapter_id, _KEPT]
     if number is not None:
-        here.append(versions.c.number == number)
-    statement = update(versions).where(*here).values(state=VersionState.DELETED)
+        conditions.append(versions.c.number == number)
+    statement = update(versions).where(*conditions).values(state=VersionState.DELETED)
     return [(_key(row), _uploaded(row)) for row in await connection.execute(statement.returning(versions))]
 
 

@@ -64,12 +64,12 @@ def train_models(folder: Path, recipe: Recipe, on_step: Callable[[], None]) -> N
 @contextmanager
 def _no_progress_bars() -> Iterator[None]:
     """Hide the progress bars of transformers, which would corrupt the caller's."""
-    shown = transformers_logging.is_progress_bar_enabled()
+    was_enabled = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if was_enabled:
             transformers_logging.enable_progress_bar()
 
 

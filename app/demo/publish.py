@@ -62,13 +62,13 @@ def publish_demo(client: httpx.Client, *, admin_key: str, home: Path, demo: Demo
         PublishingFailed: the server refused a step.
         httpx.TransportError: the server did not answer.
     """
-    known = _read(home / "demo.json")
+    earlier = _read(home / "demo.json")
     tenants = {}
     for name, folder in demo.adapters.items():
         _call(client, "POST", "/admin/tenants", admin_key, json={"slug": name}, allowed=(201, 409))
-        old_key = known.tenants[name].key if known and name in known.tenants else None
-        good = old_key and _works(client, old_key) and _has_scopes(client, admin_key, name, old_key)
-        key = old_key if old_key and good else _issue_key(client, admin_key, name)
+        old_key = earlier.tenants[name].key if earlier and name in earlier.tenants else None
+        valid = old_key and _works(client, old_key) and _has_scopes(client, admin_key, name, old_key)
+        key = old_key if old_key and valid else _issue_key(client, admin_key, name)
         _publish(client, admin_key, name, folder)
         tenants[name] = TenantAccess(key=key, adapters=(name,))
     base_url = str(client.base_url).rstrip("/")
@@ -83,15 +83,15 @@ def example_calls(access: DemoAccess, demo: Demo) -> str:
     They contain the tenants' keys. Print them to the terminal only, never to a log.
     """
     (name, unit), *_ = access.tenants.items()
-    own = f"my-{name}"
+    new_name = f"my-{name}"
     chat = {"model": name, "messages": [{"role": "user", "content": "What is coffee?"}]}
     files = [f"-F {shlex.quote(f'{file}=@{(demo.adapters[name] / file).resolve()}')}" for file in _FILES]
     sections = [
         ("The base model", _generate(access, unit.key, None)),
         *((f"The adapter {slug}", _generate(access, tenant.key, slug)) for slug, tenant in access.tenants.items()),
-        ("OpenAI's chat", _curl(access, unit.key, "/v1/chat/completions", [_json_body(chat)])),
-        ("Upload an adapter of your own", _curl(access, unit.key, f"/v1/adapters/{own}/versions", files)),
-        ("and ask it", _generate(access, unit.key, own)),
+        ("OpenAI's chat API", _curl(access, unit.key, "/v1/chat/completions", [_json_body(chat)])),
+        ("Upload an adapter", _curl(access, unit.key, f"/v1/adapters/{new_name}/versions", files)),
+        ("Ask the new adapter", _generate(access, unit.key, new_name)),
     ]
     return "\n\n".join(f"# {title}\n{command}" for title, command in sections)
 
@@ -117,9 +117,9 @@ def _publish(client: httpx.Client, admin_key: str, name: str, folder: Path) -> N
     A second upload would move the alias: a newer version, published meanwhile, must stay the default.
     """
     versions = f"/admin/tenants/{name}/adapters/{name}/versions"
-    listed = _call(client, "GET", versions, admin_key, params={"limit": 200}, allowed=(200, 404))
-    published = {version["digest"] for version in listed.json()["data"]} if listed.status_code == 200 else set()
-    if f"sha256:{content_digest(*(_sha256(folder / file) for file in _FILES))}" in published:
+    answer = _call(client, "GET", versions, admin_key, params={"limit": 200}, allowed=(200, 404))
+    digests = {version["digest"] for version in answer.json()["data"]} if answer.status_code == 200 else set()
+    if f"sha256:{content_digest(*(_sha256(folder / file) for file in _FILES))}" in digests:
         return
     with ExitStack() as stack:
         files = {file: (file, stack.enter_context((folder / file).open("rb"))) for file in _FILES}
@@ -148,11 +148,11 @@ def _has_scopes(client: httpx.Client, admin_key: str, tenant: str, key: str) -> 
     path, cursor = f"/admin/tenants/{tenant}/keys", None
     while True:
         page = {"limit": 200} | ({"cursor": cursor} if cursor else {})
-        listed = _call(client, "GET", path, admin_key, params=page, allowed=(200,)).json()
-        for row in listed["data"]:
+        keys = _call(client, "GET", path, admin_key, params=page, allowed=(200,)).json()
+        for row in keys["data"]:
             if row["id"] == key.split("_")[1]:
                 return set(_SCOPES) <= set(row["scopes"])
-        if (cursor := listed["next_cursor"]) is None:
+        if (cursor := keys["next_cursor"]) is None:
             return False
 
 
@@ -161,7 +161,7 @@ def _call(
 ) -> httpx.Response:
     answer = client.request(method, path, headers={"authorization": f"Bearer {key}"}, **content)
     if answer.status_code not in allowed:
-        raise PublishingFailed(f"{method} {path}: {answer.status_code} {answer.text[:500]}")
+        raise PublishingFailed(f"{method} {path} was answered with {answer.status_code} {answer.text[:500]}")
     return answer
 
 

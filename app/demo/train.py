@@ -99,7 +99,9 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def main(home: Annotated[Path, typer.Option(help="where the demo is kept, below demo/")] = Path(".tenora")) -> None:
+def main(
+    home: Annotated[Path, typer.Option(help="HOME folder, which keeps the demo in its folder demo")] = Path(".tenora"),
+) -> None:
     """Train the demo's base model and adapters unless they exist."""
     console = Console()
     with Progress(console=console) as progress:

@@ -65,16 +65,17 @@ def problems(keys: Collection[bytes], previous: Seal, rows: Iterable[AuditRow], 
         keys: valid HMAC keys; a seal may use any of them.
         previous: seal before the first of these rows.
     """
-    found, rows_by_id, seals_by_id = list[str](), {row.id: row for row in rows}, {one.row_id: one for one in seals}
+    mismatches = list[str]()
+    rows_by_id, seals_by_id = {row.id: row for row in rows}, {seal.row_id: seal for seal in seals}
     for row_id in sorted(rows_by_id.keys() | seals_by_id.keys()):
-        row, kept = rows_by_id.get(row_id), seals_by_id.get(row_id)
-        if kept is None:
-            found.append(f"row {row_id} was put in later, or its seal is gone")
+        row, seal = rows_by_id.get(row_id), seals_by_id.get(row_id)
+        if seal is None:
+            mismatches.append(f"Row {row_id} was inserted later, or its seal is missing.")
             continue
         if row is None:
-            found.append(f"row {row_id} is gone")
-        elif not any(hmac.compare_digest(sealed(key, previous, row).mac, kept.mac) for key in keys):
-            found.append(f"row {row_id} was changed, or its seal")
+            mismatches.append(f"Row {row_id} is missing.")
+        elif not any(hmac.compare_digest(sealed(key, previous, row).mac, seal.mac) for key in keys):
+            mismatches.append(f"Row {row_id} or its seal was changed.")
         # The next seal chains to this one, even if this row was changed since.
-        previous = kept
-    return found
+        previous = seal
+    return mismatches

@@ -162,11 +162,13 @@ def check_policy(policy: Policy) -> None:
         InvalidRequest: a value is out of range, or the weights of the steps do not rise.
     """
     steps, ratio = policy.steps, policy.max_ttft_ratio
-    _check("steps", 1 <= len(steps) <= _MAX_STEPS, len(steps), f"1 to {_MAX_STEPS} steps")
+    if not 1 <= len(steps) <= _MAX_STEPS:
+        message = f"policy.steps has {len(steps)} steps; use 1 to {_MAX_STEPS}."
+        raise InvalidRequest(message, param="policy.steps")
     for index, step in enumerate(steps):
         where = f"steps[{index}]"
         lowest = steps[index - 1].weight + 1 if index else 1
-        words = "1 to 100, each step above the one before"
+        words = "1 to 100, and more than in the step before"
         _check(f"{where}.weight", lowest <= step.weight <= 100, step.weight, words)
         in_time = 1 <= step.seconds <= _MAX_STEP_SECONDS
         _check(f"{where}.seconds", in_time, step.seconds, f"1 to {_MAX_STEP_SECONDS} seconds")
@@ -178,9 +180,9 @@ def check_policy(policy: Policy) -> None:
         _check("max_ttft_ratio", 1 <= ratio <= _MAX_TTFT_RATIO, ratio, f"1 to {_MAX_TTFT_RATIO:g}, or null")
 
 
-def _check(where: str, holds: bool, found: object, allowed: str) -> None:
+def _check(where: str, holds: bool, value: object, allowed: str) -> None:
     if not holds:
-        raise InvalidRequest(f"policy.{where}: found {found}, allowed {allowed}", param=f"policy.{where}")
+        raise InvalidRequest(f"policy.{where} is {value}; use {allowed}.", param=f"policy.{where}")
 
 
 def judge(policy: Policy, step: int, elapsed_s: float, baseline: Figures, candidate: Figures) -> Verdict:
@@ -191,13 +193,13 @@ def judge(policy: Policy, step: int, elapsed_s: float, baseline: Figures, candid
     stage = policy.steps[step]
     if elapsed_s < stage.seconds or candidate.requests < policy.min_requests:
         message = (
-            f"step {step + 1} of {len(policy.steps)}: {int(elapsed_s)} of {stage.seconds} s, "
-            f"{candidate.requests} of {policy.min_requests} requests"
+            f"Step {step + 1} of {len(policy.steps)} is running: {int(elapsed_s)} of {stage.seconds} s, "
+            f"{candidate.requests} of {policy.min_requests} requests."
         )
         return Verdict(Decision.WAIT, message)
     if step + 1 < len(policy.steps):
-        return Verdict(Decision.ADVANCE, f"step {step + 1} of {len(policy.steps)} held")
-    return Verdict(Decision.PROMOTE, f"all {len(policy.steps)} steps held")
+        return Verdict(Decision.ADVANCE, f"Step {step + 1} of {len(policy.steps)} passed.")
+    return Verdict(Decision.PROMOTE, f"All {len(policy.steps)} steps passed.")
 
 
 def find_breach(policy: Policy, baseline: Figures, candidate: Figures) -> Verdict | None:
@@ -206,19 +208,19 @@ def find_breach(policy: Policy, baseline: Figures, candidate: Figures) -> Verdic
         ("error_rate", "errors", candidate.errors, baseline.errors, policy.max_error_rate),
         ("empty_rate", "empty or non-finite answers", candidate.empties, baseline.empties, policy.max_empty_rate),
     )
-    for code, what, failures, usual, allowed in rates:
+    for code, outcome, failures, usual, allowed in rates:
         if exceeds(failures, candidate.requests, usual, baseline.requests, allowed):
             message = (
-                f"{failures} of {candidate.requests} requests ended in {what}, {usual} of {baseline.requests} "
-                f"on the baseline; allowed {allowed:g} more"
+                f"{failures} of {candidate.requests} requests ended in {outcome}, against {usual} of "
+                f"{baseline.requests} on the baseline. max_{code} allows a rate up to {allowed:g} higher."
             )
             return Verdict(Decision.BREACH, message, code)
     return _find_lateness(policy, baseline.ttft, candidate.ttft)
 
 
 def _find_lateness(policy: Policy, baseline: LatencyHistogram, candidate: LatencyHistogram) -> Verdict | None:
-    usual, found = baseline.percentile(0.95), candidate.percentile(0.95)
-    if policy.max_ttft_ratio is None or usual is None or found is None:
+    usual, actual = baseline.percentile(0.95), candidate.percentile(0.95)
+    if policy.max_ttft_ratio is None or usual is None or actual is None:
         return None
     if min(baseline.total, candidate.total) < policy.min_requests:
         return None
@@ -227,8 +229,8 @@ def _find_lateness(policy: Policy, baseline: LatencyHistogram, candidate: Latenc
     if not exceeds(late, candidate.total, baseline.later_than(limit), baseline.total, _LATE_SHARE):
         return None
     message = (
-        f"the 95th percentile of time to first token is {found:.3g} s, {usual:.3g} s on the baseline; "
-        f"allowed {policy.max_ttft_ratio:g} times that"
+        f"The 95th percentile of time to first token is {actual:.3g} s, against {usual:.3g} s on the baseline. "
+        f"max_ttft_ratio allows up to {policy.max_ttft_ratio:g} times the baseline."
     )
     return Verdict(Decision.BREACH, message, "ttft")
 

@@ -206,13 +206,13 @@ def node_views(deletion: Deletion, nodes: Iterable[Node], now: datetime) -> list
     """Return every node that the deletion concerns, by id; after the end, the nodes recorded by then."""
     if not deletion.versions:
         return []
-    known = {node.id: node for node in nodes}
+    nodes_by_id = {node.id: node for node in nodes}
     concerned = set(deletion.nodes)
     if deletion.finished_at is None:
-        concerned |= {node.id for node in known.values() if not node.forgotten(now)}
+        concerned |= {node.id for node in nodes_by_id.values() if not node.forgotten(now)}
     views = []
     for identity in sorted(concerned):
-        node, fate = known.get(identity), deletion.nodes.get(identity, NodeFate(identity))
+        node, fate = nodes_by_id.get(identity), deletion.nodes.get(identity, NodeFate(identity))
         alive = node is not None and node.alive(now)
         name = node.name if node else None
         reachable = confirmed(deletion, identity) or alive

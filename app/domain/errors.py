@@ -90,7 +90,7 @@ class AdapterQuarantined(TenoraError):
 
 
 class AdapterLoadFailed(TenoraError):
-    """The engine could not load the version; the handler quarantines it.
+    """The engine could not load the version, which is quarantined.
 
     Attributes:
         version_id: row id of the version.
@@ -130,7 +130,7 @@ class MergeRejected(TenoraError):
 
     def __init__(self, reasons: tuple[Reason, ...]) -> None:
         self.reasons = reasons
-        super().__init__("; ".join(reason.message for reason in reasons), param=reasons[0].field)
+        super().__init__(" ".join(reason.message for reason in reasons), param=reasons[0].field)
 
 
 class MergeFailed(TenoraError):

@@ -1,6 +1,5 @@
 """Events of the feed, and a sequencer that delivers them in order."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -83,9 +82,10 @@ class Sequencer(Generic[Item]):
 
     Args:
         position: last id that was released; all ids up to it count as released.
+        clock: monotonic clock in seconds.
     """
 
-    def __init__(self, position: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, position: int, *, clock: Callable[[], float]) -> None:
         self.position = position
         self._clock = clock
         self._gap: tuple[int, float] | None = None

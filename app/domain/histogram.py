@@ -24,7 +24,7 @@ class LatencyHistogram:
 
     def __post_init__(self) -> None:
         if len(self.counts) != _BUCKETS + 1:
-            raise ValueError(f"counts: found {len(self.counts)} buckets, allowed {_BUCKETS + 1}")
+            raise ValueError(f"A histogram has {_BUCKETS + 1} counts; {len(self.counts)} were passed.")
 
     @classmethod
     def of(cls, times_s: Sequence[float]) -> "LatencyHistogram":
@@ -51,10 +51,10 @@ class LatencyHistogram:
         needed = math.ceil(share * self.total)
         if needed == 0:
             return None
-        seen = 0
+        cumulative = 0
         for edge, count in zip(EDGES_S, self.counts, strict=False):
-            seen += count
-            if seen >= needed:
+            cumulative += count
+            if cumulative >= needed:
                 return edge
         return EDGES_S[-1]
 

@@ -31,7 +31,7 @@ def parse_amount(text: object) -> int:
     """
     match = _AMOUNT.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise InvalidAmount('a decimal as text, like "12.50", with up to 12 digits before and behind the point')
+        raise InvalidAmount('a decimal as text, like "12.50", with up to 12 digits before and after the point')
     return int(match[1]) * UNIT + int((match[2] or "").ljust(_DECIMALS, "0"))
 
 
@@ -47,7 +47,7 @@ def parse_price(text: object) -> int:
     Raises:
         InvalidAmount: the value is not a decimal, has too many decimals or is above the maximum.
     """
-    allowed = f'a decimal as text, like "0.15", up to {_MOST_PRICE} with {_PRICE_DECIMALS} decimals'
+    allowed = f'a decimal as text, like "0.15", at most {_MOST_PRICE}, with up to {_PRICE_DECIMALS} decimals'
     try:
         per_token, rest = divmod(parse_amount(text), PRICED_TOKENS)
     except InvalidAmount:

@@ -37,9 +37,9 @@ class Restrictions:
     @property
     def stored(self) -> dict[str, Any]:
         """JSON representation, without the restrictions that are not set."""
-        found: dict[str, Any] = {"limits": self.limits.given} if self.limits.given else {}
-        found |= {} if self.adapters is None else {"adapters": list(self.adapters)}
-        return found | ({} if self.addresses is None else {"addresses": list(self.addresses)})
+        restrictions: dict[str, Any] = {"limits": self.limits.given} if self.limits.given else {}
+        restrictions |= {} if self.adapters is None else {"adapters": list(self.adapters)}
+        return restrictions | ({} if self.addresses is None else {"addresses": list(self.addresses)})
 
     def allows_model(self, name: str) -> bool:
         """Return whether the key may use this model name for inference."""

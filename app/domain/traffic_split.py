@@ -6,7 +6,6 @@ the line, so a canary that grows from 5 to 25 percent keeps its users.
 """
 
 import hashlib
-import random
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -23,10 +22,6 @@ def sticky_point(alias: str, user: str) -> float:
     # The length prefix keeps ("a", "bc") and ("ab", "c") apart.
     digest = hashlib.sha256(f"{len(alias)}:{alias}{user}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:7], "big") / 2**56
-
-
-def random_point() -> float:
-    return random.random()  # noqa: S311 - spreads load, keeps no secret
 
 
 def choose(targets: Sequence[tuple[Target, int]], point: float) -> Target:

@@ -17,7 +17,7 @@ MAX_PART_BYTES = 64 * 2**20
 _ENOUGH_PART_BYTES = 8 * 2**20
 
 #: Target number of parts. A killed client loses at most four parts, so ten kills resend at most 5% of a file.
-_WANTED_PARTS = 800
+_TARGET_PARTS = 800
 
 
 class UploadState(StrEnum):
@@ -99,8 +99,8 @@ def chosen_part_bytes(size: int, least: int) -> int:
         size: size of the file in bytes.
         least: the store's minimum part size in bytes.
     """
-    wanted = min(max(size // _WANTED_PARTS, 1), _ENOUGH_PART_BYTES)
-    chosen = max(1 << (wanted.bit_length() - 1), least)
-    while -(-size // chosen) > MAX_PARTS:
-        chosen *= 2
-    return chosen
+    target_bytes = min(max(size // _TARGET_PARTS, 1), _ENOUGH_PART_BYTES)
+    part_bytes = max(1 << (target_bytes.bit_length() - 1), least)
+    while -(-size // part_bytes) > MAX_PARTS:
+        part_bytes *= 2
+    return part_bytes

@@ -32,9 +32,9 @@ def most_output(body: dict[str, Any], counts: list[int], *, default: int | None,
         default: maximum of a sequence if the body states none; None: as many tokens as fit.
         longest: maximum tokens of a prompt and its sequence together.
     """
-    asked = body.get("max_completion_tokens") or body.get("max_tokens", default)
+    max_tokens = body.get("max_completion_tokens") or body.get("max_tokens", default)
     rooms = [max(0, longest - count) for count in counts]
-    return int(body.get("n") or 1) * sum(room if asked is None else min(asked, room) for room in rooms)
+    return int(body.get("n") or 1) * sum(room if max_tokens is None else min(max_tokens, room) for room in rooms)
 
 
 def sequence_count(body: dict[str, Any]) -> int:

@@ -41,7 +41,7 @@ _CHECK_TIMEOUT_S = 5.0
 #: Requests whose unclaimed load phases and usage are kept.
 _REMEMBERED = 10_000
 
-Told = TypeVar("Told")
+Value = TypeVar("Value")
 
 
 class VllmEngine:
@@ -172,10 +172,10 @@ class VllmEngine:
 
     async def answer(self, request: EngineRequest) -> Answer:
         life = self._supervisor.life
-        wanted, came = ticket(request), time.monotonic()
+        admission, came = ticket(request), time.monotonic()
         if request.adapter:
             self._forget_namesake(life, request.adapter)
-        sequences = Sequences(request, wanted, instance=life.instance, loader=life.loader, queue=life.queue)
+        sequences = Sequences(request, admission, instance=life.instance, loader=life.loader, queue=life.queue)
         lease = await sequences.begin()
         for listener in self._wait_listeners:
             listener(time.monotonic() - came)
@@ -211,7 +211,7 @@ class VllmEngine:
         usage = self._log.take(request.request_id)
         if usage is None or usage.first_at is None:
             return Usage()
-        told = TokenUsage(
+        token_usage = TokenUsage(
             usage.prompt_tokens,
             usage.cached_tokens,
             usage.output_tokens,
@@ -219,7 +219,7 @@ class VllmEngine:
             slot_s=slot_s,
             load_s=lease.phases.total_s if lease.phases else None,
         )
-        _remember(self._usages, request.request_id, told)
+        _remember(self._usages, request.request_id, token_usage)
         return usage
 
     async def _launch(self) -> EngineSession:
@@ -247,7 +247,7 @@ class VllmEngine:
             listener(event)
 
 
-def _remember(told: OrderedDict[str, Told], request_id: str, value: Told) -> None:
-    told[request_id] = value
-    if len(told) > _REMEMBERED:
-        told.popitem(last=False)
+def _remember(values: OrderedDict[str, Value], request_id: str, value: Value) -> None:
+    values[request_id] = value
+    if len(values) > _REMEMBERED:
+        values.popitem(last=False)

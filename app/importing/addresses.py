@@ -14,14 +14,14 @@ class NotPublic(Exception):
 
 def is_public(address: str) -> bool:
     """Return whether an IP address belongs to the public internet."""
-    found = ipaddress.ip_address(address)
-    if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour
+    parsed = ipaddress.ip_address(address)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        inner = parsed.ipv4_mapped or parsed.sixtofour
         if inner is not None:
             return is_public(str(inner))
-        if found in _TRANSLATED or found.teredo is not None or found.is_site_local:
+        if parsed in _TRANSLATED or parsed.teredo is not None or parsed.is_site_local:
             return False
-    return found.is_global and not found.is_multicast and not found.is_reserved
+    return parsed.is_global and not parsed.is_multicast and not parsed.is_reserved
 
 
 async def public_addresses(host: str, port: int) -> list[str]:
@@ -33,11 +33,11 @@ async def public_addresses(host: str, port: int) -> list[str]:
         NotPublic: the host has no address, or one that is not public.
     """
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise NotPublic("a host without an address") from None
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        raise NotPublic("The host has no address.") from None
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
     # Link-local IPv6 addresses come with a scope, "%eth0".
     if not addresses or not all("%" not in address and is_public(address) for address in addresses):
-        raise NotPublic("a host whose address is not public")
+        raise NotPublic("The address of the host is not public.")
     return addresses

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5.0, 20.0
 _ABSENT = frozenset({400, 403, 404})
+_UNAVAILABLE = "The server of the bucket did not answer, or refused. Try again later."
 
 
 class Buckets:
@@ -47,21 +48,21 @@ class Buckets:
         """
         digest, size = hashlib.sha256(), 0
 
-        def seen(chunk: bytes) -> None:
+        def receive(chunk: bytes) -> None:
             nonlocal size
             size += len(chunk)
             if size > cap:
-                raise TooLarge(f"{name}: found more than {cap} bytes, allowed {cap} bytes", param=name)
+                raise TooLarge(f"{name} has more than {cap} bytes, which is the limit.", param=name)
             if time.monotonic() > deadline:
-                raise SourceUnavailable("the import took too long")
+                raise SourceUnavailable("The import took too long. Try again later.")
             digest.update(chunk)
 
         with disk_errors("spool the import"), new_file(path) as file:
             try:
                 with vendor_errors("read an import"), _absence(source, name):
-                    download(self._client, source.bucket, source.key(name), file, seen)
+                    download(self._client, source.bucket, source.key(name), file, receive)
             except StoreUnavailable as error:
-                raise SourceUnavailable("the bucket's server did not answer, or refused", retry_after=30) from error
+                raise SourceUnavailable(_UNAVAILABLE, retry_after=30) from error
         return SpooledFile(path, digest.hexdigest(), size)
 
     def has(self, source: BucketSource, name: str) -> bool:
@@ -76,7 +77,7 @@ class Buckets:
         except Absent:
             return False
         except StoreUnavailable as error:
-            raise SourceUnavailable("the bucket's server did not answer, or refused", retry_after=30) from error
+            raise SourceUnavailable(_UNAVAILABLE, retry_after=30) from error
         return True
 
     @cached_property
@@ -100,5 +101,5 @@ def _absence(source: BucketSource, name: str) -> Iterator[None]:
         yield
     except ClientError as error:
         if status_of(error) in _ABSENT:
-            raise absent(source, name, "the bucket does not give it out") from None
+            raise absent(source, name, "the bucket does not return it") from None
         raise

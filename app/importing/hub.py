@@ -34,7 +34,7 @@ _MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _ABSENT = frozenset({401, 403, 404, 410})
 _HUB, _STRANGER = "The Hub", "The host that the Hub redirected to"
-_ASK_THE_PLATFORM = "Ask the platform team whether TENORA_IMPORTS__HF_ENDPOINT is right and can be reached."
+_ASK_THE_PLATFORM = "Ask the platform team to check TENORA_IMPORTS__HF_ENDPOINT and the connection to it."
 _SHA256 = re.compile(r'(?:W/)?"?([0-9a-f]{64})"?', re.ASCII)
 
 
@@ -73,7 +73,7 @@ class Hub:
                 await response.aclose()
         file = await writer.finish()
         if digest not in (None, file.digest):
-            raise SourceUnavailable(f"the Hub sent other bytes for {name} than it announced")
+            raise SourceUnavailable(f"The Hub sent other bytes for {name} than it announced. Try again.")
         return file
 
     async def has(self, source: HubSource, name: str) -> bool:
@@ -120,7 +120,7 @@ class Hub:
                     opened.pop_all()
                     return digest, response
                 url = _target(url, response, source, name)
-        raise SourceUnavailable("the Hub redirected too often")
+        raise SourceUnavailable("The Hub redirected too often. Try again later.")
 
     @asynccontextmanager
     async def _translated(self) -> AsyncGenerator[None]:
@@ -132,7 +132,7 @@ class Hub:
         try:
             yield
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, NotPublic) as error:
-            logger.warning("the Hub did not answer as agreed: %s: %s", type(error).__name__, error)
+            logger.warning("The Hub could not be read: %s: %s", type(error).__name__, error)
             raise _explained(error, _HUB if self._is_about_hub(error) else _STRANGER) from None
 
     def _is_about_hub(self, error: Exception) -> bool:
@@ -151,7 +151,7 @@ class Hub:
 async def _ask_stranger(client: httpx.AsyncClient, url: httpx.URL) -> httpx.Response:
     """Send the request to a redirect's host, at an address that was checked to be public."""
     if url.scheme != "https":
-        raise SourceUnavailable("the Hub redirected to an address that is not https")
+        raise SourceUnavailable(f"The Hub redirected to an address that is not https. {_ASK_THE_PLATFORM}")
     port = url.port or 443
     error: httpx.ConnectError | None = None
     for address in await public_addresses(url.host, port):
@@ -166,17 +166,17 @@ async def _ask_stranger(client: httpx.AsyncClient, url: httpx.URL) -> httpx.Resp
             return await client.send(request, stream=True)
         except httpx.ConnectError as failure:
             error = failure
-    raise error or NotPublic("a host without an address")
+    raise error or NotPublic("The host has no address.")
 
 
 async def _chunks(response: httpx.Response, name: str, cap: int) -> AsyncGenerator[bytes]:
-    too_large = TooLarge(f"{name}: found more than {cap} bytes, allowed {cap} bytes", param=name)
+    too_large = TooLarge(f"{name} has more than {cap} bytes, which is the limit.", param=name)
     length = response.headers.get("content-length", "")
     # Python refuses to convert thousands of digits. The count below handles longer numbers.
     if length.isdecimal() and len(length) < 20 and int(length) > cap:
         raise too_large
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise SourceUnavailable("the Hub sent compressed bytes, which were not asked for")
+        raise SourceUnavailable(f"The Hub sent compressed bytes, which were not requested. {_ASK_THE_PLATFORM}")
     size = 0
     async for chunk in response.aiter_raw():
         size += len(chunk)
@@ -192,7 +192,7 @@ def _announced(response: httpx.Response, source: HubSource) -> str | None:
         SourceUnavailable: the response is about another commit.
     """
     if response.headers.get("x-repo-commit", source.commit) != source.commit:
-        raise SourceUnavailable("the Hub answered with another commit than the one asked for")
+        raise SourceUnavailable(f"The Hub answered with another commit than the requested one. {_ASK_THE_PLATFORM}")
     match = _SHA256.fullmatch(response.headers.get("x-linked-etag", ""))
     return match[1] if match else None
 
@@ -210,14 +210,14 @@ def _target(url: httpx.URL, response: httpx.Response, source: HubSource, name: s
     except httpx.InvalidURL:
         target = httpx.URL("")
     if target.scheme not in {"http", "https"} or not target.host or target.userinfo:
-        raise SourceUnavailable("the Hub redirected to something that is no address")
+        raise SourceUnavailable(f"The Hub redirected to an invalid address. {_ASK_THE_PLATFORM}")
     return target
 
 
 def _refusal(status: int, source: HubSource, name: str) -> InvalidRequest | SourceUnavailable:
     if status in _ABSENT:
-        return absent(source, name, f"the Hub said {status}")
-    return SourceUnavailable(f"the Hub answered with {status}", retry_after=30)
+        return absent(source, name, f"the Hub answered {status}")
+    return SourceUnavailable(f"The Hub answered {status}. Try again later.", retry_after=30)
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
@@ -230,7 +230,7 @@ def _explained(error: Exception, host: str) -> SourceUnavailable:
     if isinstance(error, NotPublic):
         # An unknown name gets the same message, so that it does not reveal which names exist in this network.
         return SourceUnavailable(
-            "The Hub redirected to a host that is not public. Imports only come from public hosts."
+            "The Hub redirected to a host that is not public. Imports are read from public hosts only."
         )
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
         return SourceUnavailable(
@@ -249,7 +249,7 @@ def _explained(error: Exception, host: str) -> SourceUnavailable:
         return SourceUnavailable(f"{host} cannot be reached. Try again later. {_ASK_THE_PLATFORM}", retry_after=30)
     if isinstance(error, httpx.TransportError):
         return SourceUnavailable(f"{host} broke off its answer. Try again.", retry_after=5)
-    return SourceUnavailable(f"{host} did not answer as the Hub's API says. {_ASK_THE_PLATFORM}")
+    return SourceUnavailable(f"{host} did not follow the Hub's API. {_ASK_THE_PLATFORM}")
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -92,22 +92,22 @@ def read_source(text: str) -> HubSource | BucketSource:
                 return HubSource(match["repo"], match["commit"], "/".join(segments))
         elif (match := _S3.fullmatch(text)) and _are_plain(segments := _segments(match["prefix"])):
             return BucketSource(match["bucket"], segments)
-    raise refused(text, _GRAMMAR)
+    raise refused(text, f"Use {_GRAMMAR}.")
 
 
 class Absent(InvalidRequest):
     """The source lacks a file, or this server may not read it."""
 
 
-def refused(source: object, allowed: str) -> InvalidRequest:
-    """Build the error for a source that is not allowed."""
-    return InvalidRequest(f"source: {str(source)[:200]!r} cannot be imported: use {allowed}.", param="source")
+def refused(source: object, advice: str) -> InvalidRequest:
+    """Build the error for a source that is not allowed. ``advice`` is a sentence."""
+    return InvalidRequest(f"source {str(source)[:200]!r} cannot be imported. {advice}", param="source")
 
 
-def absent(source: object, name: str, why: str) -> Absent:
-    """Build the error for a file that the source lacks."""
+def absent(source: object, name: str, cause: str) -> Absent:
+    """Build the error for a file that the source lacks. ``cause`` is a clause."""
     return Absent(
-        f"source: {str(source)[:200]!r} has no {name} that this server may read ({why}): name the folder that has it.",
+        f"source {str(source)[:200]!r} has no {name} that this server may read ({cause}). Name the folder that has it.",
         param="source",
     )
 

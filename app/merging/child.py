@@ -108,7 +108,7 @@ def _talk(child: subprocess.Popen[str], request: str, wall_s: float) -> dict[str
             child.kill()
             output, errors = child.communicate()
     if child.returncode != 0:
-        logger.warning("the merging process ended with status %d: %s", child.returncode, errors[-4000:])
+        logger.warning("The merging process ended with status %d: %s", child.returncode, errors[-4000:])
         return None
     answer: dict[str, Any] = json.loads(output)
     return answer
@@ -117,6 +117,6 @@ def _talk(child: subprocess.Popen[str], request: str, wall_s: float) -> dict[str
 def _failure(status: int, limits: ChildLimits) -> str:
     end = f"was stopped by {signal.Signals(-status).name}" if status < 0 else "stopped with an error"
     return (
-        f"the merging process {end}; it may use {limits.cpu_seconds:g} s of CPU time, {limits.address_bytes} bytes of "
-        f"address space and write files of {limits.file_bytes} bytes"
+        f"The merging process {end}. Its limits are {limits.cpu_seconds:g} s of CPU time, "
+        f"{limits.address_bytes} bytes of address space and {limits.file_bytes} bytes for a file."
     )

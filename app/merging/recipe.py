@@ -90,13 +90,13 @@ class Recipe:
 
     def arguments(self) -> dict[str, Any]:
         """Build the keyword arguments of ``add_weighted_adapter``, without the adapters' names."""
-        given = {
+        options = {
             "density": self.density,
             "majority_sign_method": self.majority_sign_method,
             "svd_rank": self.svd_rank,
             "svd_full_matrices": self.svd_full_matrices,
         }
-        chosen = {name: value for name, value in given.items() if value is not None}
+        chosen = {name: value for name, value in options.items() if value is not None}
         weights = [source.weight for source in self.sources]
         return {"weights": weights, "combination_type": self.method.value} | chosen
 
@@ -110,8 +110,8 @@ class Recipe:
             {"version": source.version, "digest": f"sha256:{digest}", "weight": source.weight}
             for source, digest in zip(self.sources, digests, strict=True)
         ]
-        given = {name: getattr(self, name) for name in _FIELDS if getattr(self, name) is not None}
-        return {"method": self.method.value, "sources": sources} | given
+        options = {name: getattr(self, name) for name in _FIELDS if getattr(self, name) is not None}
+        return {"method": self.method.value, "sources": sources} | options
 
 
 def read_recipe(raw: Mapping[str, Any]) -> Recipe:
@@ -129,7 +129,9 @@ def read_recipe(raw: Mapping[str, Any]) -> Recipe:
     if method is not None:
         for field, methods in _FIELDS.items():
             if raw.get(field) is not None and method not in methods:
-                _refuse(reasons, field, raw[field], f"nothing with {method.value}; it is for {_words(methods)}")
+                allowed = f"nothing with {method.value}; it is for {_words(methods)}"
+                sentence = f"The method {method.value} does not use {field}. Remove it, or use {_words(methods)}."
+                _refuse(reasons, field, raw[field], allowed, sentence)
         if method in _PRUNING:
             _check_density(raw.get("density"), reasons)
     _check_options(raw, reasons)
@@ -149,14 +151,17 @@ def check_sources(
     reasons: list[Reason] = []
     _check_modules(recipe, manifests, reasons)
     ranks = [sorted({manifest.rank, *(rank for _, rank in manifest.rank_patterns)}) for manifest in manifests]
-    if recipe.method in _SAME_RANK and len({rank for found in ranks for rank in found}) > 1:
-        allowed = f"one rank in all modules of all sources with {recipe.method.value}"
-        reasons.append(Reason("rank_mismatch", "sources", _each(recipe, ranks), allowed))
-    largest = [found[-1] for found in ranks]
+    if recipe.method in _SAME_RANK and len({rank for source_ranks in ranks for rank in source_ranks}) > 1:
+        found, allowed = _each(recipe, ranks), f"one rank in all modules of all sources with {recipe.method.value}"
+        sentence = f"The ranks are {found}. The method {recipe.method.value} needs one rank: use cat or svd instead."
+        reasons.append(Reason("rank_mismatch", "sources", found, allowed, sentence))
+    largest = [source_ranks[-1] for source_ranks in ranks]
     rank = sum(largest) if recipe.method is Method.CAT else recipe.svd_rank or max(largest)
     if rank > max_lora_rank:
-        found = f"{rank} as the result's rank"
-        reasons.append(Reason("rank_too_large", "sources", found, f"{max_lora_rank}, the engine's max_lora_rank"))
+        found, allowed = f"{rank} as the result's rank", f"{max_lora_rank}, the engine's max_lora_rank"
+        advice = "Set a smaller svd_rank." if recipe.method is Method.SVD else "Merge versions of smaller rank."
+        sentence = f"The result would have rank {rank}; the engine's max_lora_rank is {max_lora_rank}. {advice}"
+        reasons.append(Reason("rank_too_large", "sources", found, allowed, sentence))
     if recipe.method is Method.SVD:
         smallest = _smallest_dimension(manifests, geometry)
         if rank > smallest:
@@ -164,16 +169,17 @@ def check_sources(
     return reasons
 
 
-def _method(found: object, reasons: list[Reason]) -> Method | None:
-    if found in set(Method):
-        return Method(str(found))
-    _refuse(reasons, "method", found, _words(Method))
+def _method(name: object, reasons: list[Reason]) -> Method | None:
+    if name in set(Method):
+        return Method(str(name))
+    _refuse(reasons, "method", name, _words(Method))
     return None
 
 
 def _sources(raw: Sequence[Mapping[str, Any]], reasons: list[Reason]) -> tuple[Source, ...]:
     if not MIN_SOURCES <= len(raw) <= MAX_SOURCES:
-        _refuse(reasons, "sources", len(raw), f"{MIN_SOURCES} to {MAX_SOURCES} versions")
+        sentence = f"sources names {len(raw)} versions, but must name {MIN_SOURCES} to {MAX_SOURCES}."
+        _refuse(reasons, "sources", len(raw), f"{MIN_SOURCES} to {MAX_SOURCES} versions", sentence)
         return ()
     sources: dict[str, Source] = {}
     for index, item in enumerate(raw):
@@ -185,7 +191,8 @@ def _sources(raw: Sequence[Mapping[str, Any]], reasons: list[Reason]) -> tuple[S
         if (source := _source(version, float(weight))) is None:
             _refuse(reasons, f"sources.{index}.version", version, _VERSION_WORDS)
         elif source.version in sources:
-            _refuse(reasons, f"sources.{index}.version", version, "each version once")
+            sentence = f"sources.{index}.version names {source.version} again. Name each version once."
+            _refuse(reasons, f"sources.{index}.version", version, "each version once", sentence)
         else:
             sources[source.version] = source
     return tuple(sources.values())
@@ -220,14 +227,17 @@ def _check_options(raw: Mapping[str, Any], reasons: list[Reason]) -> None:
 def _check_modules(recipe: Recipe, manifests: Sequence[Manifest], reasons: list[Reason]) -> None:
     kinds = ["a regular expression" if manifest.targets is None else "a list" for manifest in manifests]
     if len(set(kinds)) > 1:
-        allowed = "lists in all sources, or regular expressions in all"
-        reasons.append(Reason("targets_mismatch", "target_modules", _each(recipe, kinds), allowed))
+        found, allowed = _each(recipe, kinds), "lists in all sources, or regular expressions in all"
+        sentence = f"target_modules is {found}. Merge versions that all have lists, or all have regular expressions."
+        reasons.append(Reason("targets_mismatch", "target_modules", found, allowed, sentence))
     for field, values in (
         ("layers_to_transform", [manifest.layers for manifest in manifests]),
         ("exclude_modules", [manifest.excluded for manifest in manifests]),
     ):
         if len(set(values)) > 1:
-            reasons.append(Reason("targets_mismatch", field, f"not the same in {_versions(recipe)}", "the same in all"))
+            found = f"not the same in {_versions(recipe)}"
+            sentence = f"{field} is {found}. Merge versions with the same {field}."
+            reasons.append(Reason("targets_mismatch", field, found, "the same in all", sentence))
 
 
 def _smallest_dimension(manifests: Sequence[Manifest], geometry: BaseGeometry) -> int:
@@ -240,8 +250,11 @@ def _smallest_dimension(manifests: Sequence[Manifest], geometry: BaseGeometry) -
     return min(min(geometry.dims_of(kind)) for kind in kinds if kind in (*LINEAR_MODULES, HEAD_MODULE))
 
 
-def _refuse(reasons: list[Reason], field: str, found: object, allowed: str) -> None:
-    reasons.append(Reason("invalid_value", field, "nothing" if found is None else show(found), allowed))
+def _refuse(reasons: list[Reason], field: str, value: object, allowed: str, sentence: str = "") -> None:
+    """Add a reason. Without ``sentence`` it gets the default sentence about the value, or about a missing one."""
+    if value is None:
+        sentence = sentence or f"{field} is missing. It must be {allowed}."
+    reasons.append(Reason("invalid_value", field, "nothing" if value is None else show(value), allowed, sentence))
 
 
 def _each(recipe: Recipe, values: Iterable[object]) -> str:

@@ -4,7 +4,7 @@ PEFT reads the shapes, the dtype and the device of the base's weights, never the
 hollow: each weight is a single zero expanded to its shape, so a base of any size takes no memory. Its dtype is that of
 its ``config.json``, as transformers loads it, because PEFT creates the result of ``cat`` in the base's dtype. Of the
 sources' configs only those keys are kept that define what is adapted and how. All of these keys are validated ones.
-See docs/decisions/0047-merging-with-peft.md.
+See docs/decisions/0028-merging-with-peft.md.
 """
 
 import dataclasses
@@ -108,7 +108,9 @@ def _load(job: Job, names: Sequence[str]) -> tuple[PeftModel, list[Reason]]:
         if missing := expected.keys() - _tensor_names(folder):
             found = f"{version} without {len(missing)} tensors, the first {min(missing)}"
             allowed = "tensors for each module that target_modules names"
-            reasons.append(Reason("incomplete_source", "sources", found, allowed))
+            lacks = f"{version} lacks {len(missing)} tensors of its target_modules, such as {min(missing)}."
+            sentence = f"{lacks} Merge a version that has all of them."
+            reasons.append(Reason("incomplete_source", "sources", found, allowed, sentence))
     return model, reasons
 
 
@@ -157,7 +159,7 @@ def _initialisation(source: Path) -> bool | str:
 def _let_go_of_svd(tuner: Any) -> None:
     """Make PEFT copy the parts of a decomposition that it keeps, so that the whole can be freed.
 
-    PEFT keeps views of the whole. See docs/decisions/0047-merging-with-peft.md.
+    PEFT keeps views of the whole. See docs/decisions/0028-merging-with-peft.md.
     """
     decompose = tuner._svd_generalized_task_arithmetic_weighted_adapter
 

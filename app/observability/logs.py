@@ -31,8 +31,8 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {"time": _time(record), "level": record.levelname, "logger": record.name}
         line |= {"message": record.getMessage(), **_fields(record)}
-        if told := "".join(_traces(record)):
-            line["exception"] = told.rstrip()
+        if text := "".join(_traces(record)):
+            line["exception"] = text.rstrip()
         return _encode(line)
 
 
@@ -102,10 +102,10 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     request, own = CURRENT.get(), getattr(record, "fields", {})
     if request is None:
         return dict(own)
-    known = {"request_id": request.request_id, "tenant": request.tenant, "key_id": request.key_id}
+    fields = {"request_id": request.request_id, "tenant": request.tenant, "key_id": request.key_id}
     if request.trace is not None:
-        known["trace_id"] = request.trace.trace_id
-    return {name: value for name, value in known.items() if value is not None} | own
+        fields["trace_id"] = request.trace.trace_id
+    return {name: value for name, value in fields.items() if value is not None} | own
 
 
 def _traces(record: logging.LogRecord) -> Iterator[str]:
@@ -120,9 +120,9 @@ def _traces(record: logging.LogRecord) -> Iterator[str]:
     chain = [error]
     while (earlier := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(earlier)
-    for one in reversed(chain):
-        yield from traceback.format_tb(one.__traceback__)
-        yield f"{type(one).__qualname__}: its words are withheld, as they may quote the prompt\n"
+    for cause in reversed(chain):
+        yield from traceback.format_tb(cause.__traceback__)
+        yield f"{type(cause).__qualname__}: message withheld, because it may quote the prompt\n"
 
 
 def _printable(text: str) -> str:

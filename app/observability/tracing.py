@@ -75,8 +75,8 @@ def open_tracing(environ: Mapping[str, str], node: str) -> "Tracing | None":
     if off or not any(environ.get(name) for name in _ENDPOINTS):
         return None
     for name in _PROTOCOLS:
-        if (found := environ.get(name, _PROTOCOL)) != _PROTOCOL:
-            raise ValueError(f"{name}: found {found!r}, allowed {_PROTOCOL}")
+        if (protocol := environ.get(name, _PROTOCOL)) != _PROTOCOL:
+            raise ValueError(f"{name} is {protocol!r}; Tenora supports only {_PROTOCOL}.")
     from app.observability.otlp import Tracing
 
     return Tracing(node)

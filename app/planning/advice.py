@@ -37,7 +37,7 @@ def _all(budget: Budget, serving: Serving, adapters: int) -> Iterator[Advice]:
         missing = -min(budget.left, budget.kv_cache)
         yield Advice(
             "does_not_fit",
-            f"{size(missing)} are missing: fewer slots, a smaller max_lora_rank, or more memory",
+            f"{size(missing)} of memory are missing. Use fewer slots, a smaller max_lora_rank, or more memory.",
         )
     if budget.sequences_full < 1:
         yield Advice("kv_cache_too_small", _kv_cache_too_small(budget, serving))
@@ -50,13 +50,14 @@ def _all(budget: Budget, serving: Serving, adapters: int) -> Iterator[Advice]:
     if adapters < budget.slots:
         idle = budget.slots - adapters
         yield Advice(
-            "idle_slots", f"{idle} slots stay empty with {adapters} adapters: {size(idle * budget.slot)} that could go"
+            "idle_slots",
+            f"{idle} slots stay empty with {adapters} adapters and take {size(idle * budget.slot)}. Use fewer slots.",
         )
     if budget.slots > serving.sequences:
         yield Advice(
             "more_slots_than_sequences",
-            f"at most {serving.sequences} sequences run at a time (max_num_seqs): further slots run nothing, "
-            "they only save copying an adapter again that was there before",
+            f"At most {serving.sequences} sequences run at the same time (max_num_seqs). Further slots only keep "
+            "adapters that would otherwise be copied again.",
         )
     if _slots_crowd_out(budget, serving):
         yield Advice("slots_crowd_out_kv_cache", _slots_crowd_out_message(budget))
@@ -74,8 +75,8 @@ def size(number: int) -> str:
 
 def _kv_cache_too_small(budget: Budget, serving: Serving) -> str:
     return (
-        f"the KV cache holds {budget.kv_tokens} tokens, one sequence of max_model_len needs {serving.max_model_len}: "
-        "the engine will not start; a smaller max_model_len, fewer slots, or more memory"
+        f"The KV cache holds {budget.kv_tokens} tokens, but a sequence of max_model_len needs {serving.max_model_len}. "
+        "The engine will not start. Use a smaller max_model_len, fewer slots, or more memory."
     )
 
 
@@ -83,24 +84,24 @@ def _padding(budget: Budget, serving: Serving) -> str:
     rank = serving.max_lora_rank
     smaller = max(other for other in RANKS if other <= max(_COMMON_RANK, rank // 4))
     return (
-        f"every slot is padded to rank {rank}: {size(budget.slot)} each, of which an adapter of rank {_COMMON_RANK} "
-        f"fills {size(budget.slot * _COMMON_RANK // rank)}; with max_lora_rank {smaller} the same memory holds "
-        f"{rank / smaller:g} times the slots"
+        f"Every slot is padded to rank {rank} and takes {size(budget.slot)}. An adapter of rank {_COMMON_RANK} fills "
+        f"{size(budget.slot * _COMMON_RANK // rank)} of it. With max_lora_rank {smaller}, the same memory holds "
+        f"{rank / smaller:g} times the slots."
     )
 
 
 def _more_adapters_than_slots(budget: Budget, adapters: int) -> str:
     return (
-        f"{adapters} adapters share {budget.slots} slots: with visits of D seconds at most {budget.slots}/D start in a "
-        f"second; evenly loaded, {budget.slots / adapters:.0%} of the visits find their adapter in a slot, each other "
-        f"one copies {size(budget.slot)}"
+        f"{adapters} adapters share {budget.slots} slots. With visits of D seconds, at most {budget.slots}/D visits "
+        f"start per second. At even load, {budget.slots / adapters:.0%} of the visits find their adapter in a slot, "
+        f"and every other visit copies {size(budget.slot)}."
     )
 
 
 def _more_adapters_than_host_memory(budget: Budget, adapters: int) -> str:
     return (
-        f"host memory keeps {budget.staged} adapters of the largest rank staged (TENORA_ENGINE__HOST_BYTES); of "
-        f"{adapters} adapters {adapters - budget.slots - budget.staged} are read from the node's disk when asked for"
+        f"Host memory keeps {budget.staged} adapters of the largest rank staged (TENORA_ENGINE__HOST_BYTES). Of "
+        f"{adapters} adapters, {adapters - budget.slots - budget.staged} are read from the node's disk when requested."
     )
 
 
@@ -111,6 +112,6 @@ def _slots_crowd_out(budget: Budget, serving: Serving) -> bool:
 
 def _slots_crowd_out_message(budget: Budget) -> str:
     return (
-        f"slots take {size(budget.slots_bytes)}, the KV cache keeps {size(max(0, budget.kv_cache))}: "
-        f"{budget.sequences_typical} sequences of {TYPICAL_TOKENS} tokens at most; fewer slots would run more"
+        f"Slots take {size(budget.slots_bytes)} and leave {size(max(0, budget.kv_cache))} for the KV cache. It holds "
+        f"at most {budget.sequences_typical} sequences of {TYPICAL_TOKENS} tokens. Fewer slots allow more sequences."
     )

@@ -94,9 +94,9 @@ def check_split(base: PlannedBase, devices: int) -> None:
         "intermediate_size": base.geometry.dims["gate_proj"][1],
         "vocab_size": _padded(base.geometry.vocab),
     }
-    for field, found in sizes.items():
-        if found % devices and not (field == "num_key_value_heads" and devices % found == 0):
-            raise UnsupportedBase(field, found, f"a multiple of the tensor parallel size ({devices})")
+    for field, number in sizes.items():
+        if number % devices and not (field == "num_key_value_heads" and devices % number == 0):
+            raise UnsupportedBase(field, number, f"a multiple of the tensor parallel size ({devices})")
 
 
 def weight_bytes(base: PlannedBase, tensor_parallel_size: int = 1) -> int:

@@ -19,10 +19,7 @@ _GPU_MEMORY_UTILIZATION = 0.92
 
 
 class UnreadableBase(ValueError):
-    """The given path holds no base model; the message says what was found and what is allowed."""
-
-    def __init__(self, found: object, allowed: str) -> None:
-        super().__init__(f"base: found {found}, allowed {allowed}")
+    """The path holds no base model. The message names the file."""
 
 
 def resolve_slots(settings: Settings, base: Path) -> int:
@@ -53,11 +50,11 @@ def read_base(path: Path, *, engine_dtype: str = "auto") -> PlannedBase:
     try:
         config = json.loads(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        raise UnreadableBase(f"no file {file}", "a model's folder, or its config.json") from None
+        raise UnreadableBase(f"There is no file {file}. Give a model's folder, or its config.json.") from None
     except ValueError:
-        raise UnreadableBase(f"something else in {file}", "a JSON object") from None
+        raise UnreadableBase(f"{file} does not hold a JSON object.") from None
     if not isinstance(config, dict):
-        raise UnreadableBase(f"something else in {file}", "a JSON object")
+        raise UnreadableBase(f"{file} does not hold a JSON object.")
     return plan_base(config, engine_dtype=engine_dtype, stored=_stored(file.parent) if path.is_dir() else ())
 
 
@@ -147,7 +144,7 @@ def _header(file: Path) -> list[Stored]:
             if name != "__metadata__"
         ]
     except (ValueError, LookupError, TypeError, AttributeError, FileNotFoundError):
-        raise UnreadableBase(file, "a safetensors file") from None
+        raise UnreadableBase(f"{file} is missing or is not a safetensors file.") from None
 
 
 def _number(extra: Mapping[str, Any], name: str, default: int) -> int:

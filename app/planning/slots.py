@@ -4,14 +4,14 @@ from app.planning.base import PlannedBase, weight_bytes
 from app.planning.budget import Machine, Serving, host_bytes, kv_bytes_for, reserve_bytes, slot_bytes, usable_bytes
 
 #: Maximum share for slots of the memory left by weights, reserve and (on a CPU) KV cache and staged adapters. On a GPU
-#: the KV cache gets the rest. See docs/decisions/0056-default-number-of-lora-slots.md.
+#: the KV cache gets the rest. See docs/decisions/0030-default-number-of-lora-slots.md.
 SLOTS_SHARE = 1 / 4
 
 #: Maximum share of a step's time that all idle slots together may add.
 _PRICE_SHARE = 0.05
 
 #: Seconds that an idle slot adds to a CPU step, and the shortest step in seconds that it is weighed against. Only
-#: vLLM's table of slots grows with their number. See docs/decisions/0056-default-number-of-lora-slots.md.
+#: vLLM's table of slots grows with their number. See docs/decisions/0030-default-number-of-lora-slots.md.
 _IDLE_SLOT_S = 0.09e-6
 _SHORTEST_STEP_S = 5e-3
 

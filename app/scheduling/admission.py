@@ -66,7 +66,7 @@ class Admission:
         least_one = {"slots": slots, "window": window, "step_tokens": step_tokens}
         for name, value in (least_one | {"max_age_s": max_age_s, "credit_s": credit_s}).items():
             if not value >= (least := int(name in least_one)):
-                raise ValueError(f"{name}: found {value}, allowed {least} or more")
+                raise ValueError(f"{name} is {value}; it must be {least} or more.")
         self._window, self._bounds = RunningSequences(window, window if aside is None else aside), bounds
         self._requests: dict[str, Request] = {}
         self._numbers = itertools.count()
@@ -106,10 +106,10 @@ class Admission:
             ValueError: the id is known, the weight is not above 0, or a number is negative.
         """
         if ticket.request_id in self._requests:
-            raise ValueError(f"request {ticket.request_id!r} has entered already")
+            raise ValueError(f"Request {ticket.request_id!r} is in the queue or the engine already.")
         ticket.validate()
         self._tick(now)
-        self._slots.pass_time(now)
+        self._slots.advance_clock(now)
         version_id = BASE if ticket.version_id is None else ticket.version_id
         place = self._slots.place(version_id)
         if ticket.tenant and not self._runs_at_once(ticket, place):
@@ -162,7 +162,7 @@ class Admission:
             self._counters.queue(request, -1)
         self._slots.leave(request, now)
         self._counters.forget(request.tenant)
-        self._slots.pass_time(now)
+        self._slots.advance_clock(now)
         return self._advance(now)
 
     def staged(self, version_id: int, now: float) -> tuple[str, ...]:
@@ -173,7 +173,7 @@ class Admission:
         """
         self._tick(now)
         self._slots.stage(version_id, now)
-        self._slots.pass_time(now)
+        self._slots.advance_clock(now)
         return self._advance(now)
 
     def unstaged(self, version_id: int) -> None:
@@ -191,7 +191,7 @@ class Admission:
         """
         self._tick(now)
         self._slots.pin(version_id)
-        self._slots.pass_time(now)
+        self._slots.advance_clock(now)
         return self._advance(now)
 
     def unpin(self, version_id: int) -> None:
@@ -253,7 +253,7 @@ class Admission:
         """Return whether the whole backlog would be served within this time, so that no finer estimate is needed."""
         speed, turn_speed = self._served.per_second, self._turns.per_second
         all_s = self._counters.backlog() / speed if speed else 0.0
-        return all_s <= seconds and (self._slots.ages.waiting + 1) / (turn_speed or inf) <= seconds
+        return all_s <= seconds and (self._slots.waits.waiting + 1) / (turn_speed or inf) <= seconds
 
     def _wait(self, ticket: AdmissionRequest, place: SlotState) -> float:
         """Estimate the wait in seconds of a request that cannot run at once; 0 without measurements."""
@@ -265,8 +265,8 @@ class Admission:
             window_s = (work + self._served.mean) / speed
         needs_slot = place is DRAINING or (place is READY and not self._slots.free)
         if needs_slot and (speed := self._turns.per_second) is not None:
-            turns = self._slots.ages.waiting
-            if self._slots.ages.passable():
+            turns = self._slots.waits.waiting
+            if self._slots.waits.passable():
                 # In fair order each tenant gets at most as many slot grants as this tenant needs.
                 turns = min(turns, self._counters.ready * (1 + (len(tenant.ready) if tenant else 0)))
             slot_s = (turns + 1) / speed
@@ -282,7 +282,7 @@ class Admission:
         if not self.waiting:
             return ()
         self._tick(now)
-        self._slots.pass_time(now)
+        self._slots.advance_clock(now)
         return self._advance(now)
 
     def _advance(self, now: float) -> tuple[str, ...]:
@@ -290,15 +290,15 @@ class Admission:
         admitted: list[str] = []
         reopened = True
         while reopened:
-            known = len(admitted)
+            before = len(admitted)
             while (request := self._next()) is not None:
                 self._admit(request, now)
                 admitted.append(request.name)
-            reopened = len(admitted) > known and self._slots.balance(now)
+            reopened = len(admitted) > before and self._slots.balance(now)
         self._forecast.changes_left -= 1
         if self._window.free > 0 and not self._counters.competitors:
             self._served.pause()
-        if not self._slots.ages.waiting:
+        if not self._slots.waits.waiting:
             self._turns.pause()
         return tuple(admitted)
 
@@ -330,7 +330,7 @@ class Admission:
 
     def _room(self, counter: Callable[[], float]) -> int:
         """Return the number of places open to a tenant with this counter, which is computed only if needed."""
-        if self._slots.ages.waiting and not self._slots.free:
+        if self._slots.waits.waiting and not self._slots.free:
             return self._window.free
         return self._window.room(counter())
 

@@ -50,15 +50,15 @@ class AdmissionRequest:
             ValueError: the weight is not above 0, a number is negative, or prompts do not share the sequences evenly.
         """
         if not 0 < self.weight < inf:
-            raise ValueError(f"weight: found {self.weight}, allowed above 0")
+            raise ValueError(f"weight is {self.weight}; it must be above 0 and finite.")
         if min(self.prompts, default=0) < 0 or self.output_tokens < 0 or self.sequences < 0:
-            raise ValueError(f"tokens and sequences: found a negative number in {self}")
+            raise ValueError(f"Numbers of tokens and sequences must be 0 or more, but this is {self}.")
         if self.sequences and (not self.prompts or self.sequences % len(self.prompts)):
             raise ValueError(
-                f"sequences: found {self.sequences}, allowed as many of each prompt of {len(self.prompts)}"
+                f"sequences is {self.sequences}; it must be a multiple of the number of prompts, {len(self.prompts)}."
             )
         if self.version_id is not None and self.version_id < 0:
-            raise ValueError(f"version_id: found {self.version_id}, allowed 0 or more")
+            raise ValueError(f"version_id is {self.version_id}; it must be 0 or more.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,4 +96,4 @@ class Refused(Exception):
         retry_after_s: float,
     ) -> None:
         self.scope, self.found, self.allowed, self.retry_after_s = scope, found, allowed, retry_after_s
-        super().__init__(f"{scope}: found {found}, allowed {allowed}")
+        super().__init__(f"The queue refused the request ({scope}): {found:g} against a bound of {allowed:g}.")

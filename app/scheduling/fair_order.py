@@ -26,27 +26,27 @@ class FairOrder:
     def add(self, request: Request) -> None:
         """Append a request to its tenant queue."""
         version, name = request.version, request.tenant.name
-        line = version.lines.get(name)
-        if line is not None:
-            request.line = line
-            line.add(request)
-            longest_queue.note(line)
+        queue = version.queues.get(name)
+        if queue is not None:
+            request.queue = queue
+            queue.add(request)
+            longest_queue.note(queue)
             return
-        request.line = line = version.lines[name] = TenantQueue(request.tenant, version)
-        line.add(request)
-        self._counters.show(line, version.shown)
+        request.queue = queue = version.queues[name] = TenantQueue(request.tenant, version)
+        queue.add(request)
+        self._counters.show(queue, version.shown)
 
     def remove(self, request: Request) -> None:
         """Remove a request from its tenant queue."""
-        line = request.line
-        oldest = line.remove(request)
-        if line.rank:
-            longest_queue.note(line)
-        if not line.count:
-            del line.version.lines[line.tenant.name]
-            self._counters.show(line, COLD)
+        queue = request.queue
+        oldest = queue.remove(request)
+        if queue.rank:
+            longest_queue.note(queue)
+        if not queue.count:
+            del queue.version.queues[queue.tenant.name]
+            self._counters.show(queue, COLD)
         elif oldest:
-            self._counters.show(line, line.shown)
+            self._counters.show(queue, queue.shown)
 
     def move(self, version: Version, place: SlotState) -> None:
         """Change the slot state of a version."""
@@ -100,19 +100,19 @@ class FairOrder:
 
     def _first_of(self, tenant: Tenant, *, slot_free: bool) -> Request | None:
         """Return a tenant's next request in OPEN or READY; None if there is none or an outdated queue was moved."""
-        first, lines = tenant.open.first(), tenant.open
-        if slot_free and (other := tenant.ready.first()) is not None and (first is None or other < first):
-            first, lines = other, tenant.ready
-        if first is None:
+        number, queues = tenant.open.first(), tenant.open
+        if slot_free and (other := tenant.ready.first()) is not None and (number is None or other < number):
+            number, queues = other, tenant.ready
+        if number is None:
             return None
-        line = lines[first]
-        place = line.version.place
+        queue = queues[number]
+        place = queue.version.place
         if place is OPEN:
-            return line.first
+            return queue.first
         if place is READY and slot_free:
-            return longest_queue.fullest(tenant, line).first if tenant.crowded else line.first
-        line.version.scattered = True
-        self._counters.show(line, place)
+            return longest_queue.fullest(tenant, queue).first if tenant.crowded else queue.first
+        queue.version.scattered = True
+        self._counters.show(queue, place)
         return None
 
     def _show_all(self, *, slot_free: bool) -> None:
@@ -129,6 +129,6 @@ class FairOrder:
     def _show(self, version: Version) -> None:
         version.shown, version.scattered = version.place, False
         # Sorted by tenant, because lifts depend on their order and must not depend on arrival.
-        for _, line in sorted(version.lines.items()) if len(version.lines) > 1 else version.lines.items():
-            if line.shown is not version.place:
-                self._counters.show(line, version.place)
+        for _, queue in sorted(version.queues.items()) if len(version.queues) > 1 else version.queues.items():
+            if queue.shown is not version.place:
+                self._counters.show(queue, version.place)

@@ -18,53 +18,53 @@ _PARKED = 1
 _NUMBER_BITS = 48
 
 
-def note(line: TenantQueue) -> None:
+def note(queue: TenantQueue) -> None:
     """Update the rank of a queue after an arrival or a departure."""
-    if line.count < 2:
-        _forget(line)
-    elif line.version.place is not READY:
-        _park(line)
+    if queue.count < 2:
+        _forget(queue)
+    elif queue.version.place is not READY:
+        _park(queue)
     else:
-        rank = line.first.number - (line.count.bit_length() << _NUMBER_BITS)
-        if rank != line.rank:
-            _forget(line)
-            line.rank = rank
-            line.tenant.crowded.add(rank, line)
+        rank = queue.first.number - (queue.count.bit_length() << _NUMBER_BITS)
+        if rank != queue.rank:
+            _forget(queue)
+            queue.rank = rank
+            queue.tenant.crowded.add(rank, queue)
 
 
 def unpark(version: Version) -> None:
     """Rank the parked queues of a version that became READY."""
     parked, version.parked = version.parked, None
-    for line in parked or ():
-        line.rank = 0
-        note(line)
+    for queue in parked or ():
+        queue.rank = 0
+        note(queue)
 
 
 def fullest(tenant: Tenant, oldest: TenantQueue) -> TenantQueue:
     """Return the tenant's longest READY queue; the oldest queue if all have length 1."""
     crowded = tenant.crowded
     while (rank := crowded.first()) is not None:
-        line = crowded[rank]
-        if line.version.place is READY:
-            return line
-        _park(line)
+        queue = crowded[rank]
+        if queue.version.place is READY:
+            return queue
+        _park(queue)
     return oldest
 
 
-def _park(line: TenantQueue) -> None:
-    if line.rank == _PARKED:
+def _park(queue: TenantQueue) -> None:
+    if queue.rank == _PARKED:
         return
-    _forget(line)
-    line.rank, version = _PARKED, line.version
+    _forget(queue)
+    queue.rank, version = _PARKED, queue.version
     if version.parked is None:
         version.parked = set()
-    version.parked.add(line)
+    version.parked.add(queue)
 
 
-def _forget(line: TenantQueue) -> None:
-    parked = line.version.parked
-    if parked and line.rank == _PARKED:
-        parked.discard(line)
-    elif line.rank:
-        line.tenant.crowded.discard(line.rank)
-    line.rank = 0
+def _forget(queue: TenantQueue) -> None:
+    parked = queue.version.parked
+    if parked and queue.rank == _PARKED:
+        parked.discard(queue)
+    elif queue.rank:
+        queue.tenant.crowded.discard(queue.rank)
+    queue.rank = 0

@@ -30,7 +30,7 @@ class Wait(Enum):
 
 
 #: Module-level names, because attribute access on an Enum is slower. See
-#: docs/decisions/0065-scheduler-data-structures.md.
+#: docs/decisions/0033-scheduler-data-structures.md.
 OPEN, READY, DRAINING, COLD = SlotState
 NONE, YOUNG, OLD, LEAVING = Wait
 
@@ -49,7 +49,7 @@ class Waiting:
     def __init__(self) -> None:
         self.count = 0
         #: The other requests by id. Created on demand, because most queues hold one request. See
-        #: docs/decisions/0065-scheduler-data-structures.md.
+        #: docs/decisions/0033-scheduler-data-structures.md.
         self._later: OrderedDict[str, Request] | None = None
 
     def add(self, request: "Request") -> None:
@@ -86,7 +86,7 @@ class Queue:
     """FIFO queue of a version's requests: an intrusive doubly linked list.
 
     It has the interface of :class:`Waiting`. The links are fields of the requests, so that a short queue needs no
-    dictionary. See docs/decisions/0065-scheduler-data-structures.md.
+    dictionary. See docs/decisions/0033-scheduler-data-structures.md.
     """
 
     __slots__ = ("_last", "count", "first")
@@ -173,7 +173,7 @@ class Version:
         shown: slot state under which its queues are filed; not valid for all of them while ``scattered``.
         scattered: True if its queues may be filed under different slot states.
         waiting: its waiting requests.
-        lines: queues of the requests that take places in the window, by tenant.
+        queues: queues of the requests that take places in the window, by tenant.
         parked: parked queues, see :mod:`app.scheduling.longest_queue`; None if there are none.
         holds_slot: True if it has a slot; then one of its requests runs, or it is pinned.
         filling: True until all requests that waited when it got its slot are admitted.
@@ -195,7 +195,7 @@ class Version:
     scattered: bool = False
     running: int = 0
     waiting: Queue = field(default_factory=Queue)
-    lines: dict[str, "TenantQueue"] = field(default_factory=dict)
+    queues: dict[str, "TenantQueue"] = field(default_factory=dict)
     parked: "set[TenantQueue] | None" = None
     holds_slot: bool = False
     pinned: bool = False
@@ -242,12 +242,12 @@ class Request:
         number: event number of its arrival; later arrivals have greater numbers.
         arrived: time of arrival.
         started: time of admission.
-        line: its tenant queue, if it takes a place in the window.
+        queue: its tenant queue, if it takes a place in the window.
         cost: weighted tokens charged for it so far.
         share: part of its tenant's counter charged for it.
         first: True if its tenant had nothing else in flight at admission; ranks before all that are not.
         tag: start tag: its tenant's counter at admission; the smallest tags have the places.
-        bar: preemption threshold: the tag less the charge for the output. A smaller counter may preempt it.
+        threshold: preemption threshold: the tag less the charge for the output. A smaller counter may preempt it.
         unread: tokens that its prompt counts for in the prefill backlog.
         older, newer: neighbours in the queue of its version.
     """
@@ -260,14 +260,14 @@ class Request:
     version: Version
     name: str = field(init=False)
     prompt_tokens: int = field(init=False)
-    line: TenantQueue = field(init=False)
+    queue: TenantQueue = field(init=False)
     running: bool = False
     first: bool = False
     started: float = 0.0
     cost: float = 0.0
     share: float = 0.0
     tag: float = 0.0
-    bar: float = 0.0
+    threshold: float = 0.0
     unread: float = 0.0
     older: "Request | None" = None
     newer: "Request | None" = None

@@ -10,7 +10,7 @@ Number = TypeVar("Number", int, float)
 Thing = TypeVar("Thing")
 
 #: Maximum number of heap entries per item, and slack, before outdated entries are purged. A larger maximum purges less
-#: often, but takes more of the processor's cache. See docs/decisions/0065-scheduler-data-structures.md.
+#: often, but takes more of the processor's cache. See docs/decisions/0033-scheduler-data-structures.md.
 _ENTRIES, _SLACK = 2, 32
 
 
@@ -29,12 +29,12 @@ class Ranking(dict[Item, Key]):
 
     def set(self, item: Item, key: Key) -> None:
         """Add an item or change its key."""
-        known = self.get(item)
-        if known == key:
+        old = self.get(item)
+        if old == key:
             return
         self[item] = key
         heap = self._heap
-        if known is not None and heap[0][0] == known and heap[0][1] == item:
+        if old is not None and heap[0][0] == old and heap[0][1] == item:
             heapreplace(heap, (key, item))
             return
         heappush(heap, (key, item))

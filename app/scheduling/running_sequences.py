@@ -38,7 +38,7 @@ class RunningSequences:
         self.firsts = places // 2 if aside else 0
         self._aside = aside
         #: Sorted preemption thresholds of the sequences in flight.
-        self._bars: list[float] = []
+        self._thresholds: list[float] = []
 
     def room(self, counter: float) -> int:
         """Return the number of places that a request with this counter may take.
@@ -46,18 +46,18 @@ class RunningSequences:
         These places are free, or held by sequences with a preemption threshold above the counter. The limit on
         preempted sequences caps the result.
         """
-        return min(self.places - bisect_right(self._bars, counter), self._aside + self.free)
+        return min(self.places - bisect_right(self._thresholds, counter), self._aside + self.free)
 
     def take(self, request: Request) -> None:
         """Give a place to a sequence; ``request.first`` marks a first."""
         self.free -= 1
         if request.first:
             self.firsts -= 1
-            request.tag = request.bar = -inf
-        insort(self._bars, request.bar)
+            request.tag = request.threshold = -inf
+        insort(self._thresholds, request.threshold)
 
     def give(self, request: Request) -> None:
         """Return the place of a sequence."""
         self.free += 1
         self.firsts += request.first
-        del self._bars[bisect_left(self._bars, request.bar)]
+        del self._thresholds[bisect_left(self._thresholds, request.threshold)]

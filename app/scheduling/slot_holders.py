@@ -15,8 +15,8 @@ class SlotHolders:
         staying: number of the other versions.
     """
 
-    def __init__(self, ages: SlotWaits) -> None:
-        self._ages = ages
+    def __init__(self, waits: SlotWaits) -> None:
+        self._waits = waits
         self._filling: dict[int, Version] = {}
         #: Slot holders that neither fill nor drain.
         self._joinable: dict[int, Version] = {}
@@ -54,7 +54,7 @@ class SlotHolders:
             The version; None if there is no joinable one.
         """
         joinable = self._joinable
-        if not joinable and self._filling and not self._ages.can_bear():
+        if not joinable and self._filling and not self._waits.can_bear():
             for version in list(self._filling.values()):
                 self.filled(version)
         if not joinable:

@@ -29,7 +29,7 @@ class SlotWaits:
     number of slots. The rest of a round in progress is deducted in advance.
 
     The state of a wait is stored in its version, because a look-up elsewhere would dominate the cost of a decision. See
-    docs/decisions/0065-scheduler-data-structures.md.
+    docs/decisions/0033-scheduler-data-structures.md.
 
     Attributes:
         waiting: number of waiting versions.
@@ -147,7 +147,7 @@ class SlotWaits:
         self._untils.take(version.until)
         (self._old if wait is OLD else self._leaving).discard(version.began)
 
-    def pass_time(self, now: float) -> None:
+    def advance_clock(self, now: float) -> None:
         """Advance the clock and age versions that have waited longer than ``max_age_s``."""
         self._now = now
         young = self._young
@@ -176,13 +176,13 @@ class SlotWaits:
         """Return the estimated length of a drain in seconds; infinite while unknown."""
         return self._longest_s if self._longest_s and self._visits >= DRAINS_SEEN else inf
 
-    def note_turn(self, version: Version) -> None:
+    def record_grant(self, version: Version) -> None:
         """Record the grant of the last free slot to a version."""
         oldest = self.oldest()
         if oldest is not None and oldest is not version:
             self._passed += self._turn()
 
-    def note_visit(self, ran_s: float) -> None:
+    def record_tenure(self, ran_s: float) -> None:
         """Record the end of a slot tenure.
 
         Args:

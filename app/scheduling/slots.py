@@ -31,10 +31,10 @@ class Slots:
         self.free = slots
         self._base = Version(BASE, OPEN, OPEN)
         self._versions = {BASE: self._base}
-        self.ages = SlotWaits(slots, max_age_s)
+        self.waits = SlotWaits(slots, max_age_s)
         self._order = FairOrder(counters)
         self._staged: set[int] = set()
-        self._holders = SlotHolders(self.ages)
+        self._holders = SlotHolders(self.waits)
         #: Versions that wait to be staged, by number of their oldest request.
         self._cold: Ranking[int, int] = Ranking()
         #: Waiting requests that take no place in the window, oldest first: internal work such as pins and preloads.
@@ -82,8 +82,8 @@ class Slots:
         takes_slot = version.place is READY
         if takes_slot:
             if self.free == 1:
-                self.ages.note_turn(version)
-            self.ages.remove(version)
+                self.waits.record_grant(version)
+            self.waits.remove(version)
             self.free -= 1
             version.holds_slot, version.service = True, 0.0
             self._order.move(version, OPEN)
@@ -153,12 +153,12 @@ class Slots:
         return None
 
     def _hurry(self, request: Request) -> Request:
-        if not self.free or (oldest := self.ages.oldest()) is None:
+        if not self.free or (oldest := self.waits.oldest()) is None:
             return request
         hurried, needs_slot = oldest.waiting.first, request.version.place is READY
         if hurried.tenant is request.tenant:
-            return request if needs_slot and self.ages.passable() else hurried
-        return hurried if needs_slot and self.free == 1 and not self.ages.passable() else request
+            return request if needs_slot and self.waits.passable() else hurried
+        return hurried if needs_slot and self.free == 1 and not self.waits.passable() else request
 
     def leave(self, request: Request, now: float) -> None:
         """End a running or waiting request; the last running request of a version frees its slot."""
@@ -168,7 +168,7 @@ class Slots:
         else:
             version.running -= 1
             if not version.running and version.holds_slot:
-                self.ages.note_visit(now - request.started)
+                self.waits.record_tenure(now - request.started)
         self._end(version, now)
 
     def _end(self, version: Version, now: float) -> None:
@@ -180,10 +180,10 @@ class Slots:
             del self._versions[version.version_id]
             self._order.forget(version.version_id)
 
-    def pass_time(self, now: float) -> None:
+    def advance_clock(self, now: float) -> None:
         """Advance the clock: age waiting versions and drain holders for them."""
         self._now = now
-        self.ages.pass_time(now)
+        self.waits.advance_clock(now)
         self.balance(now)
 
     def balance(self, now: float) -> bool:
@@ -193,11 +193,11 @@ class Slots:
             True if a draining version can be joined again.
         """
         holders, reopened = self._holders, False
-        need = self.ages.needs() - self.free - len(holders.draining)
+        need = self.waits.needs() - self.free - len(holders.draining)
         while holders.draining and need < 0:
             self._reopen(holders.reopen())
-            reopened, need = True, self.ages.needs() - self.free - len(holders.draining)
-        if need > 0 and self.ages.can_wait():
+            reopened, need = True, self.waits.needs() - self.free - len(holders.draining)
+        if need > 0 and self.waits.can_wait():
             return reopened
         while holders.staying and need > 0 and (version := holders.drain(now)) is not None:
             need -= 1
@@ -214,7 +214,7 @@ class Slots:
         """
         version = self._versions.get(version_id)
         if version is None or not version.holds_slot:
-            raise ValueError(f"version {version_id} has no slot to keep")
+            raise ValueError(f"Version {version_id} has no slot, so it cannot be pinned.")
         if version.drains_since is not None:
             self._reopen(self._holders.reopen(version))
         if not version.pinned:
@@ -236,7 +236,7 @@ class Slots:
         version = self._versions.get(version_id)
         if version is not None and version.place is COLD:
             # Versions that are still cold wait for staging, not for a slot, so they no longer count as ahead.
-            version.ahead = min(version.ahead, self.ages.waiting)
+            version.ahead = min(version.ahead, self.waits.waiting)
             self._order.move(version, READY)
             self._track(version, now)
 
@@ -246,11 +246,11 @@ class Slots:
         version = self._versions.get(version_id)
         if version is not None and version.place is READY:
             self._order.move(version, COLD)
-            self.ages.remove(version, done=False)
+            self.waits.remove(version, done=False)
             self._cold.set(version_id, version.waiting.first.number)
 
     def _waiting(self) -> int:
-        return self.ages.waiting + len(self._cold)
+        return self.waits.waiting + len(self._cold)
 
     def _release(self, version: Version, now: float) -> None:
         self.free += 1
@@ -266,7 +266,7 @@ class Slots:
         version.closed_at, version.closed, version.ahead = now, next(self._numbers), self._waiting()
 
     def _reopen(self, version: Version) -> None:
-        self.ages.remove(version)
+        self.waits.remove(version)
         self._order.move(version, OPEN)
 
     def _track(self, version: Version, now: float) -> None:
@@ -279,6 +279,6 @@ class Slots:
         elif version_id in self._cold:
             self._cold.discard(version_id)
         if version.place is not COLD and version.waiting.count:
-            self.ages.put(version, now)
+            self.waits.put(version, now)
         else:
-            self.ages.remove(version, done=not version.waiting.count)
+            self.waits.remove(version, done=not version.waiting.count)

@@ -171,66 +171,66 @@ class TokenCounters:
 
     def queue(self, request: Request, sign: int = 1) -> None:
         """Add a sequence to the totals of waiting requests; subtract it with sign -1."""
-        tenant, everybody = request.tenant, self._all
+        tenant, totals = request.tenant, self._all
         prompt, output = sign * request.prompt_tokens, sign * request.ticket.output_tokens
         sequences = sign if request.ticket.sequences else 0
         tenant.waiting += sign
         tenant.prompt_tokens += prompt
         tenant.output_tokens += output
         tenant.sequences += sequences
-        everybody.prompt_tokens += prompt
-        everybody.output_tokens += output
-        everybody.sequences += sequences
+        totals.prompt_tokens += prompt
+        totals.output_tokens += output
+        totals.sequences += sequences
 
-    def show(self, line: TenantQueue, place: SlotState) -> None:
+    def show(self, queue: TenantQueue, place: SlotState) -> None:
         """File a tenant queue under a slot state, or update its key there.
 
         The key is the number of its oldest request. New and empty queues are filed under COLD.
         """
-        tenant, shown = line.tenant, line.shown
+        tenant, shown = queue.tenant, queue.shown
         if place is shown:
             if place is OPEN:
-                _renumber(line, tenant.open)
+                _renumber(queue, tenant.open)
             elif place is READY:
-                _renumber(line, tenant.ready)
+                _renumber(queue, tenant.ready)
             return
         if shown is not COLD:
-            self._take_out(line)
+            self._take_out(queue)
         elif not _competes(tenant):
             self.competitors += 1
             self._floor = self._lowest()
             tenant.counter = max(tenant.counter, self._lift)
             tenant.new = True
-        line.shown = place
+        queue.shown = place
         if place is not COLD:
-            self._put_in(line)
+            self._put_in(queue)
         elif not _competes(tenant):
             self.competitors -= 1
             self._last = tenant
 
-    def _take_out(self, line: TenantQueue) -> None:
-        tenant = line.tenant
-        if line.shown is DRAINING:
+    def _take_out(self, queue: TenantQueue) -> None:
+        tenant = queue.tenant
+        if queue.shown is DRAINING:
             tenant.draining -= 1
             if not tenant.draining:
                 self._draining.discard(tenant.name)
             return
-        lines, tenants = (tenant.open, self._open) if line.shown is OPEN else (tenant.ready, self._ready)
-        lines.discard(line.number)
-        if not lines:
+        queues, tenants = (tenant.open, self._open) if queue.shown is OPEN else (tenant.ready, self._ready)
+        queues.discard(queue.number)
+        if not queues:
             tenants.discard(tenant.name)
 
-    def _put_in(self, line: TenantQueue) -> None:
-        tenant = line.tenant
-        if line.shown is DRAINING:
+    def _put_in(self, queue: TenantQueue) -> None:
+        tenant = queue.tenant
+        if queue.shown is DRAINING:
             tenant.draining += 1
             self._draining.set(tenant.name, tenant.counter)
             return
-        lines, tenants = (tenant.open, self._open) if line.shown is OPEN else (tenant.ready, self._ready)
-        if not lines:
+        queues, tenants = (tenant.open, self._open) if queue.shown is OPEN else (tenant.ready, self._ready)
+        if not queues:
             tenants.set(tenant)
-        line.number = line.first.number
-        lines.add(line.number, line)
+        queue.number = queue.first.number
+        queues.add(queue.number, queue)
 
     def charge(self, request: Request) -> None:
         """Charge the expected cost of an admitted sequence, and set its start tag and preemption threshold."""
@@ -239,7 +239,7 @@ class TokenCounters:
         request.cost = cost_of(request.prompt_tokens, expected)
         request.share = request.cost / ticket.weight
         request.tag = tenant.counter
-        request.bar = tenant.counter - OUTPUT_WEIGHT * expected / ticket.weight
+        request.threshold = tenant.counter - OUTPUT_WEIGHT * expected / ticket.weight
         tenant.outstanding += request.share
         tenant.running += 1
         tenant.new = False
@@ -324,10 +324,10 @@ def _competes(tenant: Tenant) -> bool:
     return bool(tenant.ready or tenant.open or tenant.draining)
 
 
-def _renumber(line: TenantQueue, lines: Numbered[TenantQueue]) -> None:
-    lines.discard(line.number)
-    line.number = line.first.number
-    lines.add(line.number, line)
+def _renumber(queue: TenantQueue, queues: Numbered[TenantQueue]) -> None:
+    queues.discard(queue.number)
+    queue.number = queue.first.number
+    queues.add(queue.number, queue)
 
 
 def _entries(ranking: Ranking[str, float]) -> Iterator[tuple[float, str]]:

@@ -23,12 +23,12 @@ def read_template(folder: Path) -> str | None:
         config = json.loads(raw) if raw else None
     except (ValueError, RecursionError):
         config = None
-    found = config.get("chat_template") if isinstance(config, dict) else None
-    if isinstance(found, list):
+    template = config.get("chat_template") if isinstance(config, dict) else None
+    if isinstance(template, list):
         # A list of named templates: transformers uses ``default`` if no name is given.
-        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
-        found = named.get("default")
-    return found if isinstance(found, str) and found.strip() else None
+        templates = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
+        template = templates.get("default")
+    return template if isinstance(template, str) and template.strip() else None
 
 
 def _read(path: Path) -> str | None:

@@ -3,7 +3,7 @@
 import gc
 
 #: Thresholds of ``gc.set_threshold`` for the three generations, in objects, young and middle collections.
-#: See docs/decisions/0057-garbage-collector-thresholds.md.
+#: See docs/decisions/0031-garbage-collector-thresholds.md.
 _YOUNG, _MIDDLE, _ALL = 5_000, 2, 100
 
 

@@ -35,7 +35,7 @@ def secure_home(home: Path) -> None:
     try:
         home.chmod(_OWNER_ONLY)
     except PermissionError:
-        logger.warning("HOME %s has mode %o and belongs to another user. Run chmod 700 on it as that user.", home, mode)
+        logger.warning("HOME %s belongs to another user and has mode %o. Run `chmod 700` as that user.", home, mode)
 
 
 class HomeInUse(OSError):
@@ -59,7 +59,7 @@ def exclusive(home: Path) -> Iterator[None]:
         except BlockingIOError:
             holder = file.read(_MAX_HOLDER_BYTES).decode("utf-8", errors="replace").strip() or "another process"
             raise HomeInUse(
-                f"{home} is in use by {holder}. Stop that server, or give this one a HOME of its own (TENORA_HOME)."
+                f"{home} is in use by {holder}. Stop that server, or set TENORA_HOME to another folder."
             ) from None
         except OSError as error:
             raise OSError(f"{home / _FILE} cannot be locked ({error.strerror}). Put HOME on a local disk.") from error

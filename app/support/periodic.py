@@ -47,7 +47,7 @@ class Periodic:
                 await self._work()
                 self.succeeded_at = time.time()
             except (RegistryUnavailable, StorageError, EngineUnavailable) as error:
-                logger.warning("%s: %s", self.name, error)
+                logger.warning("Periodic job %r failed: %s", self.name, error)
             except Exception:
-                logger.exception("%s failed; it is tried again", self.name)
+                logger.exception("Periodic job %r failed. It runs again in %g s.", self.name, self._every_s)
             await asyncio.sleep(self._every_s)

@@ -76,7 +76,7 @@ class Spool:
         Raises:
             DiskFull, StoreUnavailable: the folder cannot be created.
         """
-        with disk_errors("spool uploads"):
+        with disk_errors("receive uploads"):
             while self._lock is None:
                 new_directory(self._own)
                 self._lock = _lock(self._own)
@@ -107,14 +107,15 @@ class Spool:
         try:
             async with self._turns.place(tenant, patience_s=self._patience_s):
                 try:
-                    with disk_errors("spool an upload"):
+                    with disk_errors("receive an upload"):
                         await asyncio.to_thread(path.mkdir, mode=0o700)
                     yield path
                 finally:
                     # Shield it: unlinking gigabytes takes time, and must complete even if the request is cancelled.
                     await asyncio.shield(asyncio.to_thread(shutil.rmtree, path, ignore_errors=True))
         except QueueFull:
-            raise Busy("too many uploads at the same time", retry_after=_RETRY_AFTER_S) from None
+            message = f"Too many uploads are running. Try again in {_RETRY_AFTER_S} seconds."
+            raise Busy(message, retry_after=_RETRY_AFTER_S) from None
 
 
 class SpoolWriter:
@@ -128,7 +129,7 @@ class SpoolWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with disk_errors("spool the upload"):
+        with disk_errors("receive the upload"):
             self._file = path.open("xb")
         self._hash = hashlib.sha256()
         self._batch = bytearray()
@@ -179,12 +180,12 @@ class SpoolWriter:
             self._writing = None
 
     def _write(self, batch: bytearray) -> None:
-        with disk_errors("spool the upload"):
+        with disk_errors("receive the upload"):
             self._file.write(batch)
             self._hash.update(batch)
 
     def _close(self) -> None:
-        with disk_errors("spool the upload"):
+        with disk_errors("receive the upload"):
             self._file.close()
 
 

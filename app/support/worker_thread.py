@@ -11,7 +11,7 @@ _Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
 class WorkerThread:
-    """Lean replacement of ``ThreadPoolExecutor(1)``. See docs/decisions/0058-single-worker-thread.md.
+    """Lean replacement of ``ThreadPoolExecutor(1)``. See docs/decisions/0032-single-worker-thread.md.
 
     The thread starts with its first job. Jobs that are pending when the process exits are lost, unless :meth:`end`
     was called.
@@ -48,10 +48,10 @@ class WorkerThread:
                 error = raised
             # A closed loop has no waiter left.
             if not (loop := future.get_loop()).is_closed():
-                loop.call_soon_threadsafe(_tell, future, result, error)
+                loop.call_soon_threadsafe(_deliver, future, result, error)
 
 
-def _tell(future: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+def _deliver(future: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
     if future.cancelled():
         return
     if error is None:

@@ -67,11 +67,11 @@ class Verdict:
 
     @property
     def largest(self) -> float:
-        return max(one.largest for one in self.prompts)
+        return max(prompt.largest for prompt in self.prompts)
 
     @property
     def mean(self) -> float:
-        return sum(one.mean for one in self.prompts) / len(self.prompts)
+        return sum(prompt.mean for prompt in self.prompts) / len(self.prompts)
 
 
 def judge(answers: Sequence[Answer], exact: Sequence[Scores], narrow: Sequence[Scores] | None = None) -> Verdict:
@@ -86,7 +86,7 @@ def judge(answers: Sequence[Answer], exact: Sequence[Scores], narrow: Sequence[S
         bound_largest = bound_mean = FLOAT32_BOUND
     else:
         noise = [
-            [abs(one - other) for one, other in zip(rough.logprobs, fine.logprobs, strict=True)]
+            [abs(a - b) for a, b in zip(rough.logprobs, fine.logprobs, strict=True)]
             for rough, fine in zip(narrow, exact, strict=True)
         ]
         bound_largest = NARROW_FACTOR * max(map(max, noise))
@@ -98,7 +98,8 @@ def judge(answers: Sequence[Answer], exact: Sequence[Scores], narrow: Sequence[S
 
 def _compare(answer: Answer, scores: Scores, bound: float) -> Compared:
     differences = [
-        abs(one - other) if isfinite(one) else inf for one, other in zip(answer.logprobs, scores.logprobs, strict=True)
+        abs(actual - expected) if isfinite(actual) else inf
+        for actual, expected in zip(answer.logprobs, scores.logprobs, strict=True)
     ]
     others = (
         place
@@ -118,8 +119,8 @@ def _reasons(verdict: Verdict) -> list[str]:
     if not verdict.mean <= verdict.bound_mean:
         reasons.append(f"The mean difference of logprobs is {verdict.mean:.3g}. The bound is {verdict.bound_mean:.3g}.")
     reasons.extend(
-        f"Token {one.first_other + 1} after a prompt of {one.prompt_tokens} tokens is not the reference's."
-        for one in verdict.prompts
-        if one.first_other is not None
+        f"Token {prompt.first_other + 1} after a prompt of {prompt.prompt_tokens} tokens differs from the reference."
+        for prompt in verdict.prompts
+        if prompt.first_other is not None
     )
     return reasons

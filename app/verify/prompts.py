@@ -17,8 +17,8 @@ def default_lengths(context: int, longest: int) -> list[int]:
         context: context length in tokens.
         longest: upper limit of the long prompt, which is at most a quarter of the context.
     """
-    most = max(1, min(longest, context // _LONGEST_PART))
-    return sorted({*(length for length in _SHORT if length < most), most})
+    longest = max(1, min(longest, context // _LONGEST_PART))
+    return sorted({*(length for length in _SHORT if length < longest), longest})
 
 
 def prompts(vocabulary: int, special: Collection[int], lengths: Sequence[int]) -> list[list[int]]:

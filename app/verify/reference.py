@@ -51,8 +51,8 @@ class Reference:
         logprobs = logits.float().log_softmax(-1)
         tokens = torch.tensor(answer.tokens, device=self._device).unsqueeze(1)
         best_logprobs, best = logprobs.max(-1)
-        found = logprobs.gather(1, tokens).squeeze(1)
-        return Scores(*(tuple(values.tolist()) for values in (found, best, best_logprobs)))
+        token_logprobs = logprobs.gather(1, tokens).squeeze(1)
+        return Scores(*(tuple(values.tolist()) for values in (token_logprobs, best, best_logprobs)))
 
 
 def _round_linear_layers(model: torch.nn.Module) -> None:

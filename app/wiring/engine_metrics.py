@@ -53,19 +53,19 @@ class Metrics:
         self._limits: Callable[[], Health] | None = None
         self._requests = Counter(
             "tenora_http_requests",
-            "Answered HTTP requests; status 499: the client went away first",
+            "Answered HTTP requests; status 499: the client disconnected first",
             ("method", "route", "status"),
             registry=self.registry,
         )
         self._duration = self._seconds(
             "tenora_http_request_duration_seconds",
-            "From a request's headers to the last byte of its answer, streams included",
+            "Time from a request's headers to the last byte of its answer, streams included",
             "method",
             "route",
         )
         self._errors = Counter(
             "tenora_errors",
-            "Requests that ended with an error, also in the middle of a stream, by the code that clients see",
+            "Requests that ended with an error, also in the middle of a stream, by error code",
             ("code",),
             registry=self.registry,
         )
@@ -73,16 +73,17 @@ class Metrics:
             self._errors.labels(row.code)  # start each series at 0, so that rates have a first sample
         self._first_token = self._seconds(
             "tenora_time_to_first_token_seconds",
-            "From a request's arrival in the queue to its first token; cold: its adapter had no slot when it came",
+            "Time from a request's arrival in the queue to its first token; cold: its adapter had no slot",
             "adapter",
         )
         self._load = self._seconds(
             "tenora_load_seconds",
-            "What loading an adapter takes: fetch from the store, stage in host memory, wait for a slot, copy into it",
+            "Time to load an adapter: fetch from the store, stage in host memory, wait for a slot, copy into it",
             "phase",
         )
         self._admission = self._seconds(
-            "tenora_engine_admission_wait_seconds", "From a request's arrival in the queue to its entry into the engine"
+            "tenora_engine_admission_wait_seconds",
+            "Time from a request's arrival in the queue to its entry into the engine",
         )
         # Cache label look-ups, which cost more than counting. The caches have as many entries as there are series.
         self._answered, self._first_tokens = functools.cache(self._series), functools.cache(self._first_token.labels)
@@ -175,19 +176,19 @@ class _Parts(Collector):
         yield _gauge("tenora_engine_requests_waiting", "Requests that wait to enter the engine", stats.waiting)
         yield _gauge("tenora_engine_adapters_resident", "Adapters in the engine's memory", stats.resident)
         ready = self._now.overview.state is EngineState.READY
-        yield _gauge("tenora_engine_up", "Whether the engine runs", ready)
-        yield CounterMetricFamily("tenora_engine_restarts", "Times that a dead engine was replaced", stats.restarts)
-        yield CounterMetricFamily("tenora_engine_hangs", "Times that it was killed as it did not answer", stats.hangs)
+        yield _gauge("tenora_engine_up", "1 if the engine runs, else 0", ready)
+        yield CounterMetricFamily("tenora_engine_restarts", "Restarts of a dead engine", stats.restarts)
+        yield CounterMetricFamily("tenora_engine_hangs", "Engines killed because they did not answer", stats.hangs)
         yield from _kernels(self._now.overview.kernels)
-        yield CounterMetricFamily("tenora_cache_hits", "Adapters found on this node's disk", hits)
+        yield CounterMetricFamily("tenora_cache_hits", "Adapters found in this node's disk cache", hits)
         yield CounterMetricFamily("tenora_cache_misses", "Adapters fetched from the store", misses)
-        yield CounterMetricFamily("tenora_cache_evictions", "Adapters removed to make room", evictions)
-        yield _gauge("tenora_process_tasks", "Pieces of work under way in this process's event loop", self._now.tasks)
+        yield CounterMetricFamily("tenora_cache_evictions", "Adapters evicted from this node's disk cache", evictions)
+        yield _gauge("tenora_process_tasks", "Tasks in this process's event loop", self._now.tasks)
         yield from _places(self._now.overview)
         yield from _tiers(self._now.overview)
         if limits := self._now.limits:
-            yield _gauge("tenora_limits_available", "Whether limits can be counted just now", limits.available)
-            text = "Requests let in while limits could not be counted"
+            yield _gauge("tenora_limits_available", "1 if limits can be counted, else 0", limits.available)
+            text = "Requests admitted while limits could not be counted"
             yield CounterMetricFamily("tenora_limits_uncounted", text, limits.uncounted)
         if self._now.shares:
             yield from _adapters(self._now.overview, self._now.shares)
@@ -201,9 +202,9 @@ class _Shared(Collector):
 
 
 def _kernels(checks: KernelChecks) -> Iterable[Metric]:
-    text = "Duration of the last check of the LoRA kernels that passed"
+    text = "Duration of the last passed check of the LoRA kernels"
     yield _gauge("tenora_engine_kernel_check_seconds", text, checks.seconds or 0.0)
-    text = "Checks of the LoRA kernels that found a fault"
+    text = "Failed checks of the LoRA kernels"
     yield CounterMetricFamily("tenora_engine_kernel_check_failures", text, checks.failures)
 
 
@@ -211,20 +212,20 @@ def _places(overview: EngineOverview) -> Iterable[Metric]:
     used = sum(version.tier == "slot" for version in overview.versions)
     yield _gauge("tenora_engine_slots", "LoRA slots", overview.slots)
     yield _gauge("tenora_engine_slots_used", "LoRA slots that hold an adapter", used)
-    yield _gauge("tenora_engine_slots_pinned", "LoRA slots that a pinned adapter has for itself", len(overview.pinned))
-    yield _gauge("tenora_engine_window", "Sequences that may be in the engine at the same time", overview.window)
-    yield _gauge("tenora_engine_window_used", "Requests that the queue has let into the engine", overview.running)
+    yield _gauge("tenora_engine_slots_pinned", "LoRA slots of pinned adapters", len(overview.pinned))
+    yield _gauge("tenora_engine_window", "Maximum number of sequences in the engine", overview.window)
+    yield _gauge("tenora_engine_window_used", "Requests that the queue admitted to the engine", overview.running)
     oldest = max((version.oldest_wait_s for version in overview.versions), default=0.0)
-    yield _gauge("tenora_queue_oldest_wait_seconds", "What the first of all who wait for an adapter has waited", oldest)
+    yield _gauge("tenora_queue_oldest_wait_seconds", "Longest current wait of a request for an adapter", oldest)
 
 
 def _tiers(overview: EngineOverview) -> Iterable[Metric]:
     """Yield counters by tier (node's disk, host memory, slots), and byte gauges of disk and host memory."""
     counts = {
         "hits": "Adapters found in a tier",
-        "misses": "Adapters that had to be brought into a tier",
-        "evictions": "Adapters taken out of a tier to make room",
-        "failures": "Adapters that could not be brought into a tier",
+        "misses": "Adapters not found in a tier",
+        "evictions": "Adapters evicted from a tier",
+        "failures": "Failed loads of adapters into a tier",
     }
     for name, text in counts.items():
         family = CounterMetricFamily(f"tenora_tier_{name}", text, labels=("tier",))
@@ -232,9 +233,9 @@ def _tiers(overview: EngineOverview) -> Iterable[Metric]:
             family.add_metric((tier.tier,), getattr(tier, name))
         yield family
     used = {"disk": overview.disk_used_bytes, "host": overview.host_used_bytes}
-    yield _gauges("tenora_tier_used_bytes", "Bytes of the adapters in a tier", "tier", used)
+    yield _gauges("tenora_tier_used_bytes", "Size of the adapters in a tier", "tier", used)
     limits = {"disk": overview.disk_bytes, "host": overview.host_bytes}
-    yield _gauges("tenora_tier_limit_bytes", "Bytes that a tier may hold", "tier", limits)
+    yield _gauges("tenora_tier_limit_bytes", "Maximum size of a tier", "tier", limits)
 
 
 def _adapters(overview: EngineOverview, shares: tuple[Share, ...]) -> Iterable[Metric]:
@@ -247,7 +248,7 @@ def _adapters(overview: EngineOverview, shares: tuple[Share, ...]) -> Iterable[M
         running[name] += version.running
         waiting[name] += version.waiting
     requests = {share.name: share.requests for share in shares}
-    yield _gauges("tenora_adapter_requests_recent", "Requests of the last five minutes", "adapter", requests)
+    yield _gauges("tenora_adapter_requests_recent", "Requests in the last five minutes", "adapter", requests)
     yield _gauges("tenora_adapter_requests_running", "Requests in the engine", "adapter", running)
     yield _gauges("tenora_adapter_requests_waiting", "Requests that wait to enter the engine", "adapter", waiting)
 

@@ -31,7 +31,7 @@ def accounts_of(settings: Settings, database: Database, node_id: str) -> Account
         ValueError: accounts in the database were selected, but it is not PostgreSQL.
     """
     if settings.limit_accounts == "database" and not database.is_postgresql:
-        raise ValueError("TENORA_LIMIT_ACCOUNTS: found database, allowed auto or memory with SQLite")
+        raise ValueError("TENORA_LIMIT_ACCOUNTS is database, which needs PostgreSQL. Set auto or memory for SQLite.")
     if settings.limit_accounts == "memory" or not database.is_postgresql:
         return MemoryAccounts(database)
     return SharedAccounts(database, node_id, admit=settings.limits_unavailable == "admit")

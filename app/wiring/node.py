@@ -27,10 +27,10 @@ def node_id(home: Path) -> str:
     path = home / "node"
     if not path.exists():
         _make(path)
-    found = path.read_text(encoding="ascii", errors="replace").strip()
-    if not _ID.fullmatch(found):
-        raise InvalidNodeId(f"{path}: found {found[:80]!r}, allowed 32 lower-case hex digits")
-    return found
+    identity = path.read_text(encoding="ascii", errors="replace").strip()
+    if not _ID.fullmatch(identity):
+        raise InvalidNodeId(f"{path} holds {identity[:80]!r}, not 32 lower-case hex digits. Restore this node's id.")
+    return identity
 
 
 def node_name() -> str:

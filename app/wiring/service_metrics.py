@@ -55,31 +55,34 @@ class _Now(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yield the metrics. Blocks while it queries the disk's usage."""
-        yield _counted("tenora_limit_refusals", "Requests refused by a tenant's or key's limit", "limit", self.refused)
-        yield _counted("tenora_database_failures", "Database statements that failed", "cause", self.database_failures)
-        yield _labelled("tenora_ready", "Whether a part answered when it was last asked", "part", self.ready)
+        yield _counted("tenora_limit_refusals", "Requests rejected by a limit", "limit", self.refused)
+        yield _counted("tenora_database_failures", "Failed database statements", "cause", self.database_failures)
+        yield _labelled("tenora_ready", "1 if a part passed its last readiness check, else 0", "part", self.ready)
         yield _labelled(
-            "tenora_work_succeeded_timestamp_seconds", "When repeated work last ended well", "work", self.succeeded
+            "tenora_work_succeeded_timestamp_seconds",
+            "Unix time of a periodic job's last success",
+            "work",
+            self.succeeded,
         )
         yield _labelled(
             "tenora_versions_without_bytes",
-            "Versions that this server asked the store for, and that have missing or damaged bytes there",
+            "Versions whose bytes were missing or damaged when this server fetched them from the store",
             "bytes",
             self.lost_bytes,
         )
         disk = shutil.disk_usage(self.home)
         gauges: dict[str, tuple[str, float]] = {
-            "tenora_audit_intact": ("0: a seal of the trail is gone; see tenora audit verify", self.audit_intact),
-            "tenora_usage_waiting_bytes": ("Usage that is not in the database yet", self.ledger.waiting_bytes()),
-            "tenora_queue_limit_requests": ("Requests that may wait", self.queue.requests),
-            "tenora_queue_limit_seconds": ("Longest estimated wait of a request that is let in", self.queue.seconds),
-            "tenora_clock_offset_seconds": ("This server's clock minus the database's", self.clock_offset_s),
+            "tenora_audit_intact": ("0 if a seal is missing; then run `tenora audit verify`", self.audit_intact),
+            "tenora_usage_waiting_bytes": ("Usage records not in the database yet", self.ledger.waiting_bytes()),
+            "tenora_queue_limit_requests": ("Maximum number of waiting requests", self.queue.requests),
+            "tenora_queue_limit_seconds": ("Maximum estimated wait of an admitted request", self.queue.seconds),
+            "tenora_clock_offset_seconds": ("This server's clock minus the database's clock", self.clock_offset_s),
             "tenora_clock_spread_seconds": (
-                "Largest distance between the clocks of servers on this registry",
+                "Largest difference between the clocks of the servers on this registry",
                 self.clock_spread_s,
             ),
-            "tenora_home_size_bytes": ("Size of the disk that HOME is on", disk.total),
-            "tenora_home_free_bytes": ("Free bytes of the disk that HOME is on", disk.free),
+            "tenora_home_size_bytes": ("Size of the disk with HOME", disk.total),
+            "tenora_home_free_bytes": ("Free space on the disk with HOME", disk.free),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value)

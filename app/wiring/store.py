@@ -34,7 +34,7 @@ def check_store(settings: Settings) -> None:
         configured_store(settings).check()
     except StorageError as error:
         reason = error.reason or getattr(error.__cause__, "strerror", None) or str(error)
-        raise StoreUnavailable(f"the store {_place(settings)} cannot be used: {reason}") from error
+        raise StoreUnavailable(f"The store {_place(settings)} cannot be used: {reason.rstrip('.')}.") from error
 
 
 def _url(settings: Settings) -> str:

@@ -10,7 +10,7 @@
 # NOT TRIED YET as a whole: by hand, on an H100, the base, its adapters and a short round of `coldload` were, in an
 # environment put together otherwise (deploy/benchmarks/RESULTS.md, "On a GPU"). Each workload is the same command that
 # runs on a CPU; what is left to see is whether memory and the times below fit a given card. By arithmetic: 150 GB of
-# disk (the base 16 GB, an adapter 0.17 GB at rank 16 and 0.67 GB at rank 64, kept as it is, in the store and in the
+# disk (the base 16 GB, an adapter 0.17 GB at rank 16 and 0.67 GB at rank 64, kept unchanged, in the store and in the
 # server's disk cache).
 #
 # Settings, by environment:
@@ -38,7 +38,7 @@ mkdir -p "$TENORA_HOME"
 cd "$(dirname "$0")/../.."
 
 command -v nvidia-smi >/dev/null || {
-    echo "nvidia-smi: not found; this is for a machine with an NVIDIA GPU" >&2
+    echo "bench.sh: nvidia-smi is missing here. Run this on a machine with an NVIDIA GPU." >&2
     exit 1
 }
 make environment DEVICE=gpu PYTHON="$python"
@@ -98,7 +98,7 @@ for workload in $workloads; do
             --seconds "$seconds" --slots 4 $quick
         ;;
     *)
-        echo "WORKLOADS: found $workload, allowed overhead adapters coldload starvation fairness" >&2
+        echo "bench.sh: WORKLOADS has $workload. Choose from overhead adapters coldload starvation fairness." >&2
         exit 2
         ;;
     esac

@@ -47,19 +47,19 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Bundle the GPU environment for a machine without a package registry.")
-    parser.add_argument("folder", type=Path, help="new folder for the bundle")
-    parser.add_argument("--split", type=size_bytes, metavar="SIZE", help="largest size of a file, such as 60MiB")
+    parser.add_argument("folder", type=Path, help="New folder for the bundle")
+    parser.add_argument("--split", type=size_bytes, metavar="SIZE", help="Maximum size of a file, such as 60MiB")
     parser.add_argument(
         "--python",
         type=Path,
         metavar="ARCHIVE_OR_FOLDER",
-        help="relocatable Python 3.11 (default: copy the running one)",
+        help="Relocatable Python 3.11; default: a copy of the running one",
     )
-    parser.add_argument("--lock", type=Path, default=LOCKS / "gpu.txt", help="lock with hashes (default: the GPU's)")
+    parser.add_argument("--lock", type=Path, default=LOCKS / "gpu.txt", help="Lock with hashes; default: the GPU's")
     parser.add_argument(
-        "--wheels", type=Path, metavar="FOLDER", help="folder to take wheels from, instead of pip's index"
+        "--wheels", type=Path, metavar="FOLDER", help="Folder to take wheels from, instead of pip's index"
     )
-    parser.add_argument("--slim", metavar="sm_NN", help="not possible yet: keep the kernels of one GPU architecture")
+    parser.add_argument("--slim", metavar="sm_NN", help="Not possible yet: keep the kernels of one GPU architecture")
     return parser.parse_args()
 
 
@@ -74,7 +74,7 @@ def size_bytes(text: str) -> int:
 
 
 def make_bundle(arguments: argparse.Namespace) -> None:
-    """Fill a folder beside the wanted one, and rename it at the end: a bundle is whole or not there.
+    """Fill a folder next to the target and rename it at the end, so that a bundle is never partial.
 
     Raises:
         BundleError
@@ -82,8 +82,8 @@ def make_bundle(arguments: argparse.Namespace) -> None:
     """
     if arguments.slim:
         raise BundleError(
-            "--slim is not possible: nvprune, NVIDIA's tool for it, reads object files and static libraries, and the "
-            "wheels hold shared libraries. Run again without --slim."
+            "--slim is not possible: nvprune reads object files and static libraries, and the wheels hold shared "
+            "libraries. Run again without --slim."
         )
     if not (3, 11, 1) <= sys.version_info < (3, 12):
         raise BundleError(f"Python {sys.version.split()[0]} cannot pick the wheels. Run this with Python 3.11.")
@@ -108,7 +108,7 @@ def make_bundle(arguments: argparse.Namespace) -> None:
         content.rename(folder)
     report(folder, glibc)
     if changed:
-        sys.stderr.write("bundle.py: changes that are not committed are left out of the bundle\n")
+        sys.stderr.write("bundle.py: The bundle leaves out changes that are not committed.\n")
 
 
 def archive_project(archive: Path) -> bool:

@@ -8,7 +8,7 @@
 #                on Hopper cards with Tenora's configuration and with vLLM's own
 #   b parity     answers against transformers and PEFT: bfloat16, ranks 16 and 64, prompts of 8 to 8,192 tokens
 #   c overhead   tokens/s with LoRA off, on and unused, and with 1 to 64 adapters: Tenora and vLLM in turn
-#   d cold       adapters loaded beside a stream, one by one and three at once: Tenora and vLLM in turn
+#   d cold       adapters loaded during a stream, one by one and three at once: Tenora and vLLM in turn
 #   e quantised  as b, with the base in fp8 (a CPU only gets its rounded weights)
 #
 # The base is a random one of Llama 3.2 1B's shape, unless --base names another. --quick takes the demo's base and small
@@ -34,7 +34,7 @@ for part in $(echo "$only" | tr , ' '); do
     case $part in
     a | b | c | d | e) ;;
     *)
-        echo "check.sh: there is no part $part. Use letters of a to e with commas between them." >&2
+        echo "check.sh: There is no part $part. Use letters from a to e, separated by commas." >&2
         exit 2
         ;;
     esac
@@ -44,7 +44,7 @@ out=$(cd "$out" && pwd)
 base=${base:+$(cd "$base" && pwd)}
 cd "$(dirname "$0")/../.."
 if [ ! -x .venv/bin/python ]; then
-    echo "check.sh: there is no environment in .venv. Make it with 'make environment DEVICE=gpu'." >&2
+    echo "check.sh: There is no environment in .venv. Make it with 'make environment DEVICE=gpu'." >&2
     exit 2
 fi
 if [ "$device" = cuda ]; then

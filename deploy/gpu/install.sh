@@ -62,7 +62,7 @@ check_target() {
 
 check_new_folder() {
     for entry in "$target"/* "$target"/.[!.]*; do
-        [ ! -e "$entry" ] || fail "$target is not empty and no git checkout. Name a new folder."
+        [ ! -e "$entry" ] || fail "$target is not empty and not a git checkout. Name a new folder."
     done
 }
 
@@ -132,7 +132,7 @@ make_environment() {
 # `import vllm` alone passes in broken environments; this name pulls in the model code.
 prove_environment() {
     if [ "$proof" = no ]; then
-        echo "install.sh: the environment was not proved: vLLM was not imported (--no-proof)"
+        echo "install.sh: vLLM was not imported, so the environment is not tested (--no-proof)."
         return 0
     fi
     cd "$target"
@@ -202,7 +202,7 @@ fi
 [ -f "$bundle/manifest.sha256" ] || fail "manifest.sha256 is missing. Copy the bundle again."
 identity=$(digest_of "$bundle/manifest.sha256")
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$identity" ]; then
-    echo "install.sh: $target has this bundle already"
+    echo "install.sh: $target has this bundle already."
     exit 0
 fi
 check_files
@@ -220,4 +220,4 @@ make_environment
 prove_environment
 write_stamps
 finished=yes
-echo "install.sh: $target is ready; run $target/.venv/bin/tenora"
+echo "install.sh: $target is ready. Run $target/.venv/bin/tenora."

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The pinned locks from pyproject.toml, one per device, with the hash of every file that may be installed.
-# torch's CPU build has a lock of its own, and so has uv, which installs the others.
+# torch's CPU build and uv, which installs the others, have separate locks.
 set -eu
 cd "$(dirname "$0")/../.."
 export UV_CUSTOM_COMPILE_COMMAND="make locks"

@@ -1,4 +1,4 @@
-"""What a version is known by, and aliases that split traffic and keep their history."""
+"""Descriptions of versions, weighted aliases and their history."""
 
 from collections.abc import Sequence
 from datetime import datetime

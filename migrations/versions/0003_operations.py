@@ -1,4 +1,4 @@
-"""What goes on around the registry: canaries, pins, shares, uploads, remembered answers, nodes, deletions."""
+"""Tables of canaries, pins, shares, uploads, idempotency answers, nodes and deletions."""
 
 from collections.abc import Sequence
 from datetime import datetime

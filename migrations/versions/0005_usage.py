@@ -1,4 +1,4 @@
-"""What requests used: a record for each, and sums by hour."""
+"""Usage: a record for each request, and hourly sums."""
 
 from collections.abc import Sequence
 

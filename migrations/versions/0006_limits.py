@@ -1,4 +1,4 @@
-"""What tenants may use, and what keys may do less than these."""
+"""Limits and quotas of tenants, and restrictions of keys."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What tenants and keys have used lately, where several servers count together."""
+"""Shared accounts of rate limits, for several servers."""
 
 from collections.abc import Sequence
 

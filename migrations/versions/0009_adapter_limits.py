@@ -1,4 +1,4 @@
-"""What an adapter may be used for, by all who use it together."""
+"""Limits of adapters, over all callers together."""
 
 from collections.abc import Sequence
 

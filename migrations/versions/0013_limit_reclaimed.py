@@ -1,4 +1,4 @@
-"""What was given back of requests whose records may still come."""
+"""Amounts that were given back for requests whose records may still arrive."""
 
 from collections.abc import Sequence
 

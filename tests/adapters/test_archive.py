@@ -226,7 +226,10 @@ def test_two_adapters_at_the_shallowest_level_are_both_named(folder: Path, top: 
     files = adapter(f"{top}a/b/") | adapter(f"{top}checkpoint-10/") | adapter(f"{top}checkpoint-9/", b"x")
     (reason,) = refusal(packed(files, zipped=zipped), folder)
     assert (reason.code, reason.field) == ("several_folders", "archive")
-    assert f"2 adapters at one level, in {top}checkpoint-10 and {top}checkpoint-9: pack one of them." in reason.message
+    assert (
+        f"2 adapters at one level, in {top}checkpoint-10 and {top}checkpoint-9. Pack only one of them."
+        in reason.message
+    )
 
 
 @pytest.mark.parametrize("zipped", [False, True])

@@ -93,5 +93,5 @@ def test_any_other_base_is_refused_by_the_field(change: dict[str, Any], field: s
 
 
 def test_an_unknown_engine_dtype_is_refused() -> None:
-    with pytest.raises(UnsupportedBase, match="engine dtype: found 'int4'"):
+    with pytest.raises(UnsupportedBase, match="engine dtype is 'int4'"):
         read_geometry(LLAMA, engine_dtype="int4")

@@ -225,13 +225,13 @@ def test_the_end_of_a_load_that_never_began_is_refused() -> None:
 
 @pytest.mark.parametrize("number", [0, -1])
 def test_numbers_that_make_no_sense_are_refused(number: int) -> None:
-    with pytest.raises(ValueError, match=r"capacity: found .* allowed 1 or more"):
+    with pytest.raises(ValueError, match=r"capacity is .* but must be 1 or more"):
         Residency(number)
-    with pytest.raises(ValueError, match=r"half_life_s: found .* allowed more than 0"):
+    with pytest.raises(ValueError, match=r"half_life_s is .* but must be more than 0"):
         Residency(1, half_life_s=number)
     residency = Residency(1)
-    with pytest.raises(ValueError, match=r"size: found .* allowed 1 or more"):
+    with pytest.raises(ValueError, match=r"size is .* but must be 1 or more"):
         residency.admit(1, number, now=0.0)
     residency.admit(1, now=0.0)
-    with pytest.raises(ValueError, match=r"size: found .* allowed 1 or more"):
+    with pytest.raises(ValueError, match=r"size is .* but must be 1 or more"):
         residency.loaded(1, number)

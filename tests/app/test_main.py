@@ -81,7 +81,7 @@ def test_a_store_that_becomes_another_registrys_ends_readiness(settings: Setting
         checks = {}
         while checks.get("store", "ok") == "ok":
             checks = httpx.get(f"{url}/health/ready", trust_env=False).json()["checks"]
-    assert checks["store"] == "belongs to another registry"
+    assert checks["store"] == "The store belongs to another registry."
 
 
 def test_a_server_starts_although_its_store_does_not_answer(
@@ -93,7 +93,7 @@ def test_a_server_starts_although_its_store_does_not_answer(
     asyncio.run(set_up(settings))
     with live_server(create_app(settings, engine=NoEngine())) as url:
         answer = httpx.get(f"{url}/health/ready", trust_env=False, timeout=30)
-    assert (answer.status_code, answer.json()["checks"]["store"]) == (503, "does not answer")
+    assert (answer.status_code, answer.json()["checks"]["store"]) == (503, "The store does not answer.")
 
 
 @pytest.fixture
@@ -132,7 +132,8 @@ def test_a_full_database_is_named_wherever_somebody_looks(
     assert "has no room left" in answer.json()["error"]["message"]
     # Inference still works, so a load balancer must not remove the server.
     assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
-    assert ready.json()["checks"]["database"] == "its disk is full, so that it takes no changes"
+    said = "The registry's database has no room left, so nothing can be changed."
+    assert ready.json()["checks"]["database"] == said
     assert "database or disk is full" in caplog.text
     failures = re.search(r'^tenora_database_failures_total\{cause="disk_full"\} (.*)$', metrics, re.MULTILINE)
     assert failures is not None

@@ -30,12 +30,12 @@ def test_a_name_may_be_given(tmp_path: Path) -> None:
 
 
 def test_what_is_absent_or_no_llama_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BaseNotFound, match="found no folder"):
+    with pytest.raises(BaseNotFound, match="there is no folder"):
         open_base(Settings(home=tmp_path))
-    with pytest.raises(BaseNotFound, match="found no folder"):
+    with pytest.raises(BaseNotFound, match="there is no folder"):
         open_base(Settings(home=tmp_path, base_model=str(tmp_path / "absent")))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(BaseNotFound, match=r"found no config\.json"):
+    with pytest.raises(BaseNotFound, match=r"has no config\.json"):
         open_base(Settings(home=tmp_path, base_model=str(tmp_path / "empty")))
     for content in ("{", "[]", json.dumps({"architectures": ["GPT2LMHeadModel"]})):
         (tmp_path / "empty" / "config.json").write_text(content)

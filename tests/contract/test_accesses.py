@@ -33,7 +33,7 @@ async def test_a_row_for_each_key_and_kind_with_how_often_and_what(node: Node, t
     for _ in range(3):
         trail.used(PLATFORM, "GET /admin/tenants")
     trail.used(PLATFORM, "POST /admin/tenants")
-    trail.refused(RETAIL, "there is no model 'mining/gold'")
+    trail.refused(RETAIL, "There is no model 'mining/gold'")
     await trail.write()
     used, refused = sorted(await rows(node), key=lambda row: row.action, reverse=True)
     assert (used.actor, used.action, used.tenant, used.subject) == (
@@ -50,7 +50,7 @@ async def test_a_row_for_each_key_and_kind_with_how_often_and_what(node: Node, t
 
 async def test_whoever_tries_a_million_names_fills_one_row(node: Node, trail: AccessLog) -> None:
     for number in range(100_000):
-        trail.refused(RETAIL, f"there is no model 'mining/{number}'" + "x" * 1000)
+        trail.refused(RETAIL, f"There is no model 'mining/{number}'" + "x" * 1000)
     await trail.write()
     (row,) = await rows(node)
     assert row.after["count"] == 100_000

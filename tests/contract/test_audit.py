@@ -81,17 +81,17 @@ async def test_an_empty_trail_verifies(node: Node, tmp_path: Path) -> None:
 async def test_a_changed_row_is_found(node: Node, sealed: AuditService, values: dict[str, object]) -> None:
     values = {"at": node.clock()} if "at" in values else values
     await change(node, update(audit).where(audit.c.id == 5).values(values))
-    assert (await sealed.verify()).problems == ("row 5 was changed, or its seal",)
+    assert (await sealed.verify()).problems == ("Row 5 or its seal was changed.",)
 
 
 async def test_a_row_that_is_gone_is_found(node: Node, sealed: AuditService) -> None:
     await change(node, delete(audit).where(audit.c.id.in_([1, 7])))
-    assert (await sealed.verify()).problems == ("row 1 is gone", "row 7 is gone")
+    assert (await sealed.verify()).problems == ("Row 1 is missing.", "Row 7 is missing.")
 
 
 async def test_a_row_that_is_gone_with_its_seal_is_found(node: Node, sealed: AuditService) -> None:
     await change(node, delete(audit).where(audit.c.id == 7), delete(audit_seals).where(audit_seals.c.row_id == 7))
-    assert (await sealed.verify()).problems == ("row 8 was changed, or its seal",)
+    assert (await sealed.verify()).problems == ("Row 8 or its seal was changed.",)
 
 
 async def test_a_row_that_was_put_in_later_is_found(node: Node, sealed: AuditService) -> None:
@@ -100,7 +100,7 @@ async def test_a_row_that_was_put_in_later_is_found(node: Node, sealed: AuditSer
     node.clock.advance(SETTLED_S)
     await sealed.seal()
     await change(node, insert(audit).values(row))
-    assert (await sealed.verify()).problems == ("row 100 was put in later, or its seal is gone",)
+    assert (await sealed.verify()).problems == ("Row 100 was inserted later, or its seal is missing.",)
 
 
 async def test_a_row_with_a_seal_that_another_made_is_found(node: Node, sealed: AuditService, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_a_row_with_a_seal_that_another_made_is_found(node: Node, sealed: 
 async def test_a_trail_that_was_cut_off_is_found(node: Node, sealed: AuditService, tmp_path: Path) -> None:
     await change(node, delete(audit).where(audit.c.id > 8), delete(audit_seals).where(audit_seals.c.row_id > 8))
     (problem,) = (await sealed.verify()).problems
-    assert problem == "this server saw row 12 sealed, and that seal is no more: the end was cut off"
+    assert problem == "The end of the trail was cut off: this server saw row 12 sealed, but the seal is missing."
     # A server that never saw the end cannot detect the cut.
     assert (await service(node, tmp_path / "elsewhere").verify()).problems == ()
 
@@ -137,7 +137,7 @@ async def test_what_was_unsealed_to_be_changed_is_not_sealed_again(
         node.clock.advance(SETTLED_S)
         assert await sealed.seal() == 0
     assert not sealed.intact
-    assert "the audit trail was tampered with" in caplog.text
+    assert "The audit trail was tampered with" in caplog.text
     (problem,) = (await sealed.verify()).problems
     assert "this server saw row 12 sealed" in problem
 

@@ -62,7 +62,7 @@ async def test_clocks_that_are_apart_are_told(
     assert (seen.alive, seen.clock_apart) == (True, True)
     assert seen.clock_ahead_s == pytest.approx(seconds, abs=2)
     assert not (await peer(one, FIRST)).clock_apart
-    warnings = [record.getMessage() for record in caplog.records if "the clock of node two" in record.getMessage()]
+    warnings = [record.getMessage() for record in caplog.records if "The clock of node two" in record.getMessage()]
     assert len(warnings) == 1
     assert ("ahead of" if seconds > 0 else "behind") in warnings[0]
 

@@ -348,7 +348,7 @@ async def test_reports_are_their_tenants_and_not_those_of_a_later_one_with_its_n
     deletion, _ = await place.deletions.delete_adapter("pricing", "prices", force=True, actor="key")
     assert (await place.deletions.get(deletion.id, tenant="pricing"))[0] == deletion
     for identity in (deletion.id, "0" * 32, "nonsense", "\0", "A" * 32):
-        with pytest.raises(NotFound, match="there is no deletion"):
+        with pytest.raises(NotFound, match="There is no deletion"):
             await place.deletions.get(identity, tenant="supply-chain")
     assert (await place.deletions.list_all(tenant="supply-chain")).data == ()
     await node.tenants.delete("pricing", actor="cli")

@@ -106,7 +106,7 @@ async def test_tenants_see_their_own(view: EngineViewService, engine: NoEngine, 
     assert {version.name for version in (await view.own("pricing")).versions} == {"quotes@1", "quotes@2"}
     assert (await view.own("retail")).versions == (OwnVersion("quotes@1", "slot", 1, 0),)
     with pytest.raises(NotFound):
-        await view.own("nobody")
+        await view.own("unknown")
 
 
 async def test_a_shared_adapter_is_seen_by_both_and_its_requests_by_neither(
@@ -148,7 +148,7 @@ async def test_what_is_not_ready_is_its_owners_business(node: Node, versions: li
     assert (await known(node, "pricing"))[trial.key.version_id] == KnownVersion("quotes@3", shared=True)
 
 
-async def test_what_is_deleted_is_nobodys(node: Node, versions: list[Version]) -> None:
+async def test_a_deleted_version_is_shown_to_no_tenant(node: Node, versions: list[Version]) -> None:
     await share(node, "retail")
     await node.deletions.delete_adapter("pricing", "quotes", force=True, actor="cli")
     assert await known(node, "pricing") == {}

@@ -64,7 +64,7 @@ async def test_another_request_under_the_same_key_is_a_conflict(
     here: IdempotencyService, there: IdempotencyService
 ) -> None:
     await here.settle(await _reserved(here), REQUEST, ANSWER)
-    with pytest.raises(IdempotencyConflict, match="allowed a new key"):
+    with pytest.raises(IdempotencyConflict, match="Use a new key"):
         there.check(await _kept(there), OTHER_REQUEST)
 
 
@@ -143,7 +143,7 @@ async def test_requests_under_way_are_bounded_and_none_is_dropped(
 ) -> None:
     monkeypatch.setattr("app.services.access.idempotency.MOST_ROWS", 3)
     held = [await _reserved(here, key=f"k{number}") for number in range(3)]
-    with pytest.raises(TooManyOpen, match="under way"):
+    with pytest.raises(TooManyOpen, match="in progress, the maximum"):
         await here.reserve(ACTOR, "k3")
     await _reserved(here, actor=OTHER)
     await here.settle(held[0], REQUEST, ANSWER)
@@ -252,4 +252,4 @@ async def test_what_cannot_be_kept_does_not_fail_the_request(
         patch.setattr(node.database, "write", gone)
         await here.settle(reservation, REQUEST, ANSWER)
         await here.release(reservation)
-    assert "could not be kept" in caplog.text
+    assert "could not be stored for replay" in caplog.text

@@ -74,7 +74,7 @@ async def test_the_work_of_a_key_that_ends_on_another_node_ends(
         await end(other_node, key_id)
         await watch.check()
         for task in (first, second):
-            with pytest.raises(Unauthenticated, match="does not work any more"):
+            with pytest.raises(Unauthenticated, match="is no longer valid"):
                 await task
         assert watch.ended(key_id)
         assert not watch.ended(neighbour)

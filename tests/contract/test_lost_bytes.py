@@ -107,7 +107,7 @@ async def test_missing_bytes_are_reported_once_and_found_again(
             await lost.tend()
     assert lost.counts() == {"missing": 1, "damaged": 0}
     assert await reported(node) == [("version.bytes_missing", "pricing", "prices@1")]
-    assert "push the same files again" in caplog.text
+    assert "Push the same files again" in caplog.text
     put(store, tmp_path / "files", "a")
     # During the pause no lease asks the store. Once the bytes are back, the pause is over.
     with pytest.raises(BlobNotFound):

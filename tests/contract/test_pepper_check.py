@@ -126,7 +126,7 @@ async def test_a_trail_that_was_tampered_with_keeps_no_server_from_starting(node
     async with node.database.write() as connection:
         first, second, third, _ = (await connection.scalars(select(audit.c.id).order_by(audit.c.id))).all()
         await connection.execute(delete(audit).where(audit.c.id == first))
-        await connection.execute(update(audit).where(audit.c.id == second).values(actor="nobody"))
+        await connection.execute(update(audit).where(audit.c.id == second).values(actor="forger"))
         await connection.execute(update(audit_seals).where(audit_seals.c.row_id == third).values(mac="0" * 64))
     # The last row's seal depends on the third row's broken seal, so no seal is valid.
     assert not await starts(node, tmp_path, OLD)

@@ -107,7 +107,7 @@ async def test_a_pin_is_kept_listed_and_audited(
     ]
 
 
-@pytest.mark.parametrize("asked", [("nobody", "quotes", 1), ("pricing", "none", 1), ("pricing", "quotes", 9)])
+@pytest.mark.parametrize("asked", [("unknown", "quotes", 1), ("pricing", "none", 1), ("pricing", "quotes", 9)])
 async def test_what_there_is_not_cannot_be_pinned(
     pins: PinService, versions: list[Version], asked: tuple[str, str, int]
 ) -> None:
@@ -119,7 +119,7 @@ async def test_what_there_is_not_cannot_be_pinned(
 async def test_one_slot_is_left_over_all_tenants(pins: PinService, versions: list[Version]) -> None:
     await pins.pin("pricing", "quotes", 1, actor="key", admin=True)
     await pins.pin("retail", "quotes", 1, actor="key", admin=True)
-    with pytest.raises(Conflict, match="found 2 pinned of 3 slots, allowed 2"):
+    with pytest.raises(Conflict, match="2 of 3 slots are pinned; the limit is 2"):
         await pins.pin("pricing", "quotes", 2, actor="key", admin=True)
     await pins.unpin("retail", "quotes", 1, actor="key", admin=True)
     await pins.pin("pricing", "quotes", 2, actor="key", admin=True)
@@ -146,7 +146,7 @@ async def test_a_tenants_own_key_needs_a_quota(node: Node, pins: PinService, ver
         await pins.pin("pricing", "quotes", 1, actor="key", admin=False)
     await node.tenants.update("pricing", quota={"pinned_slots": 1}, actor="cli")
     await pins.pin("pricing", "quotes", 1, actor="key", admin=False)
-    with pytest.raises(QuotaExceeded, match="pinned_slots: found 2, allowed 1"):
+    with pytest.raises(QuotaExceeded, match=r"pinned_slots would be 2 \(limit 1\)"):
         await pins.pin("pricing", "quotes", 2, actor="key", admin=False)
     await pins.unpin("pricing", "quotes", 1, actor="key", admin=False)
 
@@ -157,7 +157,7 @@ async def test_only_what_this_base_can_serve_is_pinned(
     with pytest.raises(WrongBase, match="validated against the base 'llama'"):
         await service(node, engine, base_digest="c" * 64).pin("pricing", "quotes", 1, actor="key", admin=True)
     await node.adapters.quarantine(versions[0].key.version_id, "broken")
-    with pytest.raises(AdapterNotReady, match="quotes@1 is quarantined, allowed ready"):
+    with pytest.raises(AdapterNotReady, match="quotes@1 is quarantined, but must be ready"):
         await pins.pin("pricing", "quotes", 1, actor="key", admin=True)
 
 
@@ -230,7 +230,7 @@ async def test_the_preload_list_is_loaded_and_its_slips_are_shown(
     node: Node, pins: PinService, place: Place, engine: Engine, versions: list[Version]
 ) -> None:
     await pins.pin("retail", "quotes", 1, actor="key", admin=True)
-    wanted = ("pricing/quotes", "pricing/quotes@1", "pricing/none", "nobody/quotes", "pricing", "pricing/quotes@0")
+    wanted = ("pricing/quotes", "pricing/quotes@1", "pricing/none", "unknown/quotes", "pricing", "pricing/quotes@0")
     placement = place(*wanted, "retail/quotes")
     broken = versions[2].key.version_id
     engine.refusals[broken] = AdapterLoadFailed("the engine could not load this version", version_id=broken)
@@ -239,10 +239,10 @@ async def test_the_preload_list_is_loaded_and_its_slips_are_shown(
     shown = {preload.name: preload for preload in (await placement.shown()).preloads}
     assert list(shown) == [*wanted, "retail/quotes"]
     assert (shown["pricing/quotes"].versions, shown["pricing/quotes"].problem) == (("pricing/quotes@2",), None)
-    assert shown["nobody/quotes"].problem == "there is no tenant 'nobody'"
-    assert "no such version" in (shown["pricing/none"].problem or "")
+    assert shown["unknown/quotes"].problem == "There is no tenant 'unknown'."
+    assert shown["pricing/none"].problem == "No version with this name is ready and can be served here."
     for name in ("pricing", "pricing/quotes@0"):
-        assert "no model's name" in (shown[name].problem or "")
+        assert (shown[name].problem or "").startswith("The name is invalid.")
     # The pin of this version was tried first.
     assert (await node.adapters.get_version("retail", "quotes", 1)).state == "quarantined"
     assert shown["retail/quotes"].versions == ()

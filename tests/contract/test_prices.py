@@ -67,13 +67,13 @@ async def test_an_adapters_own_price_the_bases_the_default_or_none(node: Node, o
 async def test_what_has_no_price_and_what_is_none(node: Node) -> None:
     await node.tenants.create("pricing", actor="cli")
     service = PriceService(node.database)
-    for model in ("pricing/prices", "nobody/prices", "pricing", "", "pricing/prices@1"):
+    for model in ("pricing/prices", "unknown/prices", "pricing", "", "pricing/prices@1"):
         with pytest.raises(NotFound):
             await service.set(model, CHEAP, actor="k")
     with pytest.raises(NotFound, match="'base' has no price"):
         await service.unset("base", actor="k")
     for name in CHEAP:
-        with pytest.raises(InvalidRequest, match=f"{name}: found '-1', allowed a decimal as text"):
+        with pytest.raises(InvalidRequest, match=f"{name} is '-1'; it must be a decimal as text"):
             await service.set("base", CHEAP | {name: "-1"}, actor="k")
 
 
@@ -128,7 +128,7 @@ async def test_a_budget_of_money_takes_the_most_and_gives_back(node: Node, tmp_p
     # Each can cost 0.0003 and costs 0.000057.
     for number in range(3):
         await answered(meter, limits, caller, engine, request(f"{number}" * 32))
-    said = "cost_per_month: found 0.000471 with this request, allowed 0.00045 of this tenant"
+    said = "cost_per_month would be 0.000471 with this request; the limit of this tenant is 0.00045."
     with pytest.raises(BudgetExceeded, match=said):
         await limits.admit(caller, request("3"))
     await ledger.close()
@@ -140,7 +140,7 @@ async def test_a_budget_of_money_takes_the_most_and_gives_back(node: Node, tmp_p
     engine.most = 18
     await again.admit(caller, request("4"))
     engine.most = 31
-    with pytest.raises(InvalidRequest, match=r"cost_per_month: found 0\.000906 with this request, .* it never fits"):
+    with pytest.raises(InvalidRequest, match=r"cost_per_month would be 0\.000906 with this request; .* can never fit"):
         await again.admit(caller, request("5"))
     if node.database.is_postgresql:
 
@@ -157,6 +157,6 @@ async def test_a_budget_of_money_takes_the_most_and_gives_back(node: Node, tmp_p
 @pytest.mark.parametrize("amount", [1, 1.5, "-1", "1.0000000000001", "ten"])
 async def test_a_budget_that_is_no_amount_is_named(node: Node, amount: object) -> None:
     await node.tenants.create("pricing", actor="cli")
-    with pytest.raises(InvalidRequest, match="allowed a decimal as text") as refused:
+    with pytest.raises(InvalidRequest, match="it must be a decimal as text") as refused:
         await node.tenants.update("pricing", limits={"cost_per_day": amount}, actor="cli")
     assert refused.value.param == "limits.cost_per_day"

@@ -42,7 +42,7 @@ async def test_what_readers_of_sqlite_keep_is_bounded(tmp_path: Path) -> None:
 async def test_check_passes_at_head_and_fails_behind_it(node: Node, registry_url: str) -> None:
     await node.database.check()
     await asyncio.to_thread(downgrade, registry_url)
-    with pytest.raises(RegistryUnavailable, match=f"schema is at None, not {head_revision()}"):
+    with pytest.raises(RegistryUnavailable, match=f"schema does not exist yet; this release needs {head_revision()}"):
         await node.database.check()
 
 
@@ -179,7 +179,7 @@ async def test_moments_come_back_as_they_went_in_utc(node: Node) -> None:
 
 
 async def test_a_moment_without_a_zone_is_refused(node: Node) -> None:
-    with pytest.raises(StatementError, match="without a zone"):
+    with pytest.raises(StatementError, match="has no time zone"):
         async with node.database.write() as connection:
             await connection.execute(insert(tenants).values(tenant_row("pricing", created_at=datetime(2026, 7, 1))))  # noqa: DTZ001 - the point
 

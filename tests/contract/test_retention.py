@@ -98,10 +98,10 @@ async def test_a_server_that_was_away_meanwhile_is_no_accuser(node: Node, trail:
 @pytest.mark.parametrize(
     ("done", "said"),
     [
-        ([update(audit).where(audit.c.id == 30).values(actor="mallory")], "row 30 was changed, or its seal"),
+        ([update(audit).where(audit.c.id == 30).values(actor="mallory")], "Row 30 or its seal was changed."),
         (
             [delete(audit).where(audit.c.id <= 25), delete(audit_seals).where(audit_seals.c.row_id <= 25)],
-            "the start was cut off, up to row 24, by somebody else",
+            "The rows up to 24 were removed, and the record of the removal is not valid.",
         ),
         (
             [
@@ -109,12 +109,12 @@ async def test_a_server_that_was_away_meanwhile_is_no_accuser(node: Node, trail:
                 delete(audit_seals).where(audit_seals.c.row_id < 30),
                 update(audit_anchors).values(row_id=30),
             ],
-            "the start was cut off, up to row 30, by somebody else",
+            "The rows up to 30 were removed, and the record of the removal is not valid.",
         ),
-        ([delete(audit_anchors)], "row 24 is gone"),
+        ([delete(audit_anchors)], "Row 24 is missing."),
         (
             [insert(audit).values(id=3, at=NOON, actor="cli", action="tenant.create", subject="x")],
-            "row 3 was put in later, before the start",
+            "Row 3 was inserted later, before the start of the trail.",
         ),
     ],
     ids=["row", "start", "anchor", "no anchor", "before"],
@@ -123,14 +123,14 @@ async def test_what_is_done_to_a_trimmed_trail_is_found(node: Node, trail: Audit
     await sweeper(node, trail, audit_days=1).sweep()
     await change(node, *done)
     assert said in (await trail.verify()).problems
-    if said.startswith("row 3 "):
+    if said.startswith("Row 3 "):
         return
     # Tampered rows are not trimmed together with their proof.
     left = await count(node, audit)
     node.clock.advance(2 * DAY_S)
     await sweeper(node, trail, audit_days=1).sweep()
     assert await count(node, audit) == left
-    assert "is trimmed no more" in caplog.text
+    assert "trimming has stopped" in caplog.text
 
 
 async def test_a_forged_anchor_gets_nothing_sealed_again(node: Node, trail: AuditService, caplog) -> None:
@@ -141,7 +141,7 @@ async def test_a_forged_anchor_gets_nothing_sealed_again(node: Node, trail: Audi
     )
     node.clock.advance(SETTLED_S)
     assert await trail.seal() == 0
-    assert "is sealed no more" in caplog.text
+    assert "sealing has stopped" in caplog.text
 
 
 async def test_what_is_not_sealed_is_not_trimmed(node: Node, tmp_path: Path) -> None:

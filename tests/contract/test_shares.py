@@ -37,7 +37,7 @@ async def made(node: Node) -> tuple[Tenant, Tenant]:
 
 async def may_not(node: Node, tenant: Tenant, *names: ModelName) -> None:
     for name in names:
-        with pytest.raises(NotFound, match="there is no model"):
+        with pytest.raises(NotFound, match="There is no model"):
             await node.adapters.resolve(tenant.id, name)
 
 
@@ -65,7 +65,7 @@ async def test_shared_and_not_shared_are_asked_by_the_same_query(node: Node, reg
     await sharing(node).share("pricing", "prices", "retail", actor="k", must_exist=False)
     with recorded_statements(registry_url) as of_hit:
         await node.adapters.resolve(retail.id, FORMS[0])
-    for name in (ModelName("nothing", owner="pricing"), ModelName("prices", owner="nobody")):
+    for name in (ModelName("nothing", owner="pricing"), ModelName("prices", owner="unknown")):
         with recorded_statements(registry_url) as of_miss, pytest.raises(NotFound):
             await node.adapters.resolve(retail.id, name)
         assert of_miss == of_hit
@@ -108,8 +108,8 @@ async def test_what_the_recipient_sees(node: Node) -> None:
         with pytest.raises(NotFound, match="no version"):
             await service.get_shared_version("retail", "pricing", "prices", number)
     assert (await service.list_shared("pricing")).data == ()
-    for owner, adapter in (("pricing", "nothing"), ("nobody", "prices"), ("retail", "prices"), ("PRICING", "prices")):
-        with pytest.raises(NotFound, match="is shared with this tenant"):
+    for owner, adapter in (("pricing", "nothing"), ("unknown", "prices"), ("retail", "prices"), ("PRICING", "prices")):
+        with pytest.raises(NotFound, match="is not shared with this tenant"):
             await service.get_shared("retail", owner, adapter)
 
 
@@ -151,7 +151,7 @@ async def test_a_disabled_or_deleted_owner_shares_nothing(node: Node) -> None:
     assert (await node.adapters.resolve(retail.id, FORMS[0])).number == 1
 
 
-async def test_a_slug_that_nobody_has_is_answered_like_one_that_somebody_has(node: Node, registry_url: str) -> None:
+async def test_an_unknown_slug_is_answered_like_an_existing_one(node: Node, registry_url: str) -> None:
     """A tenant that takes the slug later has no part in the share until it is shared again."""
     await made(node)
     service = sharing(node)
@@ -160,23 +160,23 @@ async def test_a_slug_that_nobody_has_is_answered_like_one_that_somebody_has(nod
         share, created = await service.share("pricing", "prices", recipient, actor="k", must_exist=False)
         return share.created_at, share.created_by, created
 
-    with recorded_statements(registry_url) as of_somebody:
-        to_somebody = await given("retail")
-    with recorded_statements(registry_url) as of_nobody:
-        to_nobody = await given("future")
-    assert to_somebody == to_nobody
-    assert of_somebody == of_nobody
+    with recorded_statements(registry_url) as of_existing:
+        to_existing = await given("retail")
+    with recorded_statements(registry_url) as of_unknown:
+        to_unknown = await given("future")
+    assert to_existing == to_unknown
+    assert of_existing == of_unknown
     future = await node.tenants.create("future", actor="cli")
     await may_not(node, future, *FORMS)
     node.clock.advance(60)
     again = [await given("retail"), await given("future")]
     # The time of the first share is kept. A new time would reveal that the tenant is new.
-    assert again[0] == again[1] == (*to_nobody[:2], False)
+    assert again[0] == again[1] == (*to_unknown[:2], False)
     assert (await node.adapters.resolve(future.id, FORMS[0])).number == 1
     page = await service.list_shares("pricing", "prices")
     assert [(share.recipient, share.created_at) for share in page.data] == [
-        ("future", to_nobody[0]),
-        ("retail", to_nobody[0]),
+        ("future", to_unknown[0]),
+        ("retail", to_unknown[0]),
     ]
 
 
@@ -209,7 +209,7 @@ async def test_sharing_with_oneself_or_what_there_is_not(node: Node) -> None:
     await made(node)
     with pytest.raises(InvalidRequest, match="another tenant"):
         await sharing(node).share("pricing", "prices", "pricing", actor="k", must_exist=False)
-    for tenant, adapter in (("pricing", "nothing"), ("nobody", "prices")):
+    for tenant, adapter in (("pricing", "nothing"), ("unknown", "prices")):
         with pytest.raises(NotFound):
             await sharing(node).share(tenant, adapter, "retail", actor="k", must_exist=False)
 
@@ -219,7 +219,7 @@ async def test_the_number_of_recipients_has_an_end(node: Node, monkeypatch: pyte
     await made(node)
     for recipient in ("a", "b", "b"):
         await sharing(node).share("pricing", "prices", recipient, actor="k", must_exist=False)
-    with pytest.raises(InvalidRequest, match="allowed 2"):
+    with pytest.raises(InvalidRequest, match="shared with 2 tenants, which is the limit"):
         await sharing(node).share("pricing", "prices", "c", actor="k", must_exist=False)
     first = await sharing(node).list_shares("pricing", "prices", limit=1)
     second = await sharing(node).list_shares("pricing", "prices", limit=1, cursor=first.next_cursor)

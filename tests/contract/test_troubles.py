@@ -1,4 +1,4 @@
-"""Database errors are told apart by their codes, on the real databases."""
+"""Database errors are distinguished by their codes, on the real databases."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ from tests.postgres import postgres_server
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
 
-FULL = "its disk is full, so that it takes no changes"
+FULL = "The registry's database has no room left, so nothing can be changed."
 
 
 async def fill(database: Database) -> None:
@@ -63,7 +63,7 @@ async def test_a_read_only_sqlite_is_named(registry_url: str) -> None:
     with pytest.raises(RegistryUnavailable, match="is read-only"):
         async with database.write() as connection:
             await connection.execute(text("CREATE TABLE more (number INTEGER)"))
-    assert database.troubles.changes == "is read-only, so that it takes no changes"
+    assert database.troubles.changes == "The registry's database is read-only, so nothing can be changed."
     await database.close()
 
 
@@ -88,7 +88,7 @@ async def test_a_read_only_postgresql_is_named(node: Node, registry_url: str, re
     with pytest.raises(RegistryUnavailable, match="is read-only"):
         await node.tenants.create("pricing", actor="cli")
     assert node.database.troubles.counts[Cause.READ_ONLY] == 1
-    assert node.database.troubles.changes == "is read-only, so that it takes no changes"
+    assert node.database.troubles.changes == "The registry's database is read-only, so nothing can be changed."
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])

@@ -154,7 +154,7 @@ async def test_a_slow_finish_keeps_its_claim_and_a_dead_one_loses_it(
         before = clock()
         while (await one.uploads.find("pricing", "quotes", upload)).updated_at < before:
             await asyncio.sleep(0.005)
-        with pytest.raises(Conflict, match="just being finished"):
+        with pytest.raises(Conflict, match="already being finished"):
             await other.finisher.finish("pricing", "quotes", upload)
     # The server stops without a heartbeat.
     monkeypatch.setattr(finish, "HEARTBEAT_S", 3600)
@@ -197,7 +197,7 @@ async def test_a_verdict_is_kept_and_told_again(one: Server, other: Server, node
 
 async def test_parts_that_are_missing_are_named(one: Server) -> None:
     upload = await begin(one)
-    with pytest.raises(Conflict, match=r"1 of 1 of adapter_config.json \(1\)"):
+    with pytest.raises(Conflict, match=r"1 of 1 parts of adapter_config.json \(1\)"):
         await one.finisher.finish("pricing", "quotes", upload)
     assert await state(one, upload) is UploadState.OPEN
 

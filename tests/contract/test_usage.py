@@ -156,13 +156,13 @@ async def test_a_range_is_of_whole_hours(node: Node) -> None:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ({"start": NOON, "end": NOON}, "from: found 2026-03-01T12:00:00"),
-        ({"start": datetime(2026, 3, 1)}, "from: found 2026-03-01T00:00:00, allowed a time with its zone"),  # noqa: DTZ001
-        ({"end": NOON + timedelta(days=9999)}, "to: found"),
-        ({"start": NOON.replace(year=1999)}, "from: found 1999"),
-        ({"by": [Grouping.ADAPTER, Grouping.VERSION]}, "by: found adapter and version, allowed one of them"),
-        ({"by": [Grouping.HOUR, Grouping.DAY]}, "by: found day and hour"),
-        ({"by": [Grouping.KEY, Grouping.KEY]}, "by: found 'key,key', allowed each name once"),
+        ({"start": NOON, "end": NOON}, "from is 2026-03-01T12:00:00"),
+        ({"start": datetime(2026, 3, 1)}, "from is 2026-03-01T00:00:00; it must be a time with its time zone"),  # noqa: DTZ001
+        ({"end": NOON + timedelta(days=9999)}, "to is .*; it must be a time with its time zone"),
+        ({"start": NOON.replace(year=1999)}, "from is 1999"),
+        ({"by": [Grouping.ADAPTER, Grouping.VERSION]}, "by has adapter and version. Send only one of them"),
+        ({"by": [Grouping.HOUR, Grouping.DAY]}, "by has day and hour"),
+        ({"by": [Grouping.KEY, Grouping.KEY]}, "by is 'key,key'; each name may appear only once"),
     ],
 )
 async def test_a_question_that_makes_no_sense_is_refused(node: Node, wanted, said) -> None:
@@ -170,7 +170,7 @@ async def test_a_question_that_makes_no_sense_is_refused(node: Node, wanted, sai
     with pytest.raises(InvalidRequest, match=said):
         await service.report(None, **{"start": None, "end": None, "by": [], **wanted})
     with pytest.raises(NotFound):
-        await service.report("nobody", start=None, end=None, by=[])
+        await service.report("unknown", start=None, end=None, by=[])
 
 
 async def test_too_many_groups_are_refused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ async def test_records_of_the_journal_reach_the_database_once(node: Node, tmp_pa
 
 
 async def test_a_database_that_is_gone_costs_no_record(node: Node, tmp_path, caplog) -> None:
-    gone = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
+    gone = Database("postgresql+psycopg://unknown@127.0.0.1:1/none")
     ledger = Ledger(gone, Journal(tmp_path / "usage"))
     await ledger.open()
     for number in range(3):

@@ -288,7 +288,7 @@ def test_checkout_with_the_same_lock_keeps_its_files(
         shutil.copy(ROOT / file, target / file)
     done = install(bundle, target, "--no-proof", variables={"NO_DRIVER": "1"})
     assert done.returncode == 0, done.stderr
-    assert "was not proved" in done.stdout
+    assert "so the environment is not tested" in done.stdout
     assert not (target / "Makefile").exists()
     code = "from deploy import install; assert install.STAMP.read_text() == install.fingerprint('gpu')"
     subprocess.run([target / ".venv" / "bin" / "python", "-c", code], check=True, cwd=target)

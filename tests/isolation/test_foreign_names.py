@@ -101,8 +101,8 @@ def test_models_list_and_look_up(attacker: httpx.Client) -> None:
 @pytest.mark.parametrize("path", ["", "/pricing", "/pricing/versions", "/pricing/versions/1"])
 def test_through_the_admin_routes_of_the_owner(attacker: httpx.Client, method: str, path: str) -> None:
     refused = attacker.request(method, f"/admin/tenants/{OWNER}/adapters{path}")
-    absent = attacker.request(method, f"/admin/tenants/nobody/adapters{path}")
-    assert without(OWNER, refused) == without("nobody", absent)
+    absent = attacker.request(method, f"/admin/tenants/nosuch/adapters{path}")
+    assert without(OWNER, refused) == without("nosuch", absent)
     no_such_method = method == "DELETE" and path in {"", "/pricing/versions"}
     assert refused.status_code == (405 if no_such_method else 404)
 
@@ -110,9 +110,9 @@ def test_through_the_admin_routes_of_the_owner(attacker: httpx.Client, method: s
 def test_publishing_into_the_owners_line(server: Server, attacker: httpx.Client) -> None:
     files = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"x"}
     refused = attacker.post(f"/admin/tenants/{OWNER}/adapters/pricing/versions", files=files)
-    absent = attacker.post("/admin/tenants/nobody/adapters/pricing/versions", files=files)
+    absent = attacker.post("/admin/tenants/nosuch/adapters/pricing/versions", files=files)
     assert refused.status_code == 404
-    assert without(OWNER, refused) == without("nobody", absent)
+    assert without(OWNER, refused) == without("nosuch", absent)
     with server.client(server.admin_key) as admin:
         assert len(admin.get(f"/admin/tenants/{OWNER}/adapters/pricing/versions").json()["data"]) == 1
 

@@ -58,10 +58,10 @@ FORGERIES: dict[str, Callable[[str, str], str]] = {
 def test_a_forged_key_is_like_none(site: Site, unit: Unit, other: Unit, forge: Callable[[str, str], str]) -> None:
     """The answer never says what is wrong, although an attacker can compute the checksum."""
     forged = forge(unit.key, other.key)
-    with site.client(None) as nobody:
-        expected = without("", nobody.get("/v1/models"))
+    with site.client(None) as anonymous:
+        expected = without("", anonymous.get("/v1/models"))
         for headers in ({"authorization": f"Bearer {forged}"}, {"x-api-key": forged}):
-            refused = nobody.get("/v1/models", headers=headers)
+            refused = anonymous.get("/v1/models", headers=headers)
             assert refused.status_code == 401
             assert without("", refused) == expected
 
@@ -84,8 +84,8 @@ def test_a_key_works_in_its_places_only(
     site: Site, unit: Unit, place: Callable[[str], tuple[str, dict[str, str]]]
 ) -> None:
     query, headers = place(unit.key)
-    with site.client(None) as nobody:
-        assert nobody.get(f"/v1/models{query}", headers=headers).status_code == 401
+    with site.client(None) as anonymous:
+        assert anonymous.get(f"/v1/models{query}", headers=headers).status_code == 401
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""SSRF: no tenant input makes this server connect to a machine of its own network, by any route."""
+"""SSRF: no tenant input makes this server connect to a machine of its network, by any route."""
 
 import ipaddress
 import json

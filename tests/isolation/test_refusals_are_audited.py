@@ -44,6 +44,6 @@ def test_every_refusal_is_in_the_trail_once_the_server_has_ended(tmp_path: Path,
     assert set(by_key) == {ids["retail"], ids["only-pricing"], ids["at-home"]}
     assert {tenant for tenant, _ in by_key.values()} == {"retail"}
     told = by_key[ids["retail"]][1]
-    for words in ("mining/gold", "mining/nothing", "there is no tenant", "lacks the scope admin"):
+    for words in ("mining/gold", "mining/nothing", "There is no tenant", "lacks the scope admin"):
         assert words in told
     assert "typo" not in told

@@ -70,8 +70,8 @@ CLOSED = [one for one in OPERATIONS if one[1] not in OPEN]
 
 @pytest.mark.parametrize(("method", "path"), CLOSED, ids=shown(CLOSED))
 def test_without_a_key_no_route_answers(site: Site, owner: Unit, method: str, path: str) -> None:
-    with site.client(None) as nobody:
-        assert nobody.request(method, filled(path, owner.slug)).status_code == 401
+    with site.client(None) as anonymous:
+        assert anonymous.request(method, filled(path, owner.slug)).status_code == 401
 
 
 PLATFORM = [one for one in OPERATIONS if one[1].startswith("/admin") and not one[1].startswith(OF_A_TENANT)]
@@ -80,23 +80,23 @@ PLATFORM = [one for one in OPERATIONS if one[1].startswith("/admin") and not one
 @pytest.mark.parametrize(("method", "path"), PLATFORM, ids=shown(PLATFORM))
 def test_a_tenants_key_is_no_platform_key(attacker: httpx.Client, owner: Unit, method: str, path: str) -> None:
     body = {"name": "x", "slug": "x", "scopes": ["admin"]} if method in {"POST", "PATCH"} else None
-    for slug in (owner.slug, "nobody"):
+    for slug in (owner.slug, "nosuch"):
         answer = attacker.request(method, filled(path, slug), json=body)
         assert answer.status_code == 403, answer.text
-        assert answer.json()["error"]["message"] == "the key lacks the scope admin"
+        assert answer.json()["error"]["message"] == "The key lacks the scope admin."
 
 
 FOREIGN = [one for one in OPERATIONS if one[1].startswith(OF_A_TENANT)]
 
 
 @pytest.mark.parametrize(("method", "path"), FOREIGN, ids=shown(FOREIGN))
-def test_another_tenants_routes_are_nobodys(
+def test_another_tenants_routes_look_absent(
     attacker: httpx.Client, admin: httpx.Client, owner: Unit, method: str, path: str
 ) -> None:
     before = admin.get(f"/admin/tenants/{owner.slug}").json()["used"]
-    foreign, absent = (attacker.request(method, filled(path, slug)) for slug in (owner.slug, "nobody"))
+    foreign, absent = (attacker.request(method, filled(path, slug)) for slug in (owner.slug, "nosuch"))
     assert foreign.status_code == 404
-    assert without(owner.slug, foreign) == without("nobody", absent)
+    assert without(owner.slug, foreign) == without("nosuch", absent)
     assert admin.get(f"/admin/tenants/{owner.slug}").json()["used"] == before
 
 

@@ -77,10 +77,10 @@ def test_what_is_not_shared_is_like_what_does_not_exist(theirs: httpx.Client, ow
     for path in ("", "/versions", "/versions/1"):
         refused = theirs.get(f"/v1/shared/{owner.slug}/secret{path}")
         never = theirs.get(f"/v1/shared/{owner.slug}/absent{path}")
-        nobody = theirs.get(f"/v1/shared/nobody/absent{path}")
+        missing = theirs.get(f"/v1/shared/nosuch/absent{path}")
         assert refused.status_code == 404
         assert refused.text.replace("secret", "absent") == never.text
-        assert never.text.replace(owner.slug, "nobody") == nobody.text
+        assert never.text.replace(owner.slug, "nosuch") == missing.text
 
 
 def test_a_tenant_that_shares_nothing_is_like_one_that_does_not_exist(
@@ -89,12 +89,12 @@ def test_a_tenant_that_shares_nothing_is_like_one_that_does_not_exist(
     silent = make_unit(admin)
     with site.client(silent.key) as own:
         own.post("/v1/adapters/prices/versions", files=parts(files))
-    nobody = f"unit-{uuid.uuid4().hex[:8]}"
+    unused = f"unit-{uuid.uuid4().hex[:8]}"
     for form in ("{}/prices", "{}/prices@1", "{}/prices:default"):
-        for (path, body), (_, twin) in zip(calls(form.format(silent.slug)), calls(form.format(nobody)), strict=True):
+        for (path, body), (_, twin) in zip(calls(form.format(silent.slug)), calls(form.format(unused)), strict=True):
             refused, never = theirs.post(path, json=body), theirs.post(path, json=twin)
             assert refused.status_code == 404
-            assert without("", refused)[1].replace(silent.slug, nobody) == without("", never)[1]
+            assert without("", refused)[1].replace(silent.slug, unused) == without("", never)[1]
             assert without("", refused)[2] == without("", never)[2]
 
 
@@ -218,7 +218,7 @@ def test_the_owners_keys_and_quota_stay_its_own(theirs: httpx.Client, owner: Uni
 
 
 def test_sharing_tells_no_tenant_which_tenants_exist(site: Site, admin: httpx.Client, owner: Unit) -> None:
-    somebody, nobody = make_unit(admin).slug, f"unit-{uuid.uuid4().hex[:8]}"
+    existing, unused = make_unit(admin).slug, f"unit-{uuid.uuid4().hex[:8]}"
 
     def seen(answer: httpx.Response, slug: str) -> tuple[int, Any]:
         body = answer.json() if answer.content else None
@@ -229,11 +229,11 @@ def test_sharing_tells_no_tenant_which_tenants_exist(site: Site, admin: httpx.Cl
     with site.client(owner.key) as own:
         for method in ("PUT", "PUT", "DELETE", "DELETE"):
             answers = [
-                seen(own.request(method, f"/v1/adapters/prices/shares/{slug}"), slug) for slug in (somebody, nobody)
+                seen(own.request(method, f"/v1/adapters/prices/shares/{slug}"), slug) for slug in (existing, unused)
             ]
             assert answers[0] == answers[1]
             listed = own.get("/v1/adapters/prices/shares").json()["data"]
-            assert [share["recipient"] for share in listed] == (sorted([somebody, nobody]) if method == "PUT" else [])
+            assert [share["recipient"] for share in listed] == (sorted([existing, unused]) if method == "PUT" else [])
 
 
 def test_a_deleted_adapters_share_does_not_come_back_with_its_name(

@@ -95,7 +95,7 @@ async def test_a_request_beside_another_tenants_streams(crowded: Server, trained
             before = flood.tokens
             answers.append(await other.one(PROMPTS[number % 3], 1))
             passed.append(flood.tokens - before)
-        assert not any(task.done() for task in sent), "nobody had to end for them"
+        assert not any(task.done() for task in sent), "no stream had to end for them"
         flooded = await asyncio.gather(*sent)
     print(f"\nthe flood had {passed} tokens while a request of another tenant was answered")  # noqa: T201
     # Tokens of a step or two. If the streams had to end first, it would be thousands; if it needed another block, 340.

@@ -32,13 +32,13 @@ def watch(site: Site) -> Iterator[Stopwatch]:
         yield watch
 
 
-def nobody() -> str:
+def unused_slug() -> str:
     """Return an unused slug of the same form as those of the tenants here."""
     return f"unit-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.mark.parametrize("form", ["{}", "{}@1", "{}:default", "{owner}/{}"])
-def test_whether_a_model_is_anothers_or_nobodys(watch: Stopwatch, owner: Unit, attacker: Unit, form: str) -> None:
+def test_foreign_and_absent_models_take_the_same_time(watch: Stopwatch, owner: Unit, attacker: Unit, form: str) -> None:
     def ask(slug: str, adapter: str) -> Callable[[], float]:
         body = {"model": form.format(adapter, owner=slug), "prompt": "x"}
         return lambda: watch.seconds("POST", "/v1/completions", key=attacker.key, status=404, body=body)
@@ -51,11 +51,13 @@ def test_whether_a_tenant_is_there(watch: Stopwatch, owner: Unit, attacker: Unit
         body = {"model": f"{slug}/secret", "prompt": "x"}
         return lambda: watch.seconds("POST", "/v1/completions", key=attacker.key, status=404, body=body)
 
-    assert_alike("tenant in a model's name", ask(owner.slug), ask(nobody()))
+    assert_alike("tenant in a model's name", ask(owner.slug), ask(unused_slug()))
 
 
 @pytest.mark.parametrize("path", ["/v1/models/{1}", "/v1/adapters/{1}", "/v1/shared/{0}/{1}"])
-def test_whether_an_adapter_is_anothers_or_nobodys(watch: Stopwatch, owner: Unit, attacker: Unit, path: str) -> None:
+def test_foreign_and_absent_adapters_take_the_same_time(
+    watch: Stopwatch, owner: Unit, attacker: Unit, path: str
+) -> None:
     def ask(adapter: str) -> Callable[[], float]:
         return lambda: watch.seconds("GET", path.format(owner.slug, adapter), key=attacker.key, status=404)
 
@@ -68,7 +70,7 @@ def test_whether_a_tenant_has_routes(watch: Stopwatch, owner: Unit, attacker: Un
         whole = f"/admin/tenants/{slug}/adapters{path}"
         return lambda: watch.seconds("GET", whole, key=attacker.key, status=404)
 
-    assert_alike(f"/admin/tenants/TENANT/adapters{path}", ask(owner.slug), ask(nobody()))
+    assert_alike(f"/admin/tenants/TENANT/adapters{path}", ask(owner.slug), ask(unused_slug()))
 
 
 def test_whether_a_key_id_is_known(watch: Stopwatch, owner: Unit) -> None:

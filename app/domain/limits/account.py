@@ -49,7 +49,7 @@ class Account:
     @property
     def stored(self) -> dict[str, Any]:
         """JSON representation."""
-        numbers = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _WINDOWS}
+        numbers = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _WINDOWS}
         return numbers | {name: getattr(self, name).steps for name in _WINDOWS}
 
     def advance(self, now: float, at: datetime) -> None:

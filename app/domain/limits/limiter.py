@@ -32,7 +32,7 @@ class LimitBreach(Exception):
     def __init__(self, subject: Subject, name: str, found: int, allowed: int, retry_after_s: float | None) -> None:
         self.subject, self.name, self.found, self.allowed = subject, name, found, allowed
         self.retry_after_s = retry_after_s
-        super().__init__(f"{subject[0]} {name}: found {found}, allowed {allowed}")
+        super().__init__(f"{name} of the {subject[0]} would be {found}; the limit is {allowed}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +167,11 @@ class Limiter:
         account.cost_of_day += used.cost_of_day
         account.cost_of_month += used.cost_of_month
 
-    def restore_request(self, subject: Subject, tokens: int, came: float, at: datetime) -> None:
+    def restore_request(self, subject: Subject, tokens: int, arrived_s: float, at: datetime) -> None:
         """Add a request of the last minute; call it in order of arrival, before any new request."""
-        account = self._account(subject, came, at)
-        account.requests.add(came, 1)
-        account.tokens.add(came, tokens)
+        account = self._account(subject, arrived_s, at)
+        account.requests.add(arrived_s, 1)
+        account.tokens.add(arrived_s, tokens)
 
     def tidy(self, now: float, at: datetime, most: int) -> None:
         """Advance up to ``most`` accounts and drop the idle ones; successive calls cover all accounts in rotation."""

@@ -39,8 +39,8 @@ class Limits:
     @property
     def given(self) -> dict[str, int | str]:
         """Limits that are set, for display and JSON: money as decimals."""
-        found = {name: limit for name, limit in asdict(self).items() if limit is not None}
-        return {name: amount_text(limit) if name in COSTS else limit for name, limit in found.items()}
+        limits = {name: limit for name, limit in asdict(self).items() if limit is not None}
+        return {name: amount_text(limit) if name in COSTS else limit for name, limit in limits.items()}
 
     @property
     def counts_tokens(self) -> bool:

@@ -15,7 +15,7 @@ class MinuteWindow:
 
     def __init__(self) -> None:
         #: A list, because an empty deque is larger and most windows are empty. See
-        #: docs/decisions/0069-lists-in-rate-limit-windows.md.
+        #: docs/decisions/0037-lists-in-rate-limit-windows.md.
         self._steps: list[list[int]] = []
         self.total = 0
         #: Time at which the oldest bucket expires.
@@ -49,12 +49,12 @@ class MinuteWindow:
 
     def correct(self, step: int, difference: int) -> None:
         """Adjust the amount of a bucket; no effect if the bucket has expired."""
-        for found in reversed(self._steps):
-            if found[0] == step:
-                found[1] += difference
+        for bucket in reversed(self._steps):
+            if bucket[0] == step:
+                bucket[1] += difference
                 self.total += difference
                 return
-            if found[0] < step:
+            if bucket[0] < step:
                 return
 
     def advance(self, now: float) -> None:

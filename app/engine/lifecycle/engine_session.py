@@ -110,7 +110,7 @@ class EngineSession:
     async def _end_if_hung(self, hang_s: float) -> None:
         with contextlib.suppress(EngineUnavailable):  # the engine has died already
             await until_silent(self.instance.adapters, hang_s)
-            logger.error("the engine has not answered for %.0f s; its processes are killed", hang_s)
+            logger.error("The engine has not answered for %.0f s. Its processes are killed.", hang_s)
             self.hung = True
             await self.instance.kill()
 

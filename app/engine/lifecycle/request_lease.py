@@ -32,7 +32,7 @@ class RequestLease:
         self._began = time.monotonic()
         adapter = request.adapter
         self._end_of_slot = life.slot_time.begin(request.tenant, adapter.version_id) if adapter else None
-        self._stage = trace.stage("engine", _asked(request)) if trace else None
+        self._stage = trace.stage("engine", _span_attributes(request)) if trace else None
         self._released = False
 
     def release(self) -> None:
@@ -88,7 +88,7 @@ class LeasedEvents:
             await self._held.abort(self._events)
 
 
-def _asked(request: EngineRequest) -> Attributes:
+def _span_attributes(request: EngineRequest) -> Attributes:
     """Span attributes of a traced request, in the names of OpenTelemetry's GenAI conventions."""
     return {
         "gen_ai.operation.name": "chat" if request.endpoint is Endpoint.CHAT else "text_completion",

@@ -67,10 +67,13 @@ class Sequences:
         if self._feeding:
             self._feeding.cancel()
             self._instance.gate.forget(self._request.request_id)
-        used = {self._number(place): one for place, one in usage.sequences.items()}
+        used = {self._number(place): sequence for place, sequence in usage.sequences.items()}
         for number, lease in self._leases.items():
-            one = used.get(number)
-            lease.release(prompt_tokens=one.prompt_tokens if one else 0, output_tokens=one.output_tokens if one else 0)
+            sequence = used.get(number)
+            lease.release(
+                prompt_tokens=sequence.prompt_tokens if sequence else 0,
+                output_tokens=sequence.output_tokens if sequence else 0,
+            )
         self._leases.clear()
 
     def began(self, place: Place) -> None:
@@ -97,7 +100,7 @@ class Sequences:
                     tag = self._queue.tag(self._ticket.name(number))
                     await gate.open(request_id, divmod(number, self._choices), tag)
         except Exception as error:  # noqa: BLE001 - passed on to the caller that waits for the answer
-            logger.warning("a sequence of request %s cannot run: %r", request_id, error)
+            logger.warning("A sequence of request %s cannot run: %r", request_id, error)
             self._instance.fail(self._request, error)
 
     def _number(self, place: Place) -> int:

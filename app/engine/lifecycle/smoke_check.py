@@ -7,7 +7,7 @@ equality usually reveals an adapter without effect.
 A kernel may round differently in a batch of another size, and then the base differs from itself too. A small
 difference is therefore compared with the base's noise: base and version are asked again, side by side. The version has
 an effect only if each of its answers is far from all of the base's answers. Far means more than twice the distance
-between the base's answers. See docs/decisions/0020-smoke-check-by-logprobs.md.
+between the base's answers. See docs/decisions/0014-smoke-check-by-logprobs.md.
 
 A long prompt runs together with the short ones, and must only give finite numbers. Some kernel faults, and adapters
 that overflow, show in long sequences only. The logprobs of the long prompt itself are not requested.
@@ -72,8 +72,8 @@ class Scored:
         scored = [choice["logprobs"] for choice in answer["choices"]]
         logprobs = tuple(tuple(one["token_logprobs"]) for one in scored)
         # A prompt's first token has no logprob. All others must be numbers.
-        known = [value for row in logprobs for value in row[int(prompts) :]]
-        numbers = all(isinstance(value, float) and math.isfinite(value) for value in known)
+        values = [value for row in logprobs for value in row[int(prompts) :]]
+        numbers = all(isinstance(value, float) and math.isfinite(value) for value in values)
         return cls(tuple(tuple(one["tokens"]) for one in scored), logprobs, finite and numbers)
 
 
@@ -163,7 +163,10 @@ class SmokeCheck:
     async def _ask_base(self) -> Scored:
         answer = await self._ask(None)
         if not answer.finite:
-            raise EngineUnavailable("the base model's own answers are not finite", retry_after=60)
+            raise EngineUnavailable(
+                "The base model's answers are not finite numbers, so the adapter cannot be tested. Try again later.",
+                retry_after=60,
+            )
         return answer
 
     async def _ask(self, key: VersionKey | None) -> Scored:

@@ -53,8 +53,8 @@ def _tiers(life: EngineSession) -> tuple[TierStats, ...]:
 def _versions(life: EngineSession, queue: QueueSnapshot) -> tuple[VersionResidency, ...]:
     loader = life.loader
     queued = {one.version_id: one for one in queue.versions}
-    known = sorted(loader.slots.residents | loader.host.residency.residents | queued.keys())
-    return tuple(_residency(life, version_id, queued.get(version_id)) for version_id in known)
+    version_ids = sorted(loader.slots.residents | loader.host.residency.residents | queued.keys())
+    return tuple(_residency(life, version_id, queued.get(version_id)) for version_id in version_ids)
 
 
 def _residency(life: EngineSession, version_id: int, queued: VersionState | None) -> VersionResidency:

@@ -64,7 +64,7 @@ class Supervisor(Generic[L]):
             EngineUnavailable: no session answers.
         """
         if (life := self.current) is None:
-            raise EngineUnavailable("the engine is starting", retry_after=_RETRY_AFTER_S)
+            raise EngineUnavailable("The engine is starting. Try again later.", retry_after=_RETRY_AFTER_S)
         return life
 
     async def start(self) -> None:
@@ -101,21 +101,21 @@ class Supervisor(Generic[L]):
             await life.dead.wait()
             self.state = EngineState.RESTARTING
             self._life = None
-            logger.error("the engine %s", "hung" if life.hung else "died")
+            logger.error("The engine %s.", "hung" if life.hung else "died")
             self.hangs += life.hung
             await life.end()
             if self._leaving:
                 self.state = EngineState.STOPPED
-                logger.warning("the server is leaving: no other engine is started")
+                logger.warning("The server is shutting down, so no other engine is started.")
                 return
-            logger.warning("starting the engine again")
+            logger.warning("Starting the engine again.")
             self._launching = True
             life = await self._launch_until_up()
             self._launching = False
             self._life = life
             self.restarts += 1
             self.state = EngineState.READY
-            logger.warning("the engine answers again")
+            logger.warning("The engine answers again.")
 
     async def _launch_until_up(self) -> L:
         backoff_s = self._backoff_s
@@ -123,6 +123,6 @@ class Supervisor(Generic[L]):
             try:
                 return await self._launch()
             except Exception:
-                logger.exception("the engine did not start; next try in %.0f s", backoff_s)
+                logger.exception("The engine did not start. The next attempt is in %.0f s.", backoff_s)
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)

@@ -185,8 +185,8 @@ class AdapterLoader:
 
     def _identify(self, key: VersionKey) -> bool:
         """Record the digest of a version id. Return False if other bytes are held under the id."""
-        known = self._digests.get(key.version_id, key.digest)
-        if known != key.digest and self.holds(key.version_id):
+        held_digest = self._digests.get(key.version_id, key.digest)
+        if held_digest != key.digest and self.holds(key.version_id):
             return False
         if len(self._digests) >= _MOST_DIGESTS:
             self._digests = {number: digest for number, digest in self._digests.items() if self.holds(number)}
@@ -200,7 +200,7 @@ class AdapterLoader:
         """
         if self._identify(key):
             return
-        logger.warning("version %s has the id of other bytes in the engine, which are dropped", key.lora_name)
+        logger.warning("Version %s has the id of other bytes in the engine, which are dropped.", key.lora_name)
         while not self._identify(key):
             await self.unload(key.version_id)
             # Requests that run on the old bytes end first.
@@ -238,7 +238,7 @@ class AdapterLoader:
         decision = self.slots.admit(version_id, now=time.monotonic())
         if decision.admission is Admission.WAIT:
             # The queue admits no more distinct versions than there are slots.
-            raise EngineUnavailable("every slot of the engine is taken", retry_after=1)
+            raise EngineUnavailable("Every slot of the engine is in use. Try again later.", retry_after=1)
         if decision.admission is Admission.LOAD:
             leaving = tuple(self._leave_slot(other) for other in decision.evict)
             self._keys[version_id] = key

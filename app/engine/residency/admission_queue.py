@@ -194,10 +194,10 @@ class Later:
         """
         if self._next >= self.ticket.sequences and self._admitted.empty():
             raise StopAsyncIteration
-        found = await self._admitted.get()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        admitted = await self._admitted.get()
+        if isinstance(admitted, BaseException):
+            raise admitted
+        return admitted
 
     def close(self) -> None:
         """End the waiting sequence and all after it, and those admitted but not yet yielded."""
@@ -205,13 +205,16 @@ class Later:
         if self._waiting.pop(name, None):
             self._leave(name)
         while not self._admitted.empty():
-            if isinstance(found := self._admitted.get_nowait(), int):
-                self._leave(self.ticket.name(found))
+            if isinstance(number := self._admitted.get_nowait(), int):
+                self._leave(self.ticket.name(number))
 
 
 @asynccontextmanager
-async def before_deadline(ticket: AdmissionRequest, what: str) -> AsyncIterator[None]:
+async def before_deadline(ticket: AdmissionRequest, awaited: str) -> AsyncIterator[None]:
     """Bound a wait by the request's deadline, if it has one.
+
+    Args:
+        awaited: what the request waits for, for the error message.
 
     Raises:
         Busy: the deadline passed.
@@ -220,21 +223,29 @@ async def before_deadline(ticket: AdmissionRequest, what: str) -> AsyncIterator[
         async with asyncio.timeout(None if ticket.deadline is None else ticket.deadline - time.monotonic()):
             yield
     except TimeoutError:
-        raise Busy(f"x-request-timeout: it passed while the request waited for {what}", retry_after=1) from None
+        raise Busy(
+            f"The time in x-request-timeout passed while the request waited for {awaited}. Try again later.",
+            retry_after=1,
+        ) from None
 
 
 def _refusal(refusal: Refused) -> Busy | QueueFull:
     retry_after = max(1, math.ceil(refusal.retry_after_s))
     if refusal.scope == "tenant":
         return QueueFull(
-            f"queue: found {refusal.found:.0f} waiting requests of this tenant, allowed {refusal.allowed:.0f}",
+            f"This tenant has {refusal.found:.0f} waiting requests; the limit is {refusal.allowed:.0f}. "
+            "Try again later.",
             retry_after=retry_after,
         )
     if refusal.scope == "deadline":
-        text = f"x-request-timeout: found {refusal.allowed:.1f} s, the first token is expected in {refusal.found:.1f} s"
+        text = (
+            f"x-request-timeout is {refusal.allowed:.1f} s, but the first token is expected in {refusal.found:.1f} s. "
+            "Try again later, or allow more time."
+        )
         return Busy(text, param="x-request-timeout", retry_after=retry_after)
-    return Busy("the server has as many requests waiting as it can serve in time", retry_after=retry_after)
+    text = "The server has as many waiting requests as it can serve in time. Try again later."
+    return Busy(text, retry_after=retry_after)
 
 
 def _restarting() -> EngineUnavailable:
-    return EngineUnavailable("the engine is being started again", retry_after=15)
+    return EngineUnavailable("The engine is restarting. Try again later.", retry_after=15)

@@ -17,8 +17,8 @@ def ticket(request: EngineRequest) -> AdmissionRequest:
     """Build the admission request of a request. Its deadline counts from now, by ``time.monotonic``."""
     body = request.body
     sequences = prompt_count(body) * int(body.get("n") or 1)
-    asked = (body.get("max_completion_tokens"), body.get("max_tokens"), _OUTPUT_TOKENS)
-    output_tokens = next(tokens for tokens in asked if tokens is not None)
+    limits = (body.get("max_completion_tokens"), body.get("max_tokens"), _OUTPUT_TOKENS)
+    output_tokens = next(tokens for tokens in limits if tokens is not None)
     deadline = None if request.deadline_s is None else time.monotonic() + request.deadline_s
     return AdmissionRequest(
         request_id=request.request_id,
@@ -42,9 +42,9 @@ def _prompts(request: EngineRequest) -> tuple[int, ...]:
         return tuple(map(_tokens, prompt)) if has_many_prompts(request.body) else (_tokens(prompt),)
     messages: list[dict[str, Any]] = request.body.get("messages", [])
     # The rendered tools may be longer than all messages together.
-    told = [request.body.get("tools"), *(message.get("tool_calls") for message in messages)]
+    tools = [request.body.get("tools"), *(message.get("tool_calls") for message in messages)]
     contents = [message.get("content") for message in messages]
-    return (_tokens(contents) + _bytes(told) // _BYTES_PER_TOKEN,)
+    return (_tokens(contents) + _bytes(tools) // _BYTES_PER_TOKEN,)
 
 
 def _tokens(prompt: Any) -> int:
@@ -64,12 +64,12 @@ def _bytes(value: Any) -> int:
     """Count the UTF-8 bytes of all strings in a JSON value, field names included, at any depth."""
     total, rest = 0, [value]
     while rest:
-        one = rest.pop()
-        if isinstance(one, str):
+        value = rest.pop()
+        if isinstance(value, str):
             # JSON may contain half a surrogate pair.
-            total += len(one) if one.isascii() else len(one.encode(errors="surrogatepass"))
-        elif isinstance(one, list):
-            rest += one
-        elif isinstance(one, dict):
-            rest += [*one, *one.values()]
+            total += len(value) if value.isascii() else len(value.encode(errors="surrogatepass"))
+        elif isinstance(value, list):
+            rest += value
+        elif isinstance(value, dict):
+            rest += [*value, *value.values()]
     return total

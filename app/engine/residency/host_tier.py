@@ -94,8 +94,8 @@ class HostTier:
 
     def prefetch(self, key: VersionKey) -> None:
         """Bring a version here if it fits without an eviction."""
-        known = self.holds(key.version_id) or key.version_id in self._with_slot
-        if not known and self.residency.would_fit(key.weights_bytes):
+        is_near = self.holds(key.version_id) or key.version_id in self._with_slot
+        if not is_near and self.residency.would_fit(key.weights_bytes):
             self._spare[key.version_id] = key
             self._fetch(key, None)
 

@@ -43,8 +43,8 @@ class Pins:
             return
         if len(self._pins) + 1 >= self._slots:
             raise Conflict(
-                f"pins: found {len(self._pins) + 1} of {self._slots} slots, allowed {self._slots - 1}: "
-                "a slot must be left for all other adapters"
+                f"{len(self._pins) + 1} of {self._slots} slots would be pinned; the limit is {self._slots - 1}. "
+                "One slot must stay free for all other adapters."
             )
         pin = self._pins[version_id] = _Pin()
         try:
@@ -99,13 +99,13 @@ class DesiredAdapters:
                 if key.version_id in self.preloads and not await self._try(loader.load, key):
                     self.preloads.pop(key.version_id, None)
         except EngineUnavailable:
-            logger.warning("the engine died before it held what it should; the next one is told again")
+            logger.warning("The engine died before it had all pinned and preloaded versions. The next one loads them.")
 
     async def _try(self, hold: "_Hold", key: VersionKey) -> bool:
         try:
             await hold(key)
         except (AdapterLoadFailed, Conflict, StorageError) as error:
-            logger.warning("version %s is not in the new engine: %s", key.lora_name, error)
+            logger.warning("Version %s is not in the new engine: %s", key.lora_name, error)
             return False
         return True
 

@@ -37,7 +37,7 @@ class Transfers:
     Calls for host memory reach the workers in the order in which they were made, and so do calls for slots. Therefore
     they begin when they are called, not when they are awaited. Otherwise an earlier eviction could drop a copy that was
     staged again. Slot changes that wait for the same step are sent together.
-    See docs/decisions/0022-stage-during-steps-copy-between-them.md.
+    See docs/decisions/0016-stage-during-steps-copy-between-them.md.
 
     Raises:
         EngineUnavailable: by every method, if the engine has died or cannot change its slots.
@@ -105,10 +105,10 @@ class Transfers:
         """Send slot changes to the workers until none are pending."""
         try:
             while self._changes:
-                asked = [(change.version_id, change.leaving) for change in self._changes]
+                changes = [(change.version_id, change.leaving) for change in self._changes]
                 # A change that only some workers have completed is sent to all of them again.
                 ended = list(
-                    zip(*await self._workers.call_workers("tenora_change_slots", asked, _COPY_S), strict=False)
+                    zip(*await self._workers.call_workers("tenora_change_slots", changes, _COPY_S), strict=False)
                 )
                 for change, outcomes in zip(self._changes, ended, strict=False):
                     _settle(change.done, next((_Failed(error) for error in outcomes if error), None))
@@ -116,8 +116,8 @@ class Transfers:
         except Exception as error:
             if not isinstance(error, EngineUnavailable):
                 # An error of a single version is an outcome, so this one is not the fault of a version.
-                logger.exception("the workers could not change slots")
-                error = EngineUnavailable("the engine could not change its slots", retry_after=5)
+                logger.exception("The workers could not change slots.")
+                error = EngineUnavailable("The engine could not change its slots. Try again later.", retry_after=5)
             for change in self._changes:
                 _settle(change.done, error)
             self._changes.clear()
@@ -226,5 +226,7 @@ def _read_ahead(file: Path) -> None:
 
 
 def _load_failed(key: VersionKey, error: Exception) -> AdapterLoadFailed:
-    logger.error("version %s could not be loaded: %s", key.lora_name, error)
-    return AdapterLoadFailed("the engine could not load this version", version_id=key.version_id)
+    logger.error("Version %s could not be loaded: %s", key.lora_name, error)
+    return AdapterLoadFailed(
+        "The engine could not load this version. Check the adapter, then upload it again.", version_id=key.version_id
+    )

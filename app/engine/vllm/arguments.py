@@ -33,7 +33,7 @@ def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: b
     if not cpu and engine.dtype in _NOT_ON_GPU:
         # vLLM would load and compile the base, and then die of an assertion without a message.
         raise InvalidEngineArgument(
-            f"TENORA_ENGINE__DTYPE: found {engine.dtype}, allowed auto, bfloat16 or float16 with adapters on a GPU"
+            f"TENORA_ENGINE__DTYPE is {engine.dtype}, but adapters on a GPU need auto, bfloat16 or float16."
         )
     values: dict[str, object] = {
         "model": str(base),
@@ -76,7 +76,8 @@ def _extra_flags(engine: EngineSettings, *, taken: set[str]) -> list[str]:
     clash = sorted(taken & set(extra))
     if clash:
         raise InvalidEngineArgument(
-            f"TENORA_ENGINE__EXTRA_ARGS: found {', '.join(clash)}, allowed vLLM arguments that have no setting"
+            f"TENORA_ENGINE__EXTRA_ARGS has {', '.join(clash)}, which Tenora sets itself. "
+            "Use only vLLM arguments that have no setting."
         )
     return _flags({"structured_outputs_config": _STRUCTURED_OUTPUTS} | extra)
 

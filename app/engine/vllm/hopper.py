@@ -23,7 +23,7 @@ _SLICES = (1, 2, 3)
 
 
 def needs_workaround() -> bool:
-    """Whether this vLLM miscompiles ``lora_expand`` for this machine's card; does not start CUDA."""
+    """Return whether this vLLM miscompiles ``lora_expand`` for this machine's card; does not start CUDA."""
     if not current_platform.is_cuda() or __version_tuple__[:2] >= _FIXED_IN:
         return False
     capability = current_platform.get_device_capability()
@@ -39,7 +39,7 @@ def use_one_stage(folder: Path, environ: MutableMapping[str, str], device_name: 
     """
     if environ.get(FOLDER_VARIABLE) not in {None, "", str(folder)}:
         logger.warning(
-            "%s is set, so Tenora writes no configuration of lora_expand for %s", FOLDER_VARIABLE, device_name
+            "%s is set, so Tenora writes no configuration of lora_expand for %s.", FOLDER_VARIABLE, device_name
         )
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ from app.engine.vllm.patches.stats_logger import EngineStatistics
 from app.engine.vllm.render_cache import NoRoomForAnswer, Rendered, RenderedOnce
 from app.engine.vllm.scheduler.preemption import priority
 from app.engine.vllm.sequence_gate import SequenceGate
-from app.engine.vllm.translation import Asked
+from app.engine.vllm.translation import VllmRequest
 from app.engine.vllm.watchdog import while_alive
 from app.engine.vllm.worker.fork_server import end_engines
 
@@ -48,7 +48,10 @@ T = TypeVar("T")
 
 #: Warm-up request. It is longer than one token: see the AMX note in app/engine/vllm/worker/extension.py.
 _WARM_UP: dict[str, Any] = {"prompt": [1] * 8, "max_tokens": 2, "temperature": 0, "logprobs": 1}
-_NO_TEMPLATE = "messages: this model's base has no chat template; an operator sets TENORA_PROMPT_FORMAT, or defaults"
+_NO_TEMPLATE = (
+    "messages needs a chat template, and this model's base has none. Ask the operator to set TENORA_PROMPT_FORMAT, "
+    "or a template in the adapter's defaults."
+)
 _DEATH_POLL_S = 0.1
 _RETRY_AFTER_S = 5
 _UNTOLD_S = 10
@@ -133,7 +136,7 @@ class EngineInstance:
     async def _prepared(cls, llm: AsyncLLM, args: Any, base_name: str, log: OutputLog) -> "EngineInstance":
         await llm.collective_rpc("tenora_prepare")
         kernels = KernelReport.of_workers(await llm.collective_rpc("tenora_check_kernels"))
-        logger.info("kernel check passed: %d distinct layers in %.1f s", kernels.layers, kernels.seconds)
+        logger.info("Kernel check passed: %d distinct layers in %.1f s.", kernels.layers, kernels.seconds)
         state = State()
         await init_app_state(llm, state, args, await llm.get_supported_tasks())
         instance = cls(llm, state, base_name, log, kernels)
@@ -159,7 +162,9 @@ class EngineInstance:
         try:
             await asyncio.wait_for(self._until_dead(self._llm.list_loras()), timeout_s)
         except TimeoutError:
-            raise EngineUnavailable("the engine does not answer", retry_after=_RETRY_AFTER_S) from None
+            raise EngineUnavailable(
+                "The engine does not answer. Try again later.", retry_after=_RETRY_AFTER_S
+            ) from None
 
     async def adapters(self) -> frozenset[int]:
         """Return the versions that the engine itself reports."""
@@ -178,16 +183,16 @@ class EngineInstance:
             InvalidRequest: vLLM refuses the body.
         """
         body_type, handler, _ = self._endpoints[request.endpoint]
-        asked, rendered = self._asked(request), request.rendered
-        with self._translated(asked), self._renderer.knowing(rendered):
-            body: Any = rendered.body if rendered else body_type.model_validate(asked.body(request))
+        vllm_request, rendered = self._vllm_request(request), request.rendered
+        with self._translated(vllm_request), self._renderer.knowing(rendered):
+            body: Any = rendered.body if rendered else body_type.model_validate(vllm_request.body(request))
             body.priority = priority(tag)
             answer = await handler(body)
             sse.raise_if_cancelled()
             if isinstance(answer, AsyncGenerator):
-                return await sse.Events.begin(answer, asked)
+                return await sse.Events.begin(answer, vllm_request)
         if isinstance(answer, ErrorResponse):
-            raise asked.error(answer.error.model_dump())
+            raise vllm_request.error(answer.error.model_dump())
         whole = sse.without_nulls(answer)
         if not self._log.was_finite(request.request_id):
             whole = sse.without_nan(whole)
@@ -206,17 +211,17 @@ class EngineInstance:
 
     async def _rendered(self, request: EngineRequest) -> Rendered:
         body_type, _, _ = self._endpoints[request.endpoint]
-        asked = self._asked(request)
-        with self._translated(asked):
-            body = body_type.model_validate(asked.body(request))
+        vllm_request = self._vllm_request(request)
+        with self._translated(vllm_request):
+            body = body_type.model_validate(vllm_request.body(request))
             result = await self._renderer.render(request.endpoint, body)
         if isinstance(result, ErrorResponse):
-            raise asked.error(result.error.model_dump())
+            raise vllm_request.error(result.error.model_dump())
         return Rendered(body, result)
 
-    def _asked(self, request: EngineRequest) -> Asked:
+    def _vllm_request(self, request: EngineRequest) -> VllmRequest:
         name = request.adapter.lora_name if request.adapter else self._base_name
-        return Asked.of(request, name, greedy=self._greedy)
+        return VllmRequest.of(request, name, greedy=self._greedy)
 
     async def abort(self, request: EngineRequest) -> None:
         """Abort what still runs of the request, and count the tokens it had generated. Ended requests are ignored."""
@@ -249,7 +254,7 @@ class EngineInstance:
             async with asyncio.timeout(_UNTOLD_S):
                 return int(await self._until_dead(self._llm.engine_core.call_utility_async("tenora_untold", sequences)))
         except Exception as error:  # noqa: BLE001 - vLLM raises a bare one if the engine hangs, dies or shuts down
-            logger.warning("the last tokens of an abandoned answer are not known: %r", error)
+            logger.warning("The last tokens of an abandoned answer are unknown: %r", error)
             return 0
 
     async def call_workers(self, method: str, *args: Any) -> list[Any]:
@@ -313,18 +318,18 @@ class EngineInstance:
         self.dead.set()
 
     @contextlib.contextmanager
-    def _translated(self, asked: Asked) -> Iterator[None]:
+    def _translated(self, vllm_request: VllmRequest) -> Iterator[None]:
         """Translate vLLM's errors into Tenora's."""
         try:
             yield
         except ValidationError as error:
             raise translation.from_validation(error) from None
         except VLLMClientError as error:
-            raise asked.refused(str(error), getattr(error, "parameter", None)) from None
+            raise vllm_request.refused(str(error), getattr(error, "parameter", None)) from None
         except NoRoomForAnswer as error:
-            raise asked.too_long(str(error)) from None
+            raise vllm_request.too_long(str(error)) from None
         except GenerationError:
-            raise asked.failed() from None
+            raise vllm_request.failed() from None
         except ChatTemplateResolutionError:
             raise InvalidRequest(_NO_TEMPLATE, param="messages") from None
         except Exception as error:
@@ -346,4 +351,4 @@ class EngineInstance:
         finally:
             work.cancel()
             death.cancel()
-        raise EngineUnavailable("the engine is being started again", retry_after=_RETRY_AFTER_S)
+        raise EngineUnavailable("The engine is restarting. Try again later.", retry_after=_RETRY_AFTER_S)

@@ -36,10 +36,10 @@ class BrokenKernels(RuntimeError):
         self.fault = fault
         largest = f"the largest error is {fault.error:.3g}" if isfinite(fault.error) else "the output is not finite"
         super().__init__(
-            f"The LoRA kernels of this machine compute wrong numbers: layer {fault.layer}, rank {fault.rank}, "
-            f"{fault.tokens} tokens: {largest}, and rounding explains {fault.allowed:.3g}. "
-            "On a GPU set VLLM_TUNED_CONFIG_FOLDER to kernel configurations that suit the card. "
-            "Otherwise set TENORA_ENGINE__DTYPE to another dtype, or install another version of torch, vLLM or the "
+            f"The LoRA kernels of this machine compute wrong numbers (layer {fault.layer}, rank {fault.rank}, "
+            f"{fault.tokens} tokens): {largest}, and rounding explains {fault.allowed:.3g}. "
+            "On a GPU, set VLLM_TUNED_CONFIG_FOLDER to kernel configurations that suit the card. "
+            "Otherwise, set TENORA_ENGINE__DTYPE to another dtype, or install another version of torch, vLLM or the "
             "driver."
         )
 
@@ -74,8 +74,8 @@ class KernelReport:
         Raises:
             BrokenKernels: a worker found a fault.
         """
-        found = [cls.of(plain) for plain in reports]
-        for report in found:
+        worker_reports = [cls.of(plain) for plain in reports]
+        for report in worker_reports:
             if report.fault:
                 raise BrokenKernels(report.fault)
-        return max(found, key=lambda report: report.seconds)
+        return max(worker_reports, key=lambda report: report.seconds)

@@ -161,10 +161,10 @@ class OutputLog:
         self._sequences.pop(sequence.name, None)
         self._tell(sequence, lambda follower, one: follower.ended(one))
 
-    def _tell(self, sequence: SequenceUsage, what: Callable[[Follower, SequenceUsage], None]) -> None:
+    def _tell(self, sequence: SequenceUsage, callback: Callable[[Follower, SequenceUsage], None]) -> None:
         if follower := self._followers.get(sequence.request.request_id):
             # Do not call it inside vLLM's own loop, which an error would end.
-            asyncio.get_running_loop().call_soon(what, follower, sequence)
+            asyncio.get_running_loop().call_soon(callback, follower, sequence)
 
     def _note(self, external_id: str) -> None:
         self._not_finite[own_id(external_id)] = None

@@ -58,9 +58,9 @@ class RenderedOnce:
         if rendered is None:
             yield
             return
-        for one in rendered.inputs:
+        for item in rendered.inputs:
             # The request enters the engine now. Its earlier wait is not the engine's time.
-            one["arrival_time"] = time.time()
+            item["arrival_time"] = time.time()
         self._known[id(rendered.body)] = rendered.result
         try:
             yield

@@ -17,7 +17,7 @@ class MissingLibrary(OSError):
 
 
 def is_cpu_build() -> bool:
-    """Whether vLLM's build for CPUs is installed. Imports nothing of it."""
+    """Return whether vLLM's build for CPUs is installed, without importing it."""
     try:
         importlib.metadata.distribution(_CPU_BUILD)
     except importlib.metadata.PackageNotFoundError:
@@ -39,8 +39,8 @@ def check_libraries() -> None:
         ctypes.CDLL(_LIBNUMA)
     except OSError as error:
         raise MissingLibrary(
-            f"vLLM's CPU build cannot load {_LIBNUMA} ({error}). Install it: apt-get install libnuma1, "
-            "or dnf install numactl-libs."
+            f"vLLM's CPU build cannot load {_LIBNUMA} ({error}). Install it with `apt-get install libnuma1` "
+            "or `dnf install numactl-libs`."
         ) from None
 
 
@@ -53,7 +53,8 @@ def do_without_compiler(environment: MutableMapping[str, str]) -> None:
         return
     environment[_DYNAMO_DISABLE] = "1"
     logger.warning(
-        "no C++ compiler (%s): torch.compile is off, so requests with logprobs are slower; install g++, or set CXX",
+        "There is no C++ compiler (%s), so torch.compile is off and requests with logprobs are slower. "
+        "Install g++, or set CXX.",
         environment.get("CXX", "g++"),
     )
 

@@ -1,7 +1,7 @@
 """Gate that holds sequences back from vLLM until their admission.
 
 vLLM keeps a state for each sequence in this process. So a prompt is handed to vLLM only once the first of its sequences
-may run, and vLLM's core gets each sequence on its admission. See docs/decisions/0021-gate-before-vllm.md.
+may run, and vLLM's core gets each sequence on its admission. See docs/decisions/0015-gate-before-vllm.md.
 """
 
 import asyncio

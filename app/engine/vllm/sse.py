@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from app.engine.error_event import error_event
-from app.engine.vllm.translation import Asked
+from app.engine.vllm.translation import VllmRequest
 
 _NULLABLE_OF_CHOICE = dict.fromkeys(("logprobs", "finish_reason"))
 _NULLABLE_OF_MESSAGE = dict.fromkeys(("content", "refusal"))
@@ -25,16 +25,16 @@ class Events:
     error there is raised, and becomes an HTTP status instead of a stream.
     """
 
-    def __init__(self, source: AsyncGenerator[str, None], first: str | None, asked: Asked) -> None:
+    def __init__(self, source: AsyncGenerator[str, None], first: str | None, vllm_request: VllmRequest) -> None:
         self._source = source
         self._first = first
-        self._asked = asked
+        self._vllm_request = vllm_request
         # Quotes inside JSON strings are escaped, so this text can only be the key and its value.
-        self._old = f'"model":{json.dumps(asked.engine_name)}'
-        self._new = f'"model":{json.dumps(asked.public_name)}'
+        self._old = f'"model":{json.dumps(vllm_request.engine_name)}'
+        self._new = f'"model":{json.dumps(vllm_request.public_name)}'
 
     @classmethod
-    async def begin(cls, source: AsyncGenerator[str, None], asked: Asked) -> "Events":
+    async def begin(cls, source: AsyncGenerator[str, None], vllm_request: VllmRequest) -> "Events":
         """Read the first event, and return the stream including that event.
 
         Raises:
@@ -43,8 +43,8 @@ class Events:
         first = await anext(source, None)
         if first is not None and first.startswith(_ERROR_PREFIX):
             await source.aclose()
-            raise asked.error(_error_of(first))
-        return cls(source, first, asked)
+            raise vllm_request.error(_error_of(first))
+        return cls(source, first, vllm_request)
 
     async def next(self) -> str | None:
         """Return the next event, or None at the end."""
@@ -56,7 +56,7 @@ class Events:
             except StopAsyncIteration:
                 return None
         if event.startswith(_ERROR_PREFIX):
-            return error_event(self._asked.error(_error_of(event)))
+            return error_event(self._vllm_request.error(_error_of(event)))
         return event.replace(self._old, self._new, 1)
 
     async def aclose(self) -> None:

@@ -19,7 +19,7 @@ _RETRY_AFTER_S = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class VllmRequest:
     """Request in the form that vLLM gets.
 
     Attributes:
@@ -43,16 +43,16 @@ class Asked:
 
     def body(self, request: EngineRequest) -> dict[str, Any]:
         """Build vLLM's request: the client's fields, overridden by those that only the server sets."""
-        own: dict[str, Any] = {
+        server_fields: dict[str, Any] = {
             "model": self.engine_name,
             "request_id": request.request_id,
             "cache_salt": request.cache_salt,
         }
         if request.prompt is not None:
-            own |= {"chat_template": AS_IT_IS, "chat_template_kwargs": {"prompt": request.prompt}}
+            server_fields |= {"chat_template": AS_IT_IS, "chat_template_kwargs": {"prompt": request.prompt}}
         if self.greedy and request.body.get("n", 1) > 1 and "temperature" not in request.body:
-            own["temperature"] = 1.0  # several answers need sampling; 1.0 is OpenAI's default
-        return request.body | own
+            server_fields["temperature"] = 1.0  # several answers need sampling; 1.0 is OpenAI's default
+        return request.body | server_fields
 
     def text(self, message: str) -> str:
         """Shorten a message of vLLM, and replace the engine's model name by the public one."""
@@ -84,13 +84,13 @@ class Asked:
         if self.form is None:
             return stopped()
         return InvalidRequest(
-            f"{self.form}: found a form of more parts than the grammar compiler can keep, allowed a simpler one",
+            f"{self.form} has more parts than the grammar compiler can keep. Send a simpler one.",
             param=self.form,
         )
 
 
 def stopped() -> EngineUnavailable:
-    return EngineUnavailable("the engine stopped while it answered", retry_after=_RETRY_AFTER_S)
+    return EngineUnavailable("The engine stopped while it answered. Try again later.", retry_after=_RETRY_AFTER_S)
 
 
 def from_validation(error: ValidationError) -> InvalidRequest:

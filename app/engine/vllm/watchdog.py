@@ -54,7 +54,9 @@ async def while_alive(died: Callable[[], bool], work: Awaitable[T]) -> T:
         while not task.done():
             await asyncio.wait({task}, timeout=_DEATH_POLL_S)
             if not task.done() and died():
-                raise EngineUnavailable("the engine died as it started", retry_after=_RETRY_AFTER_S)
+                raise EngineUnavailable(
+                    "The engine died while it started. Try again later.", retry_after=_RETRY_AFTER_S
+                )
         return task.result()
     finally:
         task.cancel()

@@ -54,8 +54,8 @@ def run(home: Path, options: Options, *, out: Path | None, console: Console, bas
         options = replace(options, settings={"TENORA_ENGINE__DTYPE": models.served_dtype()} | dict(options.settings))
     base = base.resolve() if base else models.toy_base(home)
     count = max(options.adapters)
-    found = models.adapters(home, base, count, options.ranks, options.seed)
-    adapters = {f"adapter-{index:05d}": path for index, path in enumerate(found)}
+    folders = models.adapters(home, base, count, options.ranks, options.seed)
+    adapters = {f"adapter-{index:05d}": path for index, path in enumerate(folders)}
     path = out or home / f"adapters-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
     machine = report.environment()
     measured: list[Measured] = []
@@ -139,9 +139,9 @@ class Grid:
             # Use a new seed each time: repeated prompts would hit the prefix cache.
             seed = (self._options.seed, number, int(rate))
             run = self._drive(server, arrivals(load, vocabulary=self._vocabulary, seed=seed), _DRAIN_S)
-            found = report.measure_open(run, [0] * load.requests)["requests_per_s"]
-            if found < 0.7 * rate:
-                return found
+            requests_per_s = report.measure_open(run, [0] * load.requests)["requests_per_s"]
+            if requests_per_s < 0.7 * rate:
+                return requests_per_s
             rate *= 3
 
     def _requests(self, cell: Cell, capacity: float, number: int) -> list[Arrival]:

@@ -138,8 +138,8 @@ def _tokenizer(size: int) -> PreTrainedTokenizerFast:
     A random base generates any id, and each id needs a text.
     """
     special = ["<s>", "</s>"]
-    known = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    words = [*known, *(f"w{number}" for number in range(len(known), size))]
+    first_words = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    words = [*first_words, *(f"w{number}" for number in range(len(first_words), size))]
     tokenizer = Tokenizer(models.BPE(vocab={word: number for number, word in enumerate(words)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -75,8 +75,8 @@ async def run(plan: Plan) -> Samples:
     async def work(connection: Connection) -> None:
         while requests:
             answer = await connection.ask(requests.pop())
-            if (found := answer.tokens()) != plan.output_tokens:
-                raise LoadError(f"asked for {plan.output_tokens} tokens, found {found}")
+            if (tokens := answer.tokens()) != plan.output_tokens:
+                raise LoadError(f"The answer has {tokens} tokens instead of {plan.output_tokens}.")
             answers.append(answer)
 
     started = time.perf_counter()
@@ -119,8 +119,8 @@ def run_generator(module: str, plan: Mapping[str, Any]) -> dict[str, Any]:
     )
     if done.returncode:
         raise LoadError(done.stderr[-2000:])
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def main() -> int:

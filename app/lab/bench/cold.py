@@ -36,7 +36,7 @@ def require_cold(server: Server, adapters: Iterable[str]) -> None:
     tiers = _tiers(server)
     wrong = {name: tiers[name] for name in adapters if tiers.get(name, "disk") != "disk"}
     if wrong:
-        raise NotMeasured(f"adapters that are to be on the disk only: found {wrong}")
+        raise NotMeasured(f"Some adapters are not on the disk only: {wrong}.")
 
 
 def in_slots(server: Server, adapters: Iterable[str]) -> list[str]:
@@ -77,9 +77,9 @@ def load_totals(server: Server) -> dict[str, tuple[float, float]]:
 
 def mean_ms(before: Mapping[str, tuple[float, float]], after: Mapping[str, tuple[float, float]]) -> dict[str, float]:
     """Mean milliseconds per load by phase, for the loads between two readings."""
-    found: dict[str, float] = {}
+    means: dict[str, float] = {}
     for phase, (seconds, loads) in after.items():
         earlier_s, earlier = before.get(phase, (0.0, 0.0))
         if loads > earlier:
-            found[phase] = 1000 * (seconds - earlier_s) / (loads - earlier)
-    return found
+            means[phase] = 1000 * (seconds - earlier_s) / (loads - earlier)
+    return means

@@ -49,17 +49,17 @@ STREAM, LOAD, COLD = "stream", "load", "cold"
 PARTS = ONE, SOME, WARM = "one by one", "several at a time", "in slots already"
 
 METRICS: Mapping[str, Metric] = {
-    "median_gap_ms": Metric("the stream's median gap before, ms", 1),
-    "worst_before_ms": Metric("its worst gap before, ms", 1),
-    "worst_gap_ms": Metric("its worst gap meanwhile, ms", 1),
+    "median_gap_ms": Metric("stream's median gap before the load, ms", 1),
+    "worst_before_ms": Metric("stream's worst gap before the load, ms", 1),
+    "worst_gap_ms": Metric("stream's worst gap during the load, ms", 1),
     "worst_ratio": Metric("worst / median gap", 2),
     "ttft_ms": Metric("time to first token, median, ms", 0),
     "worst_ttft_ms": Metric("time to first token, worst, ms", 0),
-    "load_ms": Metric("load as the server says, median, ms", 0),
-    "fetch_ms": Metric("of it fetch, mean, ms", 1),
-    "stage_ms": Metric("of it stage, mean, ms", 1),
-    "wait_ms": Metric("of it wait, mean, ms", 1),
-    "copy_ms": Metric("of it copy, mean, ms", 1),
+    "load_ms": Metric("load time from the server, median, ms", 0),
+    "fetch_ms": Metric("part of the load: fetch, mean, ms", 1),
+    "stage_ms": Metric("part of the load: stage, mean, ms", 1),
+    "wait_ms": Metric("part of the load: wait, mean, ms", 1),
+    "copy_ms": Metric("part of the load: copy, mean, ms", 1),
 }
 
 
@@ -72,7 +72,7 @@ class Size:
         adapters: number of cold adapters in each part.
         at_once: concurrent requests in the second part.
         rest_s: pause in seconds between dropping the page cache and the stream.
-            See docs/decisions/0080-quiet-machine-before-a-benchmark.md.
+            See docs/decisions/0038-quiet-machine-before-a-benchmark.md.
         settle_s: seconds for which the stream runs alone. Its median gap is from this time.
         watch_s: seconds for all loads of a part, after which the stream is cut off.
         stream_tokens: tokens of each stream, which is followed by another one.
@@ -123,15 +123,15 @@ def figures(served: Sequence[Served]) -> dict[str, float]:
     timeline.require_answered(one for one in served if one.group != STREAM)
     waits = [_until_first_token(one) for one in _begun(served)]
     if not waits:
-        raise NotMeasured("no adapter was requested")
+        raise NotMeasured("No adapter was requested.")
     requests = timeline.of(COLD, served)
     begin, end = min(start for start, _ in waits), max(one.sample.end or 0.0 for one in requests)
     timeline.require_running(streams, begin, end)
     before = timeline.gaps_before(streams, begin)
     if len(before) < _MIN_GAPS:
-        raise NotMeasured(f"the stream had {len(before)} gaps before the first load, at least {_MIN_GAPS} are needed")
+        raise NotMeasured(f"The stream had {len(before)} gaps before the first load; at least {_MIN_GAPS} are needed.")
     usual, worst = median(before), max(timeline.gaps_between(streams, begin, end))
-    said = [one.sample.load_ms for one in requests if one.sample.load_ms is not None]
+    load_times = [one.sample.load_ms for one in requests if one.sample.load_ms is not None]
     ttft = [wait for _, wait in waits]
     return {
         "median_gap_ms": 1000 * usual,
@@ -140,42 +140,42 @@ def figures(served: Sequence[Served]) -> dict[str, float]:
         "worst_ratio": worst / usual,
         "ttft_ms": 1000 * median(ttft),
         "worst_ttft_ms": 1000 * max(ttft),
-        **({"load_ms": median(said)} if said else {}),
+        **({"load_ms": median(load_times)} if load_times else {}),
     }
 
 
 def panels(rounds: Sequence[Round]) -> list[Panel]:
     """Plot the stream's gaps in the last round over the seconds since the first load."""
-    last = max(one.number for one in rounds)
-    found: list[Panel] = []
+    last = max(part_round.number for part_round in rounds)
+    drawn: list[Panel] = []
     for part in PARTS:
         series: list[Series] = []
-        for one in rounds:
-            if (one.number, one.part) == (last, part):
-                begin = min(start for start, _ in _begun(one.served))
-                times = [timeline.arrivals(stream.sample) for stream in timeline.of(STREAM, one.served)]
+        for part_round in rounds:
+            if (part_round.number, part_round.part) == (last, part):
+                begin = min(start for start, _ in _begun(part_round.served))
+                times = [timeline.arrivals(stream.sample) for stream in timeline.of(STREAM, part_round.served)]
                 gaps = [(after - begin, 1000 * (after - before)) for each in times for before, after in pairwise(each)]
-                series.append(Series(one.server, [at for at, _ in gaps], [gap for _, gap in gaps]))
-        found.append(Panel(part, "s since the first load", "inter-token gap, ms", series, log_y=True, marks=[0]))
-    return found
+                series.append(Series(part_round.server, [at for at, _ in gaps], [gap for _, gap in gaps]))
+        drawn.append(Panel(part, "s since the first load", "inter-token gap, ms", series, log_y=True, marks=[0]))
+    return drawn
 
 
 def _begun(served: Sequence[Served]) -> Iterator[tuple[float, Served]]:
     """Yield each cold request with its start: the time of the load call before it, or of the request itself."""
     begun: float | None = None
-    for one in served:
-        if one.group == LOAD:
-            begun = one.sample.sent
-        elif one.group == COLD:
-            yield (one.sample.sent or 0.0) if begun is None else begun, one
+    for request in served:
+        if request.group == LOAD:
+            begun = request.sample.sent
+        elif request.group == COLD:
+            yield (request.sample.sent or 0.0) if begun is None else begun, request
             begun = None
 
 
 def _until_first_token(begun: tuple[float, Served]) -> tuple[float, float]:
-    start, one = begun
-    if one.sample.first is None:
-        raise NotMeasured("a cold request was answered without a token")
-    return start, one.sample.first - start
+    start, request = begun
+    if request.sample.first is None:
+        raise NotMeasured("A cold request was answered without a token.")
+    return start, request.sample.first - start
 
 
 class Measurement:
@@ -191,10 +191,10 @@ class Measurement:
         self._prepare(server)
         names, size = self._names, self._size
         parts = [(ONE, names.one, 1), (SOME, names.some, size.at_once)]
-        found = [self._part(server, number, folder, *part) for part in parts]
+        rounds = [self._part(server, number, folder, *part) for part in parts]
         # Take the last ones, without those that Tenora evicted in favour of others.
         last = cold.in_slots(server, names.some[-min(SLOTS, size.at_once) :])
-        return [*found, self._part(server, number, folder, WARM, last, 1)]
+        return [*rounds, self._part(server, number, folder, WARM, last, 1)]
 
     def _prepare(self, server: Server) -> None:
         """Warm the server up, and fill its slots and host memory with adapters other than the cold ones."""
@@ -265,12 +265,12 @@ def run(
         ServerFailed, LoadError, NotMeasured
     """
     home = home.resolve()
-    found = models.wide_base(home) if base is None else base.resolve()
+    base_folder = models.wide_base(home) if base is None else base.resolve()
     names = Names.of(size)
-    folders = models.adapters(home, found, len(names.all()), [rank], SEED)
+    folders = models.adapters(home, base_folder, len(names.all()), [rank], SEED)
     setup = Setup(
         home,
-        found,
+        base_folder,
         dict(zip(names.all(), folders, strict=True)),
         SLOTS,
         HOST_ADAPTERS,

@@ -56,8 +56,8 @@ class Step:
     def __init__(self, slots: int, tokens: int, adapters: int) -> None:
         self._ids: list[int | None] = list(range(1, slots + 1))
         used = [index * slots // adapters for index in range(adapters)]
-        wanted = tuple(used[token % adapters] + 1 for token in range(tokens))
-        self._mapping = SimpleNamespace(index_mapping=wanted, prompt_mapping=wanted, is_prefill=True)
+        slots_by_token = tuple(used[token % adapters] + 1 for token in range(tokens))
+        self._mapping = SimpleNamespace(index_mapping=slots_by_token, prompt_mapping=slots_by_token, is_prefill=True)
         self._wrapper = GroupedPunicaWrapper(
             tokens,
             tokens,
@@ -108,8 +108,8 @@ def _matrices(slots: int, used: list[int], inputs: int, outputs: tuple[int, ...]
 def main() -> None:
     for tokens, adapters in BATCHES:
         price = measure(tokens, adapters)
-        line = {"tokens": tokens, "adapters": adapters, "idle_slot_us": round(price.idle_slot_s * 1e6, 2)}
-        print(json.dumps(line | {f"{slots}_ms": round(s * 1e3, 2) for slots, s in price.seconds.items()}))  # noqa: T201
+        row = {"tokens": tokens, "adapters": adapters, "idle_slot_us": round(price.idle_slot_s * 1e6, 2)}
+        print(json.dumps(row | {f"{slots}_ms": round(s * 1e3, 2) for slots, s in price.seconds.items()}))  # noqa: T201
 
 
 if __name__ == "__main__":

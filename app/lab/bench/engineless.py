@@ -105,10 +105,10 @@ class NoEngine:
         """Do nothing: there is no engine to stop."""
 
     async def answer(self, _request: EngineRequest) -> Answer:
-        raise EngineUnavailable("this server measures uploads only")
+        raise EngineUnavailable("This server measures uploads only.")
 
     async def token_texts(self, _token_ids: Sequence[int]) -> list[str]:
-        raise EngineUnavailable("this server measures uploads only")
+        raise EngineUnavailable("This server measures uploads only.")
 
     async def smoke(self, _key: VersionKey) -> SmokeResult:
         return SmokeResult(finite=True, has_effect=True)
@@ -135,7 +135,7 @@ class NoEngine:
         """Do nothing: no version is loaded."""
 
     async def check(self) -> None:
-        raise EngineUnavailable("this server measures uploads only")
+        raise EngineUnavailable("This server measures uploads only.")
 
 
 def prepare(folder: Path, size: int) -> tuple[Path, Path]:

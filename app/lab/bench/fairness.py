@@ -4,7 +4,7 @@ There are eight tenants with one adapter each.
 
 1. Open loop: all tenants send equal shares of 80 % of the server's capacity, then one of them sends ten times its
    share. The TTFT of the other seven is compared. The loops run in turns of alternating order, each with a fresh
-   measurement of capacity. See docs/decisions/0081-interleaved-rounds-in-benchmarks.md.
+   measurement of capacity. See docs/decisions/0039-interleaved-rounds-in-benchmarks.md.
 2. Closed loop: more clients than the engine runs at a time, so that every tenant always has a backlog. Each tenant has
    different lengths. The weights are equal at first, then 1, 2 and 4.
 
@@ -58,19 +58,19 @@ _REMEMBERED_S = 1.5
 
 OPEN_METRICS: Mapping[str, Metric] = {
     "requests_per_s": Metric("requests/s sent", 1),
-    "others_p50_ttft_s": Metric("the other seven's TTFT p50, s", 3),
-    "others_p99_ttft_s": Metric("the other seven's TTFT p99, s", 3),
+    "others_p50_ttft_s": Metric("TTFT p50 of the other seven, s", 3),
+    "others_p99_ttft_s": Metric("TTFT p99 of the other seven, s", 3),
     "p99_ratio": Metric("p99 / p99 with equal shares", 2),
-    "others_failed": Metric("of theirs not answered", 0),
-    "hostile_p50_ttft_s": Metric("its own TTFT p50, s", 2),
-    "hostile_failed": Metric("of its own not answered", 0),
+    "others_failed": Metric("unanswered requests of the other seven", 0),
+    "hostile_p50_ttft_s": Metric("TTFT p50 of the hostile tenant, s", 2),
+    "hostile_failed": Metric("unanswered requests of the hostile tenant", 0),
 }
 CLOSED_METRICS: Mapping[str, Metric] = {
     "requests_per_s": Metric("requests/s answered", 1),
     "jain": Metric("Jain's index, prompt + 2 x output, by weight", 4),
     "jain_output": Metric("Jain's index, output only, by weight", 4),
-    "off_weights": Metric("farthest from its weight", 4),
-    "off_weights_output": Metric("the same, output only", 4),
+    "off_weights": Metric("largest deviation from its weight", 4),
+    "off_weights_output": Metric("largest deviation from its weight, output only", 4),
 }
 
 
@@ -116,7 +116,7 @@ def open_figures(served: Sequence[Served], seconds: float) -> dict[str, float]:
     others = [one for one in sent if one.group != HOSTILE]
     hostile = [one for one in sent if one.group == HOSTILE]
     if not others or not hostile:
-        raise NotMeasured("a tenant sent nothing")
+        raise NotMeasured("A tenant sent nothing.")
     return {
         "requests_per_s": len(sent) / seconds,
         "others_p50_ttft_s": _rank(_ttft(others), 0.5),
@@ -128,8 +128,8 @@ def open_figures(served: Sequence[Served], seconds: float) -> dict[str, float]:
 
 
 def _ttft(served: Sequence[Served]) -> list[float]:
-    found = (one.sample.ttft_s if one.sample.ok else None for one in served)
-    return [inf if value is None else value for value in found]
+    ttfts = (one.sample.ttft_s if one.sample.ok else None for one in served)
+    return [inf if value is None else value for value in ttfts]
 
 
 def _rank(values: Sequence[float], part: float) -> float:
@@ -161,16 +161,16 @@ def closed_figures(
 def panels(rounds: Sequence[Round]) -> list[Panel]:
     """Plot the others' TTFT by round, and each tenant's served tokens relative to its share, as medians over rounds."""
     name = "others_p99_ttft_s"
-    found = [outcome.by_round(rounds, part, {name: ""}, part, "the other seven's TTFT p99, s") for part in OPEN]
+    drawn = [outcome.by_round(rounds, part, {name: ""}, part, "TTFT p99 of the other seven, s") for part in OPEN]
     for part in (BACKLOGGED, WEIGHTED):
         series: list[Series] = []
         for side in pairs.SIDES:
-            mine = [one.details for one in rounds if (one.server, one.part) == (side, part)]
-            if mine:
-                values = [median(details[tenant] for details in mine) for tenant in TENANTS]
+            side_details = [one.details for one in rounds if (one.server, one.part) == (side, part)]
+            if side_details:
+                values = [median(details[tenant] for details in side_details) for tenant in TENANTS]
                 series.append(Series(side, range(1, len(TENANTS) + 1), values))
-        found.append(Panel(part, "tenant", "served / its share", series))
-    return found
+        drawn.append(Panel(part, "tenant", "served / its share", series))
+    return drawn
 
 
 class Measurement:
@@ -182,20 +182,20 @@ class Measurement:
     def __call__(self, server: Server, number: int, _folder: Path) -> list[Round]:
         size, even = self._size, dict.fromkeys(TENANTS, 1.0)
         capacities: list[Round] = []
-        found: dict[str, list[Served]] = {part: [] for part in OPEN}
+        served_by_part: dict[str, list[Served]] = {part: [] for part in OPEN}
         for turn in range(size.turns):
             capacities.append(self._closed(server, number, CAPACITY, even, size.capacity_s, _MOST_PER_S, turn=turn))
             share = LOAD * capacities[-1].figures["requests_per_s"] / len(TENANTS)
             for part in OPEN if turn % 2 == 0 else reversed(OPEN):
                 hostile = HOSTILE_TIMES * share if part == TENFOLD else share
                 rates = dict.fromkeys(TENANTS, share) | {HOSTILE: hostile}
-                found[part] += self._open(server, part, [SEED, number, turn], rates)
+                served_by_part[part] += self._open(server, part, [SEED, number, turn], rates)
         most = _MARGIN * max(one.figures["requests_per_s"] for one in capacities)
         backlogged = self._closed(server, number, BACKLOGGED, even, size.seconds, most, own_lengths=True)
         weights = dict(zip(TENANTS, map(float, WEIGHTS), strict=True))
         _set_weights(server, weights)
         weighted = self._closed(server, number, WEIGHTED, weights, size.seconds, most, own_lengths=True)
-        return [*capacities, *self._compared(server, number, found), backlogged, weighted]
+        return [*capacities, *self._compared(server, number, served_by_part), backlogged, weighted]
 
     def _open(self, server: Server, part: str, seed: Sequence[int], rates: Mapping[str, float]) -> list[Served]:
         script, seconds = Script(), self._size.seconds / self._size.turns
@@ -203,8 +203,8 @@ class Measurement:
             load = Load(rate, seconds, adapters=1, longest=LENGTHS[1])
             gaps_seed = [*seed, position]  # same arrival times of the others in both parts, different prompts
             part_seed = [*gaps_seed, OPEN.index(part)]
-            for one in arrivals(load, vocabulary=self._vocabulary, seed=part_seed, gaps_seed=gaps_seed):
-                script.add(tenant, _request(server, tenant, one.prompt, one.output_tokens, one.at))
+            for arrival in arrivals(load, vocabulary=self._vocabulary, seed=part_seed, gaps_seed=gaps_seed):
+                script.add(tenant, _request(server, tenant, arrival.prompt, arrival.output_tokens, arrival.at))
         return outcome.without_gaps(script.served(drive(Plan(server.port, script.requests, _DRAIN_S)).samples))
 
     def _compared(self, server: Server, number: int, served: Mapping[str, Sequence[Served]]) -> list[Round]:
@@ -238,8 +238,8 @@ class Measurement:
         span = min(size.warm_up_s, seconds / 4), seconds
         tokens = served_tokens(sent, weights, *span, output_only=False)
         by_tenant = dict(zip(weights, shares_of(tokens, list(weights.values())), strict=True))
-        found = closed_figures(sent, *span, weights)
-        return Round(server.name, number, part, found, outcome.without_gaps(sent), by_tenant)
+        metrics = closed_figures(sent, *span, weights)
+        return Round(server.name, number, part, metrics, outcome.without_gaps(sent), by_tenant)
 
 
 def _request(server: Server, tenant: str, prompt: list[int], output_tokens: int, at: float = 0.0) -> Request:
@@ -285,11 +285,11 @@ def run(
         ServerFailed, LoadError, NotMeasured
     """
     home = home.resolve()
-    found = models.toy_base(home) if base is None else base.resolve()
-    folders = models.adapters(home, found, len(TENANTS), [rank], SEED)
+    base_folder = models.toy_base(home) if base is None else base.resolve()
+    folders = models.adapters(home, base_folder, len(TENANTS), [rank], SEED)
     setup = Setup(
         home,
-        found,
+        base_folder,
         dict(zip(TENANTS, folders, strict=True)),
         slots=size.slots,
         host_adapters=len(TENANTS),

@@ -68,20 +68,22 @@ class Fleet:
             "tenora": {"serve": "tenora serve", "settings": settings},
             "vllm": {"serve": f"python -m {rivals.VLLM_MODULE}", "arguments": arguments},
         }
-        found = {"tenora": tenora}
-        found["vllm"] = stack.enter_context(
+        servers_by_name = {"tenora": tenora}
+        servers_by_name["vllm"] = stack.enter_context(
             rivals.vllm(self._base, self._adapters, arguments=arguments, folder=folder / "vllm")
         )
         if "peft" in options.rivals:
-            found["peft"] = stack.enter_context(rivals.peft(self._base, self._adapters, folder=folder / "peft"))
+            servers_by_name["peft"] = stack.enter_context(
+                rivals.peft(self._base, self._adapters, folder=folder / "peft")
+            )
         if "base" in options.rivals:
-            found["base"] = rivals.base_only(tenora)
-        return found
+            servers_by_name["base"] = rivals.base_only(tenora)
+        return servers_by_name
 
 
 def shown_engine(server: Server) -> dict[str, Any]:
     """Fetch the engine status of a running Tenora."""
     answer = httpx.get(f"{server.url}/admin/engine", headers=server.admin_headers, trust_env=False, timeout=30)
     answer.raise_for_status()
-    found: dict[str, Any] = answer.json()
-    return found
+    status: dict[str, Any] = answer.json()
+    return status

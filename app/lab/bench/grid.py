@@ -83,15 +83,15 @@ class Options:
 
     def __post_init__(self) -> None:
         if not (self.slots == "auto" or self.slots.isdecimal()):
-            raise ValueError(f"--slots: found {self.slots!r}, allowed auto or a number")
+            raise ValueError(f"--slots is {self.slots!r}. Write auto or a number.")
         if unknown := sorted(set(self.rivals) - set(_RIVALS)):
-            raise ValueError(f"--rivals: found {', '.join(unknown)}, allowed {', '.join(_RIVALS)}")
+            raise ValueError(f"--rivals has {', '.join(unknown)}. Choose from {', '.join(_RIVALS)}.")
         if wrong := [rank for rank in self.ranks if not 1 <= rank <= RANKS[-1]]:
-            raise ValueError(f"--ranks: found {wrong[0]}, allowed 1 to {RANKS[-1]}")
+            raise ValueError(f"--ranks has {wrong[0]}. Write numbers from 1 to {RANKS[-1]}.")
         if min(self.adapters) < 1:
-            raise ValueError(f"--n: found {min(self.adapters)}, allowed 1 or more")
+            raise ValueError(f"--n has {min(self.adapters)}. Write numbers of 1 or more.")
         if min((*self.alphas, *self.loads)) <= 0:
-            raise ValueError(f"--alpha and --load: found {min((*self.alphas, *self.loads))}, allowed above 0")
+            raise ValueError(f"--alpha or --load has {min((*self.alphas, *self.loads))}. Write numbers above 0.")
 
     @property
     def max_age_s(self) -> float:
@@ -169,33 +169,33 @@ def show(measured: Sequence[Measured], cells: Sequence[Cell], machine: str, png:
         f"{report.spread(capacities, 1)} requests/s",
         soft_wrap=True,
     )
-    found = summaries(measured)
-    console.print(_against(found, cells, "vllm"))
+    spreads = summaries(measured)
+    console.print(_against(spreads, cells, "vllm"))
     for rival in ("peft", "base"):
-        if any((rival, cell) in found for cell in cells):
-            console.print(_against(found, cells, rival))
-    ratios = [quotient for cell in cells if (quotient := throughput_ratio(found, cell)) is not None]
+        if any((rival, cell) in spreads for cell in cells):
+            console.print(_against(spreads, cells, rival))
+    ratios = [quotient for cell in cells if (quotient := throughput_ratio(spreads, cell)) is not None]
     if ratios:
         console.print(f"throughput, Tenora / vLLM: {median(ratios):.2f} in the median cell, {min(ratios):.2f} at least")
-    plots.draw(png, "Workload adapters", _panels(found, cells))
+    plots.draw(png, "Workload adapters", _panels(spreads, cells))
 
 
 def summaries(measured: Sequence[Measured]) -> dict[tuple[str, Cell], dict[str, Spread]]:
     """Summarise the metrics over the rounds, by server and cell."""
     rounds: dict[tuple[str, Cell], list[Mapping[str, float]]] = {}
-    for one in measured:
-        rounds.setdefault((one.server, one.cell), []).append(one.metrics)
+    for measurement in measured:
+        rounds.setdefault((measurement.server, measurement.cell), []).append(measurement.metrics)
     return {key: report.summarise(metrics) for key, metrics in rounds.items()}
 
 
 def throughput_ratio(
-    found: Mapping[tuple[str, Cell], Mapping[str, Spread]], cell: Cell, rival: str = "vllm"
+    spreads: Mapping[tuple[str, Cell], Mapping[str, Spread]], cell: Cell, rival: str = "vllm"
 ) -> float | None:
     """Ratio of Tenora's throughput to the rival's in one cell, None if the rival answered nothing."""
-    return report.ratio(found["tenora", cell]["requests_per_s"], found[rival, cell]["requests_per_s"])
+    return report.ratio(spreads["tenora", cell]["requests_per_s"], spreads[rival, cell]["requests_per_s"])
 
 
-def _against(found: Mapping[tuple[str, Cell], Mapping[str, Spread]], cells: Sequence[Cell], rival: str) -> Table:
+def _against(spreads: Mapping[tuple[str, Cell], Mapping[str, Spread]], cells: Sequence[Cell], rival: str) -> Table:
     table = Table(title=f"tenora, then {rival}: median (smallest to largest)", title_justify="left")
     table.add_column("cell", no_wrap=True)
     for name, title in _SHOWN.items():
@@ -206,9 +206,9 @@ def _against(found: Mapping[tuple[str, Cell], Mapping[str, Spread]], cells: Sequ
     for cell in cells:
         row = [cell.title]
         for name in _SHOWN:
-            row += [_cell(found[side, cell], name) for side in ("tenora", rival)]
+            row += [_cell(spreads[side, cell], name) for side in ("tenora", rival)]
             if name == "requests_per_s":
-                quotient = throughput_ratio(found, cell, rival)
+                quotient = throughput_ratio(spreads, cell, rival)
                 row.append("-" if quotient is None else f"{quotient:.2f}")
         table.add_row(*row)
     return table
@@ -221,7 +221,7 @@ def _cell(metrics: Mapping[str, Spread], name: str) -> str:
     return f"{value.median:.2f} ({value.low:.2f}-{value.high:.2f})"
 
 
-def _panels(found: Mapping[tuple[str, Cell], Mapping[str, Spread]], cells: Sequence[Cell]) -> list[Panel]:
+def _panels(spreads: Mapping[tuple[str, Cell], Mapping[str, Spread]], cells: Sequence[Cell]) -> list[Panel]:
     """Panels of throughput and attainment, with one column per load and skew."""
     kinds = sorted({(cell.load, cell.alpha) for cell in cells if cell.adapters > 1} or {(cells[0].load, 1.0)})
     rows = (("requests_per_s", "requests/s"), ("attainment", "attainment"))
@@ -232,8 +232,8 @@ def _panels(found: Mapping[tuple[str, Cell], Mapping[str, Spread]], cells: Seque
             y=label,
             series=[
                 series
-                for name in dict.fromkeys(server for server, _ in found)
-                if (series := _series(found, [c for c in cells if _belongs(c, load, alpha)], name, metric)).x
+                for name in dict.fromkeys(server for server, _ in spreads)
+                if (series := _series(spreads, [c for c in cells if _belongs(c, load, alpha)], name, metric)).x
             ],
             log_x=True,
         )
@@ -247,9 +247,9 @@ def _belongs(cell: Cell, load: int, alpha: float) -> bool:
 
 
 def _series(
-    found: Mapping[tuple[str, Cell], Mapping[str, Spread]], cells: Sequence[Cell], name: str, metric: str
+    spreads: Mapping[tuple[str, Cell], Mapping[str, Spread]], cells: Sequence[Cell], name: str, metric: str
 ) -> Series:
-    points = [(cell.adapters, found[name, cell][metric]) for cell in cells if metric in found.get((name, cell), {})]
+    points = [(cell.adapters, spreads[name, cell][metric]) for cell in cells if metric in spreads.get((name, cell), {})]
     return Series(
         name,
         [float(adapters) for adapters, _ in points],

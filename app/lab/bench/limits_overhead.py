@@ -24,7 +24,7 @@ from app.lab.bench.servers import Server
 
 ON, OFF = "guarded", "unguarded"
 #: Rounds long enough to resolve differences of a few percent.
-#: See docs/decisions/0081-interleaved-rounds-in-benchmarks.md.
+#: See docs/decisions/0039-interleaved-rounds-in-benchmarks.md.
 FULL = Size(7, {1: 20, 64: 768})
 
 #: Limits that no benchmark reaches. Money is a decimal.

@@ -74,13 +74,13 @@ def adapters(home: Path, base: Path, count: int, ranks: Sequence[int], seed: int
     Adapters of an earlier call are reused.
     """
     folder = home / "models" / f"{base.name}-adapters-{seed}"
-    found = [folder / f"{index:05d}-r{ranks[index % len(ranks)]}" for index in range(count)]
-    missing = [path for path in found if not path.exists()]
+    folders = [folder / f"{index:05d}-r{ranks[index % len(ranks)]}" for index in range(count)]
+    missing = [path for path in folders if not path.exists()]
     templates = {rank: _template(home, base, rank) for rank in ranks} if missing else {}
     for path in missing:
         index, rank = int(path.name[:5]), int(path.name.partition("-r")[2])
         _write_adapter(path, templates[rank], np.random.default_rng([seed, index, rank]))
-    return found
+    return folders
 
 
 def _base(home: Path, shape: Shape) -> Path:

@@ -122,8 +122,8 @@ def drive(plan: Plan) -> Run:
     Raises:
         LoadError: the generator failed. A failed request is in its sample instead.
     """
-    found = run_generator("app.lab.bench.open_loop", asdict(plan))
-    return Run(found["wall_s"], found["cpu_s"], [Sample(**sample) for sample in found["samples"]])
+    result = run_generator("app.lab.bench.open_loop", asdict(plan))
+    return Run(result["wall_s"], result["cpu_s"], [Sample(**sample) for sample in result["samples"]])
 
 
 class Generator:
@@ -204,11 +204,11 @@ class Generator:
 
     def _problem(self, answer: Answer, request: Request) -> str | None:
         try:
-            found = answer.tokens() if request.body is None else answer.accepted()
+            tokens = answer.tokens() if request.body is None else answer.accepted()
         except LoadError as error:
             return str(error)
-        if request.body is None and found != request.output_tokens:
-            return f"asked for {request.output_tokens} tokens, found {found}"
+        if request.body is None and tokens != request.output_tokens:
+            return f"the answer has {tokens} tokens instead of {request.output_tokens}"
         return None
 
     def _sample(self, answer: Answer, why: str | None) -> Sample:
@@ -241,8 +241,8 @@ def _bytes(plan: Plan, request: Request) -> bytes:
 
 
 def main() -> None:
-    found = json.load(sys.stdin)
-    plan = Plan(**(found | {"requests": [Request(**request) for request in found["requests"]]}))
+    content = json.load(sys.stdin)
+    plan = Plan(**(content | {"requests": [Request(**request) for request in content["requests"]]}))
     # An overloaded server keeps thousands of connections open.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

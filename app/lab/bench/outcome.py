@@ -86,10 +86,10 @@ def by_round(rounds: Sequence[Round], part: str, names: Mapping[str, str], title
     series: list[Series] = []
     for side in SIDES:
         for name, suffix in names.items():
-            found = [one for one in rounds if (one.server, one.part) == (side, part) and name in one.figures]
-            if found:
-                values = [one.figures[name] for one in found]
-                series.append(Series(f"{side} {suffix}".strip(), [one.number for one in found], values))
+            matching = [one for one in rounds if (one.server, one.part) == (side, part) and name in one.figures]
+            if matching:
+                values = [one.figures[name] for one in matching]
+                series.append(Series(f"{side} {suffix}".strip(), [one.number for one in matching], values))
     return Panel(title, "round", label, series, log_y=True)
 
 

@@ -114,19 +114,19 @@ def alternate(setup: Setup, rounds: int, sides: Sequence[str], measure: Measure,
     Raises:
         ServerFailed, NotMeasured, LoadError
     """
-    found: list[Round] = []
+    results: list[Round] = []
     with TemporaryDirectory(dir=setup.home) as here, Progress(console=console, transient=True) as progress:
         task = progress.add_task("measuring", total=rounds * len(sides))
         for number in range(1, rounds + 1):
             for side in sides:
                 folder = Path(here) / f"{side}-{number}"
                 with _started(side, setup, folder) as server:
-                    for one in measure(server, number, folder):
-                        found.append(one)
-                        values = ", ".join(f"{name} {value:.4g}" for name, value in one.figures.items())
-                        console.print(f"round {number}, {side}, {one.part}: {values}", highlight=False)
+                    for result in measure(server, number, folder):
+                        results.append(result)
+                        values = ", ".join(f"{name} {value:.4g}" for name, value in result.figures.items())
+                        console.print(f"round {number}, {side}, {result.part}: {values}", highlight=False)
                 progress.advance(task)
-    return found
+    return results
 
 
 @contextmanager

@@ -57,7 +57,9 @@ class NaiveServer:
     async def _completions(self, request: Request) -> Response:
         body = await request.json()
         if body["model"] != BASE_NAME and body["model"] not in self._adapters:
-            return JSONResponse({"error": {"message": f"model: found {body['model']!r}, allowed those given"}}, 404)
+            return JSONResponse(
+                {"error": {"message": f"The model {body['model']!r} does not exist. Use a name in --adapters."}}, 404
+            )
         loop = asyncio.get_running_loop()
         tokens: asyncio.Queue[int | None] = asyncio.Queue()
         streamer = _Streamer(lambda token: loop.call_soon_threadsafe(tokens.put_nowait, token))
@@ -65,9 +67,9 @@ class NaiveServer:
         if body.get("stream"):
             return StreamingResponse(self._events(tokens, done), media_type="text/event-stream")
         await done
-        found = [token for _ in range(tokens.qsize()) if (token := tokens.get_nowait()) is not None]
-        text = self._tokenizer.decode(found)
-        return JSONResponse({"choices": [{"index": 0, "text": text}], "usage": {"completion_tokens": len(found)}})
+        output = [token for _ in range(tokens.qsize()) if (token := tokens.get_nowait()) is not None]
+        text = self._tokenizer.decode(output)
+        return JSONResponse({"choices": [{"index": 0, "text": text}], "usage": {"completion_tokens": len(output)}})
 
     async def _events(self, tokens: "asyncio.Queue[int | None]", done: "asyncio.Future[None]") -> AsyncIterator[str]:
         count = 0
@@ -135,7 +137,7 @@ def _event(content: Mapping[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--base", type=Path, required=True)
-    parser.add_argument("--adapters", type=Path, required=True, help="JSON: adapter name -> folder")
+    parser.add_argument("--adapters", type=Path, required=True, help="JSON file that maps adapter names to folders")
     parser.add_argument("--port", type=int, required=True)
     options = parser.parse_args()
     adapters = {name: Path(path) for name, path in json.loads(options.adapters.read_text(encoding="utf-8")).items()}

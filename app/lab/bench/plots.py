@@ -56,8 +56,8 @@ def draw(path: Path, title: str, panels: Sequence[Panel]) -> None:
 
 
 def _fill(axes: Any, panel: Panel) -> None:
-    known = list(_COLOURS)
-    for series in sorted(panel.series, key=lambda one: known.index(one.name) if one.name in known else len(known)):
+    names = list(_COLOURS)
+    for series in sorted(panel.series, key=lambda one: names.index(one.name) if one.name in names else len(names)):
         colour = _COLOURS.get(series.name)
         axes.plot(series.x, series.y, marker="o", markersize=3, label=series.name, color=colour)
         if series.low:

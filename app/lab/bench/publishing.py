@@ -52,11 +52,11 @@ def make_home(
         return
     partial = home.with_name(f"{home.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    found = settings_of({**settings, "TENORA_HOME": str(partial)})
+    home_settings = settings_of({**settings, "TENORA_HOME": str(partial)})
     partial.mkdir(parents=True, mode=0o700)
-    admin_key = asyncio.run(set_up(found))
+    admin_key = asyncio.run(set_up(home_settings))
     slugs = sorted({TENANT, *tenants.values()})
-    with serving(found) as (url, _):
+    with serving(home_settings) as (url, _):
         with Api(url, admin_key) as api:
             keys = {slug: _make_tenant(api, slug, weights.get(slug)) for slug in slugs}
         # Publish in parallel to use both cores, with one connection per thread.

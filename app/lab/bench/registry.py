@@ -92,9 +92,9 @@ async def _start_ms(url: str) -> float:
 
 async def _refuse_unless_empty(database: Database) -> None:
     async with database.read() as connection:
-        found = await connection.scalar(select(func.count()).select_from(tables.tenants))
-    if found:
-        raise ValueError(f"database_url: found a registry with {found} tenants, allowed an empty one")
+        count = await connection.scalar(select(func.count()).select_from(tables.tenants))
+    if count:
+        raise ValueError(f"The database at database_url has {count} tenants. Use an empty database.")
 
 
 async def _fill(database: Database, minted: list[MintedKey], adapters_each: int) -> None:
@@ -165,11 +165,11 @@ async def _time_steps(
     database: Database, minted: list[MintedKey], adapters_each: int, rounds: int
 ) -> tuple[Timing, ...]:
     draw = random.Random(0)  # noqa: S311 - which rows are asked for, not a secret
-    asked = [(draw.choice(minted).text, f"adapter-{draw.randrange(adapters_each)}") for _ in range(rounds)]
+    look_ups = [(draw.choice(minted).text, f"adapter-{draw.randrange(adapters_each)}") for _ in range(rounds)]
     hasher = KeyHasher(_PEPPERS)
     uncached = KeyService(database, hasher, CallerCache(capacity=0))
     cached = KeyService(database, hasher, CallerCache(ttl_s=3600))
-    callers = {text: await cached.authenticate(text) for text, _ in asked}
+    callers = {text: await cached.authenticate(text) for text, _ in look_ups}
 
     async def resolve(caller: Caller, name: str) -> None:
         # Use a new service each time, since a service caches names.
@@ -189,16 +189,16 @@ async def _time_steps(
         await resolve(await cached.authenticate(text), name)
 
     return (
-        await _timed("key", only_key, asked),
-        await _timed("adapter name", only_name, asked),
-        await _timed("key and adapter name", both, asked),
-        await _timed("key (remembered) and adapter name", both_cached, asked),
+        await _timed("key", only_key, look_ups),
+        await _timed("adapter name", only_name, look_ups),
+        await _timed("key and adapter name", both, look_ups),
+        await _timed("key (remembered) and adapter name", both_cached, look_ups),
     )
 
 
-async def _timed(step: str, call: Callable[[str, str], Awaitable[None]], asked: list[tuple[str, str]]) -> Timing:
+async def _timed(step: str, call: Callable[[str, str], Awaitable[None]], look_ups: list[tuple[str, str]]) -> Timing:
     samples = []
-    for text, name in asked:
+    for text, name in look_ups:
         begun = time.perf_counter()
         await call(text, name)
         samples.append(1000 * (time.perf_counter() - begun))
@@ -217,7 +217,9 @@ def _show(report: Report) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time the registry's look-ups.")
-    parser.add_argument("--database-url", help="an empty PostgreSQL database; default: SQLite in a temporary folder")
+    parser.add_argument(
+        "--database-url", help="URL of an empty PostgreSQL database; default: SQLite in a temporary folder"
+    )
     url = parser.parse_args().database_url
     if url is None:
         with tempfile.TemporaryDirectory() as folder:

@@ -148,7 +148,7 @@ def jain(shares: Sequence[float]) -> float:
     """
     squares = sum(share**2 for share in shares)
     if not squares:
-        raise ValueError("found no shares above 0")
+        raise ValueError("No share is above 0.")
     return sum(shares) ** 2 / (len(shares) * squares)
 
 

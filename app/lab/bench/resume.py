@@ -129,11 +129,11 @@ class CountingProxy:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and print JSON."""
     parser = argparse.ArgumentParser(prog="tenora bench resume", description=__doc__)
-    parser.add_argument("--megabytes", type=int, default=500, help="size of the adapter, from 11 to 1300")
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=0, help="of the points at which the client is killed")
-    parser.add_argument("--s3", action="store_true", help="parts go straight to an S3 server, by presigned URLs")
-    parser.add_argument("--home", type=Path, help="where the temporary HOME is made (default: the system's)")
+    parser.add_argument("--megabytes", type=int, default=500, help="Size of the adapter in MB, from 11 to 1300")
+    parser.add_argument("--kills", type=int, default=10, help="Number of times that the client is killed")
+    parser.add_argument("--seed", type=int, default=0, help="Seed of the points at which it is killed")
+    parser.add_argument("--s3", action="store_true", help="Send parts straight to an S3 server, by presigned URLs")
+    parser.add_argument("--home", type=Path, help="Parent folder of the temporary HOME; default: the system's")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="tenora-resume-", dir=options.home) as folder:
         outcome = run(
@@ -203,7 +203,7 @@ def _killed(client: "subprocess.Popen[bytes]", counted: CountingProxy, point: in
 def _finished(client: "subprocess.Popen[bytes]") -> dict[str, Any]:
     printed, _ = client.communicate(timeout=_PUSH_TIMEOUT_S)
     if client.returncode:
-        raise RuntimeError(f"tenora adapters push ended with {client.returncode}")
+        raise RuntimeError(f"tenora adapters push ended with exit status {client.returncode}.")
     version: dict[str, Any] = json.loads(printed)
     return version
 
@@ -217,9 +217,9 @@ def _matches(adapter: Path, settings: Settings, version: Mapping[str, Any]) -> b
     for digest in digests:
         copy = adapter / f"{digest}.copy"
         store.fetch(digest, copy)
-        found = file_digest(copy)
+        actual = file_digest(copy)
         copy.unlink()
-        if found != digest:
+        if actual != digest:
             return False
     return True
 

@@ -65,13 +65,13 @@ def tenora(
         app.client.api.Refused: the server refused a tenant or an adapter.
     """
     owners = {name: (tenants or {}).get(name, TENANT) for name in adapters}
-    found, shares = _environment(base, settings), weights or {}
-    kept = home / f"published-{_digest(base, found, adapters, owners, shares)}"
-    make_home(kept, found, adapters, owners, shares, on_published)
+    environment, shares = _environment(base, settings), weights or {}
+    kept = home / f"published-{_digest(base, environment, adapters, owners, shares)}"
+    make_home(kept, environment, adapters, owners, shares, on_published)
     folder.mkdir(parents=True, exist_ok=True)
     admin_key, keys = copy_home(kept, folder / "home")
     port = servers.free_port()
-    env = servers.environment(**found, TENORA_HOME=str(folder / "home"), TENORA_PORT=str(port))
+    env = servers.environment(**environment, TENORA_HOME=str(folder / "home"), TENORA_PORT=str(port))
     log = folder / "tenora.log"
     with servers.running("tenora", [module, "serve"], port=port, ready="/health/ready", env=env, log=log) as server:
         headers = {slug: _bearer(key) for slug, key in keys.items()}
@@ -145,15 +145,15 @@ def vllm_arguments(base: Path, *, slots: int, host_adapters: int, settings: Mapp
     from app.engine.vllm.arguments import engine_arguments  # imports vLLM
     from app.engine.vllm.instance import on_cpu
 
-    found = engine_arguments(
+    arguments = engine_arguments(
         settings_of(_environment(base, settings)), base, served_name=BASE_NAME, cpu=on_cpu(), slots=slots
     )
-    places = found.index("--max-cpu-loras") + 1
-    found[places] = str(max(host_adapters, slots))
-    for flag in _NOT_PASSED & set(found):
-        position = found.index(flag)
-        del found[position : position + 2]
-    return found
+    places = arguments.index("--max-cpu-loras") + 1
+    arguments[places] = str(max(host_adapters, slots))
+    for flag in _NOT_PASSED & set(arguments):
+        position = arguments.index(flag)
+        del arguments[position : position + 2]
+    return arguments
 
 
 def _environment(base: Path, settings: Mapping[str, str]) -> dict[str, str]:

@@ -69,7 +69,7 @@ class Server:
         try:
             status = Path(f"/proc/{self.pid}/stat").read_text()
         except FileNotFoundError:
-            raise ServerFailed(f"{self.name} has ended") from None
+            raise ServerFailed(f"{self.name} has ended.") from None
         # proc(5): utime and stime are fields 14 and 15. Field 2, the name, may contain spaces and ends at the last ")".
         fields = status.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -127,7 +127,7 @@ def run_module(*arguments: str, env: Mapping[str, str]) -> str:
         [sys.executable, "-m", *arguments], cwd=_ROOT, env=dict(env), capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise ServerFailed(f"{' '.join(arguments[:2])} ended with {done.returncode}: {done.stderr[-2000:]}")
+        raise ServerFailed(f"{' '.join(arguments[:2])} ended with exit status {done.returncode}: {done.stderr[-2000:]}")
     return done.stdout
 
 
@@ -148,7 +148,7 @@ def running(
             stdout=output,
             stderr=subprocess.STDOUT,
             # A process group, so that the whole server can be killed, but no new session.
-            # See docs/decisions/0082-no-sessions-for-benchmarked-servers.md.
+            # See docs/decisions/0040-no-sessions-for-benchmarked-servers.md.
             process_group=0,
         )
     try:
@@ -164,7 +164,7 @@ def _wait_ready(server: Server, process: subprocess.Popen[bytes], ready: str, lo
     with httpx.Client(base_url=server.url, trust_env=False, timeout=10) as http:
         while time.monotonic() < deadline:
             if process.poll() is not None:
-                raise ServerFailed(f"{server.name} ended with {process.returncode}:\n{_tail(log)}")
+                raise ServerFailed(f"{server.name} ended with exit status {process.returncode}:\n{_tail(log)}")
             # Connections fail until the server listens.
             with suppress(httpx.TransportError):
                 if http.get(ready).is_success:

@@ -28,7 +28,7 @@ def jain(values: Sequence[float], weights: Sequence[float]) -> float:
         NotMeasured: all values are 0.
     """
     if not any(values):
-        raise NotMeasured("no tenant was served anything")
+        raise NotMeasured("No tenant was served anything.")
     return report.jain([value / weight for value, weight in zip(values, weights, strict=True)])
 
 
@@ -40,7 +40,7 @@ def shares_of(values: Sequence[float], weights: Sequence[float]) -> list[float]:
     """
     total, parts = sum(values), sum(weights)
     if not total:
-        raise NotMeasured("no tenant was served anything")
+        raise NotMeasured("No tenant was served anything.")
     return [value * parts / (weight * total) for value, weight in zip(values, weights, strict=True)]
 
 

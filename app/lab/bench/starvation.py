@@ -46,7 +46,7 @@ METRICS: Mapping[str, Metric] = {
     "drain_s": Metric("longest hot request before it, s", 2),
     "hot_requests": Metric("hot requests answered before it", 0),
     "hot_tokens_per_s": Metric("hot output tokens/s, all the time", 0),
-    "hot_lost_s": Metric("hot load lost to it, s", 2),
+    "hot_lost_s": Metric("lost time of the hot load, s", 2),
 }
 
 
@@ -82,19 +82,19 @@ def figures(served: Sequence[Served], seconds: float) -> dict[str, float]:
     hot, late = timeline.of(HOT, served), timeline.of(COLD, served)
     timeline.require_answered([*hot, *late])
     if len(late) != 1:
-        raise NotMeasured(f"{len(late)} cold requests were sent, not one")
+        raise NotMeasured(f"{len(late)} cold requests were sent instead of one.")
     sent, first, end = late[0].sample.sent, late[0].sample.first, late[0].sample.end
     if sent is None or first is None or end is None:
-        raise NotMeasured("the cold request was answered without a token")
+        raise NotMeasured("The cold request was answered without a token.")
     if max((one.sample.end or 0.0 for one in hot), default=0.0) < seconds:
-        raise NotMeasured(f"the hot load ended before {seconds:g} s")
+        raise NotMeasured(f"The hot load ended before {seconds:g} s.")
     before = [
         (one.sample.end or 0.0) - (one.sample.sent or 0.0)
         for one in hot
         if one.sample.end is not None and one.sample.end <= first
     ]
     if not before:
-        raise NotMeasured("no hot request was answered before the cold one")
+        raise NotMeasured("No hot request was answered before the cold one.")
     bound = MAX_AGE_S + max(before)
     tokens = timeline.tokens_between(hot, _WARM_UP_S, seconds)[1]
     return {
@@ -155,12 +155,12 @@ class Measurement:
 
 
 def _setup(home: Path, base: Path | None, rank: int) -> Setup:
-    found = models.toy_base(home) if base is None else base.resolve()
+    base_folder = models.toy_base(home) if base is None else base.resolve()
     names = [HOT, COLD, *(f"{FILLER}-{number}" for number in range(HOST_ADAPTERS))]
-    folders = models.adapters(home, found, len(names), [rank], SEED)
+    folders = models.adapters(home, base_folder, len(names), [rank], SEED)
     return Setup(
         home,
-        found,
+        base_folder,
         dict(zip(names, folders, strict=True)),
         slots=1,
         host_adapters=HOST_ADAPTERS,

@@ -61,7 +61,7 @@ class Script:
         """
         for end in self._ends:
             if samples[end].why != NOT_SENT:
-                raise NotMeasured(f"a client of {self.groups[end]} had sent all its requests before the end")
+                raise NotMeasured(f"A client of {self.groups[end]} had sent all its requests before the end.")
 
     def served(self, samples: Sequence[Sample]) -> list[Served]:
         """Combine the plan's requests with their samples."""
@@ -82,9 +82,9 @@ def require_answered(served: Iterable[Served]) -> None:
     Raises:
         NotMeasured: a request failed. The message names its group and the reason.
     """
-    for one in served:
-        if not one.sample.ok:
-            raise NotMeasured(f"a request of {one.group} failed: {one.sample.why}")
+    for request in served:
+        if not request.sample.ok:
+            raise NotMeasured(f"A request of {request.group} failed: {request.sample.why}")
 
 
 def arrivals(sample: Sample) -> list[float]:
@@ -117,19 +117,19 @@ def require_running(streams: Sequence[Sample], begin: float, end: float) -> None
     """
     for stream in streams:
         if stream.why is not None and (stream.end or 0.0) < end:
-            raise NotMeasured(f"the stream ended at {stream.end} s of {end:.2f} s: {stream.why}")
+            raise NotMeasured(f"The stream ended at {stream.end} s of {end:.2f} s: {stream.why}")
     spans = [(times[0], times[-1]) for times in map(arrivals, streams) if times]
     covered = sum(max(0.0, min(last, end) - max(first, begin)) for first, last in spans)
     if not spans or spans[0][0] > begin or spans[-1][1] < end or covered < 0.9 * (end - begin):
-        raise NotMeasured(f"the stream ran for {covered:.2f} of the {end - begin:.2f} s that were to be watched")
+        raise NotMeasured(f"The stream ran for {covered:.2f} s of the {end - begin:.2f} s to be measured.")
 
 
 def tokens_between(served: Iterable[Served], begin: float, end: float) -> tuple[int, int]:
     """Count the prompt and output tokens served in an interval. A prompt counts at its first output token."""
     prompts = outputs = 0
-    for one in served:
-        times = arrivals(one.sample)
+    for request in served:
+        times = arrivals(request.sample)
         if times and begin <= times[0] < end:
-            prompts += one.prompt_tokens
+            prompts += request.prompt_tokens
         outputs += sum(begin <= time < end for time in times)
     return prompts, outputs

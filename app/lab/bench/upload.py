@@ -45,9 +45,9 @@ class Round:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and print every round and the medians as JSON."""
     parser = argparse.ArgumentParser(prog="tenora bench upload", description=__doc__)
-    parser.add_argument("--bytes", type=int, default=2**30, help="size of the adapter, from 11 MB to 1.3 GB")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--home", type=Path, help="where the temporary HOME is made (default: the system's)")
+    parser.add_argument("--bytes", type=int, default=2**30, help="Size of the adapter in bytes, from 11 MB to 1.3 GB")
+    parser.add_argument("--rounds", type=int, default=3, help="Number of rounds")
+    parser.add_argument("--home", type=Path, help="Parent folder of the temporary HOME; default: the system's")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="tenora-upload-", dir=options.home) as folder:
         rounds = run(Path(folder), size=options.bytes, rounds=options.rounds)
@@ -91,7 +91,7 @@ def _measure(client: httpx.Client, pid: int, adapter: Path, number: int) -> Roun
         answer = client.post("/admin/tenants/bench/adapters/large/versions", files=files)
     upload_s = time.perf_counter() - started
     if answer.status_code != httpx.codes.CREATED:
-        raise RuntimeError(f"the server answered {answer.status_code}: {answer.text[:500]}")
+        raise RuntimeError(f"The server answered {answer.status_code}: {answer.text[:500]}")
     peak, cpu_s = _memory(pid, "VmHWM"), _cpu_s(pid) - cpu_s
     started = time.perf_counter()
     sha256sum = shutil.which("sha256sum") or "sha256sum"

@@ -143,7 +143,7 @@ class Answer:
         try:
             return int(json.loads(text)["usage"]["completion_tokens"])
         except (KeyError, TypeError, ValueError):
-            raise LoadError(f"the answer ended with {text[:500]}") from None
+            raise LoadError(f"The answer ended with {text[:500]}") from None
 
 
 class Connection(asyncio.Protocol):
@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
             self._answered.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(LoadError(f"the server closed the connection: {exc}"))
+        self._fail(LoadError(f"The server closed the connection: {exc}"))
 
     @property
     def open(self) -> bool:
@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
             LoadError: the connection broke, or the response is invalid.
         """
         if self._transport is None or not self.open:
-            raise LoadError("the server closed the connection")
+            raise LoadError("The server closed the connection.")
         self._answered = asyncio.get_running_loop().create_future()
         self.answer = Answer()
         self._transport.write(request)

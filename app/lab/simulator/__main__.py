@@ -82,25 +82,41 @@ def _workload(options: argparse.Namespace, machine: Machine) -> Workload:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tenora bench simulate", description=__doc__)
-    parser.add_argument("--requests", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--adapters", type=int, default=Workload.adapters)
-    parser.add_argument("--tenants", type=int, default=Workload.tenants)
-    parser.add_argument("--slots", type=int, default=_DEFAULT.slots)
-    parser.add_argument("--window", type=int, default=_DEFAULT.window, help="most sequences in the engine")
+    parser.add_argument("--requests", type=int, default=1_000_000, help="Number of requests")
+    parser.add_argument("--seed", type=int, default=1, help="Seed of the workload")
+    parser.add_argument("--adapters", type=int, default=Workload.adapters, help="Number of adapters")
+    parser.add_argument("--tenants", type=int, default=Workload.tenants, help="Number of tenants")
+    parser.add_argument("--slots", type=int, default=_DEFAULT.slots, help="Number of slots")
+    parser.add_argument("--window", type=int, default=_DEFAULT.window, help="Maximum number of sequences in the engine")
     parser.add_argument(
-        "--host-gib", type=float, default=_DEFAULT.host_bytes / _GIB, help="host memory for staged adapters"
+        "--host-gib",
+        type=float,
+        default=_DEFAULT.host_bytes / _GIB,
+        help="Host memory for staged adapters, in GiB",
     )
-    parser.add_argument("--max-age", type=float, default=_DEFAULT.max_age_s, help="T of the bound, in seconds")
+    parser.add_argument("--max-age", type=float, default=_DEFAULT.max_age_s, help="T of the wait bound, in seconds")
     parser.add_argument(
-        "--load", type=float, default=0.25, help="of the ordinary tenants, of what the engine can with one adapter"
+        "--load",
+        type=float,
+        default=0.25,
+        help="Load of the ordinary tenants, as a fraction of the engine's capacity with one adapter",
     )
-    parser.add_argument("--cv", type=float, default=Workload.cv, help="of the gaps between arrivals; 1 is Poisson")
-    parser.add_argument("--alpha", type=float, default=Workload.alpha, help="skew of popularity; 1 is uniform")
     parser.add_argument(
-        "--hostile", type=float, default=Workload.hostile, help="its rate, of the most active other tenant's; 0: none"
+        "--cv",
+        type=float,
+        default=Workload.cv,
+        help="Coefficient of variation of the gaps between arrivals; 1 is Poisson",
     )
-    parser.add_argument("--out", type=Path, help="where the JSON goes")
+    parser.add_argument(
+        "--alpha", type=float, default=Workload.alpha, help="Skew of the adapters' popularity; 1 is uniform"
+    )
+    parser.add_argument(
+        "--hostile",
+        type=float,
+        default=Workload.hostile,
+        help="Rate of the hostile tenant, as a multiple of the most active other tenant's; 0: no hostile tenant",
+    )
+    parser.add_argument("--out", type=Path, help="File for the results as JSON")
     return parser
 
 

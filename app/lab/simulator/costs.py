@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Cost parameters in seconds. See docs/decisions/0083-cost-model-of-the-simulator.md for the defaults.
+    """Cost parameters in seconds. See docs/decisions/0041-cost-model-of-the-simulator.md for the defaults.
 
     The cost of a step is linear in its work. To model another machine:
 

@@ -103,11 +103,11 @@ class Loader:
             BrokenPromise: all slots are in use by other versions, or this one is not staged.
         """
         if not self.available(version_id):
-            raise BrokenPromise(f"version {version_id} was let in before it was staged")
+            raise BrokenPromise(f"Version {version_id} was admitted before it was staged.")
         seconds = self._costs.copy_s + self._costs.copy_s_per_byte * self._size(version_id)
         decision = self._slots.admit(version_id, now=now, cost_s=seconds)
         if decision.admission is Admission.WAIT:
-            raise BrokenPromise(f"version {version_id} was let in while every slot was in use")
+            raise BrokenPromise(f"Version {version_id} was admitted while every slot was in use.")
         if decision.admission is not Admission.LOAD:
             return None
         # Hold a lease on host memory until the copy out of it has ended.
@@ -136,7 +136,7 @@ class Loader:
         for version_id in self._wanted():
             if version_id in self._missing:
                 return version_id
-        raise BrokenPromise(f"{len(self._missing)} versions wait unstaged, and the scheduler wants none of them")
+        raise BrokenPromise(f"{len(self._missing)} versions wait unstaged, and the scheduler wants none of them.")
 
     def _lost_slot(self, version_id: int, now: float) -> None:
         if version_id in self._host:

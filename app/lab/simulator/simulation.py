@@ -102,7 +102,7 @@ class Simulation:
             self.engine.settle()
             self.fairness.passed(self.engine.now)
         if self._jobs:
-            raise BrokenPromise(f"{len(self._jobs)} requests wait, and nothing will let them in")
+            raise BrokenPromise(f"{len(self._jobs)} requests wait, and nothing will admit them.")
         progress(came)
 
     def _due(self, arrival: Arrival | None) -> float:

@@ -88,8 +88,8 @@ class Workload:
 
     def __post_init__(self) -> None:
         if self.requests < 1 or self.tenants < 1 or self.adapters < 4:
-            found = f"{self.requests} requests, {self.tenants} tenants, {self.adapters} adapters"
-            raise ValueError(f"workload: found {found}, allowed 1, 1 and 4 or more")
+            sizes = f"{self.requests} requests, {self.tenants} tenants and {self.adapters} adapters"
+            raise ValueError(f"The workload has {sizes}, but needs at least 1, 1 and 4.")
 
     @property
     def hostile_tenant(self) -> int:
@@ -135,12 +135,12 @@ class Workload:
         while rate > 0:
             at = now + np.cumsum(draw.gamma(1 / self.cv**2, self.cv**2 / rate, _CHUNK))
             now = float(at[-1])
-            asked = versions[_power_law(draw, _CHUNK, len(versions), alpha)]
-            version = np.where(draw.random(_CHUNK) < self.base, BASE, asked)
+            requested = versions[_power_law(draw, _CHUNK, len(versions), alpha)]
+            version = np.where(draw.random(_CHUNK) < self.base, BASE, requested)
             patience = np.where(draw.random(_CHUNK) < self.impatient, draw.exponential(1.0, _CHUNK), np.inf)
             deadline = np.where(draw.random(_CHUNK) < self.urgent, self.deadline_s, np.inf)
             prompt, output = draw.integers(*self.lengths, (2, _CHUNK))
-            columns = (at, self.owners[asked], version, prompt, output, patience, deadline)
+            columns = (at, self.owners[requested], version, prompt, output, patience, deadline)
             yield from map(Arrival._make, zip(*(column.tolist() for column in columns), strict=True))
 
 

@@ -24,20 +24,20 @@ _MOST = 100_000
 
 
 @dataclass(slots=True)
-class _Gathered:
+class _Entry:
     tenant: str | None
     count: int = 0
     named: Counter[str] = field(default_factory=Counter)
 
-    def add(self, what: str, times: int = 1) -> None:
+    def add(self, name: str, times: int = 1) -> None:
         self.count += times
-        if what in self.named or len(self.named) < _NAMED:
-            self.named[what] += times
+        if name in self.named or len(self.named) < _NAMED:
+            self.named[name] += times
 
-    def add_all(self, other: "_Gathered") -> None:
+    def add_all(self, other: "_Entry") -> None:
         unnamed = other.count - other.named.total()
-        for what, times in other.named.items():
-            self.add(what, times)
+        for name, times in other.named.items():
+            self.add(name, times)
         self.count += unnamed
 
 
@@ -46,18 +46,21 @@ class AccessLog:
 
     def __init__(self, database: Database, *, clock: Clock = utc_now) -> None:
         self._database, self._clock = database, clock
-        self._gathered: dict[tuple[str, str], _Gathered] = {}
+        self._entries: dict[tuple[str, str], _Entry] = {}
 
-    def used(self, caller: Caller, what: str) -> None:
+    def used(self, caller: Caller, request: str) -> None:
         """Record a request that needs a platform key, e.g. ``GET /admin/tenants``."""
-        self._gather(caller, "key.use", what)
+        self._add(caller, "key.use", request)
 
-    def refused(self, caller: Caller, what: str) -> None:
+    def refused(self, caller: Caller, reason: str) -> None:
         """Record a denied request: another tenant's resource, or one outside the key's scopes.
 
         The row is the same whether or not the resource exists.
+
+        Args:
+            reason: the message of the refusal.
         """
-        self._gather(caller, "key.refuse", what)
+        self._add(caller, "key.refuse", reason)
 
     async def write(self) -> None:
         """Write a row for each key and kind. Entries that could not be written stay for the next call.
@@ -65,34 +68,34 @@ class AccessLog:
         Raises:
             RegistryUnavailable
         """
-        taken, self._gathered = self._gathered, {}
+        taken, self._entries = self._entries, {}
         if not taken:
             return
         try:
             async with self._database.write() as connection:
-                for (actor, action), gathered in taken.items():
+                for (actor, action), entry in taken.items():
                     await audit.record(
                         connection,
                         at=self._clock(),
                         actor=actor,
                         action=action,
-                        tenant=gathered.tenant,
-                        subject=next(iter(gathered.named)),
-                        after={"count": gathered.count, "of": dict(gathered.named)},
+                        tenant=entry.tenant,
+                        subject=next(iter(entry.named)),
+                        after={"count": entry.count, "of": dict(entry.named)},
                     )
         except BaseException:
-            for key, since in self._gathered.items():
+            for key, newer in self._entries.items():
                 if key in taken:
-                    taken[key].add_all(since)
+                    taken[key].add_all(newer)
                 else:
-                    taken[key] = since
-            self._gathered = taken
+                    taken[key] = newer
+            self._entries = taken
             raise
 
-    def _gather(self, caller: Caller, action: str, what: str) -> None:
+    def _add(self, caller: Caller, action: str, name: str) -> None:
         key = (caller.key_id, action)
-        if (gathered := self._gathered.get(key)) is None:
-            if len(self._gathered) >= _MOST:
+        if (entry := self._entries.get(key)) is None:
+            if len(self._entries) >= _MOST:
                 return
-            gathered = self._gathered[key] = _Gathered(caller.tenant_slug)
-        gathered.add(what[:_LONGEST])
+            entry = self._entries[key] = _Entry(caller.tenant_slug)
+        entry.add(name[:_LONGEST])

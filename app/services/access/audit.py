@@ -87,7 +87,7 @@ class AuditService:
             trimmed = first.row_id if anchor and self._is_ours(anchor, first) else 0
             self.intact = witness is None or witness.row_id <= trimmed or await audit_seals.holds(connection, witness)
             if not self.intact:
-                logger.error("the audit trail was tampered with, and is sealed no more: run tenora audit verify")
+                logger.error("The audit trail was tampered with; sealing has stopped. Run `tenora audit verify`.")
                 return 0
             upto = await events.settled_id(connection, before=self._clock() - _SETTLED)
             while rows := await events.rows_between(connection, last.row_id, upto, limit=BATCH):
@@ -118,21 +118,22 @@ class AuditService:
 
     async def _look(self, connection: AsyncConnection, witness: Seal | None) -> Verdict:
         anchor, previous = await audit_seals.start(connection)
-        trimmed, count, found = previous.row_id, 0, list[str]()
+        trimmed, count, mismatches = previous.row_id, 0, list[str]()
         if anchor is not None and not self._is_ours(anchor, previous):
-            found.append(f"the start was cut off, up to row {trimmed}, by somebody else")
+            mismatches.append(f"The rows up to {trimmed} were removed, and the record of the removal is not valid.")
         old = await events.rows_between(connection, 0, trimmed, limit=BATCH)
-        found += [f"row {row.id} was put in later, before the start" for row in old]
-        seen = witness is not None and witness.row_id <= trimmed
+        mismatches += [f"Row {row.id} was inserted later, before the start of the trail." for row in old]
+        witnessed = witness is not None and witness.row_id <= trimmed
         while seals := await audit_seals.above(connection, previous.row_id, limit=BATCH):
             upto = seals[-1].row_id
             rows = await events.rows_between(connection, previous.row_id, upto, limit=upto - previous.row_id)
-            found += problems(self._keys, previous, rows, seals)
-            count, previous, seen = count + len(seals), seals[-1], seen or witness in seals
+            mismatches += problems(self._keys, previous, rows, seals)
+            count, previous, witnessed = count + len(seals), seals[-1], witnessed or witness in seals
         fresh = await events.count_above(connection, previous.row_id)
-        if witness is not None and not seen:
-            found.append(f"this server saw row {witness.row_id} sealed, and that seal is no more: the end was cut off")
-        return Verdict(count, fresh, tuple(found), trimmed)
+        if witness is not None and not witnessed:
+            reason = f"this server saw row {witness.row_id} sealed, but the seal is missing"
+            mismatches.append(f"The end of the trail was cut off: {reason}.")
+        return Verdict(count, fresh, tuple(mismatches), trimmed)
 
     async def trim(self, before: datetime) -> int:
         """Remove a batch of the sealed rows from before a time, the oldest first.
@@ -147,14 +148,14 @@ class AuditService:
             anchor, first = await audit_seals.start(connection)
             upto = min(newest.row_id, await events.settled_id(connection, before=before))
             seals = [
-                one for one in await audit_seals.above(connection, first.row_id, limit=BATCH) if one.row_id <= upto
+                seal for seal in await audit_seals.above(connection, first.row_id, limit=BATCH) if seal.row_id <= upto
             ]
             if not seals:
                 return 0
             last = seals[-1]
             rows = await events.rows_between(connection, first.row_id, last.row_id, limit=last.row_id - first.row_id)
             if problems(self._keys, first, rows, seals) or (anchor is not None and not self._is_ours(anchor, first)):
-                logger.error("the audit trail was tampered with, and is trimmed no more: run tenora audit verify")
+                logger.error("The audit trail was tampered with; trimming has stopped. Run `tenora audit verify`.")
                 return 0
             await audit_seals.trim(connection, anchored(self._keys[0], last))
         return len(seals)

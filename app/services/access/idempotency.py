@@ -63,7 +63,7 @@ MOST_ROWS = 1000
 MOST_BYTES = 16 * 2**20
 
 _FIRST_REFUSAL = 400
-_IN_PROGRESS = f"{HEADER}: the first request with this key is not answered yet; send it again later"
+_IN_PROGRESS = f"The first request with this {HEADER} is still running. Try again later."
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class IdempotencyService:
         """
         if not 1 <= len(key) <= _MAX_KEY or not key.isascii() or not key.isprintable():
             allowed = f"1 to {_MAX_KEY} printable ASCII characters"
-            raise InvalidRequest(f"{HEADER}: found {key[:80]!a}, allowed {allowed}", param=HEADER)
+            raise InvalidRequest(f"{HEADER} is {key[:80]!a}; it must be {allowed}.", param=HEADER)
         reservations = self._reservations(actor, key)
         for _ in range(_ATTEMPTS):
             # The insert fails if another request inserted the key first. The next attempt finds its row.
@@ -146,7 +146,7 @@ class IdempotencyService:
             IdempotencyConflict
         """
         if not hmac.compare_digest(kept.request, _hash(kept.naming, "request", request)):
-            message = f"{HEADER}: found a key of a request with another path, query or body, allowed a new key"
+            message = f"This {HEADER} was used for a request with another path, query or body. Use a new key."
             raise IdempotencyConflict(message, param=HEADER)
 
     @asynccontextmanager
@@ -180,7 +180,7 @@ class IdempotencyService:
         except RegistryUnavailable:
             kept = False
         if not kept:
-            logger.warning("an answer to the API key %s could not be kept for its repetition", reservation.actor)
+            logger.warning("An answer for the API key %s could not be stored for replay.", reservation.actor)
 
     async def release(self, reservation: Reservation) -> None:
         """Release a reservation, so that the next request with the key counts as the first.
@@ -191,7 +191,7 @@ class IdempotencyService:
             async with self._database.write() as connection:
                 await idempotency.release(connection, reservation.actor, reservation.name, reservation.token)
         except RegistryUnavailable as error:
-            logger.warning("a reservation of the API key %s was left behind: %s", reservation.actor, error)
+            logger.warning("A reservation of the API key %s was not released: %s", reservation.actor, error)
 
     async def sweep(self) -> None:
         """Delete entries older than 24 hours.
@@ -220,10 +220,10 @@ class IdempotencyService:
         now, current = self._clock(), reservations[0]
         actor, name, token = current.actor, current.name, current.token
         async with self._database.write() as connection:
-            entries = [await idempotency.find(connection, actor, one.name) for one in reservations]
-            for reservation, found in zip(reservations, entries, strict=True):
-                if found and now < found.at + (STALE_AFTER if found.status is None else KEPT_FOR):
-                    return _kept(reservation, found)
+            entries = [await idempotency.find(connection, actor, reservation.name) for reservation in reservations]
+            for reservation, entry in zip(reservations, entries, strict=True):
+                if entry and now < entry.at + (STALE_AFTER if entry.status is None else KEPT_FOR):
+                    return _kept(reservation, entry)
             if entries[0] is None:
                 await _drop_oldest(connection, actor, more_rows=1)
                 await idempotency.reserve(connection, actor, name, token, at=now)
@@ -240,7 +240,7 @@ class IdempotencyService:
                         connection, reservation.actor, reservation.name, reservation.token, at=self._clock()
                     )
             except RegistryUnavailable as error:
-                logger.warning("a reservation of the API key %s was not touched: %s", reservation.actor, error)
+                logger.warning("A reservation of the API key %s was not renewed: %s", reservation.actor, error)
 
 
 async def _drop_oldest(connection: AsyncConnection, actor: str, *, more_rows: int) -> None:
@@ -262,17 +262,18 @@ async def _drop_oldest(connection: AsyncConnection, actor: str, *, more_rows: in
         rows, size = rows - 1, size - answer_bytes
     if rows > MOST_ROWS:
         message = (
-            f"{MOST_ROWS} requests of this API key with {HEADER} are under way. Wait until some have their answer."
+            f"This API key has {MOST_ROWS} requests with {HEADER} in progress, the maximum. "
+            "Wait until some of them are answered."
         )
         raise TooManyOpen(message, param=HEADER, retry_after=_RETRY_AFTER_S)
     if dropped:
         await idempotency.drop(connection, actor, dropped)
 
 
-def _kept(reservation: Reservation, found: Entry) -> Kept:
-    if found.status is None:
+def _kept(reservation: Reservation, entry: Entry) -> Kept:
+    if entry.status is None:
         raise IdempotencyInProgress(_IN_PROGRESS, param=HEADER)
-    return Kept(found.request, reservation.naming, _decrypted(reservation, found, found.status))
+    return Kept(entry.request, reservation.naming, _decrypted(reservation, entry, entry.status))
 
 
 def _hash(naming: bytes, *words: str) -> str:

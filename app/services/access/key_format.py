@@ -59,7 +59,7 @@ class KeyHasher:
 
     def __init__(self, peppers: Peppers) -> None:
         if not all(peppers.every):
-            raise ValueError("pepper: found nothing, allowed at least one byte")
+            raise ValueError("A pepper is empty; it must have at least one byte.")
         self._peppers = peppers.every
 
     def hash(self, text: str) -> str:

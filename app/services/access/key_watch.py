@@ -15,7 +15,7 @@ from app.domain.errors import Unauthenticated
 #: Seconds between two checks, so that requests end within one second of their key.
 EVERY_S = 0.4
 _REMEMBERED = 10_000
-_ENDED = "The API key does not work any more. Send the request again with one that does."
+_ENDED = "The API key is no longer valid. Send the request again with a valid key."
 
 
 class KeyWatch:
@@ -57,11 +57,11 @@ class KeyWatch:
         """
         if not self._running:
             return
-        asked = set(self._running)
+        key_ids = set(self._running)
         async with self._database.read() as connection:
-            working = await keys.working_keys(connection, asked, now=self._clock())
+            working_ids = await keys.working_keys(connection, key_ids, now=self._clock())
         now = asyncio.get_running_loop().time()
-        for key_id in asked - working:
+        for key_id in key_ids - working_ids:
             # Cancel each request once, even if it takes long to release its resources.
             for end in self._running.pop(key_id, ()):
                 self._ended[key_id] = None

@@ -37,7 +37,7 @@ _MAX_LIFETIME_S = 10 * 366 * 86400
 #: Scopes of platform keys. Metrics are among them because they cover all tenants.
 _PLATFORM_SCOPES = frozenset({Scope.ADMIN, Scope.METRICS})
 _TENANT_SCOPES = frozenset(Scope) - _PLATFORM_SCOPES
-_REFUSED = "no API key that works was given: send Authorization: Bearer tnr_..., or x-api-key"
+_REFUSED = "Missing or invalid API key. Send the header Authorization: Bearer tnr_... or x-api-key."
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,22 +91,24 @@ class KeyService:
     async def _look_up(self, key_id: str, text: str) -> Caller:
         begun = self._cache.begin()
         now, hashes = self._clock(), self._hasher.hashes(text)
-        found = await self._database.lookup(lambda connection: keys.find_credential(connection, key_id, hashes, now))
-        if found is None:
+        credential = await self._database.lookup(
+            lambda connection: keys.find_credential(connection, key_id, hashes, now)
+        )
+        if credential is None:
             raise Unauthenticated(_REFUSED)
-        if found.hmac != hashes[0]:
-            await self._move(key_id, found.hmac, hashes[0])
+        if credential.hmac != hashes[0]:
+            await self._move(key_id, credential.hmac, hashes[0])
         caller = Caller(
             key_id,
-            found.tenant_id,
-            found.tenant_slug,
-            found.scopes,
-            found.salt,
-            weight=found.weight,
-            limits=found.limits,
-            restrictions=found.restrictions,
+            credential.tenant_id,
+            credential.tenant_slug,
+            credential.scopes,
+            credential.salt,
+            weight=credential.weight,
+            limits=credential.limits,
+            restrictions=credential.restrictions,
         )
-        self._cache.put(begun, hashes[0], caller, found.expires_at)
+        self._cache.put(begun, hashes[0], caller, credential.expires_at)
         return caller
 
     async def _move(self, key_id: str, old: str, new: str) -> None:
@@ -115,7 +117,7 @@ class KeyService:
             async with self._database.write() as connection:
                 await keys.set_hmac(connection, key_id, old=old, new=new)
         except RegistryUnavailable as error:
-            logger.warning("the key %s stays under an earlier pepper until it is used again: %s", key_id, error)
+            logger.warning("The key %s stays under an earlier pepper until its next use: %s", key_id, error)
 
     async def create(
         self,
@@ -135,12 +137,12 @@ class KeyService:
         Raises:
             NotFound, InvalidRequest
         """
-        granted, given = _checked_scopes(tenant, scopes), self._restricted(UNRESTRICTED, restrictions)
+        granted, checked = _checked_scopes(tenant, scopes), self._restricted(UNRESTRICTED, restrictions)
         checked_name(name)
         if expires_in_s is not None:
             checked_seconds("expires_in_s", expires_in_s, least=1, most=_MAX_LIFETIME_S)
         async with self._database.write() as connection:
-            return await self._insert(connection, tenant, name, granted, expires_in_s, given, actor)
+            return await self._insert(connection, tenant, name, granted, expires_in_s, checked, actor)
 
     async def restrict(self, tenant: str | None, key_id: str, patch: Mapping[str, object], *, actor: str) -> Key:
         """Set or lift restrictions of a key, even of one that has ended.
@@ -170,8 +172,8 @@ class KeyService:
         after = read_cursor(cursor, KEY_ID) or ""
         async with self._database.read() as connection:
             owner = await _owner_id(connection, tenant)
-            found = await keys.list_keys(connection, tenant_id=owner, after=after, limit=limit + 1)
-        return page_of(found, limit, lambda key: key.id)
+            page_keys = await keys.list_keys(connection, tenant_id=owner, after=after, limit=limit + 1)
+        return page_of(page_keys, limit, lambda key: key.id)
 
     async def revoke(self, tenant: str | None, key_id: str, *, actor: str) -> None:
         """Revoke a key now. Revoking it again changes nothing.
@@ -201,7 +203,7 @@ class KeyService:
             old = await self._owned_key(connection, tenant, key_id)
             now = self._clock()
             if old.revoked_at is not None or is_past(old.expires_at, now):
-                raise Conflict(f"the key {key_id!r} has ended: make a new one")
+                raise Conflict(f"The key {key_id!r} has ended: it was revoked or has expired. Create a new key.")
             end = now + timedelta(seconds=grace_s)
             if old.expires_at is not None:
                 end = min(end, old.expires_at)
@@ -236,7 +238,7 @@ class KeyService:
         owner = await _owner_id(connection, tenant)
         key = await keys.find_key(connection, key_id, tenant_id=owner) if KEY_ID.fullmatch(key_id) else None
         if key is None:
-            raise NotFound(f"there is no key {key_id[:80]!r}", param="key_id")
+            raise NotFound(f"There is no key {key_id[:80]!r}.", param="key_id")
         return key
 
 
@@ -250,7 +252,8 @@ def _checked_scopes(tenant: str | None, scopes: Sequence[str] | None) -> tuple[S
         return (Scope.ADMIN,) if tenant is None else (Scope.INFERENCE,)
     if not scopes or not allowed.issuperset(scopes):
         words = ", ".join(scope for scope in Scope if scope in allowed)
-        raise InvalidRequest(f"scopes: found {list(scopes)!r:.200}, allowed one or more of {words}", param="scopes")
+        message = f"scopes is {list(scopes)!r:.200}; it must be a list of one or more of {words}."
+        raise InvalidRequest(message, param="scopes")
     return tuple(scope for scope in Scope if scope in scopes)
 
 

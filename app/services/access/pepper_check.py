@@ -51,8 +51,8 @@ async def check_peppers(database: Database, peppers: Peppers, settings: Settings
     """
     async with database.read() as connection:
         stored = await installation.read(connection, _FACT)
-        known = _is_one(stored, peppers) if stored else await _sealed_something(connection, peppers)
-    if not known:
+        matches = _is_one(stored, peppers) if stored else await _sealed_something(connection, peppers)
+    if not matches:
         raise _wrong(settings)
 
 
@@ -115,11 +115,11 @@ async def _sealed_something(connection: AsyncConnection, peppers: Peppers) -> bo
     if len(newest) <= _TRIED and newest[0] != first:
         newest.insert(0, first)
     rows = await events.rows_with(connection, [seal.row_id for seal in newest])
-    found = {row.id: row for row in rows}
+    rows_by_id = {row.id: row for row in rows}
     return any(
-        hmac.compare_digest(sealed(key, previous, found[seal.row_id]).mac, seal.mac)
+        hmac.compare_digest(sealed(key, previous, rows_by_id[seal.row_id]).mac, seal.mac)
         for previous, seal in pairwise(newest)
-        if seal.row_id in found
+        if seal.row_id in rows_by_id
         for key in secrets
     )
 
@@ -127,7 +127,7 @@ async def _sealed_something(connection: AsyncConnection, peppers: Peppers) -> bo
 def _wrong(settings: Settings) -> WrongPepper:
     where = "TENORA_PEPPER" if settings.pepper is not None else f"{settings.home / 'secrets' / 'pepper'}"
     return WrongPepper(
-        f"{where} is not the pepper that this registry's keys were made under, so none of them would work. "
-        "Restore that pepper. To rotate it, put the old one into TENORA_ACCEPTED_PEPPERS. "
-        "If it is lost, run `tenora init --new-pepper`: every key must be made anew then."
+        f"{where} is not the pepper under which this registry's keys were created. "
+        "Restore that pepper, or put it into TENORA_ACCEPTED_PEPPERS if you rotate it. "
+        "If it is lost, run `tenora init --new-pepper` and create every key again."
     )

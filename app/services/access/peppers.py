@@ -66,17 +66,17 @@ def load_peppers(settings: Settings, *, make: bool = True) -> Peppers:
         InvalidPepper: a pepper is shorter than 32 bytes.
         OSError: HOME cannot be read or written.
     """
-    given = (one.get_secret_value().encode() for one in settings.accepted_peppers)
-    others = tuple(_checked(one, "TENORA_ACCEPTED_PEPPERS") for one in given)
+    accepted = (secret.get_secret_value().encode() for secret in settings.accepted_peppers)
+    others = tuple(_checked(pepper, "TENORA_ACCEPTED_PEPPERS") for pepper in accepted)
     if settings.pepper is not None:
         return Peppers(_checked(settings.pepper.get_secret_value().encode(), "TENORA_PEPPER"), others)
     path = settings.home / "secrets" / "pepper"
     if not path.exists():
         if not make:
             raise MissingPepper(
-                f"there is no pepper at {path}, and this registry's keys were made under one. Set TENORA_PEPPER, or "
-                "copy HOME/secrets/pepper from the server that made them, or from its backup. If it is lost, run "
-                "`tenora init --new-pepper`: every key must be made anew then."
+                f"There is no pepper at {path}, but this registry's keys need one. Set TENORA_PEPPER, or copy "
+                "HOME/secrets/pepper from the server that created the keys or from its backup. If it is lost, run "
+                "`tenora init --new-pepper` and create every key again."
             )
         _make(path)
     return Peppers(_checked(path.read_bytes().strip(), str(path)), others)
@@ -115,5 +115,5 @@ def _sync_directory(path: Path) -> None:
 
 def _checked(pepper: bytes, source: str) -> bytes:
     if len(pepper) < MIN_PEPPER_BYTES:
-        raise InvalidPepper(f"{source}: found {len(pepper)} bytes, allowed {MIN_PEPPER_BYTES} or more")
+        raise InvalidPepper(f"{source} has {len(pepper)} bytes; a pepper must have at least {MIN_PEPPER_BYTES}.")
     return pepper

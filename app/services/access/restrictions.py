@@ -41,8 +41,8 @@ def _adapters(raw: object, base_name: str) -> tuple[str, ...] | None:
     for name in names or ():
         if name != base_name and not _is_adapters(name):
             raise InvalidRequest(
-                f"adapters: found {name[:80]!r}, allowed names without alias or number: prices, retail/prices, "
-                f"or {base_name} for the base model",
+                f"adapters contains {name[:80]!r}. Each item must be an adapter's name without alias or number "
+                f"(prices, retail/prices), or {base_name} for the base model.",
                 param="adapters",
             )
     return names
@@ -66,8 +66,8 @@ def _network(text: str) -> str:
         return str(ip_network(text))
     except ValueError:
         raise InvalidRequest(
-            f"addresses: found {text[:80]!r}, allowed addresses, and networks without bits behind their prefix: "
-            "192.0.2.7, 10.0.0.0/8, 2001:db8::/32",
+            f"addresses contains {text[:80]!r}. Each item must be an address (192.0.2.7), or a network without bits "
+            "after its prefix (10.0.0.0/8, 2001:db8::/32).",
             param="addresses",
         ) from None
 
@@ -76,7 +76,7 @@ def _texts(field: str, raw: object) -> tuple[str, ...] | None:
     if raw is None:
         return None
     if not isinstance(raw, list) or not all(isinstance(text, str) for text in raw):
-        raise InvalidRequest(f"{field}: found {str(raw)[:80]!r}, allowed a list of texts, or null", param=field)
+        raise InvalidRequest(f"{field} is {raw!r:.80}; it must be a list of strings, or null.", param=field)
     if len(raw) > MOST:
-        raise InvalidRequest(f"{field}: found {len(raw)}, allowed up to {MOST}", param=field)
+        raise InvalidRequest(f"{field} has {len(raw)} items; the limit is {MOST}.", param=field)
     return tuple(dict.fromkeys(raw))

@@ -62,7 +62,7 @@ class TenantService:
                 tenant = await tenants.insert_tenant(connection, slug=slug, name=name, weight=weight, salt=salt, at=now)
                 await _record(connection, now, actor, "tenant.create", slug, None, tenant)
         except IntegrityError as error:
-            raise Conflict(f"there is a tenant {slug!r} already", param="slug") from error
+            raise Conflict(f"There is already a tenant {slug!r}. Choose another slug.", param="slug") from error
         return tenant
 
     async def get(self, slug: str) -> Tenant:
@@ -93,8 +93,8 @@ class TenantService:
         checked_limit(limit)
         after = int(read_cursor(cursor, _ID) or 0)
         async with self._database.read() as connection:
-            found = await tenants.list_tenants(connection, after=after, limit=limit + 1)
-        return page_of(found, limit, lambda tenant: tenant.id)
+            page_tenants = await tenants.list_tenants(connection, after=after, limit=limit + 1)
+        return page_of(page_tenants, limit, lambda tenant: tenant.id)
 
     async def update(
         self,
@@ -147,7 +147,7 @@ class TenantService:
         async with self._database.write() as connection:
             tenant = await tenant_or_404(connection, slug, lock=True)
             if await tenants.has_adapters(connection, tenant.id):
-                raise Conflict(f"the tenant {slug!r} still has adapters: delete them first")
+                raise Conflict(f"The tenant {slug!r} still has adapters. Delete them first.")
             now = self._clock()
             await tenants.mark_tenant_deleted(connection, tenant.id, at=now)
             await _record(connection, now, actor, "tenant.delete", slug, tenant, None)

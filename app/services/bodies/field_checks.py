@@ -1,5 +1,6 @@
 """Field checks: each returns the value, or raises InvalidRequest with the field, its value and what is allowed."""
 
+import json
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -19,9 +20,19 @@ MAX_TOKEN_ID = 2**31 - 1
 IGNORED_STREAM_OPTIONS = frozenset({"include_obfuscation"})
 
 
-def refuse(path: str, found: object, allowed: str) -> InvalidRequest:
-    """Build the error for a value that is not allowed."""
-    return InvalidRequest(f"{path}: found {shown(found)}, allowed {allowed}", param=path)
+def refuse(path: str, value: object, allowed: str) -> InvalidRequest:
+    """Build the error for a value that is not allowed. ``allowed`` completes "it must be"."""
+    return InvalidRequest(f"{path} is {shown(value)}; it must be {allowed}.", param=path)
+
+
+def refuse_item(path: str, item: object, allowed: str) -> InvalidRequest:
+    """Build the error for an item of an array that is not allowed. ``allowed`` completes "each item must be"."""
+    return InvalidRequest(f"{path} contains {shown(item)}; each item must be {allowed}.", param=path)
+
+
+def over_limit(path: str, count: int, unit: str, limit: int) -> InvalidRequest:
+    """Build the error for a value with too many of something. ``unit`` is a plural, such as ``bytes``."""
+    return InvalidRequest(f"{path} has {count} {unit}; the limit is {limit}.", param=path)
 
 
 def integer(low: int, high: int) -> Check:
@@ -49,7 +60,7 @@ def integer_up_to(limit: str, low: int) -> Check:
 
 def number(low: float, high: float, *, above: bool = False) -> Check:
     """Check for a finite number in ``low..high``. ``above`` excludes ``low`` itself."""
-    words = f"a number {'above' if above else 'from'} {low:g} to {high:g}"
+    words = f"a number above {low:g} and up to {high:g}" if above else f"a number from {low:g} to {high:g}"
 
     def check(value: Any, path: str, _: LimitSettings) -> float:
         if type(value) not in (int, float) or not low <= value <= high or (above and value == low):
@@ -78,7 +89,7 @@ def text(value: Any, path: str) -> str:
 
 def one_of(*allowed: Any) -> Check:
     """Check for one of a few values, compared with their types (``1`` is not ``true``)."""
-    words = " or ".join(shown(value) for value in allowed)
+    words = " or ".join(json.dumps(value) if isinstance(value, list) else shown(value) for value in allowed)
 
     def check(value: Any, path: str, _: LimitSettings) -> Any:
         if not any(type(value) is type(other) and value == other for other in allowed):
@@ -103,7 +114,7 @@ def supported_only(*allowed: Any) -> Check:
 
 def user(value: Any, path: str, _: LimitSettings) -> str:
     if len(text(value, path)) > _USER_CHARS:
-        raise refuse(path, value, f"at most {_USER_CHARS} characters")
+        raise over_limit(path, len(value), "characters", _USER_CHARS)
     return str(value)
 
 
@@ -113,10 +124,10 @@ def stop(value: Any, path: str, limits: LimitSettings) -> list[str]:
     if not isinstance(strings, list):
         raise refuse(path, value, "a string or an array of strings")
     if len(strings) > limits.stop:
-        raise InvalidRequest(f"{path}: found {len(strings)} strings, allowed at most {limits.stop}", param=path)
+        raise over_limit(path, len(strings), "strings", limits.stop)
     for item in strings:
         if not isinstance(item, str) or not 1 <= len(item.encode()) <= limits.stop_bytes:
-            raise refuse(path, item, f"strings of 1 to {limits.stop_bytes} bytes")
+            raise refuse_item(path, item, f"a string of 1 to {limits.stop_bytes} bytes")
     return strings
 
 
@@ -128,11 +139,13 @@ def stop_token_ids(value: Any, path: str, _: LimitSettings) -> list[int]:
 
 def logit_bias(value: Any, path: str, _: LimitSettings) -> dict[str, float]:
     """Check a map from token id, written as a string, to a bias from -100 to 100."""
-    if not isinstance(value, dict) or len(value) > _LOGIT_BIASES:
+    if not isinstance(value, dict):
         raise refuse(path, value, f"an object of at most {_LOGIT_BIASES} token ids with their bias")
+    if len(value) > _LOGIT_BIASES:
+        raise over_limit(path, len(value), "token ids", _LOGIT_BIASES)
     for token, bias in value.items():
         if not (token.isascii() and token.isdigit() and len(token) <= 10 and int(token) <= MAX_TOKEN_ID):
-            raise refuse(path, token, "token ids as keys")
+            raise InvalidRequest(f"{path} has the key {shown(token)}; each key must be a token id.", param=path)
         if type(bias) not in (int, float) or not -100 <= bias <= 100:
             raise refuse(f"{path}.{token}", bias, "a number from -100 to 100")
     return value
@@ -141,7 +154,7 @@ def logit_bias(value: Any, path: str, _: LimitSettings) -> dict[str, float]:
 def token_ids(value: list[Any], path: str) -> list[int]:
     for item in value:
         if type(item) is not int or not 0 <= item <= MAX_TOKEN_ID:
-            raise refuse(path, item, f"token ids from 0 to {MAX_TOKEN_ID}")
+            raise refuse_item(path, item, f"a token id from 0 to {MAX_TOKEN_ID}")
     return value
 
 
@@ -149,30 +162,30 @@ def prompt(value: Any, path: str, limits: LimitSettings) -> Any:
     """Check a prompt of /v1/completions: a text, token ids, or up to ``limits.prompts`` of either kind."""
     if isinstance(value, str):
         if not value:
-            raise refuse(path, value, "text of at least one character")
+            raise refuse(path, value, "a text of at least one character")
         return value
     if not isinstance(value, list) or not value:
         raise refuse(path, value, "a string, token ids, or an array of either")
     if type(value[0]) is int:
         return token_ids(value, path)
     if len(value) > limits.prompts:
-        raise InvalidRequest(f"{path}: found {len(value)} prompts, allowed at most {limits.prompts}", param=path)
+        raise over_limit(path, len(value), "prompts", limits.prompts)
     # Mixed lists are refused: vLLM infers the type of the whole list from its first item.
     kind = type(value[0])
     for index, item in enumerate(value):
         where = f"{path}.{index}"
         if type(item) is not kind or kind not in (str, list) or not item:
-            raise refuse(where, item, "non-empty prompts, all strings or all arrays of token ids")
+            raise refuse(where, item, "a non-empty string or array of token ids, of the same type as all other prompts")
         if kind is list:
             token_ids(item, where)
     return value
 
 
 def stream_options(value: Any, path: str, limits: LimitSettings) -> dict[str, bool]:
-    given = fields(value, path, {"include_usage", "continuous_usage_stats", *IGNORED_STREAM_OPTIONS})
+    options = fields(value, path, {"include_usage", "continuous_usage_stats", *IGNORED_STREAM_OPTIONS})
     return {
         name: boolean(item, f"{path}.{name}", limits)
-        for name, item in given.items()
+        for name, item in options.items()
         if name not in IGNORED_STREAM_OPTIONS
     }
 
@@ -182,21 +195,22 @@ def fields(value: Any, path: str, allowed: Collection[str], *, required: tuple[s
     for name, item in value.items() if isinstance(value, dict) else ():
         if item is not None and name not in allowed:
             where = f"{path}.{name[:80]}"
-            raise UnsupportedField(f"{where}: not supported, allowed {', '.join(sorted(allowed))}", param=where)
+            supported = ", ".join(sorted(allowed))
+            raise UnsupportedField(f"{where} is not supported. The fields of {path} are: {supported}.", param=where)
     return known_fields(value, path, allowed, required=required)
 
 
-def known_fields(value: Any, path: str, known: Collection[str], *, required: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Select the keys of an object that are known and not null; ignore all others."""
+def known_fields(value: Any, path: str, names: Collection[str], *, required: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Select the keys of an object that have one of the names and are not null; ignore all others."""
     if not isinstance(value, dict):
         raise refuse(path, value, "an object")
-    present = {name: item for name, item in value.items() if item is not None and name in known}
+    present = {name: item for name, item in value.items() if item is not None and name in names}
     for name in required:
         if name not in present:
-            raise InvalidRequest(f"{path}.{name}: missing", param=f"{path}.{name}")
+            raise InvalidRequest(f"{path}.{name} is missing.", param=f"{path}.{name}")
     return present
 
 
-def other_fields(value: dict[str, Any], path: str, known: Collection[str]) -> Iterator[str]:
+def other_fields(value: dict[str, Any], path: str, names: Collection[str]) -> Iterator[str]:
     """Return the names of non-null keys that :func:`known_fields` ignores."""
-    return (f"{path}.{name}" for name, item in value.items() if item is not None and name not in known)
+    return (f"{path}.{name}" for name, item in value.items() if item is not None and name not in names)

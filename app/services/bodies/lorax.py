@@ -45,11 +45,11 @@ class Generation:
 
 def _response_format(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
     """Translate to vLLM's ``structured_outputs``."""
-    given = fields(value, path, {"type", "schema"}, required=("type",))
-    one_of("json_object")(given["type"], f"{path}.type", limits)
-    if "schema" not in given:
+    form = fields(value, path, {"type", "schema"}, required=("type",))
+    one_of("json_object")(form["type"], f"{path}.type", limits)
+    if "schema" not in form:
         return {"json_object": True}
-    return {"json": structured.schema(given["schema"], f"{path}.schema", limits)}
+    return {"json": structured.schema(form["schema"], f"{path}.schema", limits)}
 
 
 #: ``typical_p`` could change the answer and is ignored all the same, the only exception to the rule. LangChain's client
@@ -155,13 +155,13 @@ def _checked(
 ) -> tuple[str, dict[str, Any], bool]:
     for name, value in body.items():
         if value is not None and name not in ("inputs", "parameters", "stream"):
-            raise UnsupportedField(f"{name[:80]}: this field is not supported", param=name[:80])
+            raise UnsupportedField(f"The field {name[:80]} is not supported.", param=name[:80])
     inputs = field_checks.text(body.get("inputs"), "inputs")
     if not inputs:
-        raise refuse("inputs", inputs, "text of at least one character")
-    sent = body.get("parameters")
-    given = fields({} if sent is None else sent, "parameters", PARAMETERS)
-    parameters = {name: PARAMETERS[name](value, f"parameters.{name}", limits) for name, value in given.items()}
+        raise refuse("inputs", inputs, "a text of at least one character")
+    raw = body.get("parameters")
+    sent = fields({} if raw is None else raw, "parameters", PARAMETERS)
+    parameters = {name: PARAMETERS[name](value, f"parameters.{name}", limits) for name, value in sent.items()}
     streams = body.get("stream")
     if streams is None:
         streams = False
@@ -207,10 +207,10 @@ def _reported(tokens: bool, alternatives: int, best_of: int, *, prefill: bool) -
 def _check_combination(parameters: dict[str, Any], streams: bool, *, sampled: bool) -> None:
     if streams and parameters.get("decoder_input_details"):
         path = "parameters.decoder_input_details"
-        raise InvalidRequest(f"{path}: allowed only without streaming", param=path)
+        raise InvalidRequest(f"{path} is not available in a stream. Leave it out, or do not stream.", param=path)
     best_of = parameters.get("best_of", 1)
     if best_of > 1 and (streams or not sampled or "seed" in parameters):
         path = "parameters.best_of"
         raise InvalidRequest(
-            f"{path}: found {best_of}, allowed above 1 only with sampling, without seed and streaming", param=path
+            f"{path} is {best_of}; a value above 1 needs sampling, no seed and no streaming.", param=path
         )

@@ -19,7 +19,7 @@ _DONE = "[DONE]"
 
 # Keyed by OpenAI's error type. lorax-client knows these words (its errors.py).
 _ERROR_TYPES = {"invalid_request_error": "validation", "service_unavailable_error": "overloaded"}
-_INCOMPLETE = {"error": "the generation ended before it was complete", "error_type": "incomplete_generation"}
+_INCOMPLETE = {"error": "The generation ended before it was complete.", "error_type": "incomplete_generation"}
 
 
 async def whole(
@@ -35,12 +35,12 @@ async def whole(
     """
     choices = sorted(answer["choices"], key=_mean_logprob, reverse=True)
     if any(finish_reason(choice) is None for choice in choices):
-        raise EngineUnavailable("the engine stopped while it answered", retry_after=1)
+        raise EngineUnavailable("The engine stopped while it answered. Try again later.", retry_after=1)
     response: dict[str, Any] = {"generated_text": generation.prefix + choices[0]["text"]}
     if not generation.details:
         return response
-    known = await _lookup(generation, choices, texts)
-    details, *others = [_details(generation, choice, known, special) for choice in choices]
+    texts_by_id = await _lookup(generation, choices, texts)
+    details, *others = [_details(generation, choice, texts_by_id, special) for choice in choices]
     response["details"] = {**details, "prompt_tokens": len(choices[0]["prompt_token_ids"])}
     if others:
         response["details"]["best_of_sequences"] = [
@@ -102,8 +102,8 @@ class LoraxEvents:
 
     async def _add(self, choice: dict[str, Any]) -> None:
         self._prompt_tokens = self._prompt_tokens or len(choice.get("prompt_token_ids") or ())
-        known = await _lookup(self._generation, [choice], self._texts)
-        tokens = tokens_of(choice, known, self._special, alternatives=self._generation.alternatives)
+        texts = await _lookup(self._generation, [choice], self._texts)
+        tokens = tokens_of(choice, texts, self._special, alternatives=self._generation.alternatives)
         share_text(tokens, choice["text"])
         self._tokens += len(tokens)
         self._generated += choice["text"]
@@ -151,9 +151,9 @@ def finish_reason(choice: dict[str, Any]) -> str | None:
 
 
 def tokens_of(
-    choice: dict[str, Any], known: dict[int, str], special: frozenset[int], *, alternatives: int
+    choice: dict[str, Any], texts: dict[int, str], special: frozenset[int], *, alternatives: int
 ) -> list[dict[str, Any]]:
-    """Build LoRAX's ``Token`` for each generated token. With alternatives, ``known`` maps token ids to texts."""
+    """Build LoRAX's ``Token`` for each generated token. With alternatives, ``texts`` maps token ids to texts."""
     logprobs = choice.get("logprobs") or {}
     tokens = []
     token_ids = choice.get("token_ids") or ()
@@ -161,14 +161,14 @@ def tokens_of(
     for index, token_id in enumerate(token_ids):
         token = {
             "id": token_id,
-            "text": known[token_id] if alternatives else logprobs["tokens"][index],
+            "text": texts[token_id] if alternatives else logprobs["tokens"][index],
             "logprob": logprobs["token_logprobs"][index],
             "special": token_id in special or index == eos,
         }
         if alternatives:
             ranked = sorted(logprobs["top_logprobs"][index].items(), key=_likelihood)[:alternatives]
             token["alternative_tokens"] = [
-                {"id": _placeholder_id(name), "text": known[_placeholder_id(name)], "logprob": logprob}
+                {"id": _placeholder_id(name), "text": texts[_placeholder_id(name)], "logprob": logprob}
                 for name, logprob in ranked
             ]
         tokens.append(token)
@@ -194,24 +194,24 @@ def share_text(tokens: list[dict[str, Any]], text: str) -> None:
 
 
 def _details(
-    generation: Generation, choice: dict[str, Any], known: dict[int, str], special: frozenset[int]
+    generation: Generation, choice: dict[str, Any], texts: dict[int, str], special: frozenset[int]
 ) -> dict[str, Any]:
-    tokens = tokens_of(choice, known, special, alternatives=generation.alternatives)
+    tokens = tokens_of(choice, texts, special, alternatives=generation.alternatives)
     return {
         "finish_reason": finish_reason(choice),
         "generated_tokens": len(tokens),
         "seed": generation.seed,
-        "prefill": _prefill(choice, known) if generation.prefill else [],
+        "prefill": _prefill(choice, texts) if generation.prefill else [],
         "tokens": tokens,
     }
 
 
-def _prefill(choice: dict[str, Any], known: dict[int, str]) -> list[dict[str, Any]]:
+def _prefill(choice: dict[str, Any], texts: dict[int, str]) -> list[dict[str, Any]]:
     """List the prompt's tokens in LoRAX's shape. The first has no log probability."""
     prefill = []
     for token_id, position in zip(choice["prompt_token_ids"], choice["prompt_logprobs"], strict=True):
         # Keyed by token id. No alternatives were requested, so the prompt's token is the only entry.
-        own = next(iter(position.values())) if position else {"logprob": None, "decoded_token": known[token_id]}
+        own = next(iter(position.values())) if position else {"logprob": None, "decoded_token": texts[token_id]}
         prefill.append({"id": token_id, "text": own["decoded_token"], "logprob": own["logprob"]})
     return prefill
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.domain.errors import InvalidRequest, UnsupportedField
-from app.services.bodies.field_checks import known_fields, other_fields, refuse, text
+from app.services.bodies.field_checks import known_fields, other_fields, over_limit, refuse, text
 from app.services.bodies.parsing import Unusable, loads, shown
 from app.settings import LimitSettings
 
@@ -72,17 +72,18 @@ def _message(value: Any, path: str) -> dict[str, Any]:
         raise refuse(f"{path}.role", role, f"one of {', '.join(_FIELDS)}")
     if role == "developer" and value.get("tools"):
         # The engine would offer these tools to the model.
-        raise UnsupportedField(f"{path}.tools: send tools in the field tools", param=f"{path}.tools")
+        message = f"{path}.tools is not supported. Send tools in the field tools of the request."
+        raise UnsupportedField(message, param=f"{path}.tools")
     turn = known_fields(value, path, _FIELDS[role])
     for name in ("name", "tool_call_id"):
         if name in turn and len(text(turn[name], f"{path}.{name}")) > _NAME_CHARS:
-            raise refuse(f"{path}.{name}", turn[name], f"at most {_NAME_CHARS} characters")
+            raise over_limit(f"{path}.{name}", len(turn[name]), "characters", _NAME_CHARS)
     if role == "tool" and "tool_call_id" not in turn:
-        raise InvalidRequest(f"{path}.tool_call_id: missing", param=f"{path}.tool_call_id")
+        raise InvalidRequest(f"{path}.tool_call_id is missing.", param=f"{path}.tool_call_id")
     if calls := _tool_calls(turn.pop("tool_calls", []), f"{path}.tool_calls"):
         turn["tool_calls"] = calls
     if "content" not in turn and role != "assistant":
-        raise InvalidRequest(f"{path}.content: missing", param=f"{path}.content")
+        raise InvalidRequest(f"{path}.content is missing.", param=f"{path}.content")
     content = _content(turn.pop("content", ""), f"{path}.content")
     if content or not calls:
         turn["content"] = content
@@ -103,7 +104,7 @@ def _content(value: Any, path: str) -> str | list[dict[str, str]]:
 def _part(value: Any, path: str) -> dict[str, str]:
     kind = value.get("type") if isinstance(value, dict) else None
     if not isinstance(kind, str) or kind not in _PART_TEXTS:
-        raise UnsupportedField(f"{path}.type: found {shown(kind)}, allowed 'text'", param=f"{path}.type")
+        raise UnsupportedField(f"{path}.type is {shown(kind)}; it must be 'text'.", param=f"{path}.type")
     name = _PART_TEXTS[kind]
     return {"type": "text", "text": text(value.get(name), f"{path}.{name}")}
 
@@ -117,7 +118,7 @@ def _tool_calls(value: Any, path: str) -> list[dict[str, Any]]:
 def _tool_call(value: Any, path: str) -> dict[str, Any]:
     call = known_fields(value, path, _CALL_FIELDS, required=_CALL_FIELDS)
     if call["type"] != "function":
-        raise UnsupportedField(f"{path}.type: found {shown(call['type'])}, allowed 'function'", param=f"{path}.type")
+        raise UnsupportedField(f"{path}.type is {shown(call['type'])}; it must be 'function'.", param=f"{path}.type")
     where = f"{path}.function"
     function = known_fields(call["function"], where, _FUNCTION_FIELDS, required=_FUNCTION_FIELDS)
     return {
@@ -139,12 +140,12 @@ def _arguments(value: str, path: str) -> str:
     try:
         parsed = loads(value)
     except Unusable as error:
-        raise InvalidRequest(f"{path}: {error}", param=path) from None
+        raise InvalidRequest(f"{path} {error}.", param=path) from None
     except json.JSONDecodeError:
         return _NO_ARGUMENTS
     except (ValueError, RecursionError):
-        words = "found a number that is too long, or JSON nested too deeply"
-        raise InvalidRequest(f"{path}: {words}, allowed a JSON object as a string", param=path) from None
+        message = f"{path} has a number that is too long, or is nested too deeply. Send a JSON object as a string."
+        raise InvalidRequest(message, param=path) from None
     if not isinstance(parsed, dict):
         return _NO_ARGUMENTS
     _check_arguments(parsed, path)
@@ -160,4 +161,4 @@ def _check_arguments(parsed: dict[str, Any], path: str) -> None:
         if not level:
             break
     else:
-        raise InvalidRequest(f"{path}: nested deeper than {_ARGUMENTS_DEPTH} levels", param=path)
+        raise InvalidRequest(f"{path} is nested too deeply; the limit is {_ARGUMENTS_DEPTH} levels.", param=path)

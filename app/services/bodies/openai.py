@@ -106,12 +106,13 @@ def completion_body(body: dict[str, Any], limits: LimitSettings) -> dict[str, An
     """
     checked = _checked(body, COMPLETION_FIELDS, limits)
     if "prompt" not in checked:
-        raise InvalidRequest("prompt: missing", param="prompt")
+        raise InvalidRequest("prompt is missing.", param="prompt")
     n = checked.get("n", 1)
     if checked.get("best_of", n) != n:
-        raise UnsupportedField(f"best_of: found {checked['best_of']}, allowed the value of n", param="best_of")
+        message = f"best_of is {checked['best_of']}; it must have the same value as n, which is {n}."
+        raise UnsupportedField(message, param="best_of")
     if checked.get("max_tokens") == 0 and not checked.get("echo"):
-        raise InvalidRequest("max_tokens: found 0, allowed from 1, or 0 with echo", param="max_tokens")
+        raise InvalidRequest("max_tokens is 0; it must be at least 1 unless echo is true.", param="max_tokens")
     return _finish(checked)
 
 
@@ -126,9 +127,9 @@ def chat_body(body: dict[str, Any], limits: LimitSettings) -> dict[str, Any]:
     """
     checked = _checked(body, CHAT_FIELDS, limits)
     if "messages" not in checked:
-        raise InvalidRequest("messages: missing", param="messages")
+        raise InvalidRequest("messages is missing.", param="messages")
     if checked.get("top_logprobs") and not checked.get("logprobs"):
-        raise InvalidRequest("top_logprobs: allowed only with logprobs true", param="top_logprobs")
+        raise InvalidRequest("top_logprobs is allowed only if logprobs is true.", param="top_logprobs")
     _choose_tools(checked)
     return _finish(checked)
 
@@ -155,14 +156,14 @@ def _checked(body: dict[str, Any], table: dict[str, Check], limits: LimitSetting
             continue
         check = table.get(name)
         if check is None:
-            raise UnsupportedField(f"{name[:80]}: this field is not supported", param=name[:80])
+            raise UnsupportedField(f"The field {name[:80]} is not supported.", param=name[:80])
         checked[name] = check(value, name, limits)
     return checked
 
 
 def _finish(checked: dict[str, Any]) -> dict[str, Any]:
     if "stream_options" in checked and not checked.get("stream"):
-        raise InvalidRequest("stream_options: allowed only with stream true", param="stream_options")
+        raise InvalidRequest("stream_options is allowed only if stream is true.", param="stream_options")
     structured.merge_guided(checked)
     for name in _NOT_FORWARDED:
         checked.pop(name, None)
@@ -177,11 +178,12 @@ def _choose_tools(checked: dict[str, Any]) -> None:
         # An empty list counts as not sent.
         checked.pop("tools", None)
         if "tool_choice" in checked:
-            raise InvalidRequest("tool_choice: allowed only with tools", param="tool_choice")
+            raise InvalidRequest("tool_choice is allowed only together with tools.", param="tool_choice")
     elif isinstance(choice := checked.get("tool_choice"), dict):
         name = choice["function"]["name"]
         if all(tool["function"]["name"] != name for tool in checked["tools"]):
-            raise InvalidRequest(f"tool_choice: found {shown(name)}, allowed one of tools", param="tool_choice")
+            message = f"tool_choice names the function {shown(name)}, which is not in tools."
+            raise InvalidRequest(message, param="tool_choice")
 
 
 def _idle_tool_fields(body: dict[str, Any]) -> tuple[str, ...]:

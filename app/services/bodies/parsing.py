@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from typing import Any
 
 from app.domain.errors import InvalidRequest
@@ -11,7 +12,7 @@ SMALL_BYTES = 64 * 1024
 
 #: Caps for a larger body: arrays and objects, names in objects, and values in arrays and objects. A parser holds the
 #: GIL, so its time must be bounded by the objects it creates, not only by the bytes it reads.
-#: See docs/decisions/0036-parse-large-bodies-in-turn.md.
+#: See docs/decisions/0025-parse-large-bodies-in-turn.md.
 MAX_CONTAINERS = 2**16
 MAX_NAMES = 2**16
 MAX_VALUES = 2**18
@@ -21,7 +22,10 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Unusable(ValueError):
-    """JSON with a number that is not finite, text that is not Unicode, or too many items."""
+    """JSON with a number that is not finite, text that is not Unicode, or too many items.
+
+    The message is a predicate without a full stop, to follow the name of the text: "has 70000 names; the limit is ...".
+    """
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
@@ -34,18 +38,19 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     try:
         body = loads(raw.removeprefix(_BOM).decode())
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"body: found bytes that are not UTF-8 at offset {error.start}, allowed JSON") from None
+        raise InvalidRequest(f"The body is not UTF-8 at byte {error.start}. Send JSON in UTF-8.") from None
     except Unusable as error:
-        raise InvalidRequest(f"body: {error}") from None
+        raise InvalidRequest(f"The body {error}.") from None
     except json.JSONDecodeError as error:
-        raise InvalidRequest(f"body: not JSON: {error.msg} at character {error.pos}") from None
+        raise InvalidRequest(f"The body is not valid JSON: {error.msg} at character {error.pos}.") from None
     except RecursionError:
-        raise InvalidRequest("body: JSON nested too deeply") from None
-    except ValueError as error:
+        raise InvalidRequest("The body is nested too deeply.") from None
+    except ValueError:
         # An integer beyond the interpreter's digit limit.
-        raise InvalidRequest(f"body: not JSON: {str(error)[:80]}") from None
+        most = sys.get_int_max_str_digits()
+        raise InvalidRequest(f"The body has an integer with too many digits; the limit is {most}.") from None
     if not isinstance(body, dict):
-        raise InvalidRequest(f"body: found {type_name(body)}, allowed an object")
+        raise InvalidRequest(f"The body is {type_name(body)}; it must be a JSON object.")
     return body
 
 
@@ -58,7 +63,7 @@ def parse_large_object(raw: bytes) -> dict[str, Any]:
     try:
         check_amount(raw)
     except Unusable as error:
-        raise InvalidRequest(f"body: {error}", param="body") from None
+        raise InvalidRequest(f"The body {error}.", param="body") from None
     return parse_object(raw)
 
 
@@ -86,10 +91,10 @@ def loads(text: str) -> Any:
         ValueError: the text is not JSON.
         RecursionError: the text is nested too deeply.
     """
-    found = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     if "\\ud" in text or "\\uD" in text:
-        _refuse_surrogates(found)
-    return found
+        _refuse_surrogates(value)
+    return value
 
 
 def type_name(value: object) -> str:
@@ -104,27 +109,29 @@ def shown(value: object) -> str:
         return json.dumps(value)[:40]
     if isinstance(value, str):
         return repr(value if len(value) <= 40 else value[:40] + "...")
+    if isinstance(value, list):
+        return f"an array of {len(value)} {'item' if len(value) == 1 else 'items'}" if value else "an empty array"
     return type_name(value)
 
 
-def _bounded(what: str, found: int, allowed: int) -> None:
-    if found > allowed:
-        raise Unusable(f"found {found} {what}, allowed {allowed}")
+def _bounded(unit: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise Unusable(f"has {count} {unit}; the limit is {limit}")
 
 
 def _finite(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
-        raise Unusable(f"found {digits[:40]}, allowed finite numbers")
+        raise Unusable(f"contains the number {digits[:40]}, which is beyond the range of a double")
     return value
 
 
 def _refuse_constant(name: str) -> None:
-    raise Unusable(f"found {name}, allowed finite numbers")
+    raise Unusable(f"contains {name}; numbers must be finite")
 
 
 def _refuse_surrogates(value: object) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise Unusable("found an unpaired surrogate escape, allowed Unicode text") from None
+        raise Unusable("contains an unpaired surrogate escape; texts must be Unicode") from None

@@ -10,7 +10,7 @@ from app.services.bodies.parsing import SMALL_BYTES, parse_large_object, parse_o
 
 Parsed = TypeVar("Parsed")
 
-#: Seconds that a large body waits for its turn. See docs/decisions/0036-parse-large-bodies-in-turn.md.
+#: Seconds that a large body waits for its turn. See docs/decisions/0025-parse-large-bodies-in-turn.md.
 _PATIENCE_S = 10.0
 _RETRY_AFTER_S = 2
 
@@ -55,4 +55,5 @@ class BodyReader:
                 before()
                 return await asyncio.to_thread(parse)
         except QueueFull:
-            raise Busy("too many large bodies wait to be read", retry_after=_RETRY_AFTER_S) from None
+            message = "Too many large request bodies are waiting to be parsed. Try again later."
+            raise Busy(message, retry_after=_RETRY_AFTER_S) from None

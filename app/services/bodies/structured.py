@@ -2,7 +2,7 @@
 
 The engine compiles them into grammars over its vocabulary. The caps here limit the inputs that make compilation slow:
 bytes and depth of a schema, length and quantifiers of a regular expression, references that leave the document.
-See docs/decisions/0035-bounds-of-structured-output.md.
+See docs/decisions/0024-bounds-of-structured-output.md.
 """
 
 import json
@@ -13,7 +13,16 @@ from typing import Any
 
 from app.domain.errors import InvalidRequest, UnsupportedField
 from app.services.bodies import field_checks
-from app.services.bodies.field_checks import fields, known_fields, one_of, other_fields, refuse, text
+from app.services.bodies.field_checks import (
+    fields,
+    known_fields,
+    one_of,
+    other_fields,
+    over_limit,
+    refuse,
+    refuse_item,
+    text,
+)
 from app.services.bodies.parsing import loads, shown
 from app.settings import LimitSettings
 
@@ -29,7 +38,7 @@ _CHOICES = 1024
 _TOOLS = 128
 _TOOL_FIELDS = ("type", "function")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-_NAME_WORDS = "1 to 64 of A-Z a-z 0-9 _ -"
+_NAME_WORDS = "1 to 64 characters of A-Z, a-z, 0-9, _ and -"
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _ITEMS = ("minItems", "maxItems")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
@@ -51,7 +60,7 @@ def sized(value: Any, path: str, limits: LimitSettings) -> None:
     """Refuse a structured value whose JSON is larger than ``limits.schema_bytes``."""
     size = len(json.dumps(value, ensure_ascii=False).encode())
     if size > limits.schema_bytes:
-        raise InvalidRequest(f"{path}: found {size} bytes, allowed at most {limits.schema_bytes}", param=path)
+        raise over_limit(path, size, "bytes", limits.schema_bytes)
 
 
 def regex(value: Any, path: str, limits: LimitSettings) -> str:
@@ -61,7 +70,7 @@ def regex(value: Any, path: str, limits: LimitSettings) -> str:
         raise refuse(path, value, f"a regular expression of 1 to {longest} characters without NUL")
     quantifiers = sum(_ESCAPED.sub("", value).count(char) for char in "*+?{")
     if quantifiers > _REGEX_QUANTIFIERS:
-        raise InvalidRequest(f"{path}: found {quantifiers} quantifiers, allowed {_REGEX_QUANTIFIERS}", param=path)
+        raise over_limit(path, quantifiers, "quantifiers", _REGEX_QUANTIFIERS)
     return str(value)
 
 
@@ -71,22 +80,23 @@ def choice(value: Any, path: str, limits: LimitSettings) -> list[str]:
         raise refuse(path, value, f"an array of 1 to {_CHOICES} strings")
     for item in value:
         if not isinstance(item, str) or not item:
-            raise refuse(path, item, "non-empty strings")
+            raise refuse_item(path, item, "a non-empty string")
     sized(value, path, limits)
     return value
 
 
 def response_format(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
     """Check OpenAI's ``response_format``: text, json_object or json_schema."""
-    given = fields(value, path, {"type", "json_schema"}, required=("type",))
-    kind = one_of("text", "json_object", "json_schema")(given["type"], f"{path}.type", limits)
-    if kind != "json_schema":
-        if "json_schema" in given:
-            raise refuse(f"{path}.json_schema", given["json_schema"], f"nothing with type {shown(kind)}")
-        return {"type": kind}
+    form = fields(value, path, {"type", "json_schema"}, required=("type",))
+    kind = one_of("text", "json_object", "json_schema")(form["type"], f"{path}.type", limits)
     where = f"{path}.json_schema"
+    if kind != "json_schema":
+        if "json_schema" in form:
+            message = f"{where} is allowed only if {path}.type is 'json_schema'; it is {shown(kind)}."
+            raise InvalidRequest(message, param=where)
+        return {"type": kind}
     inner = fields(
-        given.get("json_schema"), where, {"name", "description", "schema", "strict"}, required=("name", "schema")
+        form.get("json_schema"), where, {"name", "description", "schema", "strict"}, required=("name", "schema")
     )
     _described(inner, where, limits)
     schema(inner["schema"], f"{where}.schema", limits)
@@ -97,19 +107,19 @@ def response_format(value: Any, path: str, limits: LimitSettings) -> dict[str, A
 def structured_outputs(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
     """Check vLLM's ``structured_outputs``: exactly one of json, regex, choice and json_object, and two switches."""
     switches = {"disable_any_whitespace", "disable_additional_properties"}
-    given = fields(value, path, {*_CONSTRAINTS, *switches})
-    if sum(name in given for name in _CONSTRAINTS) != 1:
-        raise InvalidRequest(f"{path}: allowed exactly one of {', '.join(_CONSTRAINTS)}", param=path)
+    options = fields(value, path, {*_CONSTRAINTS, *switches})
+    if sum(name in options for name in _CONSTRAINTS) != 1:
+        raise InvalidRequest(f"{path} must have exactly one of {', '.join(_CONSTRAINTS)}.", param=path)
     table: dict[str, field_checks.Check] = dict.fromkeys(switches, field_checks.boolean) | _CONSTRAINTS
-    return {name: table[name](item, f"{path}.{name}", limits) for name, item in given.items()}
+    return {name: table[name](item, f"{path}.{name}", limits) for name, item in options.items()}
 
 
 def json_constraint(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
     """Check a JSON schema. vLLM's clients may also send it as a text."""
     if not isinstance(value, str):
         return schema(value, path, limits)
-    if len(value.encode()) > limits.schema_bytes:
-        raise InvalidRequest(f"{path}: allowed at most {limits.schema_bytes} bytes", param=path)
+    if (size := len(value.encode())) > limits.schema_bytes:
+        raise over_limit(path, size, "bytes", limits.schema_bytes)
     try:
         return schema(loads(value), path, limits)
     except (ValueError, RecursionError):
@@ -136,9 +146,9 @@ def tool_choice(value: Any, path: str, limits: LimitSettings) -> Any:
     """Check ``none``, ``auto``, ``required``, or the function to call."""
     if isinstance(value, str):
         return one_of("none", "auto", "required")(value, path, limits)
-    given = fields(value, path, {"type", "function"}, required=("type", "function"))
-    one_of("function")(given["type"], f"{path}.type", limits)
-    function = fields(given["function"], f"{path}.function", {"name"}, required=("name",))
+    selected = fields(value, path, {"type", "function"}, required=("type", "function"))
+    one_of("function")(selected["type"], f"{path}.type", limits)
+    function = fields(selected["function"], f"{path}.function", {"name"}, required=("name",))
     _name(function["name"], f"{path}.function.name")
     return {"type": "function", "function": function}
 
@@ -162,7 +172,8 @@ def merge_guided(body: dict[str, Any]) -> None:
     if body.get("response_format", {}).get("type", "text") != "text":
         formats.append("response_format")
     if len(formats) > 1:
-        raise InvalidRequest(f"{formats[1]}: not together with {formats[0]}", param=formats[1])
+        message = f"{formats[1]} cannot be combined with {formats[0]}. Send only one of them."
+        raise InvalidRequest(message, param=formats[1])
     for name in guided:
         body["structured_outputs"] = {name.removeprefix("guided_"): body.pop(name)}
 
@@ -170,13 +181,13 @@ def merge_guided(body: dict[str, Any]) -> None:
 def _tool(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
     kind = value.get("type") if isinstance(value, dict) else None
     if kind != "function":
-        raise UnsupportedField(f"{path}.type: found {shown(kind)}, allowed 'function'", param=f"{path}.type")
+        raise UnsupportedField(f"{path}.type is {shown(kind)}; it must be 'function'.", param=f"{path}.type")
     if value.get("defer_loading"):
         # The engine would withhold the tool from the model at first.
-        raise UnsupportedField(f"{path}.defer_loading: not supported", param=f"{path}.defer_loading")
-    given = known_fields(value, path, _TOOL_FIELDS)
+        raise UnsupportedField(f"{path}.defer_loading is not supported.", param=f"{path}.defer_loading")
+    tool = known_fields(value, path, _TOOL_FIELDS)
     where = f"{path}.function"
-    function = fields(given.get("function"), where, {"name", "description", "parameters", "strict"}, required=("name",))
+    function = fields(tool.get("function"), where, {"name", "description", "parameters", "strict"}, required=("name",))
     _described(function, where, limits)
     if "parameters" in function:
         schema(function["parameters"], f"{where}.parameters", limits)
@@ -202,7 +213,7 @@ def _nodes(root: Any, path: str) -> Iterator[Any]:
     while pending:
         node, depth = pending.pop()
         if depth > _SCHEMA_DEPTH:
-            raise InvalidRequest(f"{path}: nested deeper than {_SCHEMA_DEPTH} levels", param=path)
+            raise InvalidRequest(f"{path} is nested too deeply; the limit is {_SCHEMA_DEPTH} levels.", param=path)
         yield node
         if isinstance(node, dict):
             pending.extend((item, depth + 1) for item in node.values())
@@ -212,14 +223,14 @@ def _nodes(root: Any, path: str) -> Iterator[Any]:
 
 def _counted(schemas: Iterable[Any], path: str) -> None:
     """Refuse schemas that together exceed the caps on array items or bounds of numbers."""
-    objects = [node for one in schemas for node in _nodes(one, path) if isinstance(node, dict)]
+    objects = [node for root in schemas for node in _nodes(root, path) if isinstance(node, dict)]
     items = sum(max(0, *(_number(node.get(name)) for name in _ITEMS)) for node in objects)
     if items > _SCHEMA_ITEMS:
-        words = f"found {items:.0f} items by {' and '.join(_ITEMS)}, allowed {_SCHEMA_ITEMS} in all"
-        raise InvalidRequest(f"{path}: {words}", param=path)
+        counted = f"{items:.0f} array items by {' and '.join(_ITEMS)}"
+        raise InvalidRequest(f"{path} has {counted}; the limit is {_SCHEMA_ITEMS} in all.", param=path)
     bounds = sum(_number(node.get(name)) != 0 for node in objects for name in _BOUNDS)
     if bounds > _SCHEMA_BOUNDS:
-        raise InvalidRequest(f"{path}: found {bounds} bounds of numbers, allowed {_SCHEMA_BOUNDS}", param=path)
+        raise over_limit(path, bounds, "bounds of numbers", _SCHEMA_BOUNDS)
 
 
 def _number(value: Any) -> float:
@@ -231,14 +242,14 @@ def _check_node(node: Any, path: str, limits: LimitSettings) -> None:
     if isinstance(node, dict):
         _check_object(node, path, limits)
     elif isinstance(node, float) and not math.isfinite(node):
-        raise InvalidRequest(f"{path}: found a number beyond a double's range", param=path)
+        raise InvalidRequest(f"{path} has a number beyond the range of a double.", param=path)
 
 
 def _check_object(node: dict[str, Any], path: str, limits: LimitSettings) -> None:
     for name in _REFERENCES:
         target = node.get(name)
         if isinstance(target, str) and not target.startswith("#"):
-            raise refuse(f"{path}.{name}", target, "references inside the schema (#...)")
+            raise refuse(f"{path}.{name}", target, "a reference inside the schema (#...)")
     properties = node.get("patternProperties")
     patterns = [node.get("pattern"), *(properties if isinstance(properties, dict) else ())]
     for pattern in patterns:

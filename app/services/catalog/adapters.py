@@ -1,5 +1,6 @@
 """Adapters and versions: resolve, list, limit and quarantine. Publishing and deletion are separate packages."""
 
+import random
 import re
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from app.domain.clock import Clock, utc_now
 from app.domain.errors import AdapterNotReady, AdapterQuarantined, AdapterRetired, NotFound, TenoraError, WrongBase
 from app.domain.filters import ANY, VersionFilter
 from app.domain.pages import Page
-from app.domain.traffic_split import choose, random_point, sticky_point
+from app.domain.traffic_split import choose, sticky_point
 from app.services.catalog.resolutions import Resolutions
 from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
 from app.services.common.validation import DEFAULT_LIMIT, checked_limit, page_of, patched_limits, read_cursor
@@ -22,7 +23,10 @@ from app.services.common.validation import DEFAULT_LIMIT, checked_limit, page_of
 _NUMBER = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 _MAX_REASON = 500
 #: Refusal of a version of the head. It was published where the setting was on.
-NO_HEAD = f"the version {{}} adapts {HEAD_MODULE}, which this server does not serve; an operator sets {HEAD_SETTING}"
+NO_HEAD = (
+    f"The version {{}} adapts {HEAD_MODULE}, which this server does not serve. "
+    f"Ask the platform team to set {HEAD_SETTING}."
+)
 
 
 class AdapterService:
@@ -59,16 +63,16 @@ class AdapterService:
             NotFound: the name is unknown, or another tenant's. Both cases run the same query and give the same answer.
             AdapterQuarantined, AdapterRetired, AdapterNotReady, WrongBase: none of the name's versions can be served.
         """
-        found = await self._resolutions.find(tenant_id, name)
-        if not found:
-            raise NotFound(f"there is no model {str(name)!r}", param="model")
-        refusals = [self._refusal(candidate) for candidate in found]
-        servable = [candidate for candidate, refusal in zip(found, refusals, strict=True) if refusal is None]
+        candidates = await self._resolutions.find(tenant_id, name)
+        if not candidates:
+            raise NotFound(f"There is no model {str(name)!r}.", param="model")
+        refusals = [self._refusal(candidate) for candidate in candidates]
+        servable = [candidate for candidate, refusal in zip(candidates, refusals, strict=True) if refusal is None]
         if not servable:
             raise next(refusal for refusal in refusals if refusal is not None)
         if len(servable) == 1:
             return servable[0].version
-        point = random_point() if user is None else sticky_point(_identity(servable[0].version), user)
+        point = _point(servable[0].version, user)
         return choose([(candidate.version, candidate.weight) for candidate in servable], point)
 
     async def alias_names(self, tenant_id: int, adapter: str, *, limit: int) -> list[str]:
@@ -78,24 +82,27 @@ class AdapterService:
     def _refusal(self, candidate: Candidate) -> TenoraError | None:
         """Return the error for a version that cannot be served here, or None if it can."""
         version = candidate.version
-        written, why = f"{version.adapter}@{version.number}", candidate.state_reason or "no reason was given"
+        name = f"{version.adapter}@{version.number}"
         match candidate.state:
             case VersionState.QUARANTINED:
-                return AdapterQuarantined(f"the version {written} failed to load before", param="model")
+                message = f"The version {name} failed to load and is quarantined. Ask the platform team to restore it."
+                return AdapterQuarantined(message, param="model")
             case VersionState.RETIRED:
-                return AdapterRetired(f"the version {written} was retired: {why}", param="model")
+                return AdapterRetired(_with_reason(f"The version {name} was retired", candidate), param="model")
             case VersionState.VALIDATING:
-                return AdapterNotReady(f"the version {written} is still being validated", param="model", retry_after=1)
+                message = f"The version {name} is still being validated. Try again later."
+                return AdapterNotReady(message, param="model", retry_after=1)
             case VersionState.REJECTED:
-                return AdapterNotReady(f"the version {written} was rejected: {why}", param="model")
+                return AdapterNotReady(_with_reason(f"The version {name} was rejected", candidate), param="model")
         if candidate.base_digest not in (None, self._base_digest):
             return WrongBase(
-                f"the version {written} was validated against the base {candidate.base_name!r} "
-                f"({str(candidate.base_digest)[:12]}), this server's is {self._base_name!r} ({self._base_digest[:12]})",
+                f"The version {name} was validated against the base {candidate.base_name!r} "
+                f"({str(candidate.base_digest)[:12]}), but this server serves {self._base_name!r} "
+                f"({self._base_digest[:12]}). Use a version for this base.",
                 param="model",
             )
         if candidate.lora_head and not self._head:
-            return AdapterNotReady(NO_HEAD.format(written), param="model")
+            return AdapterNotReady(NO_HEAD.format(name), param="model")
         return None
 
     async def list_adapters(
@@ -110,8 +117,8 @@ class AdapterService:
         after = int(read_cursor(cursor, _NUMBER) or 0)
         async with self._database.read() as connection:
             owner = await tenant_or_404(connection, tenant)
-            found = await adapters.list_adapters(connection, owner, after=after, limit=limit + 1, only=only)
-        return page_of(found, limit, lambda adapter: adapter.id)
+            rows = await adapters.list_adapters(connection, owner, after=after, limit=limit + 1, only=only)
+        return page_of(rows, limit, lambda adapter: adapter.id)
 
     async def get_adapter(self, tenant: str, adapter: str) -> Adapter:
         """Return one adapter with the numbers of its versions.
@@ -165,9 +172,9 @@ class AdapterService:
         checked_limit(limit)
         below = int(read_cursor(cursor, _NUMBER) or MAX_VERSION_NUMBER)
         async with self._database.read() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
-            found = await versions.list_versions(connection, line.id, below=below, limit=limit + 1, only=only)
-        return page_of(found, limit, lambda version: version.number)
+            adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            rows = await versions.list_versions(connection, adapter_row.id, below=below, limit=limit + 1, only=only)
+        return page_of(rows, limit, lambda version: version.number)
 
     async def get_version(self, tenant: str, adapter: str, number: int) -> Version:
         """Return one version that is not deleted.
@@ -176,18 +183,18 @@ class AdapterService:
             NotFound
         """
         async with self._database.read() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
-            return await version_or_404(connection, line, number)
+            adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            return await version_or_404(connection, adapter_row, number)
 
     async def quarantine(self, version_id: int, reason: str, *, actor: str = "engine") -> bool:
         """Quarantine a version that failed to load. Returns False if it was no longer ready."""
         # PostgreSQL refuses NUL in text, and the reason quotes the engine's output.
         reason = reason.replace("\0", "")[:_MAX_REASON]
         async with self._database.write() as connection:
-            found = await versions.quarantine_version(connection, version_id, reason)
-            if found is None:
+            names = await versions.quarantine_version(connection, version_id, reason)
+            if names is None:
                 return False
-            tenant, adapter, number = found
+            tenant, adapter, number = names
             await audit.record(
                 connection,
                 at=self._clock(),
@@ -199,6 +206,18 @@ class AdapterService:
                 after={"state": VersionState.QUARANTINED.value, "reason": reason},
             )
         return True
+
+
+def _with_reason(event: str, candidate: Candidate) -> str:
+    """Append the reason of the version's state, which may be free text, and end the sentence."""
+    return f"{event}: {candidate.state_reason.rstrip('.')}." if candidate.state_reason else f"{event}."
+
+
+def _point(version: ResolvedVersion, user: str | None) -> float:
+    """Return the request's point on the line of weights: the user's own one, or a random one."""
+    if user is None:
+        return random.random()  # noqa: S311 - spreads load, keeps no secret
+    return sticky_point(_identity(version), user)
 
 
 def _identity(version: ResolvedVersion) -> str:

@@ -42,21 +42,21 @@ class DescriptionService:
             NotFound, InvalidRequest, UnsupportedField, Forbidden, Busy, RegistryUnavailable
         """
         async with self._database.read() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
-            seen = await version_or_404(connection, line, number)
-        checked = self._checked(changes, seen, admin=admin)
+            adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            current = await version_or_404(connection, adapter_row, number)
+        checked = self._checked(changes, current, admin=admin)
         await self._prompts.check(checked.get("defaults", {}), owner=tenant)
         async with self._database.write() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
-            old = await version_or_404(connection, line, number)
-            await apply_description(connection, line, old, checked, admin=admin, actor=actor, at=self._clock())
-            return await version_or_404(connection, line, number)
+            adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
+            old = await version_or_404(connection, adapter_row, number)
+            await apply_description(connection, adapter_row, old, checked, admin=admin, actor=actor, at=self._clock())
+            return await version_or_404(connection, adapter_row, number)
 
-    def _checked(self, changes: Mapping[str, Any], seen: Version, *, admin: bool) -> dict[str, Any]:
+    def _checked(self, changes: Mapping[str, Any], current: Version, *, admin: bool) -> dict[str, Any]:
         def defaults(raw: object) -> dict[str, Any]:
             # A tenant that changes another default sends the administrator's template back unchanged.
             template = raw.get("chat_template") if isinstance(raw, Mapping) else None
-            kept = template is not None and template == seen.defaults.get("chat_template")
+            kept = template is not None and template == current.defaults.get("chat_template")
             return dict(checked_defaults(raw, limits=self._limits, admin=admin or kept))
 
         checks = {
@@ -67,13 +67,14 @@ class DescriptionService:
         }
         for field in changes:
             if field not in checks:
-                raise UnsupportedField(f"found the field {field[:80]!r}, allowed {', '.join(checks)}", param=field[:80])
+                message = f"A description has no field {field[:80]!r}. Its fields are {', '.join(checks)}."
+                raise UnsupportedField(message, param=field[:80])
         return {field: checks[field](raw) for field, raw in changes.items()}
 
 
 async def apply_description(
     connection: AsyncConnection,
-    line: Adapter,
+    adapter: Adapter,
     version: Version,
     checked: Mapping[str, Any],
     *,
@@ -99,17 +100,17 @@ async def apply_description(
         at=at,
         actor=actor,
         action="version.describe",
-        tenant=line.tenant,
-        subject=f"{line.name}@{version.number}",
+        tenant=adapter.tenant,
+        subject=f"{adapter.name}@{version.number}",
         before=_differences(before, after),
         after=_differences(after, before),
     )
 
 
 async def _write(connection: AsyncConnection, version_id: int, after: Mapping[str, Any]) -> None:
-    given = {field: after[field] for field in ("card", "training_run", "defaults")}
+    fields = {field: after[field] for field in ("card", "training_run", "defaults")}
     await versions.set_labels(connection, version_id, after["labels"])
-    await versions.describe_version(connection, version_id, **given)
+    await versions.describe_version(connection, version_id, **fields)
 
 
 def _described(version: Version) -> dict[str, Any]:
@@ -121,10 +122,10 @@ def _described(version: Version) -> dict[str, Any]:
     }
 
 
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of ``one`` that differ. A card may be long: only its size and digest are returned."""
-    found = {field: value for field, value in one.items() if value != other[field]}
-    if "card" in found:
-        content = found["card"].encode()
-        found["card"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    return found
+def _differences(description: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of ``description`` that differ from ``other``. A card is reduced to its size and digest."""
+    changed = {field: value for field, value in description.items() if value != other[field]}
+    if "card" in changed:
+        content = changed["card"].encode()
+        changed["card"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return changed

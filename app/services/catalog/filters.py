@@ -24,10 +24,10 @@ def version_filter(labels: Sequence[str] = (), *, state: str | None = None, base
         InvalidRequest
     """
     if state is not None and state not in STATES:
-        raise InvalidRequest(f"state: found {state[:80]!r}, allowed {', '.join(STATES)}", param="state")
+        raise InvalidRequest(f"state is {state[:80]!r}, but must be one of {', '.join(STATES)}.", param="state")
     if base is not None and not (0 < len(base) <= _MAX_BASE and base.isprintable()):
-        found, allowed = base[:80], f"1 to {_MAX_BASE} printable characters"
-        raise InvalidRequest(f"base: found {found!r}, allowed {allowed}", param="base")
+        message = f"base is {base[:80]!r}, but must have 1 to {_MAX_BASE} printable characters."
+        raise InvalidRequest(message, param="base")
     return VersionFilter(
         labels=label_filters(labels),
         state=None if state is None else VersionState(state),

@@ -13,8 +13,8 @@ MAX_LINK = 500
 
 # Kubernetes' grammar of label names, without the prefix and in lower case.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?", re.ASCII)
-_NAME_WORDS = "1 to 63 of a-z 0-9 . _ -, first and last a letter or digit"
-_VALUE_WORDS = f"a string of 0 to {MAX_VALUE} printable characters"
+_NAME_RULE = "A name has 1 to 63 of a-z 0-9 . _ - and begins and ends with a letter or digit."
+_VALUE_WORDS = f"a string of at most {MAX_VALUE} printable characters"
 _LINK_WORDS = f"an http or https URL of at most {MAX_LINK} characters, without a user or password"
 
 
@@ -25,9 +25,9 @@ def checked_labels(raw: object) -> dict[str, str]:
         InvalidRequest
     """
     if not isinstance(raw, Mapping):
-        raise _invalid("labels", raw, "an object from names to strings")
+        raise _invalid("labels", raw, "an object that maps names to strings")
     if len(raw) > MAX_LABELS:
-        raise _invalid("labels", f"{len(raw)} labels", f"{MAX_LABELS} labels")
+        raise InvalidRequest(f"labels has {len(raw)} entries; the limit is {MAX_LABELS}.", param="labels")
     return dict(_label(name, value) for name, value in raw.items())
 
 
@@ -37,18 +37,19 @@ def label_filters(written: Iterable[str]) -> dict[str, str]:
     Raises:
         InvalidRequest
     """
-    wanted: dict[str, str] = {}
+    filters: dict[str, str] = {}
     for text in written:
         name, equals, value = text.partition("=")
         if not equals or not _NAME.fullmatch(name):
-            raise _invalid("label", text, f"NAME=VALUE with a name of {_NAME_WORDS}")
+            raise InvalidRequest(f"label is {text[:80]!r}, but must be NAME=VALUE. {_NAME_RULE}", param="label")
         if not _is_value(value):
-            raise _invalid("label", value, _VALUE_WORDS)
-        if wanted.setdefault(name, value) != value:
-            raise _invalid("label", text, f"one value for {name!r}")
-        if len(wanted) > MAX_LABELS:
-            raise _invalid("label", f"{len(wanted)} labels", f"{MAX_LABELS} labels")
-    return wanted
+            message = f"The value of the label {name!r} is {value[:80]!r}, but must be {_VALUE_WORDS}."
+            raise InvalidRequest(message, param="label")
+        if filters.setdefault(name, value) != value:
+            raise InvalidRequest(f"The label {name!r} has two values. Send one value for each name.", param="label")
+        if len(filters) > MAX_LABELS:
+            raise InvalidRequest(f"The query filters by more than {MAX_LABELS} labels. Send fewer.", param="label")
+    return filters
 
 
 def checked_card(raw: object) -> str:
@@ -62,12 +63,13 @@ def checked_card(raw: object) -> str:
     try:
         size = len(raw.encode())
     except UnicodeEncodeError:
-        raise _invalid("card", "half of a surrogate pair", "Unicode text") from None
+        message = "card holds half of a surrogate pair. Send valid Unicode text."
+        raise InvalidRequest(message, param="card") from None
     if size > MAX_CARD_BYTES:
-        raise _invalid("card", f"{size} bytes", f"{MAX_CARD_BYTES} bytes of UTF-8")
+        raise InvalidRequest(f"card has {size} bytes of UTF-8; the limit is {MAX_CARD_BYTES}.", param="card")
     if "\0" in raw:
         # PostgreSQL refuses NUL in text.
-        raise _invalid("card", "the character NUL", "any other character")
+        raise InvalidRequest("card holds the character NUL. Remove it.", param="card")
     return raw
 
 
@@ -81,13 +83,13 @@ def checked_training_run(raw: object) -> str | None:
         return None
     if not isinstance(raw, str) or not _is_link(raw):
         # The value is not quoted: it may hold a password.
-        raise InvalidRequest(f"training_run: found something else, allowed {_LINK_WORDS}", param="training_run")
+        raise InvalidRequest(f"training_run must be {_LINK_WORDS}.", param="training_run")
     return raw
 
 
 def _label(name: object, value: object) -> tuple[str, str]:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _invalid("labels", name, f"names of {_NAME_WORDS}")
+        raise InvalidRequest(f"labels has the name {str(name)[:80]!r}. {_NAME_RULE}", param="labels")
     if not isinstance(value, str) or not _is_value(value):
         raise _invalid(f"labels.{name}", value, _VALUE_WORDS)
     return name, value
@@ -118,5 +120,5 @@ def _is_host(parts: SplitResult) -> bool:
     return bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
 
 
-def _invalid(field: str, found: object, allowed: str) -> InvalidRequest:
-    return InvalidRequest(f"{field}: found {str(found)[:80]!r}, allowed {allowed}", param=field)
+def _invalid(field: str, value: object, allowed: str) -> InvalidRequest:
+    return InvalidRequest(f"{field} is {str(value)[:80]!r}, but must be {allowed}.", param=field)

@@ -23,7 +23,7 @@ class PublishOptions:
         defaults: checked adapter defaults, see :mod:`app.services.prompts.defaults`.
         allow_no_effect: whether to keep a version that answers exactly as the base does.
         wait: whether the call returns after the smoke check, or at once.
-        given: names of the fields that the uploader sent; the others have their defaults.
+        sent_fields: names of the fields that the uploader sent; the others have their defaults.
         admin: whether a platform key publishes, which may set a chat template.
         source, uploaded_from: see :class:`app.domain.adapters.Provenance`; never taken from the uploader.
     """
@@ -35,7 +35,7 @@ class PublishOptions:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     allow_no_effect: bool = False
     wait: bool = True
-    given: frozenset[str] = frozenset()
+    sent_fields: frozenset[str] = frozenset()
     admin: bool = False
     source: Mapping[str, Any] = field(default_factory=lambda: {"kind": "upload"})
     uploaded_from: str | None = None
@@ -63,11 +63,11 @@ def read_options(
         adapters.errors.InvalidName: the alias is not a valid name.
     """
     if not isinstance(raw, Mapping):
-        raise InvalidRequest(f"options: found {type(raw).__name__}, allowed a JSON object", param="options")
+        raise InvalidRequest(f"options is of type {type(raw).__name__}, but must be a JSON object.", param="options")
     for name in raw:
         if name not in _FIELDS:
             raise InvalidRequest(
-                f"options: found the field {str(name)[:80]!r}, allowed {', '.join(_FIELDS)}",
+                f"options has the unknown field {str(name)[:80]!r}. The fields are {', '.join(_FIELDS)}.",
                 param=f"options.{name}"[:80],
             )
     alias = raw.get("alias", default_alias)
@@ -80,7 +80,7 @@ def read_options(
         defaults=checked_defaults(raw.get("defaults", {}), limits=limits, admin=admin),
         allow_no_effect=_flag("allow_no_effect", raw.get("allow_no_effect", False)),
         wait=_flag("wait", raw.get("wait", True)),
-        given=frozenset(raw),
+        sent_fields=frozenset(raw),
         admin=admin,
         source=source,
         uploaded_from=uploaded_from,
@@ -89,11 +89,11 @@ def read_options(
 
 def _text(field: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidRequest(f"{field}: found {value!r:.80}, allowed a string", param=f"options.{field}")
+        raise InvalidRequest(f"{field} is {value!r:.80}, but must be a string.", param=f"options.{field}")
     return value
 
 
 def _flag(field: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise InvalidRequest(f"{field}: found {value!r:.80}, allowed true or false", param=f"options.{field}")
+        raise InvalidRequest(f"{field} is {value!r:.80}, but must be true or false.", param=f"options.{field}")
     return value

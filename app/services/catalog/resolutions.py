@@ -20,8 +20,8 @@ class Resolutions:
 
     def __init__(self, database: Database, *, capacity: int = 10_000) -> None:
         self._database, self._capacity = database, capacity
-        self._known: dict[tuple[int, ModelName], list[Candidate]] = {}
-        self._known_at: Revision | None = None
+        self._cache: dict[tuple[int, ModelName], list[Candidate]] = {}
+        self._revision: Revision | None = None
         self._look_ups = SingleFlight[list[Candidate]]()
 
     async def find(self, tenant_id: int, name: ModelName) -> list[Candidate]:
@@ -30,20 +30,20 @@ class Resolutions:
         Raises:
             RegistryUnavailable
         """
-        now = self._database.revision()
-        if now is None:
+        revision = self._database.revision()
+        if revision is None:
             return await self._look_up(tenant_id, name)
-        if now != self._known_at or len(self._known) >= self._capacity:
-            self._known = {}
-            self._known_at = now
-        known = self._known
-        if (found := known.get((tenant_id, name))) is not None:
-            return found
-        found = await self._look_ups.run((now, tenant_id, name), lambda: self._look_up(tenant_id, name))
-        # The lookup began after the revision was read. If a commit came in between, ``known`` is not used again.
-        if found:
-            known[tenant_id, name] = found
-        return found
+        if revision != self._revision or len(self._cache) >= self._capacity:
+            self._cache = {}
+            self._revision = revision
+        cache = self._cache
+        if (candidates := cache.get((tenant_id, name))) is not None:
+            return candidates
+        candidates = await self._look_ups.run((revision, tenant_id, name), lambda: self._look_up(tenant_id, name))
+        # The lookup began after the revision was read. If a commit came in between, ``cache`` is not used again.
+        if candidates:
+            cache[tenant_id, name] = candidates
+        return candidates
 
     async def _look_up(self, tenant_id: int, name: ModelName) -> list[Candidate]:
         return await self._database.lookup(lambda connection: resolve(connection, tenant_id, name))

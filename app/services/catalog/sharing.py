@@ -55,19 +55,21 @@ class SharingService:
         """
         parse_slug(recipient, field="recipient")
         if recipient == tenant:
-            raise InvalidRequest(f"recipient: found the owner {tenant!r}, allowed another tenant", param="recipient")
+            message = f"recipient is {tenant!r}, which owns the adapter. Name another tenant."
+            raise InvalidRequest(message, param="recipient")
         async with self._database.write() as connection:
             owner = await tenant_or_404(connection, tenant, lock=True)
-            line = await adapter_or_404(connection, owner, adapter)
+            adapter_row = await adapter_or_404(connection, owner, adapter)
             other = await tenants.find_tenant(connection, recipient)
             if other is None and must_exist:
-                raise NotFound(f"there is no tenant {recipient!r}", param="recipient")
+                raise NotFound(f"There is no tenant {recipient!r}.", param="recipient")
             now, other_id = self._clock(), None if other is None else other.id
             share, created = await shares.put_share(
-                connection, shares.NewShare(line.id, recipient, other_id, created_at=now, created_by=actor)
+                connection, shares.NewShare(adapter_row.id, recipient, other_id, created_at=now, created_by=actor)
             )
-            if created and await shares.count_shares(connection, line.id) > MAX_SHARES:
-                raise InvalidRequest(f"recipient: found {MAX_SHARES} already, allowed {MAX_SHARES}", param="recipient")
+            if created and await shares.count_shares(connection, adapter_row.id) > MAX_SHARES:
+                message = f"The adapter is shared with {MAX_SHARES} tenants, which is the limit. Revoke a share first."
+                raise InvalidRequest(message, param="recipient")
             # Audit a repeated share as well: the slug may belong to another tenant by now.
             await audit.record(
                 connection,
@@ -88,10 +90,10 @@ class SharingService:
         """
         async with self._database.write() as connection:
             owner = await tenant_or_404(connection, tenant, lock=True)
-            line = await adapter_or_404(connection, owner, adapter)
+            adapter_row = await adapter_or_404(connection, owner, adapter)
             possible = _SLUG.fullmatch(recipient) is not None
-            if not (possible and await shares.remove_share(connection, line.id, recipient)):
-                raise NotFound(f"the adapter {adapter!r} is not shared with {recipient[:80]!r}", param="recipient")
+            if not (possible and await shares.remove_share(connection, adapter_row.id, recipient)):
+                raise NotFound(f"The adapter {adapter!r} is not shared with {recipient[:80]!r}.", param="recipient")
             await audit.record(
                 connection,
                 at=self._clock(),
@@ -113,9 +115,9 @@ class SharingService:
         checked_limit(limit)
         after = read_cursor(cursor, _SLUG) or ""
         async with self._database.read() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
-            found = await shares.list_shares(connection, line.id, after=after, limit=limit + 1)
-        return page_of(found, limit, lambda share: share.recipient)
+            adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            rows = await shares.list_shares(connection, adapter_row.id, after=after, limit=limit + 1)
+        return page_of(rows, limit, lambda share: share.recipient)
 
     async def list_shared(
         self, tenant: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
@@ -129,8 +131,8 @@ class SharingService:
         after = int(read_cursor(cursor, _NUMBER) or 0)
         async with self._database.read() as connection:
             recipient = await tenant_or_404(connection, tenant)
-            found = await shares.list_shared(connection, recipient.id, after=after, limit=limit + 1)
-        return page_of(found, limit, lambda adapter: adapter.id)
+            rows = await shares.list_shared(connection, recipient.id, after=after, limit=limit + 1)
+        return page_of(rows, limit, lambda adapter: adapter.id)
 
     async def get_shared(self, tenant: str, owner: str, adapter: str) -> SharedAdapter:
         """Return one adapter that is shared with a tenant.
@@ -153,10 +155,10 @@ class SharingService:
         below = int(read_cursor(cursor, _NUMBER) or MAX_VERSION_NUMBER)
         async with self._database.read() as connection:
             shared = await _shared_or_404(connection, tenant, owner, adapter)
-            found = await versions.list_versions(
+            rows = await versions.list_versions(
                 connection, shared.id, below=below, limit=limit + 1, only=VersionFilter(state=VersionState.READY)
             )
-        return page_of(found, limit, lambda version: version.number)
+        return page_of(rows, limit, lambda version: version.number)
 
     async def get_shared_version(self, tenant: str, owner: str, adapter: str, number: int) -> Version:
         """Return one ready version of a shared adapter.
@@ -168,7 +170,7 @@ class SharingService:
             shared = await _shared_or_404(connection, tenant, owner, adapter)
             version = await versions.find_version(connection, shared.id, number)
         if version is None or version.state is not VersionState.READY:
-            raise NotFound(f"there is no version {number} of the adapter '{owner}/{adapter}'", param="version")
+            raise NotFound(f"There is no version {number} of the adapter '{owner}/{adapter}'.", param="version")
         return version
 
 
@@ -176,10 +178,10 @@ async def _shared_or_404(connection: AsyncConnection, tenant: str, owner: str, a
     recipient = await tenant_or_404(connection, tenant)
     try:
         slugs = parse_slug(owner, field="owner"), parse_slug(adapter, field="adapter")
-        found = await shares.find_shared(connection, recipient.id, *slugs)
+        shared = await shares.find_shared(connection, recipient.id, *slugs)
     except InvalidName:
-        found = None
-    if found is None:
-        written = f"{owner[:80]}/{adapter[:80]}"
-        raise NotFound(f"no adapter {written!r} is shared with this tenant", param="adapter")
-    return found
+        shared = None
+    if shared is None:
+        name = f"{owner[:80]}/{adapter[:80]}"
+        raise NotFound(f"The adapter {name!r} does not exist or is not shared with this tenant.", param="adapter")
+    return shared

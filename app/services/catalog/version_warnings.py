@@ -22,4 +22,4 @@ def _other_base(version: Version, base: ServedBase) -> list[str]:
         return []
     ours = checked.base_name or base.name
     theirs = f"adapter_config.json says that the adapter was trained on {show_name(named)}"
-    return [f"{theirs}, but this server's base is {ours}: it answers well only if the two are the same model."]
+    return [f"{theirs}, but this server's base is {ours}. It answers well only if both are the same model."]

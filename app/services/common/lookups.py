@@ -21,23 +21,23 @@ async def tenant_or_404(connection: AsyncConnection, slug: str, *, lock: bool = 
     except InvalidName:
         tenant = None
     if tenant is None:
-        raise NotFound(f"there is no tenant {slug[:80]!r}", param="tenant")
+        raise NotFound(f"There is no tenant {slug[:80]!r}.", param="tenant")
     return tenant
 
 
 async def adapter_or_404(connection: AsyncConnection, tenant: Tenant, slug: str) -> Adapter:
     try:
-        found = await adapters.find_adapter(connection, tenant, parse_slug(slug, field="adapter"))
+        adapter = await adapters.find_adapter(connection, tenant, parse_slug(slug, field="adapter"))
     except InvalidName:
-        found = None
-    if found is None:
-        raise NotFound(f"there is no adapter {slug[:80]!r}", param="adapter")
-    return found
+        adapter = None
+    if adapter is None:
+        raise NotFound(f"There is no adapter {slug[:80]!r}.", param="adapter")
+    return adapter
 
 
-async def version_or_404(connection: AsyncConnection, line: Adapter, number: int) -> Version:
+async def version_or_404(connection: AsyncConnection, adapter: Adapter, number: int) -> Version:
     possible = 1 <= number <= MAX_VERSION_NUMBER
-    found = await versions.find_version(connection, line.id, number) if possible else None
-    if found is None:
-        raise NotFound(f"there is no version {str(number)[:20]} of the adapter {line.name!r}", param="version")
-    return found
+    version = await versions.find_version(connection, adapter.id, number) if possible else None
+    if version is None:
+        raise NotFound(f"There is no version {str(number)[:20]} of the adapter {adapter.name!r}.", param="version")
+    return version

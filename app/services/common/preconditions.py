@@ -30,17 +30,17 @@ class Precondition:
         Raises:
             PreconditionFailed: the message names the current ETag.
         """
-        found = None if revision is None else str(revision)
+        tag = None if revision is None else str(revision)
         stale = (
-            (self.must_exist and found is None)
-            or (bool(self.if_match) and found not in self.if_match)
-            or (self.must_be_new and found is not None)
-            or found in self.if_none_match
+            (self.must_exist and tag is None)
+            or (bool(self.if_match) and tag not in self.if_match)
+            or (self.must_be_new and tag is not None)
+            or tag in self.if_none_match
         )
         if stale:
             field = "if-match" if self.must_exist or self.if_match else "if-none-match"
-            present = "it does not exist" if revision is None else f"its ETag is {etag(revision)}"
-            raise PreconditionFailed(f"{field}: it was changed since you read it: {present}", param=field)
+            state = "does not exist." if revision is None else f"has the ETag {etag(revision)}. Read it again."
+            raise PreconditionFailed(f"The condition in {field} does not hold: the resource {state}", param=field)
 
 
 def read_precondition(if_match: str | None, if_none_match: str | None) -> Precondition:
@@ -50,13 +50,12 @@ def read_precondition(if_match: str | None, if_none_match: str | None) -> Precon
         InvalidRequest: a header is neither ``*`` nor a list of ETags.
     """
     # If-Match uses strong comparison, so a weak tag matches nothing.
-    wanted = _tags("if-match", if_match)
-    strong = frozenset(tag for weak, tag in wanted if not weak)
-    unwanted = frozenset(tag for _, tag in _tags("if-none-match", if_none_match))
+    match_tags = _tags("if-match", if_match)
+    strong = frozenset(tag for weak, tag in match_tags if not weak)
     return Precondition(
         # If only weak tags were sent, keep a condition that always fails: no revision is empty.
-        if_match=strong or frozenset({""} if wanted else ()),
-        if_none_match=unwanted,
+        if_match=strong or frozenset({""} if match_tags else ()),
+        if_none_match=frozenset(tag for _, tag in _tags("if-none-match", if_none_match)),
         must_exist=_is_any(if_match),
         must_be_new=_is_any(if_none_match),
     )
@@ -75,7 +74,7 @@ def _tags(name: str, header: str | None) -> list[tuple[bool, str]]:
     if header is None or _is_any(header):
         return []
     matches = [_TAG.fullmatch(part.strip()) for part in header[:_MAX_HEADER].split(",")]
-    found = [(match[1] is not None, match[2]) for match in matches if match is not None]
-    if len(header) > _MAX_HEADER or len(found) < len(matches):
-        raise InvalidRequest(f'{name}: found {header[:80]!r}, allowed * or ETags such as "17"', param=name)
-    return found
+    tags = [(match[1] is not None, match[2]) for match in matches if match is not None]
+    if len(header) > _MAX_HEADER or len(tags) < len(matches):
+        raise InvalidRequest(f'{name} is {header[:80]!r}; it must be * or ETags such as "17".', param=name)
+    return tags

@@ -39,13 +39,13 @@ def breaches(quota: Quota, used: Usage, adding: Usage) -> list[Breach]:
 
     Ranks are compared for each version, not summed.
     """
-    found = []
+    exceeded = []
     for name in FIELDS:
         allowed, more = getattr(quota, name), getattr(adding, name)
         total = more if name == "rank" else getattr(used, name) + more
         if allowed is not None and more and total > allowed:
-            found.append(Breach(name, total, allowed))
-    return found
+            exceeded.append(Breach(name, total, allowed))
+    return exceeded
 
 
 def check_quota(quota: Quota, used: Usage, adding: Usage) -> None:
@@ -54,10 +54,11 @@ def check_quota(quota: Quota, used: Usage, adding: Usage) -> None:
     Raises:
         QuotaExceeded
     """
-    found = breaches(quota, used, adding)
-    if found:
-        words = "; ".join(f"{breach.field}: found {breach.found}, allowed {breach.allowed}" for breach in found)
-        raise QuotaExceeded(f"the tenant's quota would be exceeded: {words}", param=found[0].field)
+    exceeded = breaches(quota, used, adding)
+    if exceeded:
+        words = ", ".join(f"{breach.field} would be {breach.found} (limit {breach.allowed})" for breach in exceeded)
+        message = f"The tenant's quota would be exceeded: {words}. Use less, or ask the platform team for more."
+        raise QuotaExceeded(message, param=exceeded[0].field)
 
 
 async def enforce_quota(connection: AsyncConnection, tenant: Tenant, adapter_id: int, *, size: int, rank: int) -> None:

@@ -46,7 +46,7 @@ def checked_seconds(field: str, value: int, *, least: int, most: int) -> int:
         InvalidRequest
     """
     if not least <= value <= most:
-        raise _invalid(field, value, f"{least} to {most} seconds")
+        raise _invalid(field, value, f"a number of seconds from {least} to {most}")
     return value
 
 
@@ -58,7 +58,7 @@ def checked_weight(weight: float) -> float:
     """
     # NaN fails every comparison, so it is refused too.
     if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
-        raise _invalid("weight", weight, f"{MIN_WEIGHT:g} to {MAX_WEIGHT:g}")
+        raise _invalid("weight", weight, f"a number from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}")
     return weight
 
 
@@ -71,17 +71,18 @@ def patched(field: str, old: Numbers, raw: object) -> Numbers:
     Raises:
         InvalidRequest
     """
-    names = [one.name for one in fields(old)]
+    names = [x.name for x in fields(old)]
     if raw is None:
         return replace(old, **dict.fromkeys(names))
     if not isinstance(raw, Mapping):
         raise _invalid(field, raw, "an object or null")
     for name, value in raw.items():
         if name not in names:
-            raise _invalid(field, name, f"the names {', '.join(names)}")
+            message = f"{field} has no field {str(name)[:80]!r}. Its fields are {', '.join(names)}."
+            raise InvalidRequest(message, param=field)
         # bool is a subclass of int in Python. A float such as 1.0 is refused too.
         if value is not None and (type(value) is not int or not 0 <= value <= MOST):
-            raise _invalid(f"{field}.{name}", value, f"0 to {MOST}, or null for no limit")
+            raise _invalid(f"{field}.{name}", value, f"an integer from 0 to {MOST}, or null for no limit")
     return replace(old, **raw)
 
 
@@ -112,7 +113,7 @@ def checked_limit(limit: int) -> int:
         InvalidRequest
     """
     if not 1 <= limit <= MAX_LIMIT:
-        raise _invalid("limit", limit, f"1 to {MAX_LIMIT}")
+        raise _invalid("limit", limit, f"a number from 1 to {MAX_LIMIT}")
     return limit
 
 
@@ -129,7 +130,7 @@ def read_cursor(cursor: str | None, pattern: re.Pattern[str]) -> str | None:
     except (binascii.Error, UnicodeError):
         text = ""
     if not pattern.fullmatch(text):
-        raise _invalid("cursor", cursor, "the next_cursor of the page before")
+        raise _invalid("cursor", cursor, "the next_cursor of the previous page")
     return text
 
 
@@ -141,5 +142,6 @@ def page_of(items: Sequence[Item], limit: int, position: Callable[[Item], object
     return Page(shown, base64.urlsafe_b64encode(str(position(shown[-1])).encode()).decode())
 
 
-def _invalid(field: str, found: object, allowed: str) -> InvalidRequest:
-    return InvalidRequest(f"{field}: found {str(found)[:80]!r}, allowed {allowed}", param=field)
+def _invalid(field: str, value: object, allowed: str) -> InvalidRequest:
+    """Build the error for a value that is not allowed. ``allowed`` completes "it must be"."""
+    return InvalidRequest(f"{field} is {value!r:.80}; it must be {allowed}.", param=field)

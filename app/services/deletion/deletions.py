@@ -34,7 +34,7 @@ Report = tuple[Deletion, list[NodeView]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Request:
     """One deletion request, as the audit trail records it."""
 
     tenant: str
@@ -67,13 +67,13 @@ class DeletionService:
         """
         async with self._database.write() as connection:
             owner = await tenant_or_404(connection, tenant, lock=True)
-            line = await adapter_or_404(connection, owner, adapter)
-            version = await version_or_404(connection, line, number)
-            leaving = Leaving(line, {number: version.key.version_id}, f"{line.name}@{number}")
-            gone = functools.partial(mark_versions_deleted, connection, line.id, number)
+            adapter_row = await adapter_or_404(connection, owner, adapter)
+            version = await version_or_404(connection, adapter_row, number)
+            leaving = Leaving(adapter_row, {number: version.key.version_id}, f"{adapter_row.name}@{number}")
+            mark = functools.partial(mark_versions_deleted, connection, adapter_row.id, number)
             before = {"state": version.state.value, "digest": version.uploaded.digest, "aliases": list(version.aliases)}
-            asked = _Asked(tenant, "version.delete", before, force, actor, self._clock())
-            identity = await _delete(connection, leaving, gone, asked)
+            request = _Request(tenant, "version.delete", before, force, actor, self._clock())
+            identity = await _delete(connection, leaving, mark, request)
         return await self._begun(identity)
 
     async def delete_adapter(self, tenant: str, adapter: str, *, force: bool, actor: str) -> Report:
@@ -85,17 +85,17 @@ class DeletionService:
         """
         async with self._database.write() as connection:
             owner = await tenant_or_404(connection, tenant, lock=True)
-            line = await adapter_or_404(connection, owner, adapter)
-            leaving = Leaving(line, await version_ids(connection, line.id), line.name)
-            gone = functools.partial(mark_versions_deleted, connection, line.id)
+            adapter_row = await adapter_or_404(connection, owner, adapter)
+            leaving = Leaving(adapter_row, await version_ids(connection, adapter_row.id), adapter_row.name)
+            mark = functools.partial(mark_versions_deleted, connection, adapter_row.id)
             aliases = {
                 alias: {str(number): weight for number, weight in targets.items()}
-                for alias, targets in line.aliases.items()
+                for alias, targets in adapter_row.aliases.items()
             }
-            before = {"versions": list(line.versions), "aliases": aliases}
-            asked = _Asked(tenant, "adapter.delete", before, force, actor, self._clock())
-            identity = await _delete(connection, leaving, gone, asked)
-            await adapters.mark_adapter_deleted(connection, line.id, at=asked.at)
+            before = {"versions": list(adapter_row.versions), "aliases": aliases}
+            request = _Request(tenant, "adapter.delete", before, force, actor, self._clock())
+            identity = await _delete(connection, leaving, mark, request)
+            await adapters.mark_adapter_deleted(connection, adapter_row.id, at=request.at)
         return await self._begun(identity)
 
     async def get(self, identity: str, *, tenant: str | None) -> Report:
@@ -109,11 +109,11 @@ class DeletionService:
         """
         async with self._database.read() as connection:
             since = await self._since(connection, tenant)
-            found = await deletions.find_deletion(connection, identity) if _ID.fullmatch(identity) else None
+            deletion = await deletions.find_deletion(connection, identity) if _ID.fullmatch(identity) else None
             nodes = await list_nodes(connection)
-        if found is None or (tenant is not None and (found.tenant != tenant or _older(found, since))):
-            raise NotFound(f"there is no deletion {identity[:80]!r}", param="deletion")
-        return found, node_views(found, nodes, self._clock())
+        if deletion is None or (tenant is not None and (deletion.tenant != tenant or _older(deletion, since))):
+            raise NotFound(f"There is no deletion {identity[:80]!r}.", param="deletion")
+        return deletion, node_views(deletion, nodes, self._clock())
 
     async def list_all(
         self, *, tenant: str | None, limit: int = DEFAULT_LIMIT, cursor: str | None = None
@@ -127,16 +127,16 @@ class DeletionService:
         before = _read(read_cursor(cursor, _CURSOR))
         async with self._database.read() as connection:
             since = await self._since(connection, tenant)
-            found = await deletions.list_deletions(
+            rows = await deletions.list_deletions(
                 connection, tenant=tenant, since=since, before=before, limit=limit + 1
             )
             nodes = await list_nodes(connection)
-        page = page_of(found, limit, lambda last: f"{last.requested_at.isoformat()}/{last.id}")
+        page = page_of(rows, limit, lambda last: f"{last.requested_at.isoformat()}/{last.id}")
         return Page(self._views(page.data, nodes), page.next_cursor)
 
-    def _views(self, found: Sequence[Deletion], nodes: Sequence[Node]) -> tuple[Report, ...]:
+    def _views(self, rows: Sequence[Deletion], nodes: Sequence[Node]) -> tuple[Report, ...]:
         now = self._clock()
-        return tuple((deletion, node_views(deletion, nodes, now)) for deletion in found)
+        return tuple((deletion, node_views(deletion, nodes, now)) for deletion in rows)
 
     async def _since(self, connection: AsyncConnection, tenant: str | None) -> datetime | None:
         """Return when the tenant was created: another tenant may have had its slug before."""
@@ -151,26 +151,32 @@ async def _delete(
     connection: AsyncConnection,
     leaving: Leaving,
     mark: Callable[[], Awaitable[Sequence[tuple[VersionKey, VersionKey]]]],
-    asked: _Asked,
+    request: _Request,
 ) -> str:
     """Remove the versions from the registry, record the removal for all nodes, and return the deletion's id."""
-    if not asked.force:
+    if not request.force:
         await check_free(connection, leaving)
-    names = {version_id: f"{leaving.line.name}@{number}" for number, version_id in leaving.ids.items()}
-    gone = [DeletedVersion.of(key, uploaded, names[key.version_id]) for key, uploaded in await mark()]
-    change = Change(asked.at, asked.actor, f"{leaving.what} was deleted")
+    names = {version_id: f"{leaving.adapter.name}@{number}" for number, version_id in leaving.ids.items()}
+    versions = [DeletedVersion.of(key, uploaded, names[key.version_id]) for key, uploaded in await mark()]
+    change = Change(request.at, request.actor, f"{leaving.name} was deleted.")
     aliases = await release(connection, leaving, change)
     identity = await deletions.insert_deletion(
-        connection, gone, tenant=asked.tenant, subject=leaving.what, at=asked.at, by=asked.actor, forced=asked.force
+        connection,
+        versions,
+        tenant=request.tenant,
+        subject=leaving.name,
+        at=request.at,
+        by=request.actor,
+        forced=request.force,
     )
     await audit.record(
         connection,
-        at=asked.at,
-        actor=asked.actor,
-        action=asked.action,
-        tenant=asked.tenant,
-        subject=leaving.what,
-        before=asked.before,
+        at=request.at,
+        actor=request.actor,
+        action=request.action,
+        tenant=request.tenant,
+        subject=leaving.name,
+        before=request.before,
         after={"deletion": identity, "aliases": aliases},
     )
     return identity
@@ -190,6 +196,6 @@ def _read(cursor: str | None) -> tuple[datetime, str] | None:
         parsed = None
     if parsed is None or parsed.tzinfo is None:
         raise InvalidRequest(
-            f"cursor: found {cursor[:80]!r}, allowed the next_cursor of the page before", param="cursor"
+            f"cursor is {cursor[:80]!r}, but must be the next_cursor of the previous page.", param="cursor"
         )
     return parsed, identity

@@ -25,14 +25,14 @@ class Leaving:
     """Versions of one adapter that go out of service.
 
     Attributes:
-        line: the adapter in its state before the change.
+        adapter: the adapter in its state before the change.
         ids: map from version number to row id.
-        what: ``pricing@3`` or ``pricing``, for messages.
+        name: ``pricing@3`` or ``pricing``, for messages.
     """
 
-    line: Adapter
+    adapter: Adapter
     ids: Mapping[int, int]
-    what: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,17 @@ async def check_free(connection: AsyncConnection, leaving: Leaving) -> None:
     Raises:
         Conflict: the message names every holder.
     """
-    found = [
-        f"the alias {alias!r}" for alias, targets in leaving.line.aliases.items() if set(targets) & set(leaving.ids)
+    holders = [
+        f"the alias {alias!r}" for alias, targets in leaving.adapter.aliases.items() if set(targets) & set(leaving.ids)
     ]
-    canaries = await version_references.running_canaries(connection, leaving.line.id, leaving.ids.values())
-    found += [f"the canary of the alias {alias!r}" for alias in sorted(canaries)]
+    canaries = await version_references.running_canaries(connection, leaving.adapter.id, leaving.ids.values())
+    holders += [f"the canary of the alias {alias!r}" for alias in sorted(canaries)]
     numbers = {version_id: number for number, version_id in leaving.ids.items()}
     pins = await version_references.pinned(connection, leaving.ids.values())
-    found += [f"the pin of {leaving.line.name}@{number}" for number in sorted(numbers[pin] for pin in pins)]
-    if found:
+    holders += [f"the pin of {leaving.adapter.name}@{number}" for number in sorted(numbers[pin] for pin in pins)]
+    if holders:
         raise Conflict(
-            f"{leaving.what} is held by {', '.join(found)}: give that up first, or say force=true", param="force"
+            f"{leaving.name} is held by {', '.join(holders)}. Release it first, or send force=true.", param="force"
         )
 
 
@@ -71,17 +71,17 @@ async def release(connection: AsyncConnection, leaving: Leaving, change: Change)
         The changed aliases with their new targets (number -> weight); empty targets if the alias was removed.
     """
     await version_references.remove_pins(connection, leaving.ids.values())
-    line = leaving.line
-    canaries = await version_references.running_canaries(connection, line.id, leaving.ids.values())
-    ids = await version_references.version_ids(connection, line.id)
+    adapter = leaving.adapter
+    canaries = await version_references.running_canaries(connection, adapter.id, leaving.ids.values())
+    ids = await version_references.version_ids(connection, adapter.id)
     changed: dict[str, dict[str, int]] = {}
-    for alias, targets in line.aliases.items():
+    for alias, targets in adapter.aliases.items():
         if not set(targets) & set(leaving.ids) and alias not in canaries:
             continue
         left = without(targets, leaving.ids)
-        if not left and alias == DEFAULT_ALIAS and (last := await last_ready_target(connection, line.id, alias)):
+        if not left and alias == DEFAULT_ALIAS and (last := await last_ready_target(connection, adapter.id, alias)):
             left = {last[1]: _WHOLE}
-        await _point(connection, line.id, alias, {ids[number]: weight for number, weight in left.items()}, change)
+        await _point(connection, adapter.id, alias, {ids[number]: weight for number, weight in left.items()}, change)
         changed[alias] = {str(number): weight for number, weight in left.items()}
     return changed
 

@@ -47,15 +47,15 @@ class RetirementService:
         """
         reason = _checked_reason(reason)
         async with self._database.write() as connection:
-            line, version = await _found(connection, tenant, adapter, number)
-            leaving = Leaving(line, {number: version.key.version_id}, f"{line.name}@{number}")
+            adapter_row, version = await _find(connection, tenant, adapter, number)
+            leaving = Leaving(adapter_row, {number: version.key.version_id}, f"{adapter_row.name}@{number}")
             if not force:
                 await check_free(connection, leaving)
             change = _Change(tenant, version, VersionState.READY, VersionState.RETIRED, actor, self._clock())
             await change.apply(connection, reason)
-            aliases = await release(connection, leaving, Change(change.at, actor, f"{leaving.what} was retired"))
+            aliases = await release(connection, leaving, Change(change.at, actor, f"{leaving.name} was retired."))
             await change.record(connection, {"reason": reason, "aliases": aliases})
-            return await version_or_404(connection, line, number)
+            return await version_or_404(connection, adapter_row, number)
 
     async def restore(self, tenant: str, adapter: str, number: int, *, admin: bool, actor: str) -> Version:
         """Restore a retired version, or a quarantined one that passes a new smoke check.
@@ -70,24 +70,24 @@ class RetirementService:
             adapters.errors.StorageError: the version's bytes are not available.
         """
         async with self._database.read() as connection:
-            _, version = await _found(connection, tenant, adapter, number, lock=False)
+            _, version = await _find(connection, tenant, adapter, number, lock=False)
         if version.state is VersionState.QUARANTINED:
             if not admin:
-                raise Forbidden(f"{version.adapter}@{number} is quarantined: only a platform key restores it")
+                raise Forbidden(f"{version.adapter}@{number} is quarantined. Only a platform key can restore it.")
             await self._smoke(version)
         before = version.state if version.state is VersionState.QUARANTINED else VersionState.RETIRED
         async with self._database.write() as connection:
-            line, version = await _found(connection, tenant, adapter, number)
+            adapter_row, version = await _find(connection, tenant, adapter, number)
             change = _Change(tenant, version, before, VersionState.READY, actor, self._clock())
             await change.apply(connection, None)
             await change.record(connection, {})
-            last = await last_ready_target(connection, line.id, DEFAULT_ALIAS)
-            if DEFAULT_ALIAS not in line.aliases and last is not None and last[1] == number:
+            last = await last_ready_target(connection, adapter_row.id, DEFAULT_ALIAS)
+            if DEFAULT_ALIAS not in adapter_row.aliases and last is not None and last[1] == number:
                 # Restore the alias that retiring this version removed.
-                targets, reason = {version.key.version_id: _WHOLE}, f"{version.adapter}@{number} was restored"
+                targets, reason = {version.key.version_id: _WHOLE}, f"{version.adapter}@{number} was restored."
                 await adapters.set_targets(
                     connection,
-                    line.id,
+                    adapter_row.id,
                     DEFAULT_ALIAS,
                     targets,
                     at=change.at,
@@ -95,7 +95,7 @@ class RetirementService:
                     action="move",
                     reason=reason,
                 )
-            return await version_or_404(connection, line, number)
+            return await version_or_404(connection, adapter_row, number)
 
     async def _smoke(self, version: Version) -> None:
         with self._readers.reading() as reader:
@@ -123,8 +123,8 @@ class _Change:
     async def apply(self, connection: AsyncConnection, reason: str | None) -> None:
         states = {"before": self.before.value, "after": self.after.value}
         if not await change_state(connection, self.version.key.version_id, states, reason=reason):
-            found = self.version.state.value
-            raise Conflict(f"{self.name}: found {found}, allowed {self.before.value}", param="version")
+            message = f"{self.name} is {self.version.state.value}, but must be {self.before.value}."
+            raise Conflict(message, param="version")
 
     async def record(self, connection: AsyncConnection, more: Mapping[str, object]) -> None:
         await audit.record(
@@ -139,17 +139,17 @@ class _Change:
         )
 
 
-async def _found(
+async def _find(
     connection: AsyncConnection, tenant: str, adapter: str, number: int, *, lock: bool = True
 ) -> tuple[Adapter, Version]:
     owner = await tenant_or_404(connection, tenant, lock=lock)
-    line = await adapter_or_404(connection, owner, adapter)
-    return line, await version_or_404(connection, line, number)
+    adapter_row = await adapter_or_404(connection, owner, adapter)
+    return adapter_row, await version_or_404(connection, adapter_row, number)
 
 
 def _checked_reason(reason: str) -> str:
     if not 1 <= len(reason) <= _MAX_REASON or not reason.isprintable():
         raise InvalidRequest(
-            f"reason: found {reason[:80]!r}, allowed 1 to {_MAX_REASON} printable characters", param="reason"
+            f"reason is {reason[:80]!r}, but must have 1 to {_MAX_REASON} printable characters.", param="reason"
         )
     return reason

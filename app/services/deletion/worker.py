@@ -61,7 +61,7 @@ class DeletionWorker:
         self._database, self._engine, self._cache, self._blobs = database, engine, cache, blobs
         self._readers, self._node, self._forget, self._clock = readers, node, forget, clock
         # Found deletions are not cached: nodes confirm steps without a row in the audit trail.
-        self._open = CachedQuery(database, self._look, kept=lambda found: not found)
+        self._open = CachedQuery(database, self._look, kept=lambda unfinished: not unfinished)
         self._barriers: dict[str, Barrier] = {}
         self._troubles: dict[str, str] = {}
         self._passing = asyncio.Lock()
@@ -72,7 +72,7 @@ class DeletionWorker:
         async with self._database.read() as connection:
             needed = await needed_contents(connection)
         if swept := await self._cache.sweep(needed):
-            logger.info("%d versions that are not needed any more were removed from this node's disk", len(swept))
+            logger.info("Removed %d unneeded versions from this node's disk.", len(swept))
 
     def wake(self) -> None:
         """Start a pass now instead of at the next poll, because a deletion was requested here."""
@@ -89,9 +89,9 @@ class DeletionWorker:
     async def advance(self) -> None:
         """Advance every unfinished deletion as far as possible now."""
         async with self._passing:
-            found = await self._open()
-            self._forget_others(found)
-            for deletion in found:
+            unfinished = await self._open()
+            self._forget_others(unfinished)
+            for deletion in unfinished:
                 await self._try(deletion)
 
     async def leave_engine(self, deletion: Deletion) -> bool:
@@ -165,7 +165,7 @@ class DeletionWorker:
         except (EngineUnavailable, RegistryUnavailable, StorageError) as error:
             # Log each problem once, not every second.
             if self._troubles.get(deletion.id) != str(error):
-                logger.warning("deletion %s of %s waits: %s", deletion.id, deletion.subject, error)
+                logger.warning("Deletion %s of %s waits: %s", deletion.id, deletion.subject, error)
             self._troubles[deletion.id] = str(error)
         else:
             self._troubles.pop(deletion.id, None)
@@ -180,16 +180,16 @@ class DeletionWorker:
         if deletion.finished_at is None:
             await self.end(deletion.id)
 
-    def _forget_others(self, found: Iterable[Deletion]) -> None:
-        current = {deletion.id for deletion in found}
-        for known in (self._barriers, self._troubles):
-            for identity in [identity for identity in known if identity not in current]:
-                del known[identity]
+    def _forget_others(self, unfinished: Iterable[Deletion]) -> None:
+        current = {deletion.id for deletion in unfinished}
+        for entries in (self._barriers, self._troubles):
+            for identity in [identity for identity in entries if identity not in current]:
+                del entries[identity]
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._woken.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            logger.warning("deletions: %s", error)
+            logger.warning("The deletions could not be advanced: %s", error)
 
 
 async def finish_deletion(database: Database, deletion_id: str, *, at: datetime) -> bool:

@@ -40,9 +40,10 @@ async def charge(connection: AsyncConnection, used: Sequence[tuple[Reservation, 
         await limit_accounts.moment(connection),
         {subject for grant, *_ in used for subject in grant.subjects},
     )
-    known = {subject: one for subject, one in (await limit_accounts.lock(connection, subjects)).items() if one}
-    limiter = Limiter(known)
+    locked = await limit_accounts.lock(connection, subjects)
+    accounts = {subject: account for subject, account in locked.items() if account}
+    limiter = Limiter(accounts)
     for grant, tokens, cost in used:
-        counted = replace(grant, subjects=tuple(subject for subject in grant.subjects if subject in known))
+        counted = replace(grant, subjects=tuple(subject for subject in grant.subjects if subject in accounts))
         limiter.charge(counted, tokens, cost, at.timestamp(), at, minute=minute)
     await limit_accounts.save(connection, limiter.accounts, subjects)

@@ -31,27 +31,27 @@ class PriceService:
     def __init__(self, database: Database, *, clock: Clock = utc_now) -> None:
         self._database, self._clock = database, clock
         self._all = CachedQuery(database, prices_repo.all_prices)
-        self._known: Mapping[str, Price] = MappingProxyType({})
+        self._prices: Mapping[str, Price] = MappingProxyType({})
 
     def of(self, version: ResolvedVersion | None) -> Price:
         """Return the current price of a version; None for the base model."""
         subject = BASE if version is None else f"adapter:{version.adapter_id}"
-        return self._known.get(subject) or self._known.get(DEFAULT, FREE)
+        return self._prices.get(subject) or self._prices.get(DEFAULT, FREE)
 
     async def refresh(self) -> None:
         """Reload all prices. Call it before the first request, then periodically.
 
         If the registry is unavailable, the previous prices stay.
         """
-        self._known = await self._all()
+        self._prices = await self._all()
 
     async def list(self) -> dict[str, Price]:
         """List prices by model, in order, without deleted adapters."""
         async with self._database.read() as connection:
             names = await prices_repo.adapter_names(connection)
-            found = await prices_repo.all_prices(connection)
+            prices = await prices_repo.all_prices(connection)
         models = {DEFAULT: DEFAULT, BASE: BASE} | {f"adapter:{identity}": name for identity, name in names.items()}
-        return {model: found[subject] for subject, model in models.items() if subject in found}
+        return {model: prices[subject] for subject, model in models.items() if subject in prices}
 
     async def set(self, model: str, prices: Mapping[str, object], *, actor: str) -> Price:
         """Set a model's price. Earlier requests keep theirs.
@@ -82,7 +82,7 @@ class PriceService:
             tenant, subject = await _subject(connection, model)
             old = (await prices_repo.all_prices(connection)).get(subject)
             if old is None and new is None:
-                raise NotFound(f"{model!r} has no price", param="model")
+                raise NotFound(f"The model {model!r} has no price.", param="model")
             if old != new:
                 await prices_repo.set_price(connection, subject, new)
                 action = "price.unset" if new is None else "price.set"
@@ -98,16 +98,16 @@ async def _subject(connection: AsyncConnection, model: str) -> tuple[str | None,
     """Return the owner's slug, and the name under which the price is stored."""
     if model in (DEFAULT, BASE):
         return None, model
-    tenant, _, adapter = model.partition("/")
-    found = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
-    return tenant, f"adapter:{found.id}"
+    owner, _, name = model.partition("/")
+    adapter = await adapter_or_404(connection, await tenant_or_404(connection, owner, lock=True), name)
+    return owner, f"adapter:{adapter.id}"
 
 
 def _price(field: str, text: object) -> int:
     try:
         return parse_price(text)
     except InvalidAmount as error:
-        raise InvalidRequest(f"{field}: found {str(text)[:80]!r}, allowed {error}", param=field) from None
+        raise InvalidRequest(f"{field} is {text!r:.80}; it must be {error}.", param=field) from None
 
 
 def _shown(price: Price | None) -> dict[str, str] | None:

@@ -21,11 +21,11 @@ _MARGIN_S = 0.1
 class _Refusal:
     exceeded: LimitBreach
     reset_s: float
-    asked: float
+    asked_at: float
 
     @property
     def until(self) -> float:
-        return self.asked + (self.exceeded.retry_after_s or 0.0) - _MARGIN_S
+        return self.asked_at + (self.exceeded.retry_after_s or 0.0) - _MARGIN_S
 
 
 class RefusalCache:
@@ -37,33 +37,33 @@ class RefusalCache:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._known: dict[Subject, _Refusal] = {}
+        self._refusals: dict[Subject, _Refusal] = {}
 
-    def note(self, decision: Decision, asked: float) -> None:
+    def note(self, decision: Decision, asked_at: float) -> None:
         """Cache a decision if it is a refusal that holds for a while.
 
         Args:
-            asked: monotonic time in seconds just before the decision.
+            asked_at: monotonic time in seconds just before the decision.
         """
         exceeded, rate = decision.outcome, decision.standing.requests
         if isinstance(exceeded, LimitBreach) and exceeded.name == _NAME and exceeded.retry_after_s is not None:
-            self._known[exceeded.subject] = _Refusal(exceeded, rate.reset_s if rate else 0.0, asked)
+            self._refusals[exceeded.subject] = _Refusal(exceeded, rate.reset_s if rate else 0.0, asked_at)
 
     def find(self, limits: Mapping[Subject, Limits]) -> Decision | None:
         """Return the cached refusal of a request with these limits, or None."""
-        if not self._known:
+        if not self._refusals:
             return None
         now = self._monotonic()
         for subject, limit in limits.items():
-            refusal = self._known.get(subject)
+            refusal = self._refusals.get(subject)
             if refusal and refusal.exceeded.allowed == limit.requests_per_minute and now < refusal.until:
-                return _later(refusal, now - refusal.asked)
+                return _later(refusal, now - refusal.asked_at)
         return None
 
     def forget_old(self) -> None:
         """Evict expired refusals."""
         now = self._monotonic()
-        self._known = {subject: one for subject, one in self._known.items() if now < one.until}
+        self._refusals = {subject: refusal for subject, refusal in self._refusals.items() if now < refusal.until}
 
 
 def _later(refusal: _Refusal, elapsed_s: float) -> Decision:

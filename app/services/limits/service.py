@@ -26,6 +26,8 @@ _BUDGETS = frozenset({"tokens_per_day", "tokens_per_month"}) | COSTS
 _MINUTES = frozenset({"requests_per_minute", "tokens_per_minute"})
 _TOKENS = _BUDGETS | {"tokens_per_minute", "tokens_per_request"}
 _NONE = MostTokens(0, 0)
+_NEVER_FITS = "This request can never fit. Ask for fewer tokens."
+_WAIT = "Wait for the time in Retry-After."
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class LimitService:
         """
         limits = _limits(caller, version)
         # Count tokens in advance only where a token limit applies, and not for a request that is refused anyway.
-        counted = any(one.counts_tokens for one in limits.values())
+        counted = any(limit.counts_tokens for limit in limits.values())
         refused = self.accounts.refusal(limits) if counted else None
         most = await self._engine.most_tokens(request) if counted and not refused else _NONE
         price = self.prices.of(version)
@@ -116,8 +118,8 @@ class LimitService:
         Raises:
             RegistryUnavailable
         """
-        found = await self.accounts.left(_limits(caller, None))
-        return {subject[0]: left for subject, left in found.items()}
+        remaining = await self.accounts.left(_limits(caller, None))
+        return {subject[0]: left for subject, left in remaining.items()}
 
     def settle(self, permit: Permit, tokens: int, cost: int = 0) -> None:
         """Settle a finished request. Call it once for each permit.
@@ -129,8 +131,8 @@ class LimitService:
         self.accounts.settle(permit.request_id, permit.grant, tokens, cost)
 
     async def _count(self, caller: Caller, request_id: str, error: Exception) -> None:
-        limits = {subject: one.of_requests for subject, one in _limits(caller, None).items()}
-        if isinstance(error, Limited) or not any(one.given for one in limits.values()):
+        limits = {subject: limit.of_requests for subject, limit in _limits(caller, None).items()}
+        if isinstance(error, Limited) or not any(limit.given for limit in limits.values()):
             return
         grant = self._granted(await self.accounts.take(request_id, limits, 0))
         self.accounts.settle(request_id, grant, 0)
@@ -153,24 +155,25 @@ def _refusal(exceeded: LimitBreach, standing: RateLimitStatus, *, shared: bool) 
         return _refusal_of_owner(exceeded, standing)
     found, allowed = exceeded.found, exceeded.allowed
     numbers = (amount_text(found), amount_text(allowed)) if exceeded.name in COSTS else (found, allowed)
-    text = f"{exceeded.name}: found {numbers[0]} with this request, allowed {numbers[1]} of this {exceeded.subject[0]}"
+    limit = f"the limit of this {exceeded.subject[0]} is {numbers[1]}"
+    text = f"{exceeded.name} would be {numbers[0]} with this request; {limit}."
     if exceeded.retry_after_s is None and exceeded.name in _TOKENS:
-        return InvalidRequest(f"{text}: it never fits; ask for fewer tokens", param="max_tokens")
+        return InvalidRequest(f"{text} {_NEVER_FITS}", param="max_tokens")
     kind = _kind(exceeded)
     # A limit of 0 does not reset with time, but it may be changed.
     retry_after = math.ceil(SPAN_S if exceeded.retry_after_s is None else max(1, exceeded.retry_after_s))
-    return kind(text, param=exceeded.name, retry_after=retry_after, standing=standing)
+    return kind(f"{text} {_WAIT}", param=exceeded.name, retry_after=retry_after, standing=standing)
 
 
 def _refusal_of_owner(exceeded: LimitBreach, standing: RateLimitStatus) -> Limited | InvalidRequest:
     """Build the refusal for a tenant with a shared adapter. Figures are left out: they would reveal others' usage."""
-    text = f"{exceeded.name}: more than the adapter's owner allows of it"
+    text = f"{exceeded.name} would be above the limit that the adapter's owner has set."
     if exceeded.retry_after_s is None and exceeded.name in _TOKENS:
-        return InvalidRequest(f"{text} to one request: it never fits; ask for fewer tokens", param="max_tokens")
+        return InvalidRequest(f"{text} {_NEVER_FITS}", param="max_tokens")
     # The reset of a minute depends on other callers' requests. All other resets are the same for every caller.
     wait_s = None if exceeded.name in _MINUTES else exceeded.retry_after_s
     retry_after = math.ceil(SPAN_S if wait_s is None else wait_s)
-    return _kind(exceeded)(f"{text} just now", param=exceeded.name, retry_after=retry_after, standing=standing)
+    return _kind(exceeded)(f"{text} {_WAIT}", param=exceeded.name, retry_after=retry_after, standing=standing)
 
 
 def _kind(exceeded: LimitBreach) -> type[Limited]:

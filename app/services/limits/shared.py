@@ -47,12 +47,12 @@ _UNCOUNTED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _PendingRequest:
     request_id: str
     limits: Mapping[Subject, Limits]
     tokens: int
     cost: int
-    decided: "asyncio.Future[Decision]"
+    decision: "asyncio.Future[Decision]"
 
 
 class SharedAccounts:
@@ -79,7 +79,7 @@ class SharedAccounts:
         self._monotonic, self._refusals = monotonic, RefusalCache(monotonic)
         #: Reservation, tokens and cost of requests that were admitted uncounted.
         self._debts: list[tuple[Reservation, int, int]] = []
-        self._wishes: list[_Wish] = []
+        self._pending: list[_PendingRequest] = []
         #: Tokens and cost of requests that have ended, by request id.
         self._ended: dict[str, tuple[int, int]] = {}
         self._working: asyncio.Task[None] | None = None
@@ -94,15 +94,15 @@ class SharedAccounts:
             return self._let_in(bound)
         if refused := self.refusal(bound):
             return refused
-        asked = self._monotonic()
-        wish = _Wish(request_id, bound, tokens, cost, asyncio.get_running_loop().create_future())
-        self._wishes.append(wish)
+        asked_at = self._monotonic()
+        request = _PendingRequest(request_id, bound, tokens, cost, asyncio.get_running_loop().create_future())
+        self._pending.append(request)
         self._work()
         try:
-            decision = await asyncio.wait_for(asyncio.shield(wish.decided), _PATIENCE_S if self._admit else None)
+            decision = await asyncio.wait_for(asyncio.shield(request.decision), _PATIENCE_S if self._admit else None)
         except (asyncio.CancelledError, TimeoutError) as error:
             # A reservation that arrives after its request gave up must be returned.
-            wish.decided.add_done_callback(lambda decided: self._give_back(request_id, decided))
+            request.decision.add_done_callback(lambda decision: self._give_back(request_id, decision))
             if not isinstance(error, TimeoutError):
                 raise
             self._note(available=False)
@@ -111,7 +111,7 @@ class SharedAccounts:
             if not self._admit:
                 raise
             return self._let_in(bound)
-        self._refusals.note(decision, asked)
+        self._refusals.note(decision, asked_at)
         return decision
 
     def refusal(self, limits: Mapping[Subject, Limits]) -> Decision | None:
@@ -131,12 +131,12 @@ class SharedAccounts:
     async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
         async with self._database.read() as connection:
             at = await limit_accounts.moment(connection)
-            known = await limit_accounts.read(connection, limits)
-            begun = Limiter(known)
-            for subject in limits.keys() - known.keys():
+            stored = await limit_accounts.read(connection, limits)
+            limiter = Limiter(stored)
+            for subject in limits.keys() - stored.keys():
                 for _, used in await usage.month_totals(connection, at, subject):
-                    begun.restore(subject, used, at.timestamp(), at)
-        accounts = begun.accounts
+                    limiter.restore(subject, used, at.timestamp(), at)
+        accounts = limiter.accounts
         return {
             subject: left(limit, accounts.get(subject) or Account(), at.timestamp(), at)
             for subject, limit in limits.items()
@@ -168,8 +168,8 @@ class SharedAccounts:
         with suppress(RegistryUnavailable):
             await self._charge()
         if self._ended or self._debts:
-            logger.warning("%d requests that have ended are not settled; their leases run out", len(self._ended))
-            logger.warning("%d requests that were let in uncounted stay so", len(self._debts))
+            logger.warning("%d ended requests are not settled; their leases will expire.", len(self._ended))
+            logger.warning("%d requests that were admitted uncounted will not be charged.", len(self._debts))
 
     def _work(self) -> None:
         if self._working is None:
@@ -178,43 +178,43 @@ class SharedAccounts:
 
     async def _decide_all(self) -> None:
         try:
-            while self._wishes or self._ended:
-                wishes, self._wishes = self._wishes[:_BATCH], self._wishes[_BATCH:]
+            while self._pending or self._ended:
+                pending, self._pending = self._pending[:_BATCH], self._pending[_BATCH:]
                 ended, self._ended = self._ended, {}
                 try:
-                    decisions = await self._decide(wishes, ended)
+                    decisions = await self._decide(pending, ended)
                 except Exception as error:  # noqa: BLE001 - passed to all waiters, which would wait forever otherwise
                     self._ended = ended | self._ended  # retried by ``tend`` at the latest
                     self._note(available=not isinstance(error, RegistryUnavailable))
-                    _refuse(wishes, error)
-                    if not self._wishes:
+                    _refuse(pending, error)
+                    if not self._pending:
                         return
                 else:
                     self._note(available=True)
-                    for wish, decision in zip(wishes, decisions, strict=True):
-                        wish.decided.set_result(decision)
+                    for request, decision in zip(pending, decisions, strict=True):
+                        request.decision.set_result(decision)
         finally:
             self._working = None
 
-    async def _decide(self, wishes: list[_Wish], ended: Mapping[str, tuple[int, int]]) -> list[Decision]:
+    async def _decide(self, pending: list[_PendingRequest], ended: Mapping[str, tuple[int, int]]) -> list[Decision]:
         async with self._transaction, self._database.write() as connection:
             at = await limit_accounts.moment(connection)
             now, grants = at.timestamp(), await limit_accounts.take_grants(connection, ended)
-            subjects = {subject for wish in wishes for subject in wish.limits}
+            subjects = {subject for request in pending for subject in request.limits}
             subjects |= {subject for grant in grants.values() for subject in grant.subjects}
             limiter = Limiter(await _accounts(connection, subjects, now, at))
             for request_id, grant in grants.items():
                 tokens, cost = ended[request_id]
                 limiter.settle(grant, tokens, now, at, cost=cost)
-            decisions = [decide(limiter, wish.limits, wish.tokens, wish.cost, now, at) for wish in wishes]
+            decisions = [decide(limiter, request.limits, request.tokens, request.cost, now, at) for request in pending]
             await limit_accounts.save(connection, limiter.accounts, subjects)
-            given = {
-                wish.request_id: decision.outcome
-                for wish, decision in zip(wishes, decisions, strict=True)
+            reservations = {
+                request.request_id: decision.outcome
+                for request, decision in zip(pending, decisions, strict=True)
                 if not isinstance(decision.outcome, LimitBreach)
             }
             expires_at = at + timedelta(seconds=LEASE_S)
-            await limit_accounts.add_grants(connection, given, node_id=self._node_id, expires_at=expires_at)
+            await limit_accounts.add_grants(connection, reservations, node_id=self._node_id, expires_at=expires_at)
         return decisions
 
     async def _charge(self) -> None:
@@ -237,10 +237,10 @@ class SharedAccounts:
         if available is not self._available:
             self._available = available
             if available:
-                logger.warning("limits are counted again; %d requests were let in uncounted so far", self._uncounted)
+                logger.warning("Limits are counted again; %d requests were admitted uncounted so far.", self._uncounted)
             else:
-                done = "let in uncounted" if self._admit else "refused"
-                logger.error("limits cannot be counted: requests of tenants with limits are %s", done)
+                consequence = "admitted uncounted" if self._admit else "refused"
+                logger.error("Limits cannot be counted; requests of tenants with limits are %s.", consequence)
 
     async def _reclaim_all(self) -> None:
         while await self._reclaim():
@@ -265,17 +265,17 @@ class SharedAccounts:
             await limit_accounts.save(connection, limiter.accounts, subjects)
         return len(expired) == _BATCH
 
-    def _give_back(self, request_id: str, decided: "asyncio.Future[Decision]") -> None:
-        if not decided.exception() and isinstance(outcome := decided.result().outcome, Reservation):
+    def _give_back(self, request_id: str, decision: "asyncio.Future[Decision]") -> None:
+        if not decision.exception() and isinstance(outcome := decision.result().outcome, Reservation):
             self.settle(request_id, outcome, 0)
 
 
-def _refuse(wishes: list[_Wish], error: Exception) -> None:
+def _refuse(pending: list[_PendingRequest], error: Exception) -> None:
     if not isinstance(error, RegistryUnavailable):
-        logger.error("limits could not be counted", exc_info=error)
-    for wish in wishes:
-        wish.decided.set_exception(error)
-        wish.decided.exception()  # mark as retrieved, even if the waiter is gone
+        logger.error("Limits could not be counted.", exc_info=error)
+    for request in pending:
+        request.decision.set_exception(error)
+        request.decision.exception()  # mark as retrieved, even if the waiter is gone
 
 
 async def _accounts(

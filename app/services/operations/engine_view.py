@@ -127,19 +127,23 @@ class EngineViewService:
         overview = self._engine.overview()
         async with self._database.read() as connection:
             owner = await tenant_or_404(connection, tenant)
-            known = await residency_repo.known_versions(connection, owner.id)
-        return own_view(overview, tenant, known, limit)
+            known_versions = await residency_repo.known_versions(connection, owner.id)
+        return own_view(overview, tenant, known_versions, limit)
 
 
-def own_view(overview: EngineOverview, tenant: str, known: Mapping[int, KnownVersion], limit: int) -> OwnView:
+def own_view(overview: EngineOverview, tenant: str, known_versions: Mapping[int, KnownVersion], limit: int) -> OwnView:
     """Build a tenant's view: the tiers of the versions that it may name, and its requests."""
-    seen = [_own(version, known[version.version_id]) for version in overview.versions if version.version_id in known]
+    versions = [
+        _own(version, known_versions[version.version_id])
+        for version in overview.versions
+        if version.version_id in known_versions
+    ]
     queue = next((queue for queue in overview.tenants if queue.tenant == tenant), None)
     return OwnView(
         running=queue.running if queue else 0,
         waiting=queue.waiting if queue else 0,
-        total=len(seen),
-        versions=tuple(heapq.nsmallest(limit, seen, key=_own_interest)),
+        total=len(versions),
+        versions=tuple(heapq.nsmallest(limit, versions, key=_own_interest)),
     )
 
 
@@ -148,10 +152,10 @@ def _shown(version: VersionResidency, overview: EngineOverview, names: Mapping[i
     return ShownVersion(tenant, name, version.version_id in overview.pinned, version)
 
 
-def _own(version: VersionResidency, known: KnownVersion) -> OwnVersion:
-    if known.shared:
-        return OwnVersion(known.name, version.tier, None, None)
-    return OwnVersion(known.name, version.tier, version.running, version.waiting)
+def _own(version: VersionResidency, entry: KnownVersion) -> OwnVersion:
+    if entry.shared:
+        return OwnVersion(entry.name, version.tier, None, None)
+    return OwnVersion(entry.name, version.tier, version.running, version.waiting)
 
 
 def _most_interesting(versions: Sequence[VersionResidency], limit: int) -> list[VersionResidency]:

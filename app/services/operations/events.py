@@ -7,6 +7,7 @@ missed events from the trail (``after``), up to the position of the shared reade
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -75,10 +76,10 @@ class Subscription:
         try:
             self._queue.put_nowait(event)
         except asyncio.QueueFull:
-            self.end("the reader is too slow: it can go on from the last id that it has")
+            self.end("The reader is too slow. Reconnect with the id of the last event that you received.")
 
-    def end(self, why: str) -> None:
-        self.ended = self.ended or why
+    def end(self, reason: str) -> None:
+        self.ended = self.ended or reason
         if self._queue.empty():
             self._queue.put_nowait(None)  # wakes a waiting ``next``
 
@@ -118,7 +119,7 @@ class EventFeed:
             Busy: there are too many subscribers.
         """
         if after is not None and not 0 <= after <= _MOST_ID:
-            raise InvalidRequest(f"after: found {str(after)[:20]}, allowed 0 to {_MOST_ID}", param="after")
+            raise InvalidRequest(f"after is {str(after)[:20]}, but must be 0 to {_MOST_ID}.", param="after")
         async with self._reading:
             self._check_place(listener)
             sequencer = await self._begin()
@@ -166,26 +167,28 @@ class EventFeed:
     def end(self) -> None:
         """End every subscription, because the server stops."""
         for subscription in self._listeners:
-            subscription.end("the server stops")
+            subscription.end("The server is shutting down.")
 
     def _check_place(self, listener: str | None) -> None:
         """Refuse a subscriber beyond the maximum. One tenant cannot use up other tenants' or the platform's places."""
-        platform = sum(one.listener is None for one in self._listeners)
+        platform = sum(subscription.listener is None for subscription in self._listeners)
         if listener is None:
             if platform >= _MOST_OF_PLATFORM:
-                raise Busy(f"{_MOST_OF_PLATFORM} platform keys listen to events already", retry_after=_RETRY_AFTER_S)
+                message = f"Platform keys have {_MOST_OF_PLATFORM} event feeds open, which is the limit. Close one."
+                raise Busy(message, retry_after=_RETRY_AFTER_S)
             return
-        if sum(one.listener == listener for one in self._listeners) >= MOST_OF_TENANT:
-            message = f"This tenant has {MOST_OF_TENANT} event feeds open, which is the most. Close one of them first."
+        if sum(subscription.listener == listener for subscription in self._listeners) >= MOST_OF_TENANT:
+            message = f"This tenant has {MOST_OF_TENANT} event feeds open, which is the limit. Close one."
             raise TooManyOpen(message, retry_after=_RETRY_AFTER_S)
         if len(self._listeners) - platform >= _MOST_OF_TENANTS:
-            raise Busy(f"{_MOST_OF_TENANTS} listen to events already", retry_after=_RETRY_AFTER_S)
+            message = f"Tenants have {_MOST_OF_TENANTS} event feeds open, which is the limit. Try again later."
+            raise Busy(message, retry_after=_RETRY_AFTER_S)
 
     async def _begin(self) -> Sequencer[AuditRow]:
         if self._sequencer is None:
             async with self._database.read() as connection:
                 position = await events.settled_id(connection, before=self._clock() - _SETTLED)
-            self._sequencer = Sequencer(position)
+            self._sequencer = Sequencer(position, clock=time.monotonic)
         return self._sequencer
 
     def _tell(self, event: Event) -> None:

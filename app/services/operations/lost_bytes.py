@@ -38,7 +38,7 @@ class LostBytes:
     def counts(self) -> dict[str, int]:
         """Count the versions with missing bytes, and those with damaged bytes."""
         lost = self._cache.lost
-        missing = sum(one.missing for one in lost)
+        missing = sum(version.missing for version in lost)
         return {"missing": missing, "damaged": len(lost) - missing}
 
     async def tend(self) -> None:
@@ -48,58 +48,59 @@ class LostBytes:
             RegistryUnavailable, StoreUnavailable: the next call continues.
         """
         lost = self._cache.lost
-        still = {one.key for one in lost}
+        still = {version.key for version in lost}
         quiet_since = self._clock() - _QUIET
         self._reported = {key: at for key, at in self._reported.items() if key in still or at > quiet_since}
         if not lost:
             return
-        await self._report([one for one in lost if one.key not in self._reported])
+        await self._report([version for version in lost if version.key not in self._reported])
         start = self._looks * _AT_ONCE % len(lost)
         self._looks += 1
-        for one in (*lost[start:], *lost[:start])[:_AT_ONCE]:
-            if await self._is_back(one):
-                self._cache.forget_failure(one.key)
+        for version in (*lost[start:], *lost[:start])[:_AT_ONCE]:
+            if await self._is_back(version):
+                self._cache.forget_failure(version.key)
 
     async def _report(self, lost: list[Lost]) -> None:
         if not lost:
             return
         now = self._clock()
         async with self._database.write() as connection:
-            needed = await names_of_needed(connection, [one.key for one in lost])
-            for one in lost:
-                if one.key in needed:
-                    tenant, name = needed[one.key]
+            needed = await names_of_needed(connection, [version.key for version in lost])
+            for version in lost:
+                if version.key in needed:
+                    tenant, name = needed[version.key]
                     await audit.record(
                         connection,
                         at=now,
                         actor=_ACTOR,
-                        action="version.bytes_missing" if one.missing else "version.bytes_damaged",
+                        action="version.bytes_missing" if version.missing else "version.bytes_damaged",
                         tenant=tenant,
                         subject=name,
-                        after={"digest": one.key.digest},
+                        after={"digest": version.key.digest},
                     )
-        for one in lost:
-            if one.key not in needed:
-                self._cache.forget_failure(one.key)  # deleted in the meantime
+        for version in lost:
+            if version.key not in needed:
+                self._cache.forget_failure(version.key)  # deleted in the meantime
                 continue
-            self._reported[one.key] = now
-            tenant, name = needed[one.key]
-            if one.missing:
-                logger.error("the store has lost the bytes of %s of %s: push the same files again", name, tenant)
+            self._reported[version.key] = now
+            tenant, name = needed[version.key]
+            if version.missing:
+                logger.error("The store has lost the bytes of %s (tenant %s). Push the same files again.", name, tenant)
             else:
                 logger.error(
-                    "the store has damaged bytes of %s of %s: remove its blobs %s and %s, then push the files again",
+                    "The bytes of %s (tenant %s) in the store are damaged. "
+                    "Remove the blobs %s and %s, then push the files again.",
                     name,
                     tenant,
-                    one.key.config_digest,
-                    one.key.weights_digest,
+                    version.key.config_digest,
+                    version.key.weights_digest,
                 )
 
-    async def _is_back(self, one: Lost) -> bool:
-        if self._cache.has(one.key):
+    async def _is_back(self, version: Lost) -> bool:
+        if self._cache.has(version.key):
             return True
         # Only the next fetch can tell whether damaged bytes were replaced.
-        return one.missing and await asyncio.to_thread(stored_whole, self._store, one.key)
+        return version.missing and await asyncio.to_thread(stored_whole, self._store, version.key)
 
 
 def stored_whole(store: BlobStore, key: VersionKey) -> bool:

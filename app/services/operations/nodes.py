@@ -70,10 +70,10 @@ class NodeService:
         """Send a heartbeat, and compare the clocks of all nodes."""
         async with self._database.write() as connection:
             offset = await self._offset(connection)
-            known = await nodes_repo.seen(connection, self.id, at=self._clock(), clock_offset_s=offset)
+            is_registered = await nodes_repo.seen(connection, self.id, at=self._clock(), clock_offset_s=offset)
             nodes = await nodes_repo.list_nodes(connection)
-        if not known:
-            logger.warning("this node was forgotten by the registry and registers again")
+        if not is_registered:
+            logger.warning("The registry has forgotten this node. The node registers again.")
             await self.register()
         self._compare(offset, nodes)
 
@@ -86,12 +86,12 @@ class NodeService:
 
     async def _offset(self, connection: AsyncConnection) -> float | None:
         """Return this clock minus the database's in seconds; None if the database did not answer in time."""
-        asked = self._clock()
+        asked_at = self._clock()
         theirs = await nodes_repo.database_time(connection)
-        answered = self._clock()
-        if theirs is None or abs((answered - asked).total_seconds()) > _SLOW_S:
+        answered_at = self._clock()
+        if theirs is None or abs((answered_at - asked_at).total_seconds()) > _SLOW_S:
             return None
-        return (asked + (answered - asked) / 2 - theirs).total_seconds()
+        return (asked_at + (answered_at - asked_at) / 2 - theirs).total_seconds()
 
     def _compare(self, offset: float | None, nodes: Sequence[Node]) -> None:
         self.clock_offset_s = offset
@@ -100,11 +100,11 @@ class NodeService:
         offsets = [node.clock_offset_s for node in alive if node.clock_offset_s is not None]
         self.clock_spread_s = max(offsets) - min(offsets) if offsets else 0.0
         ahead = {node.id: (node, seconds) for node in alive if (seconds := self._ahead_s(node)) is not None}
-        apart = {number: found for number, found in ahead.items() if abs(found[1]) > MOST_APART_S}
-        for node, seconds in (found for number, found in apart.items() if number not in self._apart):
+        apart = {node_id: entry for node_id, entry in ahead.items() if abs(entry[1]) > MOST_APART_S}
+        for node, seconds in (entry for node_id, entry in apart.items() if node_id not in self._apart):
             way = "ahead of" if seconds > 0 else "behind"
             logger.warning(
-                "the clock of node %s (%s) is %.1f s %s this server's: set both by NTP",
+                "The clock of node %s (%s) is %.1f s %s this server's. Synchronize both with NTP.",
                 node.name,
                 node.id,
                 abs(seconds),

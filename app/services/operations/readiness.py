@@ -18,9 +18,7 @@ _TIMEOUT_S = 3.0
 EVERY_S = 5.0
 #: Seconds for which results are reused, however often they are requested.
 _FRESH_S = 1.0
-_SILENT = "does not answer"
-_FOREIGN = "belongs to another registry"
-_LEAVING = "is shutting down"
+_LEAVING = "The server is shutting down."
 
 
 class Readiness:
@@ -42,7 +40,7 @@ class Readiness:
         self._parts = {name: _Part(name, probe) for name, probe in probes.items()}
         self._clock = clock
         self._asking = asyncio.Lock()
-        self._problems: dict[str, str | None] = dict.fromkeys(probes, _SILENT)
+        self._problems: dict[str, str | None] = {name: _silent(name) for name in probes}
         self._asked_at = float("-inf")
         self.leaving = False
 
@@ -64,8 +62,8 @@ class Readiness:
         """Return the problem of each part, in words for anyone, or None. Results are at most a second old."""
         async with self._asking:
             if self._clock() - self._asked_at >= _FRESH_S:
-                found = await asyncio.gather(*(part.problem() for part in self._parts.values()))
-                self._problems = dict(zip(self._parts, found, strict=True))
+                problems = await asyncio.gather(*(part.problem() for part in self._parts.values()))
+                self._problems = dict(zip(self._parts, problems, strict=True))
                 self._asked_at = self._clock()
             return self._problems | {"server": _LEAVING} if self.leaving else self._problems
 
@@ -83,19 +81,23 @@ class _Part:
             self._running = asyncio.ensure_future(self._probe())
         finished, _ = await asyncio.wait({self._running}, timeout=_TIMEOUT_S)
         if not finished:
-            logger.warning("%s: no answer within %.0f s", self._name, _TIMEOUT_S)
-            return _SILENT
+            logger.warning("The %s did not answer within %.0f s.", self._name, _TIMEOUT_S)
+            return _silent(self._name)
         running, self._running = self._running, None
         error = running.exception()
         if error is None:
             return None
-        logger.warning("%s: %s", self._name, error)
+        logger.warning("The %s is not ready: %s", self._name, error)
         match error:
             case TenoraError():
                 return error.message
             case ForeignStore():
-                return _FOREIGN
+                return f"The {self._name} belongs to another registry."
             case AdapterError():
-                return _SILENT
+                return _silent(self._name)
             case _:
                 raise error
+
+
+def _silent(part: str) -> str:
+    return f"The {part} does not answer."

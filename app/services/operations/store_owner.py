@@ -23,8 +23,8 @@ REGISTRY_ID = "registry_id"
 #: Number of blobs to inspect in a store without an owner. The registry must know at least one of them.
 _LOOKED_AT = 1000
 _WAY_OUT = (
-    "If it is this registry's own, stop all servers on it and run `tenora store adopt`; "
-    "otherwise set TENORA_STORE_URL to another prefix."
+    "If it is the store of this registry, stop all servers on it and run `tenora store adopt`. "
+    "Otherwise set TENORA_STORE_URL to another prefix."
 )
 
 
@@ -47,11 +47,12 @@ class StoreOwner:
         mine, owner = await self._registry_id(), await asyncio.to_thread(self._store.owner)
         if owner is None:
             if not await self._may_claim():
-                raise ForeignStore(f"The store has blobs that this registry does not know, and no owner. {_WAY_OUT}")
+                message = "The store has no owner, but holds blobs that this registry does not know."
+                raise ForeignStore(f"{message} {_WAY_OUT}")
             owner = await asyncio.to_thread(self._store.claim, mine)
-            logger.info("the store belongs to registry %s from now on", owner)
+            logger.info("The store now belongs to registry %s.", owner)
         if owner != mine:
-            raise ForeignStore(f"The store belongs to registry {owner}, this is registry {mine}. {_WAY_OUT}")
+            raise ForeignStore(f"The store belongs to registry {owner}, but this is registry {mine}. {_WAY_OUT}")
 
     async def other(self) -> str | None:
         """Return the id of another registry that owns the store, or None."""
@@ -78,18 +79,18 @@ class StoreOwner:
 
     async def _registry_id(self) -> str:
         async with self._database.read() as connection:
-            known = await installation.read(connection, REGISTRY_ID)
-        if known is not None:
-            return known
+            registry_id = await installation.read(connection, REGISTRY_ID)
+        if registry_id is not None:
+            return registry_id
         async with self._database.write() as connection:
             return await installation.write_once(connection, REGISTRY_ID, uuid.uuid4().hex)
 
     async def _may_claim(self) -> bool:
         """Return whether a store without an owner is empty, or holds bytes of this registry's versions."""
-        some = await asyncio.to_thread(
+        digests = await asyncio.to_thread(
             lambda: [blob.digest for blob in itertools.islice(self._store.list_blobs(), _LOOKED_AT)]
         )
-        if not some:
+        if not digests:
             return True
         async with self._database.read() as connection:
-            return bool(await used_by_versions(connection, some))
+            return bool(await used_by_versions(connection, digests))

@@ -69,16 +69,16 @@ class PinService:
             _check_right(owner, admin=admin)
             self._check_servable(version)
             version_id = version.key.version_id
-            if known := await pins.find_pin(connection, version_id):
-                return self._shown(known), False
+            if pin := await pins.find_pin(connection, version_id):
+                return self._shown(pin), False
             await self._check_room(connection, owner)
             now = self._clock()
             await pins.insert_pin(connection, version_id, at=now, actor=actor)
             await audit.record(
                 connection, at=now, actor=actor, action="version.pin", tenant=tenant, subject=f"{adapter}@{number}"
             )
-            made = Pin(version.key, tenant, adapter, number, now, actor)
-        return self._shown(made), True
+            pin = Pin(version.key, tenant, adapter, number, now, actor)
+        return self._shown(pin), True
 
     async def unpin(self, tenant: str, adapter: str, number: int, *, actor: str, admin: bool) -> None:
         """Unpin a version, so that it shares the unpinned slots again.
@@ -92,7 +92,7 @@ class PinService:
             version = await version_or_404(connection, await adapter_or_404(connection, owner, adapter), number)
             _check_right(owner, admin=admin)
             if not await pins.remove_pin(connection, version.key.version_id):
-                raise NotFound(f"the version {adapter}@{number} is not pinned", param="version")
+                raise NotFound(f"The version {adapter}@{number} is not pinned.", param="version")
             await audit.record(
                 connection,
                 at=self._clock(),
@@ -110,11 +110,11 @@ class PinService:
     def _check_servable(self, version: Version) -> None:
         name = f"{version.adapter}@{version.number}"
         if version.state is not VersionState.READY:
-            raise AdapterNotReady(f"the version {name} is {version.state.value}, allowed ready", param="version")
+            raise AdapterNotReady(f"The version {name} is {version.state.value}, but must be ready.", param="version")
         if version.provenance.base_digest not in (None, self._base_digest):
             raise WrongBase(
-                f"the version {name} was validated against the base {version.provenance.base_name!r}, "
-                "which this server does not have",
+                f"The version {name} was validated against the base {version.provenance.base_name!r}, "
+                "which this server does not serve. Pin a version for this base.",
                 param="version",
             )
         if not self._head and HEAD_MODULE in (version.provenance.target_modules or ()):
@@ -126,8 +126,8 @@ class PinService:
         pinned = len(await pins.list_pins(connection, self._base_digest, head=self._head))
         if pinned + 1 >= self._slots:
             raise Conflict(
-                f"pins: found {pinned} pinned of {self._slots} slots, allowed {self._slots - 1}: "
-                "one slot must be left for all other adapters"
+                f"{pinned} of {self._slots} slots are pinned; the limit is {self._slots - 1}. "
+                "One slot must stay free for all other adapters. Unpin a version first."
             )
 
     def _shown(self, pin: Pin) -> Pin:
@@ -136,4 +136,4 @@ class PinService:
 
 def _check_right(owner: Tenant, *, admin: bool) -> None:
     if not (admin or owner.quota.pinned_slots):
-        raise Forbidden("only a platform key may pin and unpin: the tenant has no quota of pinned slots")
+        raise Forbidden("The tenant has no quota of pinned slots. Ask the platform team for a quota.")

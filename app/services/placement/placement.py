@@ -51,7 +51,7 @@ class PlacementService:
         self._pinned = CachedQuery(
             database, lambda connection: pins_repo.list_pins(connection, base_digest, head=lora_head)
         )
-        self._wanted, self._slots, self._base_digest = preload, slots, base_digest
+        self._preload_names, self._slots, self._base_digest = preload, slots, base_digest
         self._head = lora_head
         self._preloads: list[Preload] = []
         #: Version id -> last error of its pin, so that a repeated error is logged once.
@@ -66,8 +66,8 @@ class PlacementService:
         try:
             await self.follow()
         except RegistryUnavailable:
-            logger.warning("the pins could not be read; they are tried again")
-        self._preloads = [await self._preload(name) for name in self._wanted]
+            logger.warning("The pins could not be read. They are tried again.")
+        self._preloads = [await self._preload(name) for name in self._preload_names]
 
     async def follow(self) -> None:
         """Reconcile: pin and unpin until the engine matches the registry.
@@ -76,11 +76,11 @@ class PlacementService:
             RegistryUnavailable
         """
         async with self._following:
-            wanted = {pin.key.version_id: pin for pin in await self._pinned()}
-            for version_id in self._engine.pinned - wanted.keys():
+            pins = {pin.key.version_id: pin for pin in await self._pinned()}
+            for version_id in self._engine.pinned - pins.keys():
                 await self._engine.unpin(version_id)
-            self._problems = {version_id: why for version_id, why in self._problems.items() if version_id in wanted}
-            for version_id, pin in wanted.items():
+            self._problems = {key: problem for key, problem in self._problems.items() if key in pins}
+            for version_id, pin in pins.items():
                 if version_id not in self._engine.pinned:
                     await self._pin(pin)
 
@@ -105,24 +105,24 @@ class PlacementService:
             self._problems.pop(version_id, None)
         elif self._problems.get(version_id) != problem:
             self._problems[version_id] = problem
-            logger.warning("the pinned version %s is not in the engine: %s", name, problem)
+            logger.warning("The pinned version %s is not in the engine: %s", name, problem)
 
     async def _preload(self, name: str) -> Preload:
         versions, problem = [], None
         with self._readers.reading():
             try:
-                found = await self._meant(name)
+                candidates = await self._resolve(name)
             except (NotFound, RegistryUnavailable) as error:
-                found, problem = [], error.message
-            for candidate in found:
+                candidates, problem = [], error.message
+            for candidate in candidates:
                 version = candidate.version
                 versions.append(f"{version.owner}/{version.adapter}@{version.number}")
                 problem = await self._placed(self._engine.preload(version.key)) or problem
         if problem is not None:
-            logger.warning("TENORA_PRELOAD: %s: %s", name, problem)
+            logger.warning("TENORA_PRELOAD names %s, which could not be loaded: %s", name, problem)
         return Preload(name, tuple(versions), problem)
 
-    async def _meant(self, name: str) -> list[Candidate]:
+    async def _resolve(self, name: str) -> list[Candidate]:
         """Resolve an entry of the preload list. An alias that splits its traffic gives several versions.
 
         Raises:
@@ -133,16 +133,21 @@ class PlacementService:
         try:
             parsed = parse_model_name(model)
         except InvalidName:
-            raise NotFound("found no model's name, allowed tenant/adapter, with :alias or @number") from None
+            raise NotFound("The name is invalid. Write tenant/adapter, with :alias or @number if needed.") from None
         async with self._database.read() as connection:
             owner = await tenant_or_404(connection, tenant)
-        found = await self._database.lookup(lambda connection: resolve(connection, owner.id, parsed))
+        candidates = await self._database.lookup(lambda connection: resolve(connection, owner.id, parsed))
         bases = (None, self._base_digest)
-        found = [one for one in found if one.state is VersionState.READY and one.base_digest in bases]
-        found = [one for one in found if self._head or not one.lora_head]
-        if not found:
-            raise NotFound("there is no such version that is ready")
-        return found
+        servable = [
+            candidate
+            for candidate in candidates
+            if candidate.state is VersionState.READY
+            and candidate.base_digest in bases
+            and (self._head or not candidate.lora_head)
+        ]
+        if not servable:
+            raise NotFound("No version with this name is ready and can be served here.")
+        return servable
 
     async def _placed(self, call: Awaitable[None]) -> str | None:
         """Await a call that loads a version. Return its error message, or None."""

@@ -28,7 +28,7 @@ _TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls
 
 def special_tokens(base: Path) -> dict[str, str]:
     """Read the base tokenizer's special tokens by the names that templates use, such as ``bos_token``. Blocks."""
-    found: dict[str, str] = {}
+    tokens: dict[str, str] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         try:
             settings = json.loads((base / name).read_text(encoding="utf-8"))
@@ -38,8 +38,8 @@ def special_tokens(base: Path) -> dict[str, str]:
             value = settings.get(token)
             text = value.get("content") if isinstance(value, dict) else value
             if isinstance(text, str):
-                found[token] = text
-    return found
+                tokens[token] = text
+    return tokens
 
 
 class ChatPrompts:
@@ -88,11 +88,11 @@ class ChatPrompts:
                 defaults["chat_template"], turns, tools=None, variables=self._tokens, owner=owner
             )
         except TemplateFailed as error:
-            raise InvalidRequest(f"{_PATH}: {error}", param=_PATH) from None
+            raise InvalidRequest(f"{_PATH} failed on a test conversation: {_sentence(error)}", param=_PATH) from None
         if _MARK not in text:
             raise InvalidRequest(
-                f"{_PATH}: found no trace of the user's message in what it wrote, allowed a template that uses "
-                "messages (each a role and one text as content)",
+                f"{_PATH} does not output the user's message. Use the variable messages; each message has a role, and "
+                "a text as content.",
                 param=_PATH,
             )
 
@@ -100,7 +100,7 @@ class ChatPrompts:
         turns = [_with_arguments(turn) for turn in formats.plain(body["messages"])]
         if "tool_calls" not in template and any("tool_calls" in turn for turn in turns):
             raise UnsupportedField(
-                "messages: the version's chat template has no place for tool calls", param="messages"
+                "messages has tool calls, which the version's chat template does not support.", param="messages"
             )
         try:
             text = await self._pool.render(
@@ -109,16 +109,21 @@ class ChatPrompts:
         except TemplateFailed as error:
             raise _refusal(error) from None
         if not text:
-            raise InvalidRequest("messages: the version's chat template made an empty prompt of them", param="messages")
+            raise InvalidRequest("The version's chat template made an empty prompt from messages.", param="messages")
         return text
 
 
 def _refusal(error: TemplateFailed) -> InvalidRequest | UnsupportedField:
     if error.kind == "tools":
-        return UnsupportedField("tools: the version's chat template has no place for them", param="tools")
-    if error.kind == "raised":
-        return InvalidRequest(f"messages: the version's chat template says: {error.message}", param="messages")
-    return InvalidRequest(f"messages: the version's chat template failed over them: {error}", param="messages")
+        return UnsupportedField("tools is not supported by the version's chat template.", param="tools")
+    text = error.message if error.kind == "raised" else _sentence(error)
+    outcome = "refused" if error.kind == "raised" else "failed on"
+    return InvalidRequest(f"The version's chat template {outcome} messages: {text}", param="messages")
+
+
+def _sentence(error: TemplateFailed) -> str:
+    """Return the error's text with one full stop: Jinja's messages may have one or none."""
+    return f"{str(error).rstrip('.')}."
 
 
 def _with_arguments(turn: dict[str, Any]) -> dict[str, Any]:

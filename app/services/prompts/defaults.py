@@ -50,12 +50,12 @@ def checked_defaults(raw: object, *, limits: LimitSettings, admin: bool) -> dict
         Forbidden: a chat template, and the caller is not an administrator.
         InvalidRequest, UnsupportedField
     """
-    given = fields(raw, _PATH, _CHECKS)
-    if "chat_template" in given and not admin:
-        raise Forbidden(f"{_PATH}.chat_template: only a platform key may set it", param=f"{_PATH}.chat_template")
-    if "chat_template" in given and "prompt_format" in given:
+    defaults = fields(raw, _PATH, _CHECKS)
+    if "chat_template" in defaults and not admin:
+        raise Forbidden(f"Only a platform key may set {_PATH}.chat_template.", param=f"{_PATH}.chat_template")
+    if "chat_template" in defaults and "prompt_format" in defaults:
         raise _both(f"{_PATH}.prompt_format")
-    return {name: _CHECKS[name](value, f"{_PATH}.{name}", limits) for name, value in given.items()}
+    return {name: _CHECKS[name](value, f"{_PATH}.{name}", limits) for name, value in defaults.items()}
 
 
 def replaced_defaults(old: Mapping[str, Any], new: Mapping[str, Any], *, admin: bool) -> dict[str, Any]:
@@ -110,7 +110,8 @@ def lorax_generation(
     count as absent. A request for greedy decoding is ``temperature: 0``.
     """
     sent = {name: value for name, value in (body.get("parameters") or {}).items() if value is not None}
-    filled = {known: defaults[name] for name, known in _LORAX.items() if name in defaults and known not in sent}
+    filled = {lorax_name: defaults[name] for name, lorax_name in _LORAX.items() if name in defaults}
+    filled = {lorax_name: value for lorax_name, value in filled.items() if lorax_name not in sent}
     if "max_new_tokens" in filled:
         filled["max_new_tokens"] = _capped(filled["max_new_tokens"], longest)
     if "stop" in defaults and not sent.get("stop"):
@@ -118,12 +119,12 @@ def lorax_generation(
     if defaults.get("top_k", 0) > 0 and "top_k" not in sent:
         filled["top_k"] = defaults["top_k"]
     filled |= _lorax_temperature(sent, defaults)
-    wanted = lorax.generation(
+    generation = lorax.generation(
         body | {"parameters": sent | filled}, limits, default_tokens=default_tokens, stream=stream
     )
-    if "min_p" not in defaults or wanted.body["temperature"] == 0:
-        return wanted
-    return dataclasses.replace(wanted, body=wanted.body | {"min_p": defaults["min_p"]})
+    if "min_p" not in defaults or generation.body["temperature"] == 0:
+        return generation
+    return dataclasses.replace(generation, body=generation.body | {"min_p": defaults["min_p"]})
 
 
 def _lorax_temperature(sent: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +144,7 @@ def _lorax_temperature(sent: Mapping[str, Any], defaults: Mapping[str, Any]) -> 
 
 
 def _both(path: str) -> InvalidRequest:
-    return InvalidRequest(f"{path}: not together with chat_template", param=path)
+    return InvalidRequest(f"{path} cannot be combined with chat_template.", param=path)
 
 
 def _capped(tokens: int, longest: int | None) -> int:
@@ -158,9 +159,9 @@ def _sized(value: Any, path: str, most: int) -> str:
     try:
         size = len(text(value, path).encode())
     except UnicodeEncodeError:
-        raise InvalidRequest(f"{path}: found an unpaired surrogate, allowed Unicode text", param=path) from None
+        raise InvalidRequest(f"{path} has an unpaired surrogate; it must be Unicode text.", param=path) from None
     if not 1 <= size <= most:
-        raise InvalidRequest(f"{path}: found {size} bytes, allowed 1 to {most}", param=path)
+        raise InvalidRequest(f"{path} has {size} bytes; it must have 1 to {most}.", param=path)
     return str(value)
 
 
@@ -175,7 +176,7 @@ def _chat_template(value: Any, path: str, limits: LimitSettings) -> str:
 def _stop(value: Any, path: str, limits: LimitSettings) -> list[str]:
     strings: list[str] = CHAT_FIELDS["stop"](value, path, limits)
     if not strings:
-        raise refuse(path, value, "at least one string")
+        raise refuse(path, value, "a string, or an array of at least one string")
     return strings
 
 

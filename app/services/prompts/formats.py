@@ -13,7 +13,7 @@ from app.domain.errors import InvalidRequest, UnsupportedField
 Turn = Mapping[str, Any]
 
 _PATH = "messages"
-_ORDER = "the prompt format {} has a system prompt only at the start, and ends with the user's turn"
+_ORDER = "In the prompt format {}, user and assistant alternate after a system prompt, and the user's turn is last."
 
 
 def llama_2(turns: Sequence[Turn]) -> str:
@@ -77,11 +77,11 @@ def render(name: str, body: Mapping[str, Any]) -> str:
         InvalidRequest: the format does not allow this order of turns.
     """
     if "tools" in body:
-        raise UnsupportedField(f"tools: the prompt format {name} has no place for them", param="tools")
+        raise UnsupportedField(f"tools is not supported by the prompt format {name}.", param="tools")
     for index, message in enumerate(body["messages"]):
         if message["role"] == "tool" or message.get("tool_calls"):
             path = f"{_PATH}.{index}"
-            raise UnsupportedField(f"{path}: the prompt format {name} has no place for tool calls", param=path)
+            raise UnsupportedField(f"{path}: tool calls are not supported by the prompt format {name}.", param=path)
     return FORMATS[name](plain(body["messages"]))
 
 
@@ -111,7 +111,7 @@ def _alternating(turns: Sequence[Turn], name: str) -> tuple[str | None, Sequence
         if turn["role"] != expected:
             path = f"{_PATH}.{index + offset}.role"
             order = _ORDER.format(name)
-            raise InvalidRequest(f"{path}: found {turn['role']!r}, allowed {expected!r}; {order}", param=path)
+            raise InvalidRequest(f"{path} is {turn['role']!r}; it must be {expected!r}. {order}", param=path)
     if not len(rest) % 2:
-        raise InvalidRequest(f"{_PATH}: found no user's turn at the end; {_ORDER.format(name)}", param=_PATH)
+        raise InvalidRequest(f"{_PATH} does not end with a user's turn. {_ORDER.format(name)}", param=_PATH)
     return system, rest

@@ -84,13 +84,13 @@ class Raised(jinja2.TemplateError):
 
 def environment() -> jinja2.sandbox.SandboxedEnvironment:
     """Build the Jinja environment of chat templates, as in transformers' ``apply_chat_template``."""
-    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
+    sandbox = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
     )
-    made.filters["tojson"] = _tojson
-    made.globals["raise_exception"] = _raise_exception
-    made.globals["strftime_now"] = _strftime_now
-    return made
+    sandbox.filters["tojson"] = _tojson
+    sandbox.globals["raise_exception"] = _raise_exception
+    sandbox.globals["strftime_now"] = _strftime_now
+    return sandbox
 
 
 def render(request: dict[str, Any], output_bytes: int) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def render(request: dict[str, Any], output_bytes: int) -> dict[str, Any]:
         tree = environment().parse(request["template"])
         tools = request["tools"]
         if tools is not None and "tools" not in jinja2.meta.find_undeclared_variables(tree):
-            return _failure("tools", "the template has no place for tools")
+            return _failure("tools", "the template does not support tools")
         template = environment().from_string(tree)
         context = {"messages": request["messages"], "tools": tools, "documents": None, "add_generation_prompt": True}
         return _written(template.generate(request["variables"] | context), output_bytes)
@@ -112,9 +112,9 @@ def render(request: dict[str, Any], output_bytes: int) -> dict[str, Any]:
     except RecursionError as error:
         return _failure("failed", "it is nested too deeply", _line(error.__traceback__))
     except UnicodeEncodeError as error:
-        return _failure("failed", "it wrote an unpaired surrogate", _line(error.__traceback__))
+        return _failure("failed", "its output has an unpaired surrogate", _line(error.__traceback__))
     except OSError as error:
-        return _failure("failed", "it needs a file, and there are none", _line(error.__traceback__))
+        return _failure("failed", "it needs a file, and templates cannot open files", _line(error.__traceback__))
     except Exception as error:  # noqa: BLE001 - a template's expressions can raise anything
         return _failure("failed", f"{type(error).__name__}: {error}", _line(error.__traceback__))
 
@@ -125,7 +125,7 @@ def _written(parts: Iterator[str], most: int) -> dict[str, Any]:
         kept.append(part)
         size += len(part.encode())
         if size > most:
-            return _failure("size", f"it wrote more than {most} bytes")
+            return _failure("size", f"its output is larger than {most} bytes")
     return {"text": "".join(kept)}
 
 
@@ -154,7 +154,7 @@ def _in_child(request: dict[str, Any], limits: Limits) -> bytes:
         return reply[:-1]
     late = os.WIFSIGNALED(status) and os.WTERMSIG(status) in _OUT_OF_TIME
     seconds = f"it took more than {limits.cpu_seconds:g} s"
-    return _encoded(_failure("time", seconds) if late else _failure("memory", "it ended without an answer"))
+    return _encoded(_failure("time", seconds) if late else _failure("memory", "it ended without a result"))
 
 
 def _received(reader: int, deadline: float, most: int) -> Iterator[bytes]:
@@ -191,10 +191,10 @@ def _confine(writer: int, limits: Limits) -> None:
     signal.setitimer(signal.ITIMER_PROF, limits.cpu_seconds)
 
 
-def _limit(what: int, value: int) -> None:
-    hard = resource.getrlimit(what)[1]
+def _limit(limited: int, value: int) -> None:
+    hard = resource.getrlimit(limited)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(what, (value, value))
+    resource.setrlimit(limited, (value, value))
 
 
 def _failure(kind: str, message: str, line: int | None = None) -> dict[str, Any]:

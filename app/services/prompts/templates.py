@@ -121,8 +121,8 @@ class TemplatePool:
                 await worker.end()
             if not isinstance(error, OSError | EOFError | TimeoutError):
                 raise
-            _log.warning("a template worker failed: %r", error)
-            raise Busy("chat templates cannot be rendered at the moment", retry_after=1) from error
+            _log.warning("A template worker failed: %r", error)
+            raise Busy("Chat templates cannot be rendered at the moment. Try again later.", retry_after=1) from error
         self._idle.append(worker)
         return reply
 
@@ -173,14 +173,14 @@ class _Turn:
 
 
 class _Turns:
-    """Semaphore per owner: at most ``each`` holders. Owners without holders or waiters are dropped."""
+    """Semaphore per owner: at most ``places`` holders. Owners without holders or waiters are dropped."""
 
-    def __init__(self, each: int) -> None:
-        self._each = each
+    def __init__(self, places: int) -> None:
+        self._places = places
         self._turns: dict[str, _Turn] = {}
 
     async def acquire(self, owner: str) -> None:
-        turn = self._turns.setdefault(owner, _Turn(asyncio.Semaphore(self._each)))
+        turn = self._turns.setdefault(owner, _Turn(asyncio.Semaphore(self._places)))
         turn.users += 1
         try:
             await turn.places.acquire()

@@ -53,9 +53,11 @@ class ExportService:
                 CONFIG_NAME: (key.config_digest, key.config_bytes),
                 WEIGHTS_NAME: (key.weights_digest, key.weights_bytes),
             }
-            if version.state is VersionState.REJECTED or name not in files:
-                allowed = "none: it was rejected" if name in files else " and ".join(files)
-                raise NotFound(f"file: found {name[:80]!r}, the version has {allowed}", param="name")
+            if name not in files:
+                message = f"A version has no file {name[:80]!r}. Its files are {' and '.join(files)}."
+                raise NotFound(message, param="name")
+            if version.state is VersionState.REJECTED:
+                raise NotFound("The version was rejected, so it has no files.", param="name")
             reader.found(key.version_id)
             lease = await self._cache.lease(key)
         digest, size = files[name]

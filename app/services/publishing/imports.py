@@ -49,22 +49,22 @@ class ImportService:
             Busy: too many imports or uploads at the same time.
             Also every error of :meth:`PublishingService.publish`.
         """
-        found = read_source(source)
-        self._check_allowed(found)
+        parsed = read_source(source)
+        self._check_allowed(parsed)
         await self._publishing.check_target(tenant, adapter)
         async with self._place(tenant), self._spool.folder(tenant) as folder:
-            upload = await self._fetch(found, folder)
-            told = replace(options, source=found.provenance())
-            return await self._publishing.publish(tenant, adapter, upload, told, actor=actor)
+            upload = await self._fetch(parsed, folder)
+            completed = replace(options, source=parsed.provenance())
+            return await self._publishing.publish(tenant, adapter, upload, completed, actor=actor)
 
     def _check_allowed(self, source: HubSource | BucketSource) -> None:
         if isinstance(source, BucketSource):
             if not any(source.is_under(prefix) for prefix in self._prefixes):
-                raise refused(source, "a prefix that TENORA_IMPORTS__S3_PREFIXES of this server names")
+                raise refused(source, "Use a prefix that TENORA_IMPORTS__S3_PREFIXES of this server allows.")
         elif not self._settings.hf:
-            raise refused(source, "a folder or an archive, as TENORA_IMPORTS__HF of this server is false")
+            raise refused(source, "TENORA_IMPORTS__HF of this server is false. Upload the files instead.")
         elif self._settings.hf_owners and source.owner not in self._settings.hf_owners:
-            raise refused(source, "an owner that TENORA_IMPORTS__HF_OWNERS of this server names")
+            raise refused(source, "Use an owner that TENORA_IMPORTS__HF_OWNERS of this server allows.")
 
     async def _fetch(self, source: HubSource | BucketSource, folder: Path) -> Upload:
         deadline = time.monotonic() + self._settings.seconds
@@ -72,7 +72,8 @@ class ImportService:
             async with asyncio.timeout(self._settings.seconds):
                 files = {name: await self._fetch_or_explain(source, name, folder, deadline) for name in self._caps}
         except TimeoutError:
-            raise SourceUnavailable("the import took too long", retry_after=60) from None
+            message = f"The import took longer than {self._settings.seconds:g} s. Try again later."
+            raise SourceUnavailable(message, retry_after=60) from None
         return Upload(config=files[CONFIG_NAME], weights=files[WEIGHTS_NAME])
 
     async def _fetch_or_explain(
@@ -110,10 +111,10 @@ class ImportService:
             async with self._turns.place(tenant, patience_s=self._patience_s):
                 yield
         except QueueFull:
-            raise Busy("too many imports at the same time", retry_after=60) from None
+            raise Busy("Too many imports are running. Try again later.", retry_after=60) from None
 
 
 def _prefixes(settings: ImportSettings) -> tuple[BucketSource, ...]:
     """Parse the allowed prefixes. The settings have validated their form."""
-    found = [read_source(prefix) for prefix in settings.s3_prefixes]
-    return tuple(prefix for prefix in found if isinstance(prefix, BucketSource))
+    sources = [read_source(prefix) for prefix in settings.s3_prefixes]
+    return tuple(source for source in sources if isinstance(source, BucketSource))

@@ -103,8 +103,8 @@ class MergingService:
             leased = [await self._lease(owner.id, source, leases) for source in recipe.sources]
             libraries = await merge_in_child(self._job(recipe, leased, folder), limits)
         upload = await asyncio.to_thread(_spooled, folder / RESULT_FOLDER)
-        made = recipe.provenance(digests) | {"libraries": asdict(libraries)}
-        return upload, {"kind": "merge", "recipe": made}
+        provenance = recipe.provenance(digests) | {"libraries": asdict(libraries)}
+        return upload, {"kind": "merge", "recipe": provenance}
 
     def _job(self, recipe: Recipe, sources: Sequence[Path], folder: Path) -> dict[str, Any]:
         return {
@@ -131,9 +131,9 @@ class MergingService:
     @asynccontextmanager
     async def _turn(self, tenant: str) -> AsyncGenerator[None]:
         if tenant in self._merging:
-            raise Busy("another merge of this tenant is under way", retry_after=30)
+            raise Busy("Another merge of this tenant is running. Try again when it has ended.", retry_after=30)
         if len(self._merging) >= self._limits.merges:
-            raise Busy("too many merges at the same time", retry_after=60)
+            raise Busy("Too many merges are running. Try again later.", retry_after=60)
         self._merging.add(tenant)
         try:
             async with self._running:

@@ -185,7 +185,7 @@ class PublishingService:
     def _store_file(self, file: SpooledFile) -> None:
         if self._store.size(file.digest) not in (None, file.size):
             # Bytes of another size cannot have this digest, so the blob is corrupt.
-            logger.warning("the store's blob %s was damaged and is replaced", file.digest)
+            logger.warning("The store's blob %s is damaged and is replaced.", file.digest)
             self._store.delete(file.digest)
         (file.adopt or partial(self._store.put, file.digest, file.path))()
 
@@ -226,9 +226,9 @@ class PublishingService:
             owner = await tenant_or_404(connection, tenant, lock=True)
             adapter_id = await adapters.ensure_adapter(connection, owner, adapter, at=new.created_at)
             digest = new.uploaded.digest
-            known = await versions.find_version_by_digest(connection, adapter_id, digest)
-            if known is not None:
-                return _known(known)
+            existing = await versions.find_version_by_digest(connection, adapter_id, digest)
+            if existing is not None:
+                return _existing(existing)
             await enforce_quota(connection, owner, adapter_id, size=new.stored_bytes, rank=new.rank)
             if alias is not None and await adapters.find_alias(connection, adapter_id, alias) is None:
                 await check_alias_room(connection, adapter_id, adapter)
@@ -248,29 +248,32 @@ class PublishingService:
         """Update an existing version with this upload's alias and descriptions, in one transaction."""
         described = {"labels": options.labels, "card": options.card, "training_run": options.training_run}
         described["defaults"] = options.defaults
-        given = {name: value for name, value in described.items() if name in options.given}
+        changes = {name: value for name, value in described.items() if name in options.sent_fields}
         async with self._database.write() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), version.adapter)
-            found = await version_or_404(connection, line, version.number)
+            owner = await tenant_or_404(connection, tenant, lock=True)
+            adapter = await adapter_or_404(connection, owner, version.adapter)
+            current = await version_or_404(connection, adapter, version.number)
             if options.alias is not None:
-                await self._move_alias(connection, line, found, options.alias, actor)
-            await apply_description(connection, line, found, given, admin=options.admin, actor=actor, at=self._clock())
-            return await version_or_404(connection, line, version.number)
+                await self._move_alias(connection, adapter, current, options.alias, actor)
+            await apply_description(
+                connection, adapter, current, changes, admin=options.admin, actor=actor, at=self._clock()
+            )
+            return await version_or_404(connection, adapter, version.number)
 
     async def _move_alias(
-        self, connection: AsyncConnection, line: Adapter, version: Version, alias: str, actor: str
+        self, connection: AsyncConnection, adapter: Adapter, version: Version, alias: str, actor: str
     ) -> None:
         if version.state is VersionState.VALIDATING and version.provenance.source.get("alias") == alias:
             return  # the smoke test moves it
-        ids = await ready_versions(connection, line, self._base.digest, (version.number,))
-        found = await adapters.find_alias(connection, line.id, alias)
-        if found is None:
-            await check_alias_room(connection, line.id, line.name)
-        elif found.canary_id is None and set(found.targets) == {version.number}:
+        ids = await ready_versions(connection, adapter, self._base.digest, (version.number,))
+        current = await adapters.find_alias(connection, adapter.id, alias)
+        if current is None:
+            await check_alias_room(connection, adapter.id, adapter.name)
+        elif current.canary_id is None and set(current.targets) == {version.number}:
             return
         weights = {version.number: _WHOLE}
         now = self._clock()
-        await point_alias(connection, line, alias, found, weights, ids, action="publish", actor=actor, at=now)
+        await point_alias(connection, adapter, alias, current, weights, ids, action="publish", actor=actor, at=now)
 
     async def _record_rejection(
         self, tenant: str, adapter: str, upload: Upload, error: AdapterRejected, actor: str
@@ -297,14 +300,15 @@ def _spooled(path: Path) -> SpooledFile:
         return SpooledFile(path, file_digest(path), path.stat().st_size)
 
 
-def _known(version: Version) -> Published:
+def _existing(version: Version) -> Published:
     if version.state is VersionState.QUARANTINED:
         raise AdapterQuarantined(
-            f"these bytes are the version {version.adapter}@{version.number}, which failed to load"
+            f"These bytes are the version {version.adapter}@{version.number}, which failed to load and is quarantined. "
+            "Ask the platform team to restore it, or publish other bytes."
         )
     return Published(version, created=False)
 
 
 def _peft_version(manifest: dict[str, Any]) -> str | None:
-    found = manifest.get("peft_version")
-    return found if isinstance(found, str) and found.isprintable() and len(found) <= _MAX_PEFT_VERSION else None
+    version = manifest.get("peft_version")
+    return version if isinstance(version, str) and version.isprintable() and len(version) <= _MAX_PEFT_VERSION else None

@@ -59,7 +59,7 @@ class SmokeTestService:
         The task continues without a waiter. Its result is the version after the test.
 
         Raises (the task):
-            AdapterRejected: the version failed, and its state says so.
+            AdapterRejected: the version failed and was rejected.
             EngineUnavailable, RegistryUnavailable
             adapters.errors.StorageError: the version's bytes could not be read.
         """
@@ -76,8 +76,8 @@ class SmokeTestService:
             RegistryUnavailable
         """
         async with self._database.read() as connection:
-            found = await versions.unsettled_versions(connection, before=self._clock() - _ABANDONED)
-        await asyncio.gather(*(self.begin(tenant, version) for tenant, version in found), return_exceptions=True)
+            unsettled = await versions.unsettled_versions(connection, before=self._clock() - _ABANDONED)
+        await asyncio.gather(*(self.begin(tenant, version) for tenant, version in unsettled), return_exceptions=True)
 
     async def close(self) -> None:
         """Cancel the running tests. ``resume`` retries them."""
@@ -89,7 +89,7 @@ class SmokeTestService:
     def _ended(self, version_id: int, task: "asyncio.Task[Version]") -> None:
         del self._running[version_id]
         if not task.cancelled() and (error := task.exception()) and not isinstance(error, AdapterRejected):
-            logger.warning("the trial of version %d did not end: %s", version_id, error)
+            logger.warning("The smoke test of version %d did not finish: %s", version_id, error)
 
     async def _try(self, tenant: str, version: Version) -> Version:
         try:
@@ -117,15 +117,15 @@ class SmokeTestService:
         now, version_id = self._clock(), version.key.version_id
         async with self._database.write() as connection:
             owner = await find_tenant(connection, tenant, lock=True)
-            line = await adapters.find_adapter(connection, owner, version.adapter) if owner else None
-            if line and await versions.settle_version(connection, version_id, VersionState.READY):
-                alias = _alias_to_move(line, version)
+            adapter = await adapters.find_adapter(connection, owner, version.adapter) if owner else None
+            if adapter and await versions.settle_version(connection, version_id, VersionState.READY):
+                alias = _alias_to_move(adapter, version)
                 if alias is not None:
-                    await self._move(connection, line.id, alias, version)
+                    await self._move(connection, adapter.id, alias, version)
                 moved = {} if alias is None else {alias: version.number}
                 await self._record(connection, tenant, version, "version.ready", moved)
-            shown = await versions.find_version(connection, line.id, version.number) if line else None
-        logger.info("version %d is %s after %s", version_id, shown.state if shown else "gone", self._clock() - now)
+            shown = await versions.find_version(connection, adapter.id, version.number) if adapter else None
+        logger.info("Version %d is %s after %s.", version_id, shown.state if shown else "gone", self._clock() - now)
         return shown or version
 
     async def _move(self, connection: AsyncConnection, adapter_id: int, alias: str, version: Version) -> None:
@@ -140,9 +140,9 @@ class SmokeTestService:
         )
 
     async def _reject(self, tenant: str, version: Version, reasons: tuple[Reason, ...]) -> None:
-        why = " ".join(reason.message for reason in reasons)
+        message = " ".join(reason.message for reason in reasons)
         async with self._database.write() as connection:
-            if not await versions.settle_version(connection, version.key.version_id, VersionState.REJECTED, why):
+            if not await versions.settle_version(connection, version.key.version_id, VersionState.REJECTED, message):
                 return
             codes = {"reasons": [reason.code for reason in reasons]}
             await self._record(connection, tenant, version, "version.rejected", codes)
@@ -167,12 +167,12 @@ class SmokeTestService:
         )
 
 
-def _alias_to_move(line: Adapter, version: Version) -> str | None:
+def _alias_to_move(adapter: Adapter, version: Version) -> str | None:
     alias: str | None = version.provenance.source.get("alias", DEFAULT_ALIAS)
     if alias is None:
         return None
     # Of two concurrent uploads the older may finish last. It must not move the alias back.
-    return alias if max(line.aliases.get(alias, {0: 0})) < version.number else None
+    return alias if max(adapter.aliases.get(alias, {0: 0})) < version.number else None
 
 
 def refusals(result: SmokeResult, version: Version) -> tuple[Reason, ...]:

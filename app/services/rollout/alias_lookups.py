@@ -18,23 +18,23 @@ from app.services.common.lookups import version_or_404
 MAX_ALIASES = 100
 
 
-async def alias_or_404(connection: AsyncConnection, line: Adapter, name: str) -> Alias:
+async def alias_or_404(connection: AsyncConnection, adapter: Adapter, name: str) -> Alias:
     """Find an adapter's alias.
 
     Raises:
         NotFound: no such alias, or the name is invalid.
     """
     try:
-        found = await find_alias(connection, line.id, parse_slug(name, field="alias"))
+        alias = await find_alias(connection, adapter.id, parse_slug(name, field="alias"))
     except InvalidName:
-        found = None
-    if found is None:
-        raise NotFound(f"there is no alias {name[:80]!r} of the adapter {line.name!r}", param="alias")
-    return found
+        alias = None
+    if alias is None:
+        raise NotFound(f"There is no alias {name[:80]!r} of the adapter {adapter.name!r}.", param="alias")
+    return alias
 
 
 async def ready_versions(
-    connection: AsyncConnection, line: Adapter, base_digest: str, numbers: Iterable[int]
+    connection: AsyncConnection, adapter: Adapter, base_digest: str, numbers: Iterable[int]
 ) -> dict[int, int]:
     """Return the row ids of versions that may receive traffic: number -> id.
 
@@ -45,17 +45,16 @@ async def ready_versions(
     """
     ids = {}
     for number in numbers:
-        version = await version_or_404(connection, line, number)
-        name = f"{line.name}@{number}"
+        version = await version_or_404(connection, adapter, number)
+        name = f"{adapter.name}@{number}"
         if version.state is not VersionState.READY:
-            raise Conflict(
-                f"version: found {name}, which is {version.state.value}, allowed a ready one", param="version"
-            )
+            raise Conflict(f"The version {name} is {version.state.value}, but must be ready.", param="version")
         provenance = version.provenance
         if provenance.base_digest not in (None, base_digest):
             raise WrongBase(
-                f"the version {name} was validated against the base {provenance.base_name!r} "
-                f"({str(provenance.base_digest)[:12]}), this server's is another ({base_digest[:12]})",
+                f"The version {name} was validated against the base {provenance.base_name!r} "
+                f"({str(provenance.base_digest)[:12]}), but this server has another base ({base_digest[:12]}). "
+                "Use a version for this base.",
                 param="version",
             )
         ids[number] = version.key.version_id
@@ -75,16 +74,16 @@ async def check_alias_room(connection: AsyncConnection, adapter_id: int, adapter
     """
     if await count_aliases(connection, adapter_id) >= MAX_ALIASES:
         raise Conflict(
-            f"The adapter {adapter!r} has {MAX_ALIASES} aliases, the most that are allowed. Delete one first.",
+            f"The adapter {adapter!r} has {MAX_ALIASES} aliases, which is the limit. Delete one first.",
             param="alias",
         )
 
 
 async def point_alias(
     connection: AsyncConnection,
-    line: Adapter,
+    adapter: Adapter,
     alias: str,
-    found: Alias | None,
+    current: Alias | None,
     weights: Mapping[int, int],
     ids: Mapping[int, int],
     *,
@@ -95,20 +94,20 @@ async def point_alias(
     """Point an alias at versions and write the audit row. The caller has locked the tenant's row.
 
     Args:
-        found: the alias before the change; None if it is new.
+        current: the alias before the change; None if it is new.
         weights: version number -> weight.
         ids: version number -> row id, see :func:`ready_versions`.
         action: ``move``, ``split``, ``rollback`` or ``publish``.
     """
     targets = {ids[number]: weight for number, weight in weights.items()}
-    await set_targets(connection, line.id, alias, targets, at=at, actor=actor, action=action)
+    await set_targets(connection, adapter.id, alias, targets, at=at, actor=actor, action=action)
     await audit.record(
         connection,
         at=at,
         actor=actor,
         action=f"alias.{action}",
-        tenant=line.tenant,
-        subject=f"{line.name}:{alias}",
-        before=None if found is None else {"targets": written(found.targets)},
+        tenant=adapter.tenant,
+        subject=f"{adapter.name}:{alias}",
+        before=None if current is None else {"targets": written(current.targets)},
         after={"targets": written(weights)},
     )

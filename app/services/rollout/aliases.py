@@ -63,15 +63,15 @@ class AliasService:
         checked_limit(limit)
         after = read_cursor(cursor, _NAME) or ""
         async with self._database.read() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
-            found = await aliases.list_aliases(connection, line.id, after=after, limit=limit + 1)
-        return page_of(found, limit, lambda alias: alias.name)
+            adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            rows = await aliases.list_aliases(connection, adapter_row.id, after=after, limit=limit + 1)
+        return page_of(rows, limit, lambda alias: alias.name)
 
     async def get(self, tenant: str, adapter: str, alias: str) -> AliasReport:
         """Return an alias with its canary."""
         async with self._database.read() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
-            return await self._report(connection, line, alias)
+            adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            return await self._report(connection, adapter_row, alias)
 
     async def history(
         self, tenant: str, adapter: str, alias: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
@@ -84,13 +84,13 @@ class AliasService:
         checked_limit(limit)
         below = int(read_cursor(cursor, _NUMBER) or MAX_VERSION_NUMBER)
         async with self._database.read() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
             # An invalid name, for example one with a NUL, must not reach the database.
             name = alias if _NAME.fullmatch(alias) else ""
-            found = await aliases.list_changes(connection, line.id, name, below=below, limit=limit + 1)
-            if not found and cursor is None:
-                await alias_or_404(connection, line, alias)
-        return page_of(found, limit, lambda change: change.revision)
+            changes = await aliases.list_changes(connection, adapter_row.id, name, below=below, limit=limit + 1)
+            if not changes and cursor is None:
+                await alias_or_404(connection, adapter_row, alias)
+        return page_of(changes, limit, lambda change: change.revision)
 
     async def set(
         self,
@@ -114,18 +114,18 @@ class AliasService:
         parse_slug(alias, field="alias")
         check_weights(weights)
         async with self._database.write() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
-            found = await adapters.find_alias(connection, line.id, alias)
-            precondition.check(None if found is None else found.revision)
-            ids = await ready_versions(connection, line, self._base_digest, weights)
-            if found is None:
-                await check_alias_room(connection, line.id, line.name)
-            if found is None or found.canary_id is not None or dict(found.targets) != dict(weights):
+            adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
+            current = await adapters.find_alias(connection, adapter_row.id, alias)
+            precondition.check(None if current is None else current.revision)
+            ids = await ready_versions(connection, adapter_row, self._base_digest, weights)
+            if current is None:
+                await check_alias_room(connection, adapter_row.id, adapter_row.name)
+            if current is None or current.canary_id is not None or dict(current.targets) != dict(weights):
                 action = "move" if len(weights) == 1 else "split"
                 await point_alias(
-                    connection, line, alias, found, weights, ids, action=action, actor=actor, at=self._clock()
+                    connection, adapter_row, alias, current, weights, ids, action=action, actor=actor, at=self._clock()
                 )
-            return await self._report(connection, line, alias), found is None
+            return await self._report(connection, adapter_row, alias), current is None
 
     async def roll_back(
         self, tenant: str, adapter: str, alias: str, *, precondition: Precondition, actor: str
@@ -139,18 +139,18 @@ class AliasService:
             Conflict: there is no previous target, or one of its versions is no longer ready.
         """
         async with self._database.write() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
-            found = await alias_or_404(connection, line, alias)
-            precondition.check(found.revision)
-            weights = await self._before(connection, line, found)
+            adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
+            current = await alias_or_404(connection, adapter_row, alias)
+            precondition.check(current.revision)
+            weights = await self._before(connection, adapter_row, current)
             try:
-                ids = await ready_versions(connection, line, self._base_digest, weights)
+                ids = await ready_versions(connection, adapter_row, self._base_digest, weights)
             except NotFound as error:
-                raise Conflict(f"cannot roll back: {error.message}", param="alias") from None
+                raise Conflict(f"The alias cannot be rolled back. {error.message}", param="alias") from None
             await point_alias(
-                connection, line, alias, found, weights, ids, action="rollback", actor=actor, at=self._clock()
+                connection, adapter_row, alias, current, weights, ids, action="rollback", actor=actor, at=self._clock()
             )
-            return await self._report(connection, line, alias)
+            return await self._report(connection, adapter_row, alias)
 
     async def delete(self, tenant: str, adapter: str, alias: str, *, precondition: Precondition, actor: str) -> None:
         """Delete an alias. Its history stays.
@@ -160,13 +160,13 @@ class AliasService:
             Conflict: ``default`` cannot be deleted while a version is ready.
         """
         async with self._database.write() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
-            found = await alias_or_404(connection, line, alias)
-            precondition.check(found.revision)
-            if alias == DEFAULT_ALIAS and await newest_ready(connection, line.id) is not None:
-                raise Conflict(f"the alias {alias!r} stays as long as a version is ready: move it instead")
+            adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
+            current = await alias_or_404(connection, adapter_row, alias)
+            precondition.check(current.revision)
+            if alias == DEFAULT_ALIAS and await newest_ready(connection, adapter_row.id) is not None:
+                raise Conflict(f"The alias {alias!r} cannot be deleted while a version is ready. Move it instead.")
             now = self._clock()
-            await adapters.remove_alias(connection, line.id, alias, at=now, actor=actor)
+            await adapters.remove_alias(connection, adapter_row.id, alias, at=now, actor=actor)
             await audit.record(
                 connection,
                 at=now,
@@ -174,21 +174,21 @@ class AliasService:
                 action="alias.delete",
                 tenant=tenant,
                 subject=f"{adapter}:{alias}",
-                before={"targets": written(found.targets)},
+                before={"targets": written(current.targets)},
             )
 
-    async def _before(self, connection: AsyncConnection, line: Adapter, alias: Alias) -> dict[int, int]:
+    async def _before(self, connection: AsyncConnection, adapter: Adapter, alias: Alias) -> dict[int, int]:
         """Find the target of a rollback: version number -> weight.
 
         Raises:
             Conflict: there is none.
         """
-        canary = await newest_canary(connection, line.id, alias.name)
+        canary = await newest_canary(connection, adapter.id, alias.name)
         if canary is not None and canary.state is CanaryState.RUNNING:
             return {canary.baseline: _WHOLE}
         below = alias.revision
         while True:
-            changes = await aliases.list_changes(connection, line.id, alias.name, below=below, limit=_CHUNK)
+            changes = await aliases.list_changes(connection, adapter.id, alias.name, below=below, limit=_CHUNK)
             for change in changes:
                 if change.targets is None:
                     break
@@ -198,11 +198,11 @@ class AliasService:
                 if len(changes) == _CHUNK:
                     below = changes[-1].revision
                     continue
-            raise Conflict(f"the alias {alias.name!r} pointed nowhere else before", param="alias")
+            raise Conflict(f"The alias {alias.name!r} has no earlier target to return to.", param="alias")
 
-    async def _report(self, connection: AsyncConnection, line: Adapter, alias: str) -> AliasReport:
-        found = await alias_or_404(connection, line, alias)
-        return AliasReport(found, await newest_report(connection, line.id, alias, self._clock()))
+    async def _report(self, connection: AsyncConnection, adapter: Adapter, alias: str) -> AliasReport:
+        current = await alias_or_404(connection, adapter, alias)
+        return AliasReport(current, await newest_report(connection, adapter.id, alias, self._clock()))
 
 
 def read_weights(version: int | None, weights: Mapping[str, int] | None) -> dict[int, int]:
@@ -212,13 +212,14 @@ def read_weights(version: int | None, weights: Mapping[str, int] | None) -> dict
         InvalidRequest: neither or both are given, or a key is not a version number.
     """
     if (version is None) == (weights is None):
-        found = "neither" if version is None else "both"
-        raise InvalidRequest(f"version: found {found} of version and weights, allowed one", param="version")
+        fields = "neither version nor weights" if version is None else "both version and weights"
+        raise InvalidRequest(f"The body has {fields}. Send one of them.", param="version")
     if version is not None:
         return {version: _WHOLE}
     for number in weights or {}:
         if not _NUMBER.fullmatch(number):
-            raise InvalidRequest(f"weights: found the key {number[:20]!r}, allowed version numbers", param="weights")
+            message = f"weights has the key {number[:20]!r}, but a key must be a version number."
+            raise InvalidRequest(message, param="weights")
     return {int(number): weight for number, weight in (weights or {}).items()}
 
 
@@ -229,17 +230,18 @@ def check_weights(weights: Mapping[int, int]) -> None:
         InvalidRequest
     """
     if not 1 <= len(weights) <= MAX_TARGETS:
-        raise InvalidRequest(f"weights: found {len(weights)} versions, allowed 1 to {MAX_TARGETS}", param="weights")
+        message = f"weights names {len(weights)} versions, but must name 1 to {MAX_TARGETS}."
+        raise InvalidRequest(message, param="weights")
     for number, weight in weights.items():
         if not 1 <= weight <= MAX_WEIGHT:
             raise InvalidRequest(
-                f"weights.{number}: found {str(weight)[:20]}, allowed 1 to {MAX_WEIGHT}", param="weights"
+                f"weights.{number} is {str(weight)[:20]}, but must be 1 to {MAX_WEIGHT}.", param="weights"
             )
 
 
-def same_split(one: Mapping[int, int], other: Mapping[int, int]) -> bool:
+def same_split(weights: Mapping[int, int], other: Mapping[int, int]) -> bool:
     """Return whether two sets of weights give every version the same share."""
-    return _lowest_terms(one) == _lowest_terms(other)
+    return _lowest_terms(weights) == _lowest_terms(other)
 
 
 def _lowest_terms(weights: Mapping[int, int]) -> dict[int, int]:

@@ -76,15 +76,15 @@ class CanaryService:
         """
         check_policy(policy)
         async with self._database.write() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
-            found = await alias_or_404(connection, line, alias)
-            precondition.check(found.revision)
-            baseline = _single_target(found, number)
-            ids = await ready_versions(connection, line, self._base_digest, (baseline, number))
+            adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
+            current = await alias_or_404(connection, adapter_row, alias)
+            precondition.check(current.revision)
+            baseline = _single_target(current, number)
+            ids = await ready_versions(connection, adapter_row, self._base_digest, (baseline, number))
             change = Change(tenant, adapter, actor, self._clock())
-            canary = await _begin(connection, line, alias, ids[baseline], ids[number], policy, change)
+            canary = await _begin(connection, adapter_row, alias, ids[baseline], ids[number], policy, change)
             after = {"canary": canary.id, "version": number, "policy": policy.to_json()}
-            await record(connection, "canary.start", alias, change, {"targets": written(found.targets)}, after)
+            await record(connection, "canary.start", alias, change, {"targets": written(current.targets)}, after)
         return report_of(canary, {}, change.at)
 
     async def get(self, tenant: str, adapter: str, alias: str) -> CanaryReport:
@@ -94,11 +94,11 @@ class CanaryService:
             NotFound: also if the alias never had a canary.
         """
         async with self._database.read() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
-            await alias_or_404(connection, line, alias)
-            report = await newest_report(connection, line.id, alias, self._clock())
+            adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
+            await alias_or_404(connection, adapter_row, alias)
+            report = await newest_report(connection, adapter_row.id, alias, self._clock())
         if report is None:
-            raise NotFound(f"there was no canary on the alias {alias!r} yet", param="alias")
+            raise NotFound(f"The alias {alias!r} never had a canary.", param="alias")
         return report
 
     async def cancel(
@@ -111,17 +111,17 @@ class CanaryService:
             Conflict: no canary is running.
         """
         async with self._database.write() as connection:
-            line = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
-            found = await alias_or_404(connection, line, alias)
-            precondition.check(found.revision)
+            adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant, lock=True), adapter)
+            current = await alias_or_404(connection, adapter_row, alias)
+            precondition.check(current.revision)
             now = self._clock()
-            report = await newest_report(connection, line.id, alias, now)
-            if found.canary_id is None or report is None:
-                raise Conflict(f"there is no running canary on the alias {alias!r}")
-            reason = reason_of(report, now, code="cancelled", message="somebody cancelled it")
+            report = await newest_report(connection, adapter_row.id, alias, now)
+            if current.canary_id is None or report is None:
+                raise Conflict(f"The alias {alias!r} has no running canary.")
+            reason = reason_of(report, now, code="cancelled", message="The canary was cancelled.")
             change = Change(tenant, adapter, actor, now)
             await end(connection, report.canary, CanaryState.CANCELLED, reason, change)
-            ended = await _newest(connection, line.id, alias)
+            ended = await _newest(connection, adapter_row.id, alias)
         return CanaryReport(ended, report.baseline, report.candidate, None)
 
 
@@ -177,7 +177,7 @@ async def enter_step(connection: AsyncConnection, canary: Canary, change: Change
         at=change.at,
         actor=change.actor,
         action="canary",
-        reason=f"step {canary.step + 1}: {weight}% to version {canary.candidate}",
+        reason=f"Step {canary.step + 1}: {weight}% of the traffic to version {canary.candidate}.",
         canary_id=canary.id,
     )
     await canaries.set_revision(connection, canary.id, revision)
@@ -235,7 +235,7 @@ async def record(
 
 async def _begin(
     connection: AsyncConnection,
-    line: Adapter,
+    adapter: Adapter,
     alias: str,
     baseline_id: int,
     candidate_id: int,
@@ -244,7 +244,7 @@ async def _begin(
 ) -> Canary:
     await canaries.insert_canary(
         connection,
-        line.id,
+        adapter.id,
         alias,
         baseline_id=baseline_id,
         candidate_id=candidate_id,
@@ -252,8 +252,8 @@ async def _begin(
         at=change.at,
         actor=change.actor,
     )
-    await enter_step(connection, await _newest(connection, line.id, alias), change)
-    return await _newest(connection, line.id, alias)
+    await enter_step(connection, await _newest(connection, adapter.id, alias), change)
+    return await _newest(connection, adapter.id, alias)
 
 
 _ENDS = {
@@ -270,19 +270,19 @@ def _single_target(alias: Alias, number: int) -> int:
         Conflict: a canary is running, the alias splits its traffic, or it points at version ``number`` already.
     """
     if alias.canary_id is not None:
-        raise Conflict(f"a canary runs on the alias {alias.name!r} already: cancel it first")
+        raise Conflict(f"A canary already runs on the alias {alias.name!r}. Cancel it first.")
     if len(alias.targets) > 1:
-        raise Conflict(f"the alias {alias.name!r} splits its traffic: move it to the version to compare with first")
+        raise Conflict(f"The alias {alias.name!r} splits its traffic. First move it to the version to compare with.")
     (baseline,) = alias.targets
     if baseline == number:
-        raise Conflict(f"the alias {alias.name!r} points at version {number} already", param="version")
+        raise Conflict(f"The alias {alias.name!r} already points at version {number}.", param="version")
     return baseline
 
 
 async def _newest(connection: AsyncConnection, adapter_id: int, alias: str) -> Canary:
     canary = await canaries.newest_canary(connection, adapter_id, alias)
     if canary is None:
-        raise NotFound(f"there was no canary on the alias {alias!r} yet", param="alias")
+        raise NotFound(f"The alias {alias!r} never had a canary.", param="alias")
     return canary
 
 

@@ -44,7 +44,7 @@ class TrialWindow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestTraits:
     """Properties of a request that a canary's verdict depends on.
 
     Attributes:
@@ -63,12 +63,12 @@ class Asked:
     def of(cls, body: Mapping[str, Any], recipient_id: int | None) -> Self:
         """Read a body of any route as the caller sent it, before adapter defaults are applied."""
         nested = body.get("parameters")
-        given = {**body, **nested} if isinstance(nested, Mapping) else body
-        budgets = [given.get(name) for name in _BUDGETS]
+        fields = {**body, **nested} if isinstance(nested, Mapping) else body
+        budgets = [fields.get(name) for name in _BUDGETS]
         return cls(
             recipient_id,
-            steered=any(given.get(name) for name in _STEERING),
-            stopped=any(given.get(name) for name in _STOPS),
+            steered=any(fields.get(name) for name in _STEERING),
+            stopped=any(fields.get(name) for name in _STOPS),
             small_budget=any(isinstance(budget, int) and budget <= _SMALL_BUDGET for budget in budgets),
         )
 
@@ -91,7 +91,7 @@ class _Tally:
         return Figures(self.requests, self.errors, self.empties, LatencyHistogram(tuple(self.ttft)))
 
 
-_OWN = Asked()
+_OWN = RequestTraits()
 
 
 class Outcomes:
@@ -118,7 +118,7 @@ class Outcomes:
         engine.subscribe(self._on_event)
 
     async def observed(
-        self, version: ResolvedVersion | None, request_id: str, work: Awaitable[Answer], asked: Asked = _OWN
+        self, version: ResolvedVersion | None, request_id: str, work: Awaitable[Answer], traits: RequestTraits = _OWN
     ) -> Answer:
         """Await ``work``, and count its outcome if the version is in a canary.
 
@@ -127,7 +127,7 @@ class Outcomes:
         """
         if version is None or version.canary_id is None or version.revision is None:
             return await work
-        window = TrialWindow(version.canary_id, version.revision, version.key.version_id, asked.recipient_id)
+        window = TrialWindow(version.canary_id, version.revision, version.key.version_id, traits.recipient_id)
         started = self._monotonic()
         try:
             answer = await work
@@ -135,11 +135,11 @@ class Outcomes:
             self._failed(window, error)
             raise
         if not isinstance(answer, dict):
-            return _ObservedEvents(answer, self, window, request_id, started, asked)
+            return _ObservedEvents(answer, self, window, request_id, started, traits)
         if any(choice.get("finish_reason") in _UNFINISHED for choice in answer.get("choices", ())):
             self.count(window, error=True)
         else:
-            self.count_answer(window, request_id, output=has_output(answer), explained=asked.explains_empty(answer))
+            self.count_answer(window, request_id, output=has_output(answer), explained=traits.explains_empty(answer))
         return answer
 
     def count(self, window: TrialWindow, *, error: bool = False, empty: bool = False) -> None:
@@ -211,11 +211,11 @@ class _ObservedEvents:
         window: TrialWindow,
         request_id: str,
         started: float,
-        asked: Asked,
+        traits: RequestTraits,
     ) -> None:
         self._source, self._outcomes, self._window = source, outcomes, window
-        self._request_id, self._started, self._asked = request_id, started, asked
-        self._explained = asked.steered
+        self._request_id, self._started, self._traits = request_id, started, traits
+        self._explained = traits.steered
         self._begun = self._output = self._failed = False
         self._open = True
 
@@ -254,7 +254,7 @@ class _ObservedEvents:
             self._begun = True
             self._outcomes.first_token(self._window, self._started)
         self._output = has_output(chunk)
-        self._explained = self._explained or self._asked.explains_empty(chunk)
+        self._explained = self._explained or self._traits.explains_empty(chunk)
 
     def _end(self) -> None:
         if self._open:
@@ -272,8 +272,8 @@ def has_output(answer: Mapping[str, Any], *, blank: bool = False) -> bool:
         blank: whether a text of spaces and line breaks counts.
     """
     for choice in answer.get("choices", ()):
-        said = choice.get("delta") or choice.get("message") or choice
-        texts = [said.get(name) or "" for name in ("text", "content", "reasoning", "reasoning_content")]
-        if said.get("tool_calls") or any(text if blank else text.strip() for text in texts):
+        part = choice.get("delta") or choice.get("message") or choice
+        texts = [part.get(name) or "" for name in ("text", "content", "reasoning", "reasoning_content")]
+        if part.get("tool_calls") or any(text if blank else text.strip() for text in texts):
             return True
     return False

@@ -54,9 +54,9 @@ class CanaryRunner:
         self._database, self._outcomes, self._node = database, outcomes, node
         self._clock, self._monotonic = clock, monotonic
         # A running canary is judged by figures. They have no audit row, so a result with one must not be cached.
-        self._running = CachedQuery(database, _look, kept=lambda found: not found[0])
+        self._running = CachedQuery(database, _look, kept=lambda result: not result[0])
         #: (canary, revision) -> (time, baseline's figures, candidate's figures) of the last minute.
-        self._seen: dict[tuple[int, int], deque[tuple[float, Figures, Figures]]] = {}
+        self._windows: dict[tuple[int, int], deque[tuple[float, Figures, Figures]]] = {}
 
     async def tick(self) -> None:
         """Run one round. Call this about twice a second.
@@ -66,14 +66,14 @@ class CanaryRunner:
         """
         await self.flush()
         running, figures = await self._running()
-        present = {(each.canary.id, each.canary.revision) for each in running}
-        self._seen = {key: seen for key, seen in self._seen.items() if key in present}
-        for each in running:
-            report = report_of(each.canary, figures.get(each.canary.id, {}), self._clock())
-            verdict = self._judge(each, report)
-            if verdict.decision is not Decision.WAIT and await self._act(each, report, verdict):
-                alias = f"{each.tenant}/{each.adapter}:{each.canary.alias}"
-                logger.warning("canary on %s: %s: %s", alias, verdict.decision.value, verdict.message)
+        present = {(entry.canary.id, entry.canary.revision) for entry in running}
+        self._windows = {key: window for key, window in self._windows.items() if key in present}
+        for entry in running:
+            report = report_of(entry.canary, figures.get(entry.canary.id, {}), self._clock())
+            verdict = self._judge(entry, report)
+            if verdict.decision is not Decision.WAIT and await self._act(entry, report, verdict):
+                alias = f"{entry.tenant}/{entry.adapter}:{entry.canary.alias}"
+                logger.warning("Canary on %s: %s. %s", alias, verdict.decision.value, verdict.message)
 
     async def flush(self) -> None:
         """Write this node's counts to the registry.
@@ -87,8 +87,8 @@ class CanaryRunner:
         now = self._clock()
         try:
             async with self._database.write() as connection:
-                for window, found in taken.items():
-                    counts = canaries.Counts(found.requests, found.errors, found.empties, found.ttft.counts)
+                for window, counted in taken.items():
+                    counts = canaries.Counts(counted.requests, counted.errors, counted.empties, counted.ttft.counts)
                     key = (window.canary_id, window.revision, window.version_id)
                     if window.recipient_id is None:
                         await canaries.add_figures(connection, *key, self._node, counts, at=now)
@@ -101,11 +101,10 @@ class CanaryRunner:
     def _judge(self, running: canaries.RunningCanary, report: CanaryReport) -> Verdict:
         state = running.candidate_state
         if state is not VersionState.READY:
-            message = f"the version {running.adapter}@{running.canary.candidate} is {state.value}"
-            if running.candidate_reason:
-                message = f"{message}: {running.candidate_reason}"
+            reason = f": {running.candidate_reason.rstrip('.')}" if running.candidate_reason else ""
+            message = f"The version {running.adapter}@{running.canary.candidate} is {state.value}{reason}."
             return Verdict(Decision.BREACH, message, f"version_{state.value}")
-        return self._recent_breach(report) or report.verdict or Verdict(Decision.WAIT, "it has ended")
+        return self._recent_breach(report) or report.verdict or Verdict(Decision.WAIT, "The canary has ended.")
 
     def _recent_breach(self, report: CanaryReport) -> Verdict | None:
         """Return a breach within the last minute or within the whole step."""
@@ -113,11 +112,11 @@ class CanaryRunner:
         if report.verdict is not None and report.verdict.decision is Decision.BREACH:
             return report.verdict
         now = self._monotonic()
-        seen = self._seen.setdefault((canary.id, canary.revision), deque())
-        while len(seen) > 1 and now - seen[0][0] > _RECENT_S:
-            seen.popleft()
-        seen.append((now, report.baseline, report.candidate))
-        _, baseline, candidate = seen[0]
+        window = self._windows.setdefault((canary.id, canary.revision), deque())
+        while len(window) > 1 and now - window[0][0] > _RECENT_S:
+            window.popleft()
+        window.append((now, report.baseline, report.candidate))
+        _, baseline, candidate = window[0]
         # While the candidate gets all traffic, the baseline has no recent figures. All of its figures count then.
         usual = report.baseline if report.baseline == baseline else report.baseline - baseline
         return find_breach(policy, usual, report.candidate - candidate)

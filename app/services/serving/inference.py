@@ -26,7 +26,7 @@ from app.services.limits.service import LimitService
 from app.services.placement.prefetch.prefetching import Prefetcher
 from app.services.prompts.chat import ChatPrompts
 from app.services.prompts.defaults import apply_defaults, lorax_generation
-from app.services.rollout.outcomes import Asked, Outcomes
+from app.services.rollout.outcomes import Outcomes, RequestTraits
 from app.services.serving.adapter_traffic import Traffic
 from app.services.serving.models import allow, resolve_name, tenant_of, written
 from app.services.usage.meter import Meter
@@ -120,7 +120,7 @@ class InferenceService:
             self._check_prompt_logprobs("echo")
         with self._readers.reading() as reader:
             with stage("resolve"):
-                target = await self._target(caller, self._asked(body), body.get("user"))
+                target = await self._target(caller, self._requested_name(body), body.get("user"))
             reader.found(target.version_id)
             filled = apply_defaults(endpoint, checked, target.defaults, longest=self._longest)
             prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
@@ -137,8 +137,8 @@ class InferenceService:
         """
         if self._head:
             raise UnsupportedField(
-                f"{field}: logprobs of the prompt are not available on this server, as it serves adapters of lm_head "
-                "(TENORA_ENGINE__LORA_HEAD); ask for the answer's only",
+                f"{field} asks for logprobs of the prompt, which this server does not have: it serves adapters of "
+                "lm_head (TENORA_ENGINE__LORA_HEAD). Ask for logprobs of the answer only.",
                 param=field,
             )
 
@@ -159,26 +159,26 @@ class InferenceService:
 
         Raises: as :meth:`complete`.
         """
-        wanted = lorax.generation(body, self._limits, default_tokens=self._default_tokens, stream=stream)
-        if wanted.prefill:
+        generation = lorax.generation(body, self._limits, default_tokens=self._default_tokens, stream=stream)
+        if generation.prefill:
             self._check_prompt_logprobs("parameters.decoder_input_details")
         with self._readers.reading() as reader:
             with stage("resolve"):
-                target = await self._target(caller, wanted.adapter_id)
+                target = await self._target(caller, generation.adapter_id)
             reader.found(target.version_id)
             if target.defaults:
-                wanted = self._filled(body, target, stream)
-            request = _request(caller, request_id, Endpoint.COMPLETIONS, wanted.body, target, deadline_s=deadline_s)
+                generation = self._filled(body, target, stream)
+            request = _request(caller, request_id, Endpoint.COMPLETIONS, generation.body, target, deadline_s=deadline_s)
             try:
                 served = replace(await self._answer(caller, request, target, body), ignored=lorax.ignored(body))
             except (ContextLengthExceeded, InvalidRequest) as error:
                 raise lorax.in_lorax_words(error) from None
         answer, special, texts = served.answer, self._engine.special_token_ids, self._engine.token_texts
         if isinstance(answer, dict):
-            return replace(served, answer=await lorax_answers.whole(wanted, answer, special=special, texts=texts))
-        return replace(served, answer=lorax_answers.LoraxEvents(wanted, answer, special=special, texts=texts))
+            return replace(served, answer=await lorax_answers.whole(generation, answer, special=special, texts=texts))
+        return replace(served, answer=lorax_answers.LoraxEvents(generation, answer, special=special, texts=texts))
 
-    def _asked(self, body: dict[str, Any]) -> str | None:
+    def _requested_name(self, body: dict[str, Any]) -> str | None:
         """Return the name in ``adapter_id`` or ``model``. Both must agree, unless ``model`` only names the base."""
         names = {}
         for field in ("adapter_id", "model"):
@@ -187,7 +187,7 @@ class InferenceService:
         adapter_id, model = names["adapter_id"], names["model"]
         if adapter_id and model not in ("", self._base_name, adapter_id):
             raise InvalidRequest(
-                f"adapter_id: found {adapter_id[:80]!r} with model {model[:80]!r}, allowed the same name in both",
+                f"adapter_id is {adapter_id[:80]!r}, but model is {model[:80]!r}. Send the same name in both.",
                 param="adapter_id",
             )
         return adapter_id or model
@@ -230,7 +230,7 @@ class InferenceService:
             request = replace(request, rendered=permit.rendered)
         recipient_id = None if target.resolved and target.resolved.owner == caller.tenant_slug else caller.tenant_id
         work = self._outcomes.observed(
-            target.resolved, request.request_id, self._engine.answer(request), Asked.of(body, recipient_id)
+            target.resolved, request.request_id, self._engine.answer(request), RequestTraits.of(body, recipient_id)
         )
         if self._meter:
             work = self._meter.metered(caller, request, work, permit=permit)
@@ -244,9 +244,8 @@ class InferenceService:
 
     async def _quarantine(self, error: AdapterLoadFailed, target: _Target) -> NoReturn:
         await self._adapters.quarantine(error.version_id, error.message)
-        raise AdapterQuarantined(
-            f"the version {target.version} failed to load and is not tried again", param="model"
-        ) from error
+        event = f"The version {target.version} failed to load and is quarantined."
+        raise AdapterQuarantined(f"{event} Ask the platform team to restore it.", param="model") from error
 
 
 def _request(

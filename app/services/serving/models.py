@@ -106,7 +106,7 @@ async def resolve_name(adapters: AdapterService, caller: Caller, name: str, user
         parsed = parse_model_name(name)
     except InvalidName:
         # A name outside the grammar cannot name any model.
-        raise NotFound(f"there is no model {name[:80]!r}", param="model") from None
+        raise NotFound(f"There is no model {name[:80]!r}.", param="model") from None
     own = parsed.owner is None or parsed.owner == slug
     allow(caller, parsed.adapter if own else f"{parsed.owner}/{parsed.adapter}")
     try:
@@ -124,8 +124,8 @@ async def _other_names(adapters: AdapterService, tenant_id: int, name: ModelName
     if not aliases:
         return ""
     listed = ", ".join(f"{name.adapter}:{alias}" for alias in aliases[:_SHOWN_ALIASES])
-    more = ", ..." if len(aliases) > _SHOWN_ALIASES else ""
-    return f": {name.adapter!r} has no alias {name.alias!r}. Use one that it has: {listed}{more}"
+    more = " and others" if len(aliases) > _SHOWN_ALIASES else ""
+    return f" The adapter {name.adapter!r} has no alias {name.alias!r}. Its aliases are {listed}{more}."
 
 
 def allow(caller: Caller, name: str) -> None:
@@ -135,7 +135,7 @@ def allow(caller: Caller, name: str) -> None:
         Forbidden
     """
     if not caller.restrictions.allows_model(name):
-        raise Forbidden(f"the key may not use {name[:80]!r}; it is restricted to certain adapters")
+        raise Forbidden(f"This key is restricted to certain adapters and may not use {name[:80]!r}.")
 
 
 def written(version: ResolvedVersion, caller: Caller) -> str:
@@ -151,5 +151,5 @@ def tenant_of(caller: Caller) -> tuple[int, str]:
         Forbidden: the caller has a platform key.
     """
     if caller.tenant_id is None or caller.tenant_slug is None:
-        raise Forbidden("the key is no tenant's")
+        raise Forbidden("This is a platform key; this route needs a tenant's key.")
     return caller.tenant_id, caller.tenant_slug

@@ -2,7 +2,7 @@
 
 A journal file consists of lines, each with a checksum. A process uses group commit: records that arrive shortly after
 a flush share the next one. The process that writes a file holds a lock on it. A file without a lock is therefore
-complete, except for last lines that were never acknowledged. See docs/decisions/0045-usage-journal.md.
+complete, except for last lines that were never acknowledged. See docs/decisions/0026-usage-journal.md.
 """
 
 import asyncio
@@ -189,7 +189,7 @@ def read(path: Path) -> Iterator[UsageRecord]:
             if record is not None:
                 yield record
             elif line.endswith(b"\n"):
-                logger.error("usage journal %s: line %d cannot be read", path.name, number)
+                logger.error("Line %d of the usage journal %s cannot be read.", number, path.name)
 
 
 def forget(path: Path) -> None:
@@ -209,7 +209,7 @@ def forget(path: Path) -> None:
 def _line(record: UsageRecord) -> bytes:
     values = dict(zip(_FIELDS, _values(record), strict=True))
     values["at"] = record.at.isoformat()
-    # Faster than json.dumps: see docs/decisions/0045-usage-journal.md.
+    # Faster than json.dumps: see docs/decisions/0026-usage-journal.md.
     text = to_json(values)
     return b"%08x %s\n" % (zlib.crc32(text), text)
 

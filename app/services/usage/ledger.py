@@ -54,7 +54,7 @@ class Ledger:
         try:
             await self.ship()
         except (RegistryUnavailable, OSError) as error:
-            logger.warning("usage records stay in the journal until the next start: %s", error)
+            logger.warning("Usage records stay in the journal until the next start: %s", error)
         await self._journal.close()
 
     async def keep(self, record: UsageRecord) -> None:
@@ -66,7 +66,7 @@ class Ledger:
         try:
             await self._journal.add(record)
         except OSError:
-            logger.exception("the usage journal cannot be written: a record goes to the database at once")
+            logger.exception("The usage journal cannot be written; the record goes directly to the database.")
             async with self._database.write() as connection:
                 await _add(connection, [record])
 

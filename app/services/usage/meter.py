@@ -141,7 +141,7 @@ class Meter:
     def _settled(self, task: "asyncio.Task[None]") -> None:
         self._settling.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            logger.error("the usage of a request is not written down: %s", error)
+            logger.error("The usage of a request was not recorded: %s", error)
 
     async def _settle(self, entry: _Entry, status: int, finish_reason: str | None) -> None:
         tokens = self._engine.take_usage(entry.request_id)

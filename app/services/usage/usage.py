@@ -63,7 +63,7 @@ class UsageService:
             groups = await usage.totals(connection, tenant_id=owner, hours=hours, by=by, limit=MAX_GROUPS + 1)
         if len(groups) > MAX_GROUPS:
             raise InvalidRequest(
-                f"by: found more than {MAX_GROUPS} groups, allowed {MAX_GROUPS}: ask for fewer hours, or group by less",
+                f"The report has more than {MAX_GROUPS} groups. Ask for fewer hours, or group by less.",
                 param="by",
             )
         total = sum((group.used for group in groups), Used())
@@ -73,9 +73,9 @@ class UsageService:
 def _check_groupings(by: Sequence[Grouping]) -> None:
     for pair in ({Grouping.ADAPTER, Grouping.VERSION}, {Grouping.HOUR, Grouping.DAY}):
         if pair.issubset(by):
-            raise InvalidRequest(f"by: found {' and '.join(sorted(pair))}, allowed one of them", param="by")
+            raise InvalidRequest(f"by has {' and '.join(sorted(pair))}. Send only one of them.", param="by")
     if len(set(by)) != len(by):
-        raise InvalidRequest(f"by: found {','.join(by)!r}, allowed each name once", param="by")
+        raise InvalidRequest(f"by is {','.join(by)!r}; each name may appear only once.", param="by")
 
 
 def _hours(start: datetime | None, end: datetime | None, now: datetime) -> range:
@@ -83,11 +83,12 @@ def _hours(start: datetime | None, end: datetime | None, now: datetime) -> range
     for name, moment in (("from", start), ("to", end)):
         if moment is not None and (moment.tzinfo is None or not _EARLIEST <= moment <= latest):
             raise InvalidRequest(
-                f"{name}: found {moment.isoformat()}, allowed a time with its zone, from 2000 on to a year from now",
+                f"{name} is {moment.isoformat()}; it must be a time with its time zone, from the year 2000 to one year "
+                "from now.",
                 param=name,
             )
     end = end or now
     start = start or end - timedelta(days=_DEFAULT_DAYS)
     if start >= end:
-        raise InvalidRequest(f"from: found {start.isoformat()}, allowed before {end.isoformat()}", param="from")
+        raise InvalidRequest(f"from is {start.isoformat()}; it must be before {end.isoformat()}.", param="from")
     return range(hour_of(start), hour_of(end - timedelta(microseconds=1)) + 1)

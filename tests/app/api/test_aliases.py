@@ -176,7 +176,7 @@ def test_a_canary_is_started_shown_and_cancelled(admin: httpx.Client, path: str)
     ended = admin.delete(f"{path}/aliases/stable/canary").json()
     assert (ended["state"], ended["verdict"], ended["details"]["code"]) == ("cancelled", None, "cancelled")
     alias = admin.get(f"{path}/aliases/stable").json()
-    assert (alias["weights"], alias["canary"]["reason"]) == ({"1": 100}, "somebody cancelled it")
+    assert (alias["weights"], alias["canary"]["reason"]) == ({"1": 100}, "The canary was cancelled.")
     assert admin.delete(f"{path}/aliases/stable/canary").status_code == 409
 
 
@@ -222,9 +222,9 @@ def test_another_tenants_aliases_look_like_aliases_that_do_not_exist(
     absent = f"absent{unit.slug[6:]}"
     with site.client(make_unit(admin).key) as stranger:
         theirs = stranger.request(method, f"{path}/aliases{suffix}", json=body)
-        nobodys = stranger.request(method, f"{path.replace(unit.slug, absent)}/aliases{suffix}", json=body)
-        assert theirs.status_code == nobodys.status_code == 404
-        assert theirs.text.replace(unit.slug, "X") == nobodys.text.replace(absent, "X")
+        unknowns = stranger.request(method, f"{path.replace(unit.slug, absent)}/aliases{suffix}", json=body)
+        assert theirs.status_code == unknowns.status_code == 404
+        assert theirs.text.replace(unit.slug, "X") == unknowns.text.replace(absent, "X")
         own = stranger.request(method, f"/v1/adapters/pricing/aliases{suffix}", json=body)
         assert (own.status_code, error(own)["param"]) == (404, "adapter")
     assert admin.get(f"{path}/aliases").json() == before

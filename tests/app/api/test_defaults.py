@@ -69,7 +69,7 @@ def test_an_administrator_s_template_stays_where_a_tenant_changes_the_rest(
         ({"chat_template": "{{ cycler.__init__.__globals__ }}"}, "defaults.chat_template", "unsafe"),
         ({"chat_template": "hello"}, "defaults.chat_template", "user's message"),
         ({"temperature": 5}, "defaults.temperature", "from 0 to 2"),
-        ({"n": 2}, "defaults.n", "allowed chat_template, frequency_penalty"),
+        ({"n": 2}, "defaults.n", "fields of defaults are: chat_template, frequency_penalty"),
         ([], "defaults", "an object"),
     ],
 )

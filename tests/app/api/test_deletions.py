@@ -106,11 +106,11 @@ def test_another_tenants_reports_look_like_reports_that_do_not_exist(
             assert stranger.get(f"/admin/deletions{suffix}").status_code == 403
         for method, route in (("POST", "retire"), ("POST", "restore")):
             answer = stranger.request(method, f"{path}/versions/1/{route}", json={"reason": "mine"})
-            nobodys = stranger.request(
-                method, f"/admin/tenants/nobody/adapters/pricing/versions/1/{route}", json={"reason": "mine"}
+            unknowns = stranger.request(
+                method, f"/admin/tenants/nosuch/adapters/pricing/versions/1/{route}", json={"reason": "mine"}
             )
-            assert answer.status_code == nobodys.status_code == 404
-            assert answer.text.replace(unit.slug, "nobody") == nobodys.text
+            assert answer.status_code == unknowns.status_code == 404
+            assert answer.text.replace(unit.slug, "nosuch") == unknowns.text
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_retired_version_answers_410_with_the_reason_until_it_is_restored(
     assert lorax.status_code == 410
     again = admin.post(f"{path}/versions/1/retire", json={"reason": "again"})
     assert again.status_code == 409
-    assert "found retired" in again.json()["error"]["message"]
+    assert "pricing@1 is retired, but must be ready." in again.json()["error"]["message"]
     restored = own.post("/v1/adapters/pricing/versions/1/restore")
     assert (restored.status_code, restored.json()["state"]) == (200, "ready")
     assert ask(own, "pricing@1").status_code == 503

@@ -84,7 +84,7 @@ def test_a_rejection_lists_its_reasons() -> None:
         "field": "a",
         "found": "rank 8",
         "allowed": "4",
-        "message": "a has rank 8, but must have 4: upload the config and the weights of one save. "
+        "message": "a has rank 8, but must have 4. Upload the config and the weights of the same save. "
         "The same holds for 8 more, such as b and c.",
         "count": 9,
         "examples": ["a", "b", "c"],
@@ -161,7 +161,7 @@ def test_a_body_with_wrong_fields_names_each_and_repeats_none_of_it(admin: httpx
 
 def test_a_missing_field_and_a_wrong_parameter(admin: httpx.Client) -> None:
     error = admin.post("/admin/tenants", json={}).json()["error"]
-    assert error["message"] == "the request is not valid: slug: found nothing, allowed Field required"
+    assert error["message"] == "The request is invalid. slug is missing. Send a value for it."
     for query in ("limit=0", "limit=201", "limit=x", "cursor=!"):
         answer = admin.get(f"/admin/tenants?{query}")
         assert answer.status_code in {400, 422}

@@ -179,10 +179,10 @@ def test_a_revoked_key_ends_its_feed(site: Site, admin: httpx.Client, unit: Unit
 def test_everyones_feed_is_for_platform_keys_and_a_tenants_for_tenants(admin: httpx.Client, own: httpx.Client) -> None:
     assert own.get("/admin/events").status_code == 403
     assert admin.get("/v1/events").status_code == 403
-    assert admin.get("/admin/events", params={"tenant": "nobody"}).status_code == 404
+    assert admin.get("/admin/events", params={"tenant": "unknown"}).status_code == 404
 
 
-def test_a_tenants_open_feeds_close_nobody_elses(
+def test_a_tenants_open_feeds_close_no_other_tenants(
     site: Site, admin: httpx.Client, own: httpx.Client, unit: Unit
 ) -> None:
     """A tenant reaches its feed limit with one key or with several, and other tenants keep their feeds."""

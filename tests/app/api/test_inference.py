@@ -41,8 +41,8 @@ def published(client: httpx.Client, files):
 
 @pytest.mark.parametrize("path", ROUTES)
 def test_a_key_is_needed(site: Site, path):
-    with site.client(None) as nobody:
-        answer = nobody.post(path, json=ROUTES[path])
+    with site.client(None) as anonymous:
+        answer = anonymous.post(path, json=ROUTES[path])
     assert answer.status_code == 401
     assert set(answer.json()) == ({"error", "error_type"} if path in LORAX else {"error"})
 

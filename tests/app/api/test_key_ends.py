@@ -157,10 +157,10 @@ def test_a_stream_ends_with_its_key(
         told = json.loads(last.partition(":")[2])
         if path.startswith("/v1"):
             assert told["error"]["code"] == "invalid_api_key"
-            assert "does not work any more" in told["error"]["message"]
+            assert "is no longer valid" in told["error"]["message"]
         else:
             assert told["error_type"] == "invalid_api_key"
-            assert "does not work any more" in told["error"]
+            assert "is no longer valid" in told["error"]
         request_id, neighbours = answer.headers["x-request-id"], beside.headers["x-request-id"]
         assert request_id in endless.engine.closed
         assert neighbours not in endless.engine.closed
@@ -205,7 +205,7 @@ def test_what_a_stream_took_of_its_tenants_limits_is_given_back(
     ):
         assert second.post("/v1/completions", json=STREAMS["/v1/completions"]).status_code == 429
         revoke(platform, owner)
-        assert "does not work any more" in "".join(answer.iter_lines())
+        assert "is no longer valid" in "".join(answer.iter_lines())
 
         def admitted() -> bool:
             with second.stream("POST", "/v1/completions", json=STREAMS["/v1/completions"]) as answer:

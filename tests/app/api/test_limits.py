@@ -97,7 +97,10 @@ def test_who_is_beyond_a_limit_is_told_when_to_come_again(
             "rate_limit_error", "rate_limit_exceeded", "requests_per_minute",
         )  # fmt: skip
         error = error["message"]
-    assert error == "requests_per_minute: found 3 with this request, allowed 2 of this tenant"
+    assert error == (
+        "requests_per_minute would be 3 with this request; the limit of this tenant is 2. "
+        "Wait for the time in Retry-After."
+    )
 
 
 def test_the_sdk_raises_what_its_users_catch(site: Site, admin: httpx.Client, unit: Unit) -> None:
@@ -123,7 +126,10 @@ def test_a_budget_that_is_used_up_says_so(site: Site, admin: httpx.Client, unit:
     finally:
         site.engine.most = 0
     assert refused.status_code == 400
-    assert "tokens_per_month: found 101 with this request, allowed 100" in refused.json()["error"]["message"]
+    assert (
+        "tokens_per_month would be 101 with this request; the limit of this tenant is 100."
+        in refused.json()["error"]["message"]
+    )
 
 
 def test_a_neighbour_feels_and_learns_nothing(site: Site, admin: httpx.Client, unit: Unit) -> None:
@@ -159,12 +165,15 @@ def test_an_adapters_limits_are_its_tenants_to_set(
         assert [own.post("/v1/completions", json=BODY | {"model": name}).status_code for name in names] == [503, 503]
         refused = own.post("/v1/completions", json=BODY | {"model": "prices@1"})
         assert refused.status_code == 429
-        assert "found 3 with this request, allowed 2 of this adapter" in refused.json()["error"]["message"]
+        assert "would be 3 with this request; the limit of this adapter is 2." in refused.json()["error"]["message"]
         assert not [name for name in refused.headers if name.startswith("x-ratelimit")]
         assert own.post("/v1/completions", json=BODY).status_code == 503
         shared = theirs.post("/v1/completions", json=BODY | {"model": f"{unit.slug}/prices"})
         error = shared.json()["error"]
-        assert error["message"] == "requests_per_minute: more than the adapter's owner allows of it just now"
+        assert error["message"] == (
+            "requests_per_minute would be above the limit that the adapter's owner has set. "
+            "Wait for the time in Retry-After."
+        )
         assert shared.headers["retry-after"] == "60"
         assert own.patch(path, json={"limits": None}).json()["limits"] == none
         assert theirs.post("/v1/completions", json=BODY | {"model": f"{unit.slug}/prices"}).status_code == 503

@@ -121,7 +121,8 @@ def test_a_path_with_a_line_break_behind_it_is_none(site: Site, unit: Unit, path
     with site.client(unit.key) as client:
         answers = [client.request(method, f"{path}%0a", json={"prompt": "x"}) for method in ("GET", "POST")]
     assert [answer.status_code for answer in answers] == [404, 404]
-    assert {answer.json()["error"]["message"] for answer in answers} == {"there is no such route"}
+    (message,) = {answer.json()["error"]["message"] for answer in answers}
+    assert message == "This route does not exist. /docs lists the routes."
 
 
 def test_a_clients_id_is_cleaned(site: Site) -> None:
@@ -162,7 +163,7 @@ def test_requests_are_counted_by_template(admin: httpx.Client, unit: Unit) -> No
 
 
 def test_what_needs_no_key_and_is_refused_makes_no_series(base: Path, tmp_path: Path) -> None:
-    with running_site(tmp_path, base) as site, site.client(None) as nobody, site.client(site.admin_key) as admin:
+    with running_site(tmp_path, base) as site, site.client(None) as anonymous, site.client(site.admin_key) as admin:
         for method in ("GET", "POST", "PUT", "DELETE", "PROPFIND"):
             for path in (
                 "/admin/tenants",
@@ -170,10 +171,10 @@ def test_what_needs_no_key_and_is_refused_makes_no_series(base: Path, tmp_path: 
                 "/v1/completions",
                 "/metrics",
                 "/health/live",
-                "/nobody/has/this",
+                "/nosuch/path",
             ):
-                nobody.request(method, path)
-        admin.get("/admin/tenants/nobody-has-this-slug")
+                anonymous.request(method, path)
+        admin.get("/admin/tenants/nosuch-slug")
         text = fresh_metrics(admin)
     shown = {line.partition(" ")[0] for line in text.splitlines() if line.startswith("tenora_http_request")}
     counted = {one for one in shown if one.startswith("tenora_http_requests_total")}
@@ -181,7 +182,7 @@ def test_what_needs_no_key_and_is_refused_makes_no_series(base: Path, tmp_path: 
         f'tenora_http_requests_total{{method="GET",route="{route}",status="200"}}'
         for route in ("/health/live", "/metrics")
     }
-    assert not any("nobody" in one or 'route="none"' in one or "PROPFIND" in one for one in shown)
+    assert not any("nosuch" in one or 'route="none"' in one or "PROPFIND" in one for one in shown)
     found = dict(line.split(" ") for line in text.splitlines() if line.startswith("tenora_errors_total"))
     for code in ("invalid_api_key", "not_found", "method_not_allowed"):
         assert float(found[f'tenora_errors_total{{code="{code}"}}']) > 0

@@ -82,7 +82,7 @@ def test_a_tenants_key_pins_within_its_quota(
     assert second.status_code == 201
     refused = client.put("/v1/adapters/quotes/versions/2/pin")
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "quota_exceeded")
-    assert "pinned_slots: found 2, allowed 1" in refused.json()["error"]["message"]
+    assert "pinned_slots would be 2 (limit 1)" in refused.json()["error"]["message"]
     assert client.delete(path).status_code == 204
 
 
@@ -100,7 +100,7 @@ def test_one_slot_stays_free(site: Site, admin: httpx.Client, tmp_path: Path) ->
     assert [answer.status_code for answer in answers] == [201] * (SLOTS - 1) + [409]
     error = answers[-1].json()["error"]
     assert (error["code"], answers[-1].headers["x-should-retry"]) == ("conflict", "false")
-    assert "found 3 pinned of 4 slots, allowed 3" in error["message"]
+    assert "3 of 4 slots are pinned; the limit is 3" in error["message"]
 
 
 def test_anothers_version_and_none_at_all_look_the_same(site: Site, admin: httpx.Client, client: httpx.Client) -> None:
@@ -110,9 +110,9 @@ def test_anothers_version_and_none_at_all_look_the_same(site: Site, admin: httpx
     with site.client(stranger.key) as other:
         for method in ("PUT", "DELETE"):
             there = other.request(method, f"/admin/tenants/{owner}/adapters/quotes/versions/1/pin")
-            nowhere = other.request(method, "/admin/tenants/nobody/adapters/quotes/versions/1/pin")
+            nowhere = other.request(method, "/admin/tenants/nosuch/adapters/quotes/versions/1/pin")
             assert there.status_code == nowhere.status_code == 404
-            assert there.json()["error"]["message"].replace(owner, "nobody") == nowhere.json()["error"]["message"]
+            assert there.json()["error"]["message"].replace(owner, "nosuch") == nowhere.json()["error"]["message"]
             assert other.request(method, "/v1/adapters/quotes/versions/1/pin").status_code == 404
         assert other.get("/admin/pins").status_code == 403
     assert client.get("/admin/pins").status_code == 403
@@ -132,7 +132,7 @@ def test_pins_and_preloads_are_loaded_before_the_server_is_ready(tmp_path: Path)
         for seed in (1, 2):
             assert admin.post(path, files=parts(peft_files(tmp_path / f"{seed}", seed=seed))).status_code == 201
         assert admin.put(f"{path}/1/pin").status_code == 201
-    preload = (f"{unit.slug}/quotes", f"{unit.slug}/quotes:canary", "nobody/quotes")
+    preload = (f"{unit.slug}/quotes", f"{unit.slug}/quotes:canary", "unknown/quotes")
     settings = Settings(home=home, base_model=str(base), engine={"max_lora_rank": 16, "max_loras": 4}, preload=preload)
     engine = NoEngine()
     key = asyncio.run(set_up(settings))
@@ -145,8 +145,8 @@ def test_pins_and_preloads_are_loaded_before_the_server_is_ready(tmp_path: Path)
     assert [(pin["name"], pin["held"]) for pin in placement["data"]] == [("quotes@1", True)]
     assert [(preload["versions"], preload["problem"]) for preload in placement["preloads"]] == [
         ([f"{unit.slug}/quotes@2"], None),
-        ([], "there is no such version that is ready"),
-        ([], "there is no tenant 'nobody'"),
+        ([], "No version with this name is ready and can be served here."),
+        ([], "There is no tenant 'unknown'."),
     ]
 
 

@@ -51,7 +51,7 @@ def test_a_budget_of_money_is_told_like_one_of_tokens(site: Site, admin: httpx.C
             refused = own.post("/v1/completions", json={"prompt": "x"})
             error = refused.json()["error"]
             assert refused.status_code == 400
-            said = "cost_per_day: found 0.0012 with this request, allowed 0.001 of this tenant"
+            said = "cost_per_day would be 0.0012 with this request; the limit of this tenant is 0.001."
             assert error["message"].startswith(said)
             admin.patch(path, json={"limits": {"cost_per_day": "0.0012"}})
             assert own.post("/v1/completions", json={"prompt": "x"}).status_code == 503

@@ -244,7 +244,7 @@ def test_a_quota_is_set_shown_and_kept(
         assert admin.get(tenant).json()["used"] == used
         refused = publish(own, "/v1/adapters/pricing", other_files)
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "quota_exceeded")
-        assert "versions: found 2, allowed 1" in refused.json()["error"]["message"]
+        assert "versions would be 2 (limit 1)" in refused.json()["error"]["message"]
         # A retry of a published upload creates no version, so the quota allows it.
         assert publish(own, "/v1/adapters/pricing", files).status_code == 200
         # The quota refuses a new adapter before its bytes are read.
@@ -266,7 +266,7 @@ def test_adapters_and_ranks_have_quotas_too(admin: httpx.Client, unit: Unit, fil
     assert made[2].json()["error"]["param"] == "adapters"
     admin.patch(f"/admin/tenants/{unit.slug}", json={"quota": {"adapters": None, "rank": 2}})
     refused = publish(admin, f"/admin/tenants/{unit.slug}/adapters/a3", files)
-    assert "rank: found 4, allowed 2" in refused.json()["error"]["message"]
+    assert "rank would be 4 (limit 2)" in refused.json()["error"]["message"]
     assert admin.get(f"/admin/tenants/{unit.slug}/adapters/a3").status_code == 404
 
 

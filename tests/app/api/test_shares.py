@@ -130,7 +130,7 @@ def test_a_missing_scope_is_named(
 def test_the_platform_is_told_of_a_slip_and_a_tenant_is_not(
     site: Site, admin: httpx.Client, unit: Unit, version: dict[str, Any]
 ) -> None:
-    path = "adapters/pricing/shares/nobody-has-this"
+    path = "adapters/pricing/shares/unknown-tenant"
     refused = admin.put(f"/admin/tenants/{unit.slug}/{path}")
     assert (refused.status_code, refused.json()["error"]["param"]) == (404, "recipient")
     with site.client(unit.key) as own:
@@ -139,7 +139,7 @@ def test_the_platform_is_told_of_a_slip_and_a_tenant_is_not(
         assert own.get("/v1/adapters/pricing/shares").json()["data"][0]["recipient_exists"] is None
         # Only a platform key can see that the tenant mistyped the recipient.
         listed = admin.get(f"/admin/tenants/{unit.slug}/adapters/pricing/shares").json()["data"]
-        assert [(share["recipient"], share["recipient_exists"]) for share in listed] == [("nobody-has-this", False)]
+        assert [(share["recipient"], share["recipient_exists"]) for share in listed] == [("unknown-tenant", False)]
         oneself = own.put(f"/v1/adapters/pricing/shares/{unit.slug}")
         assert (oneself.status_code, oneself.json()["error"]["param"]) == (400, "recipient")
         for wrong in ("RETAIL", "re%20tail", "r%D0%B5tail", "retail%00", "x" * 64):

@@ -267,7 +267,7 @@ def test_parts_in_any_order_at_once_and_again(place: Place, admin: httpx.Client,
     assert received == sorted(numbers[:-1])
     refused = sender.finish()
     assert refused.status_code == 409
-    assert f"1 of {len(numbers)} of {WEIGHTS} (1)" in refused.json()["error"]["message"]
+    assert f"1 of {len(numbers)} parts of {WEIGHTS} (1)" in refused.json()["error"]["message"]
     assert sender.show()["state"] == "open"
     assert sender.show()["files"][WEIGHTS]["received"] == received
 

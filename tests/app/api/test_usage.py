@@ -74,7 +74,7 @@ def test_the_platform_sees_everyones(site: Site, admin: httpx.Client, unit: Unit
     assert (requests[unit.slug], requests[other.slug]) == ((1, 1), (2, 2))
     only = admin.get("/admin/usage", params=RANGE | {"tenant": other.slug, "by": ""}).json()
     assert only["total"]["requests"] == 2
-    assert admin.get("/admin/usage", params={"tenant": "nobody"}).status_code == 404
+    assert admin.get("/admin/usage", params={"tenant": "unknown"}).status_code == 404
 
 
 def test_csv_has_the_same_figures(site: Site, admin: httpx.Client, unit: Unit) -> None:
@@ -119,5 +119,5 @@ def test_scopes(site: Site, admin: httpx.Client, unit: Unit) -> None:
     ]
     assert {status(scope, "/admin/usage") for scope in tenants_scopes} == {403}
     assert admin.get("/v1/usage").status_code == 403
-    with site.client(None) as nobody:
-        assert nobody.get("/v1/usage").status_code == 401
+    with site.client(None) as anonymous:
+        assert anonymous.get("/v1/usage").status_code == 401

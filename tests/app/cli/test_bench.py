@@ -11,11 +11,11 @@ import pytest
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--n", "1,many"], "--n: found '1,many', allowed numbers with commas between them"),
-        (["--alpha", ""], "--alpha: found ''"),
-        (["--slots", "some"], "--slots: found 'some', allowed auto or a number"),
-        (["--rivals", "s-lora"], "--rivals: found s-lora, allowed vllm, peft, base"),
-        (["--setting", "PATH=/x"], "--setting: found 'PATH=/x', allowed TENORA_NAME=VALUE"),
+        (["--n", "1,many"], "--n is '1,many'. Write numbers separated by commas."),
+        (["--alpha", ""], "--alpha is ''."),
+        (["--slots", "some"], "--slots is 'some'. Write auto or a number."),
+        (["--rivals", "s-lora"], "--rivals has s-lora. Choose from vllm, peft, base."),
+        (["--setting", "PATH=/x"], "--setting is 'PATH=/x'. Write TENORA_NAME=VALUE."),
         (["--rounds", "0"], "--rounds"),
     ],
 )

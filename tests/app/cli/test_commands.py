@@ -29,7 +29,7 @@ def test_tenants_from_creation_to_deletion(tenora, new_slug):
     assert re.search(r"disabled +yes", tenora("tenants", "show", slug).stdout)
     assert tenora.json("tenants", "enable", slug)["disabled"] is False
     result = tenora("tenants", "delete", slug, "--yes")
-    assert (result.stdout, result.stderr) == ("", f"deleted tenant {slug}\n")
+    assert (result.stdout, result.stderr) == ("", f"Deleted tenant {slug}.\n")
     refused = tenora("tenants", "show", slug, exit_code=1)
     assert refused.stdout == ""
     assert slug in refused.stderr
@@ -91,7 +91,7 @@ def test_the_ends_of_keys_are_printed(tenora, tenant):
     assert len(ends) == 2
     for end in ends.values():
         assert f"expires at {end.replace('T', ' ')} UTC" in rotated.stderr
-    assert f"the old key {old['id']} expires at {ends[old['id']].replace('T', ' ')} UTC" in rotated.stderr
+    assert f"The old key {old['id']} expires at {ends[old['id']].replace('T', ' ')} UTC" in rotated.stderr
 
 
 def test_keys_are_rotated_and_revoked(tenora, tenant):

@@ -170,7 +170,10 @@ def test_a_head_without_end_is_refused_while_it_comes(connect: Callable[[], sock
     client.sendall(lead + b"a" * (LIMITS.header_bytes + 1))
     head, _, body = everything(client).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 431 Request Header Fields Too Large")
-    assert json.loads(body)["error"]["message"] == "headers: found more, allowed 8192 bytes"
+    assert (
+        json.loads(body)["error"]["message"]
+        == "The headers of the request exceed the limits of 8192 bytes and 256 headers."
+    )
 
 
 def test_a_body_larger_than_a_head_is_none(connect: Callable[[], socket.socket]) -> None:

@@ -91,7 +91,7 @@ def test_limits_are_shown_set_and_lifted(tenora: Tenora, tenant: str) -> None:
     kept = tenora.json("keys", "limits", key, "--tenant", tenant, "--concurrent-requests", "2")
     assert {name: most for name, most in kept.items() if most is not None} == {"concurrent_requests": 2}
     wrong = tenora("keys", "limits", key, "--tenant", tenant, "--tokens-per-minute", "many", exit_code=2)
-    assert "--tokens-per-minute: found 'many'" in wrong.stderr
+    assert "--tokens-per-minute is 'many'." in wrong.stderr
     assert "--tenant" in tenora("keys", "limits", key, exit_code=2).stderr
 
 
@@ -116,9 +116,7 @@ def test_prices_and_budgets_of_money(tenora: Tenora, tenant: str, version: dict[
     kept = tenora.json("tenants", "limits", tenant, "--cost-per-month", "12.50")
     assert kept["cost_per_month"] == "12.5"
     assert tenora.json("tenants", "limits", tenant, "--cost-per-month", "none")["cost_per_month"] is None
-    assert (
-        "cost_per_day: found 'ten'" in tenora("tenants", "limits", tenant, "--cost-per-day", "ten", exit_code=1).stderr
-    )
+    assert "cost_per_day is 'ten'" in tenora("tenants", "limits", tenant, "--cost-per-day", "ten", exit_code=1).stderr
 
 
 def test_a_key_sees_what_is_left(tenora: Tenora, tenant: str) -> None:
@@ -136,10 +134,10 @@ def test_a_key_sees_what_is_left(tenora: Tenora, tenant: str) -> None:
 def test_usage_is_shown(tenora: Tenora, tenant: str) -> None:
     report = tenora.json("usage", "--tenant", tenant, "--by", "adapter,day")
     assert (report["data"], report["total"]["requests"]) == ([], 0)
-    assert "nothing was used" in tenora("usage", "--tenant", tenant).stderr
+    assert "There was no usage" in tenora("usage", "--tenant", tenant).stderr
     header = tenora("usage", "--tenant", tenant, "--by", "key,hour", "--csv").stdout
     assert header.startswith("key,start,requests,failed,prompt_tokens")
-    assert "by: found 'colour'" in tenora("usage", "--by", "colour", exit_code=1).stderr
+    assert "by contains 'colour'" in tenora("usage", "--by", "colour", exit_code=1).stderr
     assert "--own" in tenora("usage", "--own", "--tenant", tenant, exit_code=2).stderr
 
 
@@ -153,7 +151,7 @@ def test_a_quota_is_shown_set_and_lifted(tenora: Tenora, tenant: str, version: d
     assert kept["quota"] == {"adapters": 10, "versions": None, "bytes": None, "rank": None, "pinned_slots": 1}
     assert kept["used"]["versions"] == 1
     for wrong in ("-1", "1.5", "x", "", "9" * 20, "\u0663"):
-        assert "--rank: found" in tenora("tenants", "quota", tenant, f"--rank={wrong}", exit_code=2).stderr
+        assert "--rank is" in tenora("tenants", "quota", tenant, f"--rank={wrong}", exit_code=2).stderr
 
 
 def test_an_adapter_is_shared_listed_and_unshared(
@@ -170,10 +168,10 @@ def test_an_adapter_is_shared_listed_and_unshared(
         tenant_option = () if place else ("--tenant", other)
         assert f"{tenant}/prices" in tenora("adapters", "shared", *tenant_option, **place).stdout
     result = tenora("adapters", "unshare", *of, "--with", other)
-    assert (result.stdout, result.stderr) == ("", f"prices is no longer shared with {other}\n")
-    assert "nothing is shared" in tenora("adapters", "shared", TENORA_KEY=key).stderr
-    assert "shared with nobody" in tenora("adapters", "shares", *of).stderr
+    assert (result.stdout, result.stderr) == ("", f"prices is no longer shared with {other}.\n")
+    assert "No adapters are shared" in tenora("adapters", "shared", TENORA_KEY=key).stderr
+    assert "The adapter is not shared." in tenora("adapters", "shares", *of).stderr
     assert "404" in tenora("adapters", "unshare", *of, "--with", other, exit_code=1).stderr
-    error = json.loads(tenora("adapters", "share", *of, "--with", "nobody-has-this", "--json", exit_code=1).stderr)
+    error = json.loads(tenora("adapters", "share", *of, "--with", "unknown-tenant", "--json", exit_code=1).stderr)
     assert error["error"]["param"] == "recipient"
     tenora("adapters", "share", *of, "--with", "RETAIL", exit_code=2)

@@ -71,7 +71,7 @@ def test_a_folder_that_has_files_is_left_alone(
 ) -> None:
     _import(tenora, adapter_folder, tenant)
     (tmp_path / "mine").write_text("mine")
-    assert "give a new or an empty folder" in _export(tenora, tmp_path, tenant, exit_code=2)
+    assert "Give a new or an empty folder" in _export(tenora, tmp_path, tenant, exit_code=2)
     assert (tmp_path / "mine").read_text() == "mine"
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -81,7 +81,7 @@ def test_a_folder_that_has_files_is_left_alone(
 
 def test_a_version_that_is_not_there_leaves_nothing(tenora: Tenora, tenant: str, tmp_path: Path) -> None:
     assert "404" in _export(tenora, tmp_path / "new", tenant, "pricing@9", exit_code=1)
-    assert "write pricing@N" in _export(tenora, tmp_path / "new", tenant, "pricing", exit_code=2)
+    assert "Write pricing@N" in _export(tenora, tmp_path / "new", tenant, "pricing", exit_code=2)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -90,9 +90,9 @@ def test_other_bytes_than_the_digest_says_are_not_kept(
 ) -> None:
     _import(tenora, adapter_folder, tenant)
     monkeypatch.setattr(export, "content_digest", lambda config, weights: "0" * 64)
-    assert "not those of sha256:" in _export(tenora, tmp_path / "new", tenant, exit_code=1)
-    monkeypatch.setattr(export, "_told", lambda header: bytes(32))
-    assert "other bytes" in _export(tenora, tmp_path / "new", tenant, exit_code=1)
+    assert "do not match the version's digest sha256:" in _export(tenora, tmp_path / "new", tenant, exit_code=1)
+    monkeypatch.setattr(export, "_header_digest", lambda header: bytes(32))
+    assert "does not match the digest" in _export(tenora, tmp_path / "new", tenant, exit_code=1)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -107,7 +107,7 @@ def test_other_bytes_than_the_digest_says_are_not_kept(
     ],
 )
 def test_digests_in_headers(header: str, expected: bytes | None) -> None:
-    assert export._told(header) == expected
+    assert export._header_digest(header) == expected
 
 
 def test_json_is_one_object(tenora: Tenora, adapter_folder: Path, tenant: str, tmp_path: Path) -> None:

@@ -104,14 +104,14 @@ def test_a_store_url_that_is_none(alone: Tenora, tmp_path: Path, url: str) -> No
 def test_a_folder_that_cannot_be_made(alone: Tenora, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     url = f"file://{tmp_path}/file/blobs"
-    refused(alone, f"the store {url} cannot be used: ", TENORA_STORE_URL=url)
+    refused(alone, f"The store {url} cannot be used: ", TENORA_STORE_URL=url)
     assert not (tmp_path / "home/tenora.db").exists()
 
 
 def test_a_bucket_that_does_not_exist(alone: Tenora, endpoint: str) -> None:
     place = endpoint.removeprefix("http://")
     settings = {"TENORA_STORE_URL": "s3://not-made-yet/x", "TENORA_S3_ENDPOINT_URL": endpoint}
-    said = f"the store s3://not-made-yet/x at {place} cannot be used: there is no such bucket"
+    said = f"The store s3://not-made-yet/x at {place} cannot be used: there is no such bucket"
     refused(alone, said, TENORA_S3_REGION="us-east-1", **settings)
     s3_client(endpoint).create_bucket(Bucket="not-made-yet")
     alone("init", TENORA_S3_REGION="us-east-1", **settings)
@@ -120,7 +120,8 @@ def test_a_bucket_that_does_not_exist(alone: Tenora, endpoint: str) -> None:
 def test_an_s3_server_where_nobody_listens(alone: Tenora, endpoint: str, closed_port: int) -> None:
     refused(
         alone,
-        f"s3://bucket/x at 127.0.0.1:{closed_port} cannot be used: nobody listens there",
+        f"s3://bucket/x at 127.0.0.1:{closed_port} cannot be used: no server answers at this address, "
+        "or its name is unknown",
         TENORA_STORE_URL="s3://bucket/x",
         TENORA_S3_ENDPOINT_URL=f"http://127.0.0.1:{closed_port}",
         TENORA_S3_REGION="us-east-1",

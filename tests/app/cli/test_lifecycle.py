@@ -44,7 +44,7 @@ def test_a_deletion_prints_its_report(tenora, tenant, pushed):
 def test_a_key_that_may_write_but_not_read_deletes_too(tenora, tenant, pushed):
     own = tenora("keys", "create", "ci", "--tenant", tenant, "--scope", "adapters:write").stdout.strip()
     result = tenora("adapters", "delete", "prices", "--yes", "--force", TENORA_KEY=own)
-    assert "deleted adapter prices" in result.stderr
+    assert "Deleted adapter prices" in result.stderr
 
 
 def test_retire_and_restore(tenora, tenant, pushed):
@@ -103,5 +103,5 @@ def test_gc_lists_and_then_removes_what_no_version_needs(alone, tmp_path):
 
 
 def test_gc_needs_a_registry(alone):
-    assert "run tenora init" in alone("gc", exit_code=1).stderr
+    assert "Run `tenora init`." in alone("gc", exit_code=1).stderr
     assert "--min-age-hours" in alone("gc", "--min-age-hours", "-1", exit_code=2).stderr

@@ -6,9 +6,13 @@ MISTAKES = {
     "wrong key": (["adapters", "list", "--key", "sk-whatever"], 1, "TENORA_KEY"),
     "no scheme": (["adapters", "list", "--url", "127.0.0.1:8000"], 2, "Write http://127.0.0.1:8000"),
     "no such host": (["adapters", "list", "--url", "http://nosuchhost.invalid"], 3, "--url"),
-    "nobody listens": (["adapters", "list", "--url", "http://127.0.0.1:9"], 3, "Check that the server runs there"),
+    "no server there": (["adapters", "list", "--url", "http://127.0.0.1:9"], 3, "Check that the server runs there"),
     "no such tenant": (["adapters", "list", "--tenant", "nosuch"], 1, "tenora tenants list"),
-    "share with nobody": (["adapters", "share", "x", "--with", "nosuch", "--tenant", "{tenant}"], 1, "adapters list"),
+    "share with an unknown tenant": (
+        ["adapters", "share", "x", "--with", "nosuch", "--tenant", "{tenant}"],
+        1,
+        "adapters list",
+    ),
     "no such adapter": (["adapters", "show", "prcing", "--tenant", "{tenant}"], 1, "tenora adapters list"),
     "no such key": (["keys", "revoke", "NOPE", "--tenant", "{tenant}"], 1, "tenora keys list"),
     "promote no version": (["adapters", "promote", "quotes"], 2, "quotes@N"),
@@ -17,7 +21,11 @@ MISTAKES = {
     "export no version": (["adapters", "export", "quotes", "x"], 2, "quotes@N"),
     "a step without its time": (["adapters", "canary", "quotes@3", "--step", "5"], 2, "PERCENT:DURATION"),
     "not asked": (["adapters", "delete", "quotes", "--tenant", "{tenant}"], 1, "--yes"),
-    "prices of nobody": (["prices", "set", "foo/bar", "--prompt", "1", "--output", "2"], 1, "tenora tenants list"),
+    "prices of an unknown tenant": (
+        ["prices", "set", "foo/bar", "--prompt", "1", "--output", "2"],
+        1,
+        "tenora tenants list",
+    ),
 }
 
 

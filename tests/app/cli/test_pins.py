@@ -12,7 +12,7 @@ def test_a_version_is_pinned_listed_and_unpinned(tenora, new_slug, adapter_folde
     assert [(pin["tenant"], pin["name"]) for pin in tenora.json("adapters", "pins")["data"]] == [(slug, "quotes@1")]
     assert slug in tenora("adapters", "pins").stdout
     unpinned = tenora("adapters", "unpin", "quotes@1", "--tenant", slug)
-    assert (unpinned.stdout, unpinned.stderr) == ("", "quotes@1 is no longer pinned\n")
+    assert (unpinned.stdout, unpinned.stderr) == ("", "quotes@1 is no longer pinned.\n")
     assert "is not pinned" in tenora("adapters", "unpin", "quotes@1", "--tenant", slug, exit_code=1).stderr
     assert "4 slots" in tenora("adapters", "pins").stderr
 

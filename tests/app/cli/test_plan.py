@@ -68,13 +68,13 @@ def test_sizes_have_units(alone, base, text, expected):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--max-lora-rank", "9"), "found '9', allowed 1, 8, 16"),
-        (("--max-loras", "0"), "found '0', allowed auto, or 1 to 1024"),
-        (("--max-loras", "1025"), "found '1025', allowed auto"),
-        (("--gpu-memory", "much"), "found 'much', allowed a number"),
-        (("--kv-cache", "1KiB"), "found '1KiB', allowed 1MiB or more"),
-        (("--gpu-memory", "80GiB", "--memory", "80GiB"), "--memory: found it beside --gpu-memory"),
-        (("--tensor-parallel-size", "3"), "num_attention_heads: found 32, allowed a multiple of"),
+        (("--max-lora-rank", "9"), "'9' is not a supported rank. Choose from 1, 8, 16"),
+        (("--max-loras", "0"), "'0' is not a number of slots. Write auto, or 1 to 1024."),
+        (("--max-loras", "1025"), "'1025' is not a number of slots. Write auto"),
+        (("--gpu-memory", "much"), "'much' is not a size. Write a number"),
+        (("--kv-cache", "1KiB"), "'1KiB' is too small. Write 1MiB or more."),
+        (("--gpu-memory", "80GiB", "--memory", "80GiB"), "--memory and --gpu-memory exclude each other."),
+        (("--tensor-parallel-size", "3"), "num_attention_heads is 32, but must be a multiple of"),
         (("--dtype", "int4"), "int4"),
     ],
 )
@@ -84,9 +84,9 @@ def test_wrong_usage_is_named(alone, base, flags, said):
 
 
 def test_a_base_that_is_none_is_named(alone, tmp_path):
-    assert "--base: base: found no file" in alone("plan", "--base", str(tmp_path / "no"), exit_code=2).stderr
+    assert "--base: There is no file" in alone("plan", "--base", str(tmp_path / "no"), exit_code=2).stderr
     (tmp_path / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"]}')
-    assert "architectures: found" in alone("plan", "--base", str(tmp_path), exit_code=2).stderr
+    assert "architectures is" in alone("plan", "--base", str(tmp_path), exit_code=2).stderr
 
 
 def test_it_starts_without_torch_and_vllm(base):

@@ -97,7 +97,7 @@ def test_an_upload_under_way_is_gone_on_with(tenora, tenant, api, adapter_folder
     sender._send_missing(only_config)
     result = tenora("adapters", "push", str(adapter_folder), "--tenant", tenant, "--adapter", "prices", "--json")
     size = (adapter_folder / FILES[0]).stat().st_size
-    assert f"going on with upload {upload['id']}: {size} bytes are there already" in result.stderr
+    assert f"Resuming upload {upload['id']}. The server has {size} bytes already." in result.stderr
     assert json.loads(result.stdout)["name"] == "prices@1"
     assert api.call("GET", adapters_path(tenant, "prices", "uploads", upload["id"]))["state"] == "done"
 
@@ -108,7 +108,7 @@ def test_other_options_are_another_upload(tenora, tenant, api, adapter_folder, f
     result = tenora(
         "adapters", "push", str(adapter_folder), "--tenant", tenant, "--adapter", "prices", "--json", *flags
     )
-    assert "going on" not in result.stderr
+    assert "Resuming" not in result.stderr
     assert api.call("GET", adapters_path(tenant, "prices", "uploads", upload["id"]))["state"] == "open"
 
 
@@ -147,22 +147,22 @@ def test_what_cannot_be_pushed_gets_the_next_step(tenora, tenant, adapter_folder
     (tmp_path / "weights.bin").write_bytes(b"PK")
     shutil.copytree(adapter_folder, tmp_path / "two" / "a")
     shutil.copytree(adapter_folder, tmp_path / "two" / "b")
-    assert "does not exist: give the folder" in said(tmp_path / "absent", *named)
-    assert "holds no adapter: give the folder" in said(tmp_path / "empty", *named)
+    assert "does not exist. Give the folder" in said(tmp_path / "absent", *named)
+    assert "holds no adapter. Give the folder" in said(tmp_path / "empty", *named)
     assert "a whole model, not an adapter" in said(tmp_path / "model", *named)
     assert "neither a folder nor a .tar.gz or .zip" in said(tmp_path / "notes.txt", *named)
     assert "with --convert" in said(tmp_path / "weights.bin", *named)
-    assert "push its folder" in said(adapter_folder / FILES[1], *named)
+    assert "Push its folder" in said(adapter_folder / FILES[1], *named)
     assert f"{tmp_path / 'two' / 'a'} and {tmp_path / 'two' / 'b'}" in said(tmp_path / "two", *named)
     assert f"push {adapter_folder} --adapter NAME" in said(adapter_folder)
-    assert "such as bad-name." in said(adapter_folder, "--adapter", "Bad Name!")
+    assert "A valid name is bad-name." in said(adapter_folder, "--adapter", "Bad Name!")
 
 
 def test_a_trainer_s_output_has_its_newest_checkpoint_proposed(tenora, tenant, adapter_folder, tmp_path):
     for step in (9, 100, 20):
         shutil.copytree(adapter_folder, tmp_path / f"checkpoint-{step}")
     push = ("adapters", "push", "--tenant", tenant, "--adapter", "prices")
-    assert f"push the newest one, {tmp_path / 'checkpoint-100'}" in tenora(*push, str(tmp_path), exit_code=2).stderr
+    assert f"Push the newest one, {tmp_path / 'checkpoint-100'}" in tenora(*push, str(tmp_path), exit_code=2).stderr
     # With an adapter at the top level, checkpoints are ignored, as in an archive.
     for name in FILES:
         shutil.copy(adapter_folder / name, tmp_path)
@@ -173,7 +173,7 @@ def test_the_shallowest_adapter_of_a_folder_is_pushed(tenora, tenant, adapter_fo
     shutil.copytree(adapter_folder, tmp_path / "out" / "final")
     shutil.copytree(adapter_folder, tmp_path / "out" / "old" / "deep")
     result = tenora("adapters", "push", str(tmp_path), "--tenant", tenant, "--adapter", "prices")
-    assert f"pushing the adapter in {tmp_path / 'out' / 'final'}" in result.stderr
+    assert f"Pushing the adapter in {tmp_path / 'out' / 'final'}" in result.stderr
 
 
 def bad_config(adapter_folder: Path, folder: Path, **values: Any) -> Path:
@@ -211,7 +211,7 @@ def pickled(adapter_folder: Path, folder: Path, found: object = None) -> Path:
 def test_a_pickle_is_converted_on_this_machine(tenora, tenant, adapter_folder, tmp_path):
     folder = pickled(adapter_folder, tmp_path / "pickle")
     push = ("adapters", "push", str(folder), "--tenant", tenant, "--adapter", "prices")
-    assert "push again with --convert" in tenora(*push, exit_code=2).stderr
+    assert "Push again with --convert" in tenora(*push, exit_code=2).stderr
     first = tenora.json(*push, "--convert")
     assert tenora.json(*push, "--convert") == first
     assert sorted(path.name for path in folder.iterdir()) == [FILES[0], "adapter_model.bin"]
@@ -234,7 +234,7 @@ def test_a_pickle_of_more_than_tensors_is_not_read(
     folder = pickled(adapter_folder, tmp_path / "pickle", found)
     monkeypatch.chdir(tmp_path)
     push = ("adapters", "push", str(folder), "--tenant", tenant, "--adapter", "prices", "--convert")
-    assert "save the adapter again" in tenora(*push, exit_code=2).stderr
+    assert "Save the adapter again" in tenora(*push, exit_code=2).stderr
     assert not (tmp_path / "touched").exists()
 
 
@@ -284,14 +284,14 @@ def test_commands_that_are_mistyped_get_the_next_step(tenora, tenant, adapter_fo
         return " ".join(tenora("adapters", *command, exit_code=exit_code).stderr.split())
 
     out = str(tmp_path / "out")
-    assert "did you mean 'prices'?" in said("show", "prcies", *of, exit_code=1)
+    assert "Did you mean 'prices'?" in said("show", "prcies", *of, exit_code=1)
     assert "tenora adapters list" in said("show", "zzz", *of, exit_code=1)
-    assert "the newest is prices@1" in said("show", "prices@77", *of, exit_code=1)
-    assert "the newest is prices@1" in said("export", "prices@9", out, *of, exit_code=1)
-    assert "write prices@N" in said("export", "prices", out, *of, exit_code=2)
+    assert "The newest is prices@1" in said("show", "prices@77", *of, exit_code=1)
+    assert "The newest is prices@1" in said("export", "prices@9", out, *of, exit_code=1)
+    assert "Write prices@N" in said("export", "prices", out, *of, exit_code=2)
     named = ("--adapter", "x", *of)
-    assert "write hf://org/repo@COMMIT" in said("import", "hf://org/repo", *named, exit_code=2)
-    assert "write hf://org/repo@COMMIT" in said("import", "hf://org/repo@main/sub", *named, exit_code=2)
+    assert "Write hf://org/repo@COMMIT" in said("import", "hf://org/repo", *named, exit_code=2)
+    assert "Write hf://org/repo@COMMIT" in said("import", "hf://org/repo@main/sub", *named, exit_code=2)
     assert "git ls-remote" in said("import", "https://huggingface.co/org/repo", *named, exit_code=2)
     assert "does not exist here" in said("import", "nowhere", *named, exit_code=2)
     assert "import hf://org/repo --adapter NAME" in said("import", "hf://org/repo", *of, exit_code=2)

@@ -106,7 +106,7 @@ def test_an_open_feed_does_not_hold_up_the_end_of_the_server(tmp_path: Path) -> 
             lines = feed.iter_lines()
             assert next(lines).startswith("retry:")
             server.should_exit = True
-            assert any("the server stops" in line for line in lines)
+            assert any("The server is shutting down." in line for line in lines)
         thread.join(20)
         assert not thread.is_alive()
 
@@ -119,7 +119,7 @@ def test_after_sigterm_it_is_not_ready_and_still_answers_until_proxies_have_turn
             server.handle_exit(signal.SIGTERM, None)
             while (ready := client.get("/health/ready")).json()["checks"].get("server") is None:
                 time.sleep(0.01)
-            assert (ready.status_code, ready.json()["checks"]["server"]) == (503, "is shutting down")
+            assert (ready.status_code, ready.json()["checks"]["server"]) == (503, "The server is shutting down.")
             # New connections are accepted too, and every response closes its connection.
             for answer in (client.get("/health/live"), httpx.get(f"{url}/health/live", trust_env=False)):
                 assert (answer.status_code, answer.headers["connection"]) == (200, "close")
@@ -151,5 +151,5 @@ def test_a_start_is_given_up_at_once_without_a_traceback(
     assert not thread.is_alive()
     assert not server.started
     assert engine.calls == ["start", "stop"]
-    assert "told to end before it has started" in caplog.text
+    assert "The server was stopped before it had started." in caplog.text
     assert "Traceback" not in caplog.text

@@ -40,7 +40,7 @@ def test_init_issues_a_key_again_once_all_are_revoked(alone, tmp_path):
 
 def test_migrate_and_check(alone):
     alone("migrate", "--check", exit_code=1)
-    assert "the schema is at" in alone("migrate").stderr
+    assert "The schema is at revision" in alone("migrate").stderr
     alone("migrate", "--check")
 
 
@@ -96,7 +96,7 @@ def test_another_pepper_is_told_before_anything_is_served_or_accused(alone, tmp_
             (line,) = alone(*arguments, exit_code=1).stderr.splitlines()
             assert "secrets/pepper" in line
             assert "--new-pepper" in line
-    assert not pepper.exists(), "nobody makes another one"
+    assert not pepper.exists(), "no other pepper is made"
     pepper.write_text(kept)
     alone("audit", "verify")
 
@@ -118,7 +118,7 @@ def test_a_schema_of_a_newer_release_is_one_sentence(alone, tmp_path):
     connection.close()
     for arguments in (["migrate"], ["migrate", "--check"], ["init"], ["serve", "--port", "0"], ["audit", "verify"]):
         (line,) = alone(*arguments, exit_code=1).stderr.splitlines()
-        assert "is at 9001, which a newer release made and this one cannot use" in line
+        assert "is at revision 9001, which this release cannot use. Start the newer release" in line
 
 
 def test_a_schema_that_a_newer_release_only_added_to_is_used(alone, tmp_path):
@@ -126,7 +126,7 @@ def test_a_schema_that_a_newer_release_only_added_to_is_used(alone, tmp_path):
     with sqlite3.connect(tmp_path / "home" / "tenora.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9001'")
     connection.close()
-    assert "the schema is at 9001" in alone("migrate").stderr
-    assert "the schema is at 9001" in alone("migrate", "--check").stderr
+    assert "The schema is at revision 9001." in alone("migrate").stderr
+    assert "The schema is at revision 9001." in alone("migrate", "--check").stderr
     alone("init", "--force-new-key")
     alone("audit", "verify")

@@ -83,9 +83,10 @@ def test_an_unreachable_server_is_3(alone):
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("TENORA_PROT", "8000", "nearest: TENORA_PORT"),
-        ("TENORA_ENGINE__MAX_LORA", "3", "nearest: TENORA_ENGINE__MAX_LORAS"),
-        ("TENORA_PORT", "99999", "TENORA_PORT: found '99999'"),
+        ("TENORA_PROT", "8000", "Did you mean TENORA_PORT"),
+        ("TENORA_ENGINE__MAX_LORA", "3", "Did you mean TENORA_ENGINE__MAX_LORAS"),
+        ("TENORA_PORT", "99999", "TENORA_PORT is '99999'."),
+        ("TENORA_ENGINE__MAX_LORAS", "x", "TENORA_ENGINE__MAX_LORAS is 'x'."),
         ("TENORA_ENGINE", "{", "engine"),
     ],
 )
@@ -153,7 +154,7 @@ def test_the_demos_keys_go_to_the_demos_address_only(alone, tmp_path):
     (tmp_path / "home" / "demo.json").write_text(json.dumps(access))
     alone("tenants", "list", exit_code=3)  # with the demo's address and key
     alone("tenants", "list", "--url", DEAD + "/", exit_code=3)
-    assert "no key" in alone("tenants", "list", "--url", "http://127.0.0.1:10", exit_code=2).stderr
+    assert "There is no key for" in alone("tenants", "list", "--url", "http://127.0.0.1:10", exit_code=2).stderr
 
 
 def test_a_broken_demo_file_is_named(alone, tmp_path):

@@ -122,7 +122,9 @@ def test_keys_of_an_earlier_release_that_lack_a_scope_are_replaced(tmp_path: Pat
 
 
 def test_a_refusal_names_the_step_and_writes_nothing(tmp_path: Path, demo: Demo) -> None:
-    with pytest.raises(PublishingFailed, match=r"POST /admin/tenants/pricing/keys: 503 .*the store did not answer"):
+    with pytest.raises(
+        PublishingFailed, match=r"POST /admin/tenants/pricing/keys was answered with 503 .*the store did not answer"
+    ):
         publish(Server(refuse="/keys"), tmp_path, demo)
     assert [path.name for path in tmp_path.iterdir()] == ["it's here"]
 

@@ -59,18 +59,21 @@ def test_a_patch_changes_what_it_names() -> None:
 @pytest.mark.parametrize(
     ("patch", "said"),
     [
-        ({"adapters": "prices"}, "adapters: found 'prices', allowed a list"),
-        ({"adapters": [1]}, "adapters: found"),
-        ({"adapters": ["prices:canary"]}, "adapters: found 'prices:canary', allowed names without alias"),
-        ({"adapters": ["prices:default"]}, "adapters: found 'prices:default'"),
-        ({"adapters": ["prices@3"]}, "adapters: found 'prices@3'"),
-        ({"adapters": ["Prices"]}, "adapters: found 'Prices'"),
-        ({"adapters": [""]}, "adapters: found ''"),
-        ({"adapters": ["a"] * (MOST + 1)}, f"adapters: found {MOST + 1}, allowed up to {MOST}"),
-        ({"addresses": ["10.0.0.1/8"]}, "addresses: found '10.0.0.1/8', allowed .* networks without bits"),
-        ({"addresses": ["example.org"]}, "addresses: found 'example.org', allowed addresses, and networks"),
-        ({"addresses": {"a": 1}}, "addresses: found"),
-        ({"limits": {"tokens": 1}}, "limits: found 'tokens'"),
+        ({"adapters": "prices"}, "adapters is 'prices'; it must be a list"),
+        ({"adapters": [1]}, "adapters is \\[1\\]; it must be a list"),
+        ({"adapters": ["prices:canary"]}, "adapters contains 'prices:canary'.* name without alias"),
+        ({"adapters": ["prices:default"]}, "adapters contains 'prices:default'"),
+        ({"adapters": ["prices@3"]}, "adapters contains 'prices@3'"),
+        ({"adapters": ["Prices"]}, "adapters contains 'Prices'"),
+        ({"adapters": [""]}, "adapters contains ''"),
+        ({"adapters": ["a"] * (MOST + 1)}, f"adapters has {MOST + 1} items; the limit is {MOST}"),
+        ({"addresses": ["10.0.0.1/8"]}, "addresses contains '10.0.0.1/8'.* network without bits"),
+        (
+            {"addresses": ["example.org"]},
+            "addresses contains 'example.org'. Each item must be an address .*, or a network",
+        ),
+        ({"addresses": {"a": 1}}, "addresses is {'a': 1}; it must be a list"),
+        ({"limits": {"tokens": 1}}, "limits has no field 'tokens'"),
     ],
 )
 def test_what_makes_no_sense_is_named(patch: dict[str, object], said: str) -> None:

@@ -71,7 +71,7 @@ async def test_the_token_goes_to_the_hub(fake: FakeHub, tmp_path: Path) -> None:
     fake.token = "hf_secret"
     assert (await fetched(hub_of(fake, hf_token="hf_secret"), tmp_path)).size == len(DATA)
     (tmp_path / "file").unlink()
-    with pytest.raises(InvalidRequest, match="the Hub said 401"):
+    with pytest.raises(InvalidRequest, match="the Hub answered 401"):
         await fetched(hub_of(fake), tmp_path)
 
 
@@ -261,7 +261,7 @@ async def test_a_failing_host_behind_a_redirect_is_not_called_the_hub(
 async def test_names_of_this_network_cannot_be_guessed_by_redirects(fake: FakeHub, tmp_path: Path) -> None:
     """A private host and a host that does not exist are refused with the same message."""
     told = set()
-    for host in ("localhost", "nobody-has-this.invalid", "10.0.0.1"):
+    for host in ("localhost", "no-such-host.invalid", "10.0.0.1"):
         fake.overrides[fake.path(NAME)] = 302, {"location": f"https://{host}/"}, b""
         with pytest.raises(SourceUnavailable) as caught:
             await fetched(hub_of(fake), tmp_path)
@@ -312,7 +312,7 @@ async def test_a_host_without_public_addresses_is_never_asked(tmp_path: Path, mo
         return httpx.Response(302, headers={"location": "https://cdn.example/"})
 
     async def addresses(host: str, port: int) -> list[str]:
-        raise NotPublic("a host whose address is not public")
+        raise NotPublic("The address of the host is not public.")
 
     monkeypatch.setattr(hub_module, "public_addresses", addresses)
     settings = ImportSettings(hf=True, hf_endpoint="https://hub.example")

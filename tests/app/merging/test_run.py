@@ -194,7 +194,7 @@ async def test_a_source_without_some_of_its_tensors_is_refused(base: Path, sourc
     kept = {name: tensor for name, tensor in _tensors(broken).items() if "layers.1.mlp" not in name}
     save_file(kept, broken / "adapter_model.safetensors", metadata={"format": "pt"})
     job = _job(base, [sources[0], broken], _recipe(METHODS["linear"], (1, 1)), tmp_path / "merge")
-    with pytest.raises(MergeRejected, match="a@2 without 6 tensors"):
+    with pytest.raises(MergeRejected, match="a@2 lacks 6 tensors"):
         await merge_in_child(job, LIMITS)
     assert not (tmp_path / "merge" / "merged").exists()
 

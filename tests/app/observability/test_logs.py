@@ -138,8 +138,8 @@ def test_every_process_logs_the_same_way(tmp_path: Path) -> None:
         "logging.config.dictConfig(json.loads(pathlib.Path(path).read_text()))\n"
         "for name in ('vllm.v1.engine', 'uvicorn.error', 'app.main', 'adapters', 'app.access'):\n"
         "    logging.getLogger(name).info('from %s', name)\n"
-        "logging.getLogger('somebody.else').info('too much')\n"
-        "logging.getLogger('somebody.else').warning('from somebody.else')\n"
+        "logging.getLogger('another.library').info('too much')\n"
+        "logging.getLogger('another.library').warning('from another.library')\n"
     )
     done = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, check=True)
     said = [json.loads(line) for line in done.stderr.splitlines()]

@@ -75,7 +75,7 @@ def test_off_unless_an_endpoint_is_named(environ: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"])
 def test_a_protocol_that_is_not_there_is_named(name: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name}: found 'grpc', allowed http/protobuf$"):
+    with pytest.raises(ValueError, match=f"^{name} is 'grpc'; Tenora supports only http/protobuf[.]$"):
         open_tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", name: "grpc"}, "node")
 
 

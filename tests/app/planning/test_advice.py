@@ -25,7 +25,7 @@ def test_a_budget_without_trouble_gets_none():
 
 def test_padding_is_counted():
     said = advice(32, 32)["padding"]
-    for part in ("rank 64", "320 MiB each", "rank 8 fills 40 MiB", "max_lora_rank 16", "4 times"):
+    for part in ("rank 64", "takes 320 MiB", "rank 8 fills 40 MiB", "max_lora_rank 16", "4 times"):
         assert part in said
 
 
@@ -42,8 +42,8 @@ def test_more_adapters_than_slots_and_than_host_memory():
     ("code", "part", "given"),
     [
         ("idle_slots", "22 slots stay empty with 10 adapters", {"slots": 32, "adapters": 10}),
-        ("more_slots_than_sequences", "at most 16 sequences", {"slots": 32, "adapters": 99, "sequences": 16}),
-        ("slots_crowd_out_kv_cache", "slots take 46.9 GiB", {"slots": 150, "adapters": 150}),
+        ("more_slots_than_sequences", "At most 16 sequences", {"slots": 32, "adapters": 99, "sequences": 16}),
+        ("slots_crowd_out_kv_cache", "Slots take 46.9 GiB", {"slots": 150, "adapters": 150}),
         ("does_not_fit", "are missing", {"slots": 300, "adapters": 300}),
         ("kv_cache_too_small", "needs 500000", {"slots": 4, "adapters": 4, "max_model_len": 500_000}),
         ("does_not_fit", "are missing", {"slots": 1, "adapters": 1, "machine": Machine(16 * GIB, cpu=False)}),

@@ -84,13 +84,13 @@ def test_a_bad_field_is_named(field, value):
 
 
 def test_what_is_no_base_is_named(tmp_path):
-    with pytest.raises(UnreadableBase, match=r"no file .*nothing, allowed a model's folder"):
+    with pytest.raises(UnreadableBase, match=r"There is no file .*nothing.* Give a model's folder"):
         read_base(tmp_path / "nothing")
     (tmp_path / "config.json").write_text("[")
-    with pytest.raises(UnreadableBase, match=r"config\.json, allowed a JSON object"):
+    with pytest.raises(UnreadableBase, match=r"config\.json does not hold a JSON object"):
         read_base(tmp_path)
     (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(UnreadableBase, match=r"config\.json, allowed a JSON object"):
+    with pytest.raises(UnreadableBase, match=r"config\.json does not hold a JSON object"):
         read_base(tmp_path)
 
 
@@ -101,7 +101,7 @@ def test_what_is_no_base_is_named(tmp_path):
 def test_weights_that_are_no_safetensors_are_named(tmp_path, content):
     (tmp_path / "config.json").write_text(json.dumps(TOY))
     (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(UnreadableBase, match=r"model.safetensors, allowed a safetensors file"):
+    with pytest.raises(UnreadableBase, match=r"model.safetensors is missing or is not a safetensors file"):
         read_base(tmp_path)
 
 

@@ -13,7 +13,7 @@ BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)
 
 
 class Queue:
-    """Engine with room for a thousand sequences that prefills a prompt only when the test says so."""
+    """Engine with room for a thousand sequences that prefills a prompt only on the test's command."""
 
     def __init__(self, slots: int = 1) -> None:
         admission = Admission(slots=slots, window=1000, step_tokens=STEP, bounds=BOUNDS)
@@ -91,5 +91,5 @@ def test_where_a_step_has_no_end_nothing_is_held_back() -> None:
 
 
 def test_a_step_takes_at_least_one_token() -> None:
-    with pytest.raises(ValueError, match="step_tokens: found 0, allowed 1 or more"):
+    with pytest.raises(ValueError, match="step_tokens is 0; it must be 1 or more"):
         Admission(slots=1, window=1, step_tokens=0)

@@ -14,7 +14,7 @@ BOUNDS = Bounds(requests=10**6, tenant_requests=10**6, seconds=1e9)
 
 
 def flooded() -> Engine:
-    """Build an engine on which one tenant has had a backlog for a while and fills the window."""
+    """Build an engine on which one tenant with an old backlog fills the window."""
     engine = Engine(staged(Admission(slots=1, window=WINDOW, bounds=BOUNDS), range(1, 9)))
     for _ in range(1000):
         engine.enter("flood")

@@ -117,7 +117,7 @@ def test_the_same_tenants_hot_adapter_does_not_keep_its_cold_one_waiting() -> No
 
 
 def test_the_window_does_not_starve_a_version_that_has_waited_long_enough() -> None:
-    """Base-model requests keep the window full; the version's tenant has had as much service as the other."""
+    """Base-model requests keep the window full; the version's tenant received as much service as the other."""
     engine = Engine(staged(Admission(slots=1, window=4, max_age_s=MAX_AGE_S), range(1, 3)))
     engine.ended = lambda ticket: engine.enter(ticket.tenant) if ticket.version_id is None else None
     for _ in range(8):

@@ -168,9 +168,9 @@ def test_best_of_other_than_n_is_not_supported():
 
 
 def test_a_body_without_its_main_field():
-    with pytest.raises(InvalidRequest, match="prompt: missing"):
+    with pytest.raises(InvalidRequest, match="prompt is missing"):
         completion_body({}, LIMITS)
-    with pytest.raises(InvalidRequest, match="messages: missing"):
+    with pytest.raises(InvalidRequest, match="messages is missing"):
         chat_body({}, LIMITS)
 
 
@@ -453,7 +453,7 @@ MUCH = {
 
 @pytest.mark.parametrize("text", MUCH.values(), ids=MUCH)
 def test_a_large_body_of_too_many_things_is_refused(text):
-    with pytest.raises(InvalidRequest, match="body: "):
+    with pytest.raises(InvalidRequest, match=r"^The body (has \d+ [a-z ]+; the limit is \d+|is not valid JSON: .+)\.$"):
         parse_large_object(text.encode())
 
 
@@ -494,7 +494,7 @@ def test_json_within_a_string_is_as_strict(text):
         "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": text}}],
     }
     body = {"messages": [turn, {"role": "tool", "tool_call_id": "1", "content": "x"}]}
-    with pytest.raises(InvalidRequest, match=r"messages\.0\.tool_calls\.0\.function\.arguments: found"):
+    with pytest.raises(InvalidRequest, match=r"messages\.0\.tool_calls\.0\.function\.arguments contains"):
         chat_body(parse_object(json.dumps(body).encode()), LIMITS)
     with pytest.raises(InvalidRequest, match="guided_json"):
         chat(guided_json=text.replace('"a"', '"const"'))

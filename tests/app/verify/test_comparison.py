@@ -33,7 +33,7 @@ def test_a_difference_beyond_the_bound_is_wrong() -> None:
 def test_another_token_is_wrong_and_is_counted_from_one() -> None:
     verdict = judge([ANSWER], [scores(best=(1, 9, 9), ahead=0.5)])
     assert verdict.prompts[0].first_other == 1
-    assert verdict.reasons == ("Token 2 after a prompt of 3 tokens is not the reference's.",)
+    assert verdict.reasons == ("Token 2 after a prompt of 3 tokens differs from the reference.",)
 
 
 def test_of_two_equally_likely_tokens_either_is_right() -> None:

@@ -27,7 +27,7 @@ def test_two_starts_at_once_get_one_id(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "ABC", "0" * 31, "é" * 32])
 def test_a_file_that_holds_something_else_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "node").write_text(content)
-    with pytest.raises(InvalidNodeId, match="allowed 32 lower-case hex digits"):
+    with pytest.raises(InvalidNodeId, match=r"not 32 lower-case hex digits[.] Restore this node"):
         node_id(tmp_path)
 
 

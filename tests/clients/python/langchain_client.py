@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 
 class Advice(BaseModel):
-    """What to do with a price."""
+    """Advice on a price."""
 
     price: Literal["raise", "lower"]
 

@@ -11,7 +11,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 
 class Advice(BaseModel):
-    """What to do with a price."""
+    """Advice on a price."""
 
     price: Literal["raise", "lower"]
 

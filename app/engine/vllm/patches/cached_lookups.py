@@ -1,6 +1,6 @@
 """Cache per-request constants that vLLM recomputes (EOS id, prompt text).
 
-See docs/decisions/0028-less-work-per-token-in-the-api-process.md.
+See docs/decisions/0022-less-work-per-token-in-the-api-process.md.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -3,7 +3,7 @@
 vLLM's server updates some forty metrics after every step, in the thread that answers requests. Here the statistics of
 steps are accumulated. They are written after a second, after many tokens, or on request. Every counter and every
 histogram of requests and tokens gets the same values.
-See docs/decisions/0028-less-work-per-token-in-the-api-process.md.
+See docs/decisions/0022-less-work-per-token-in-the-api-process.md.
 """
 
 import time
@@ -99,11 +99,11 @@ def _merged(earlier: IterationStats | None, later: IterationStats) -> IterationS
 
 def _add(to: object, more: object) -> None:
     """Add counters and append observations. Times stay."""
-    for name, found in vars(more).items():
-        if found and isinstance(found, int):
-            setattr(to, name, getattr(to, name) + found)
-        elif found and isinstance(found, list):
-            getattr(to, name).extend(found)
+    for name, value in vars(more).items():
+        if value and isinstance(value, int):
+            setattr(to, name, getattr(to, name) + value)
+        elif value and isinstance(value, list):
+            getattr(to, name).extend(value)
 
 
 def _observe(histogram: Any, values: Sequence[float]) -> None:

@@ -2,7 +2,7 @@
 
 For each event of a completion vLLM makes two models. Both are validated against their schema, checked in Python for
 extra fields from a client, and serialized. Yet vLLM itself set all fields one line before.
-See docs/decisions/0028-less-work-per-token-in-the-api-process.md.
+See docs/decisions/0022-less-work-per-token-in-the-api-process.md.
 """
 
 from collections.abc import Iterator

@@ -12,7 +12,7 @@ def take_wakeups() -> None:
     Core and worker write to shared memory and wake each other through a socket. A reader that has read within the last
     second polls the memory instead, and never reads the socket. ZeroMQ keeps only the socket's last message
     (``ZMQ_CONFLATE``), but queues a command for each message until the socket is read (libzmq, issue 3171). These
-    commands accumulate in a busy engine. See docs/decisions/0029-memory-of-long-running-engine-processes.md.
+    commands accumulate in a busy engine. See docs/decisions/0023-memory-of-long-running-engine-processes.md.
     """
     SpinCondition.record_read = _record_read
 

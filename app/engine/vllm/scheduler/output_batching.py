@@ -3,7 +3,7 @@
 The client of such an answer sees nothing before its end. Yet vLLM's engine reports every token as it comes, which wakes
 the server after each step. Here these tokens stay in the engine's process until there are a few. First tokens, ends and
 all other information leave with their step, first tokens before the rest. Streams get each token as it comes.
-See docs/decisions/0026-batch-outputs-that-are-not-streamed.md.
+See docs/decisions/0020-batch-outputs-that-are-not-streamed.md.
 """
 
 from collections import OrderedDict
@@ -17,7 +17,7 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.metrics.stats import PrefixCacheStats
 from vllm.v1.request import Request
 
-#: Maximum tokens of a sequence that are generated before the server is told of them.
+#: Maximum tokens of a sequence that are generated before they are reported to the server.
 MOST_UNTOLD = 32
 #: A message that has to go anyway also carries the tokens of up to ``ALONG`` sequences with at least ``ENOUGH`` tokens.
 #: All of them at once would delay the streams in the same message.
@@ -47,11 +47,11 @@ class CoalescedOutputs(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         self._given_up: OrderedDict[str, int] = OrderedDict()
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> dict[int, EngineCoreOutputs]:
-        told: dict[int, EngineCoreOutputs] = super().update_from_output(*args, **kwargs)
+        outputs: dict[int, EngineCoreOutputs] = super().update_from_output(*args, **kwargs)
         # Tenora's only server is client 0. Speculative decoding counts tokens by step, so it is excluded.
-        if told.keys() == {0} and not self.vllm_config.speculative_config and not self._has_news(told[0]):
+        if outputs.keys() == {0} and not self.vllm_config.speculative_config and not self._has_news(outputs[0]):
             return {}
-        return told
+        return outputs
 
     def finish_requests(self, *args: Any, **kwargs: Any) -> list[Request]:
         """End requests for the server. Of their unreported tokens only the number is kept."""
@@ -100,8 +100,8 @@ class CoalescedOutputs(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         """
         if not _says_only_tokens(output) or (request := self.requests.get(output.request_id)) is None:
             return False
-        asked = request.sampling_params
-        return asked is not None and asked.output_kind is RequestOutputKind.FINAL_ONLY and not asked.stop
+        params = request.sampling_params
+        return params is not None and params.output_kind is RequestOutputKind.FINAL_ONLY and not params.stop
 
 
 def _says_only_tokens(output: EngineCoreOutput) -> bool:

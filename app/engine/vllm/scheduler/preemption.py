@@ -123,8 +123,8 @@ class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
     def _is_short_of_blocks(self, requests: list[Request]) -> bool:
         """Return whether the KV cache lacks room for these requests, given the tokens that they have by now."""
         size, cache = self.block_size, self.kv_cache_manager
-        wanted = sum(cdiv(one.num_tokens, size) - cdiv(one.num_computed_tokens, size) for one in requests)
-        return bool(wanted + cache.watermark_blocks > cache.block_pool.get_num_free_blocks())
+        blocks = sum(cdiv(one.num_tokens, size) - cdiv(one.num_computed_tokens, size) for one in requests)
+        return bool(blocks + cache.watermark_blocks > cache.block_pool.get_num_free_blocks())
 
     def _may_leave(self, request: Request) -> bool:
         # A repeated prefill would report the logprobs of its prompt twice.

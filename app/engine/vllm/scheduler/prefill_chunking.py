@@ -3,7 +3,7 @@
 vLLM fills a step with prompts up to a number of tokens that is the same for every base and machine. On a CPU such a
 step can take seconds, and every stream waits for it, regardless of who sent the prompt. Chunks that keep a step within
 a time budget are due to Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI
-2024. See docs/decisions/0027-prefill-chunks-by-measured-cost.md.
+2024. See docs/decisions/0021-prefill-chunks-by-measured-cost.md.
 """
 
 from collections.abc import Iterable
@@ -57,8 +57,8 @@ class StepCosts:
             if self._token_s is not None:
                 # Bound the token cost by this step's mean. A slow first step would distort it for dozens of requests.
                 self._token_s = min(self._token_s, seconds / (streams + prompt_tokens))
-            others = self._alone_s(streams) + adapters * (self._adapter_s or 0.0)
-            self._token_s = _follow(self._token_s, (seconds - others) / prompt_tokens)
+            other_s = self._alone_s(streams) + adapters * (self._adapter_s or 0.0)
+            self._token_s = _follow(self._token_s, (seconds - other_s) / prompt_tokens)
             return
         alone = seconds - streams * (self._token_s or 0.0)
         if adapters and self._step_s is not None and alone > self._step_s:
@@ -87,9 +87,9 @@ def evenly(prompts: Iterable[int], most: int) -> int:
     return max((ceil(tokens / ceil(tokens / most)) for tokens in prompts if tokens > 0), default=most)
 
 
-def _follow(usual: float | None, seen: float) -> float:
-    seen = max(0.0, seen)
-    return seen if usual is None else usual + (_DOWN if seen < usual else _UP) * (seen - usual)
+def _follow(usual: float | None, measured: float) -> float:
+    measured = max(0.0, measured)
+    return measured if usual is None else usual + (_DOWN if measured < usual else _UP) * (measured - usual)
 
 
 class BoundedSteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types

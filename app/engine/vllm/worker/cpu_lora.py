@@ -11,7 +11,7 @@ shapes decide which of three ways is fastest:
 - Token by token, as vLLM does, for many groups of few tokens with small matrices.
 
 Tokens without an adapter stay unchanged. vLLM applies the last slot's adapter to them (vllm#48421).
-The thresholds below are measured: docs/decisions/0025-three-ways-of-lora-products-on-a-cpu.md.
+The thresholds below are measured: docs/decisions/0019-three-ways-of-lora-products-on-a-cpu.md.
 """
 
 from collections.abc import Callable, Sequence
@@ -165,7 +165,7 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
         """
         slots = self.sampler_indices
         if len(slots) != len(x):
-            raise RuntimeError(f"logits of {len(x)} rows, but adapters of {len(slots)}")
+            raise RuntimeError(f"The batch has logits of {len(x)} rows, but adapters of {len(slots)} rows.")
         for slot in torch.unique(slots[slots >= 0]).tolist():
             rows = (slots == slot).nonzero().squeeze(1)
             a, b = lora_a_stacked[slot, 0].float(), lora_b_stacked[slot, 0].float()

@@ -45,7 +45,7 @@ class WorkerExtension:
             # Locate the blocks that the scheduler below has cleared. A CPU worker needs no preparation.
             runner._init_kv_zero_meta()
         # vLLM does this in GPU workers only. Loads of adapters trigger full collections, which would stall the steps.
-        # See docs/decisions/0029-memory-of-long-running-engine-processes.md.
+        # See docs/decisions/0023-memory-of-long-running-engine-processes.md.
         gc.collect()
         gc.freeze()
 

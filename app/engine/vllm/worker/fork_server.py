@@ -4,7 +4,7 @@ By default vLLM starts its processes one after the other, each with a new interp
 forks them from this process, if it sees no reason against it. They would then inherit this process's connections,
 secrets and the locks of its threads. The fork server is a separate process. It ends when this process and the engines
 have ended. If it dies, the engine dies with it, and the next engine starts another fork server.
-See docs/decisions/0023-fork-server-for-engines.md.
+See docs/decisions/0017-fork-server-for-engines.md.
 
 ``tenora serve`` starts the fork server early, so that both processes import vLLM in parallel. vLLM prepares the
 environment of an engine later. If a variable then differs that matters at process start or at import, the fork server
@@ -89,12 +89,12 @@ def _cpu_variables(environment: Mapping[str, str]) -> dict[str, str]:
 def _run_fork_server() -> None:
     """Start a fork server in this process's environment, or keep the one that fits."""
     global _started_with
-    wanted = {name: os.environ.get(name) for name in _READ_ONCE}
+    environment = {name: os.environ.get(name) for name in _READ_ONCE}
     server: Any = forkserver._forkserver
-    if server._forkserver_pid is not None and wanted != _started_with:
+    if server._forkserver_pid is not None and environment != _started_with:
         end_engines()
         server._stop()
-    _started_with = wanted
+    _started_with = environment
     multiprocessing.set_forkserver_preload(_PRELOADED)
     # Start the resource tracker now: its start unblocks signals.
     resource_tracker.ensure_running()
@@ -112,8 +112,10 @@ def _openmp_of_torch() -> str | None:
     if torch is None or torch.origin is None:
         return None
     folder = Path(torch.origin).parent
-    found = (path for place in (folder.parent / "torch.libs", folder / "lib") for path in place.glob("libgomp*.so*"))
-    return next(map(str, found), None)
+    libraries = (
+        path for place in (folder.parent / "torch.libs", folder / "lib") for path in place.glob("libgomp*.so*")
+    )
+    return next(map(str, libraries), None)
 
 
 def end_engines() -> None:

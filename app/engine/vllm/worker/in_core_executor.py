@@ -3,7 +3,7 @@
 vLLM gives a CPU's worker a separate process, because it binds OpenMP threads by variables that are read at process
 start. Core and worker then exchange every step through shared memory, which both poll without a pause. On a small
 machine the polling takes CPU time from the API process. Threads can be bound while they run, so one process is enough.
-See docs/decisions/0024-cpu-worker-in-the-core-process.md.
+See docs/decisions/0018-cpu-worker-in-the-core-process.md.
 """
 
 import os

@@ -13,7 +13,7 @@ class Freed:
 
     glibc returns only memory at the end of an arena. Staging threads have their own arenas, so a worker would grow as
     adapters come and go. The call takes milliseconds, in which other allocations may wait.
-    See docs/decisions/0029-memory-of-long-running-engine-processes.md.
+    See docs/decisions/0023-memory-of-long-running-engine-processes.md.
 
     Args:
         give_back: function that returns memory; by default glibc's, and a no-op with another C library.

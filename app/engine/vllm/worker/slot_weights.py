@@ -11,7 +11,7 @@ from vllm.lora.lora_model import LoRAModel
 def write(module: Any, index: int, weights: Any) -> None:
     """Write weights into a slot like vLLM's ``set_lora``, but without first clearing what is overwritten.
 
-    Steps wait meanwhile. See docs/decisions/0022-stage-during-steps-copy-between-them.md.
+    Steps wait meanwhile. See docs/decisions/0016-stage-during-steps-copy-between-them.md.
 
     Args:
         module: one of vLLM's layers with LoRA.
@@ -49,8 +49,8 @@ def _fill(slot: torch.Tensor, part: torch.Tensor | None) -> None:
 
 def is_finite(lora: LoRAModel) -> bool:
     """Return whether the sums of all LoRA B matrices are finite, which implies that their elements are."""
-    found = (part for layer in lora.loras.values() for part in _parts(layer.lora_b) if part is not None)
-    return all(bool(part.sum().isfinite()) for part in found)
+    parts = (part for layer in lora.loras.values() for part in _parts(layer.lora_b) if part is not None)
+    return all(bool(part.sum().isfinite()) for part in parts)
 
 
 def largest_rank(lora: LoRAModel) -> int:

@@ -3,7 +3,7 @@
 vLLM's ``add_lora`` reads a file, casts it, packs it and copies it into a slot in one call. The call runs in the loop of
 the steps, so every stream waits. Here a low-priority thread does everything but the copy. The copy is cut into pieces
 short enough for the gap between two steps. vLLM's tables of adapters, in its LoRA manager, change only after the last
-piece. See docs/decisions/0022-stage-during-steps-copy-between-them.md.
+piece. See docs/decisions/0016-stage-during-steps-copy-between-them.md.
 """
 
 import logging
@@ -185,7 +185,7 @@ class Stager:
         if error is None:
             return version_id, slot_weights.size_of(self._staged[version_id].result()), ""
         del self._staged[version_id]
-        logger.error("version %d could not be staged", version_id, exc_info=error)
+        logger.error("Version %d could not be staged.", version_id, exc_info=error)
         return version_id, 0, f"{type(error).__name__}: {error}"
 
     def _read(self, request: LoRARequest) -> LoRAModel:
@@ -193,7 +193,7 @@ class Stager:
         lora = self._workers._load_adapter(request)
         if HEAD_MODULE in lora.loras and HEAD_MODULE not in self._manager.modules:
             # vLLM would ignore the head without an error.
-            raise RuntimeError(f"this engine has no room for {HEAD_MODULE} in its slots")
+            raise RuntimeError(f"The slots of this engine have no room for {HEAD_MODULE}.")
         self._manager._create_merged_loras_inplace(lora)
         lora.is_finite = not PIN_MEMORY and slot_weights.is_finite(lora)  # used on a CPU only
         self._freed.give_back()
@@ -242,15 +242,15 @@ class Copied(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
         dtype: torch.dtype | None = None,
         **kwargs: Any,
     ) -> LoRAModel:
-        own, unrested = dict[str, torch.Tensor](), 0
+        copies, unrested = dict[str, torch.Tensor](), 0
         for name, tensor in tensors.items():
-            own[name] = tensor.to(dtype=dtype) if PIN_MEMORY else _copied(name, tensor, dtype)
+            copies[name] = tensor.to(dtype=dtype) if PIN_MEMORY else _copied(name, tensor, dtype)
             unrested += tensor.nbytes
             if unrested >= _REST_BYTES:
                 _rest()
                 unrested = 0
         look_up_full_names(peft_helper)
-        return super().from_lora_tensors(lora_model_id, own, peft_helper, *args, dtype=dtype, **kwargs)
+        return super().from_lora_tensors(lora_model_id, copies, peft_helper, *args, dtype=dtype, **kwargs)
 
 
 class Placed(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
@@ -261,7 +261,7 @@ class Placed(LoRAModel):  # type: ignore[misc]  # vLLM ships no types
     """
 
     def get_lora(self, module_name: str) -> Any:
-        raise RuntimeError(f"adapter {self.id} was to be activated by vLLM itself ({module_name})")
+        raise RuntimeError(f"vLLM must not activate adapter {self.id} by itself ({module_name}).")
 
 
 def look_up_full_names(helper: Any) -> None:

@@ -40,11 +40,13 @@ def _run(part: str, options: Options) -> Result:
 
 @app.command()
 def run(
-    part: Annotated[str, typer.Argument(metavar="a|b|c|d|e", help="part of the check")],
-    out: Annotated[Path, typer.Option(help="folder of the results")],
-    device: Annotated[str, typer.Option(help="cuda or cpu")] = "cuda",
-    quick: Annotated[bool, typer.Option("--quick", help="small sizes: shows that the part runs")] = False,
-    base: Annotated[Path | None, typer.Option(exists=True, file_okay=False, help="folder of a Llama")] = None,
+    part: Annotated[str, typer.Argument(metavar="a|b|c|d|e", help="Part of the check")],
+    out: Annotated[Path, typer.Option(help="Folder for the results")],
+    device: Annotated[str, typer.Option(help="Device, cuda or cpu")] = "cuda",
+    quick: Annotated[bool, typer.Option("--quick", help="Use small sizes, to show that the part runs")] = False,
+    base: Annotated[
+        Path | None, typer.Option(exists=True, file_okay=False, help="Folder of a Llama; default: a generated one")
+    ] = None,
 ) -> None:
     """Run one part, print its tables and write OUT/PART.json."""
     if part not in _PARTS:
@@ -78,9 +80,9 @@ def run(
 
 
 @app.command()
-def show(out: Annotated[Path, typer.Argument(help="folder of the results")]) -> None:
+def show(out: Annotated[Path, typer.Argument(help="Folder of the results")]) -> None:
     """Print one line for each part that has run."""
-    table = Table("part", "result", "seconds", "what was found", title_justify="left")
+    table = Table("part", "result", "seconds", "summary", title_justify="left")
     contents = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("[a-e]-*.json"))]
     for content in contents:
         passed = "failed" if content["failures"] else "passed"
@@ -92,7 +94,7 @@ def show(out: Annotated[Path, typer.Argument(help="folder of the results")]) -> 
 
 
 def _console() -> Console:
-    # A pipe has no width of its own, and the tables need this much.
+    # A pipe has no width, and the tables need this much.
     return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 

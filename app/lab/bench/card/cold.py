@@ -11,7 +11,7 @@ from app.lab.bench.card.options import Options, Result
 from app.lab.bench.coldload import ONE, SOME, Size
 
 _FULL = Size(rounds=1, adapters=6, at_once=3, settle_s=4.0, watch_s=12.0)
-_QUICK = Size(rounds=1, adapters=3, at_once=3, settle_s=2.0, watch_s=6.0)
+_QUICK = Size(rounds=1, adapters=3, at_once=3, settle_s=1.0, watch_s=3.0)
 
 
 def run(options: Options) -> Result:
@@ -34,5 +34,7 @@ def run(options: Options) -> Result:
         for one in figures["rounds"]
         if one["part"] in (ONE, SOME)
     }
-    told = [f"{part}: {ttft['tenora', part]:.0f} ms, vLLM's {ttft['vllm', part]:.0f}" for part in (ONE, SOME)]
-    return Result(f"first token {'; '.join(told)}", {"coldload": figures, "median_ttft_ms": median(ttft.values())}, [])
+    ttft_texts = [f"{part}: {ttft['tenora', part]:.0f} ms, vLLM's {ttft['vllm', part]:.0f}" for part in (ONE, SOME)]
+    return Result(
+        f"first token {'; '.join(ttft_texts)}", {"coldload": figures, "median_ttft_ms": median(ttft.values())}, []
+    )

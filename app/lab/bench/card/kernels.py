@@ -85,10 +85,12 @@ def _checks(base: Path, ranks: Sequence[int], tokens: int, kernel_configs: Path)
 
 def _table(checked: Sequence[Checked]) -> Table:
     table = Table("rank", "configuration", "layers", "seconds", "result", title="LoRA kernels", title_justify="left")
-    for one in checked:
-        fault = one.report.fault
-        told = "right" if fault is None else f"{fault.layer}, {fault.tokens} tokens: error {fault.error:.3g}"
-        table.add_row(str(one.rank), one.configuration, str(one.report.layers), f"{one.report.seconds:.1f}", told)
+    for check in checked:
+        fault = check.report.fault
+        result = "right" if fault is None else f"{fault.layer}, {fault.tokens} tokens: error {fault.error:.3g}"
+        table.add_row(
+            str(check.rank), check.configuration, str(check.report.layers), f"{check.report.seconds:.1f}", result
+        )
     return table
 
 

@@ -76,9 +76,9 @@ def run(options: Options) -> Result:
     ratios = {
         cell.concurrency: report.Spread.of(cell.output_tokens_per_s).median / off[cell.concurrency] for cell in most
     }
-    told = ", ".join(f"{ratio:.2f} at concurrency {concurrency}" for concurrency, ratio in ratios.items())
+    ratios_text = ", ".join(f"{ratio:.2f} at concurrency {concurrency}" for concurrency, ratio in ratios.items())
     return Result(
-        f"Tenora with {max(size.adapters)} adapters, in parts of vLLM's tokens/s without LoRA: {told}",
+        f"Tenora with {max(size.adapters)} adapters, in parts of vLLM's tokens/s without LoRA: {ratios_text}",
         {"size": asdict(size), "rank": _RANK, "seed": _SEED, "cells": [asdict(cell) for cell in cells]},
         [_table(cells, off)],
     )
@@ -146,19 +146,19 @@ def _cells(servers: Mapping[str, Server], size: _Size, names: Sequence[str], voc
 def _measure(server: Server, names: Sequence[str], concurrency: int, size: _Size, prompts: Prompts) -> dict[str, float]:
     """Closed loop: as many chains of requests as the concurrency, the adapters in turn."""
     script = Script()
-    models_asked: list[str | None] = [*names] or [None]
+    models: list[str | None] = [*names] or [None]
     for client in range(concurrency):
-        asked = [models_asked[(client + wave) % len(models_asked)] for wave in range(size.waves)]
+        in_turn = [models[(client + wave) % len(models)] for wave in range(size.waves)]
         script.chain(
             server.name,
             [
                 Request(0.0, server.model_for(name), server.headers_for(name), prompts.take(size.tokens), size.tokens)
-                for name in asked
+                for name in in_turn
             ],
         )
-    found = drive(Plan(server.port, script.requests))
-    require_answered(script.served(found.samples))
-    return report.measure_open(found, [request.model for request in script.requests])
+    result = drive(Plan(server.port, script.requests))
+    require_answered(script.served(result.samples))
+    return report.measure_open(result, [request.model for request in script.requests])
 
 
 def _table(cells: Sequence[Cell], off: Mapping[int, float]) -> Table:

@@ -16,7 +16,7 @@ _SEED = 42
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is checked, and how much of it.
+    """Parts of the check, and their size.
 
     Attributes:
         device: ``cpu`` or ``cuda``.

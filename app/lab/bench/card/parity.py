@@ -18,7 +18,7 @@ from app.verify.completions import PATH, answer_of, request_body
 from app.verify.reference import context_of
 from app.verify.run import verify
 
-#: Half of a card's memory, beside the reference.
+#: Somewhat less than half of a card's memory: the reference needs the rest.
 _GPU_MEMORY = 0.45
 
 
@@ -114,8 +114,8 @@ def _table(verdicts: Mapping[str, Verdict], *, fp8: bool) -> Table:
         "model", "prompt tokens", "largest", "bound", "mean", "first differing token", title=title, title_justify="left"
     )
     for name, verdict in verdicts.items():
-        for one in verdict.prompts:
-            first = "-" if one.first_other is None else str(one.first_other + 1)
-            cells = (f"{one.largest:.2e}", f"{verdict.bound_largest:.2e}", f"{one.mean:.2e}", first)
-            table.add_row(name, str(one.prompt_tokens), *cells)
+        for prompt in verdict.prompts:
+            first = "-" if prompt.first_other is None else str(prompt.first_other + 1)
+            cells = (f"{prompt.largest:.2e}", f"{verdict.bound_largest:.2e}", f"{prompt.mean:.2e}", first)
+            table.add_row(name, str(prompt.prompt_tokens), *cells)
     return table

@@ -62,7 +62,7 @@ class Candidates:
         self._moves.pop(version_id, None)
         self._moves[version_id] = tenant_id
         if Counter(self._moves.values())[tenant_id] > _TENANT_MOVES:
-            del self._moves[next(known for known, owner in self._moves.items() if owner == tenant_id)]
+            del self._moves[next(queued for queued, owner in self._moves.items() if owner == tenant_id)]
         if len(self._moves) > _MOVES:
             self._moves.popitem(last=False)
         self.look_again(version_id)
@@ -85,19 +85,19 @@ class Candidates:
         """
         self._expire(now, there)
         places = AT_ONCE - len(self._coming)
-        wanted: list[int] = []
+        versions: list[int] = []
         if places <= 0:
-            return wanted
+            return versions
         for version_id in chain(self._pop_moves(), self._pop_predictions(now), self._pop_before()):
             if version_id in self._looked_at:
                 continue
             self._looked_at[version_id] = now
             if version_id not in there:
-                wanted.append(version_id)
-                if len(wanted) == places:
+                versions.append(version_id)
+                if len(versions) == places:
                     break
-        self._coming.update(wanted)
-        return wanted
+        self._coming.update(versions)
+        return versions
 
     def no_room(self) -> None:
         """Drop all candidates, because the next one would not fit."""
@@ -125,7 +125,7 @@ class Candidates:
                 break
             self.look_again(version_id)
         late = now - _COMING_S
-        self._coming = {one for one in self._coming if one not in there and self._looked_at[one] >= late}
+        self._coming = {key for key in self._coming if key not in there and self._looked_at[key] >= late}
 
     def _pop_moves(self) -> Iterator[int]:
         while self._moves:

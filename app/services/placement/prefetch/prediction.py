@@ -112,18 +112,18 @@ class Predictor:
             return
         if len(habits.versions) >= self._most_versions:
             # Keep the last version, because the new one is about to be counted as its follower.
-            others = (known for known in habits.versions if known != habits.last)
-            self._drop(habits, min(others, key=lambda known: self._decayed(habits.versions[known], now)))
+            others = (other for other in habits.versions if other != habits.last)
+            self._drop(habits, min(others, key=lambda other: self._decayed(habits.versions[other], now)))
         habits.versions[version_id] = _Uses(1.0, now)
 
     def _follow(self, following: dict[int, float], version_id: int) -> None:
         following[version_id] = following.get(version_id, 0.0) + 1
         if len(following) > self._most_followers:
-            others = (known for known in following if known != version_id)
+            others = (other for other in following if other != version_id)
             del following[min(others, key=following.__getitem__)]
         if sum(following.values()) > _MOST_COUNTED:
-            for known in following:
-                following[known] /= 2
+            for other in following:
+                following[other] /= 2
 
     def _decayed(self, uses: _Uses, now: float) -> float:
         return uses.count * 2 ** ((uses.at - now) / self._half_life_s)

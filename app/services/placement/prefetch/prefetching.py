@@ -1,7 +1,7 @@
 """Prefetcher: stage versions that are likely to be requested next while there is room.
 
 A prefetch never evicts a version. The engine guarantees that, see ``Engine.prefetch``. For the design see
-docs/decisions/0046-prefetching.md.
+docs/decisions/0027-prefetching.md.
 """
 
 import asyncio
@@ -135,7 +135,7 @@ class Prefetcher:
         try:
             await self.save()
         except StorageError as error:
-            logger.warning("the working set is lost: %s", error)
+            logger.warning("The working set could not be saved for the next start: %s", error)
 
     async def forget(self, version_ids: Collection[int]) -> None:
         """Remove every trace of deleted versions, in memory and in the file.
@@ -177,15 +177,15 @@ class Prefetcher:
         if room <= 0:
             self._candidates.no_room()
             return
-        there = {version.version_id for version in overview.versions if version.tier != "disk"}
-        wanted = self._candidates.take(now, there)
-        if not wanted:
+        present = {version.version_id for version in overview.versions if version.tier != "disk"}
+        version_ids = self._candidates.take(now, present)
+        if not version_ids:
             return
         # A deletion that starts after this point waits until the engine knows the version, and then unloads it.
         with self._readers.reading():
             async with self._database.read() as connection:
-                keys = await prefetching.ready_keys(connection, wanted, self._base_digest, head=self._head)
-            for key in [keys[version_id] for version_id in wanted if version_id in keys]:
+                keys = await prefetching.ready_keys(connection, version_ids, self._base_digest, head=self._head)
+            for key in [keys[version_id] for version_id in version_ids if version_id in keys]:
                 if key.size > room:
                     self._candidates.no_room()
                     return

@@ -78,10 +78,10 @@ class WorkingSet:
 
     def forget(self, version_ids: Collection[int]) -> bool:
         """Remove deleted versions. Return whether any of them was present."""
-        known = [version_id for version_id in version_ids if version_id in self._keys]
-        for version_id in known:
+        present = [version_id for version_id in version_ids if version_id in self._keys]
+        for version_id in present:
             self._drop(version_id)
-        return bool(known)
+        return bool(present)
 
     def _drop(self, version_id: int) -> None:
         _, tenant = self._keys.pop(version_id)
@@ -102,7 +102,7 @@ class WorkingSetFile:
         try:
             return _parsed(self._content()) if self._path.exists() else ()
         except (OSError, ValueError, RecursionError) as error:
-            logger.warning("the working set of the last run is ignored: %s", error)
+            logger.warning("The working set of the last run is ignored: %s", error)
             return ()
 
     def write(self, used: Sequence[Used]) -> None:
@@ -112,7 +112,7 @@ class WorkingSetFile:
             DiskFull, StoreUnavailable: the file keeps its old content.
         """
         temporary = self._path.with_name(f".{self._path.name}-{uuid.uuid4().hex}")
-        content = json.dumps({"versions": [asdict(one) for one in used]}).encode()
+        content = json.dumps({"versions": [asdict(version) for version in used]}).encode()
         with disk_errors("keep the working set"):
             try:
                 with new_file(temporary) as file:
@@ -132,11 +132,11 @@ class WorkingSetFile:
 
     def _content(self) -> bytes:
         if not self._path.is_file():
-            raise ValueError("found no regular file")
+            raise ValueError("The path is not a regular file.")
         with self._path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
-            raise ValueError(f"found more than {_MOST_BYTES} bytes")
+            raise ValueError(f"The file has more than {_MOST_BYTES} bytes.")
         return content
 
 
@@ -144,13 +144,13 @@ def _parsed(content: bytes) -> tuple[Used, ...]:
     match parse_object(content):
         case {"versions": list(versions)} if len(versions) <= MOST:
             return tuple(map(_used, versions))
-    raise ValueError(f"versions: allowed a list of at most {MOST}")
+    raise ValueError(f"versions must be a list of at most {MOST} entries.")
 
 
-def _used(found: object) -> Used:
-    match found:
+def _used(entry: object) -> Used:
+    match entry:
         # ``bool`` is a subclass of ``int``.
         case {"id": int(version_id), "digest": str(digest)} if type(version_id) is int and is_digest(digest):
             if 0 < version_id <= _MOST_ID:
                 return Used(version_id, digest)
-    raise ValueError("versions: allowed objects with an id and a digest")
+    raise ValueError("versions must be a list of objects with an id and a digest.")

@@ -28,7 +28,7 @@ async def find_session(database: Database, tenant: str, adapter: str, upload_id:
         owner = await tenant_or_404(connection, tenant)
         session = await uploads.find_upload(connection, owner.id, adapter, upload_id)
     if session is None:
-        raise NotFound(f"there is no upload {upload_id[:80]!r}", param="upload")
+        raise NotFound(f"There is no upload {upload_id[:80]!r}.", param="upload")
     return session
 
 
@@ -79,7 +79,7 @@ async def remove_staged(staging: StagingArea, session: UploadSession) -> None:
         try:
             await asyncio.to_thread(staging.abort, staged_file(session, name))
         except StorageError as error:
-            logger.warning("upload %s left %s behind: %s", session.id, name, error)
+            logger.warning("Upload %s: the staged file %s could not be removed: %s", session.id, name, error)
 
 
 def staged_file(session: UploadSession, name: str) -> Staged:

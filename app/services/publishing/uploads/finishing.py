@@ -112,12 +112,12 @@ class UploadFinisher:
         if session.state is UploadState.ABORTED or (
             session.state is UploadState.OPEN and is_past(session.expires_at, now)
         ):
-            raise Conflict("upload: found one that was given up or has expired, allowed open", param="upload")
+            raise Conflict("The upload was aborted or has expired. Begin a new upload.", param="upload")
         if session.state is UploadState.OPEN or session.updated_at < now - SILENT:
             async with self._database.write() as connection:
                 if await uploads.move_upload(connection, session, UploadState.FINISHING, at=now):
                     return replace(session, state=UploadState.FINISHING, updated_at=now)
-        raise Conflict("the upload is just being finished: ask for its state", param="upload")
+        raise Conflict("The upload is already being finished. Ask for its state.", param="upload")
 
     async def _publish(self, tenant: str, session: UploadSession, folder: Path) -> Published:
         files = await self._files(session, folder)
@@ -159,14 +159,14 @@ class UploadFinisher:
                     missing[name] = gaps
         if missing:
             listed = "; ".join(_gaps(name, session.files[name], numbers) for name, numbers in missing.items())
-            raise Conflict(f"parts are missing: {listed}", param="parts")
+            raise Conflict(f"Parts are missing: {listed}. Send them, then finish the upload again.", param="parts")
 
     async def _fetch(self, session: UploadSession, name: str, folder: Path) -> SpooledFile:
         path, file = folder / name, session.files[name]
         if file.stored:
             await asyncio.to_thread(self._store.fetch, file.sha256, path)
             if await asyncio.to_thread(file_digest, path) != file.sha256:
-                raise DigestMismatch(f"the store's bytes are not those of {file.sha256}")
+                raise DigestMismatch(f"The store's bytes do not have the digest {file.sha256}.")
             return SpooledFile(path, file.sha256, file.size)
         staging, staged = self._store.staging, staged_file(session, name)
         digest = await asyncio.to_thread(staging.fetch, staged, path)
@@ -182,7 +182,7 @@ class UploadFinisher:
                 await claim.reopen()
         except (RegistryUnavailable, StorageError) as second:
             # The row keeps its state. Once its heartbeat is too old, the next call takes over.
-            logger.warning("upload %s could not be put back: %s", claim.session.id, second)
+            logger.warning("The failure of upload %s could not be recorded: %s", claim.session.id, second)
 
 
 class _Claim:
@@ -227,7 +227,7 @@ class _Claim:
                         return
                     self.session = replace(self.session, updated_at=now)
             except RegistryUnavailable as error:
-                logger.warning("upload %s: %s", self.session.id, error)
+                logger.warning("The heartbeat of upload %s failed: %s", self.session.id, error)
 
 
 async def _happens(event: asyncio.Event, within_s: float) -> bool:
@@ -241,7 +241,7 @@ async def _happens(event: asyncio.Event, within_s: float) -> bool:
 
 def _gaps(name: str, file: UploadFile, numbers: tuple[int, ...]) -> str:
     shown = ", ".join(map(str, numbers[:_SHOWN_PARTS])) + (", ..." if len(numbers) > _SHOWN_PARTS else "")
-    return f"{len(numbers)} of {file.parts} of {name} ({shown})"
+    return f"{len(numbers)} of {file.parts} parts of {name} ({shown})"
 
 
 def _lost(session: UploadSession) -> Reason:
@@ -253,9 +253,12 @@ def _kept(error: BaseException) -> dict[str, Any]:
     if isinstance(error, AdapterRejected):
         reasons: list[dict[str, Any]] = [asdict(reason) for reason in error.reasons]
     else:
-        code = type(error).__name__
-        message = error.message if isinstance(error, TenoraError) else "checking it took more than the limits allow"
-        reasons = [{"code": code, "field": "upload", "found": message, "allowed": "another upload"}]
+        code, message = type(error).__name__, "The check of the upload exceeded its limits of time or memory."
+        if isinstance(error, TenoraError):
+            message = error.message
+        reasons = [
+            {"code": code, "field": "upload", "found": message, "allowed": "another upload", "sentence": message}
+        ]
     return {"reasons": reasons}
 
 

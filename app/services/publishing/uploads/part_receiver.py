@@ -57,7 +57,7 @@ class PartReceiver:
             part = await self._read(stream, folder / "part", size)
             if part.digest != sha256:
                 raise InvalidRequest(
-                    f"content-digest: found a body of the sha256 {part.digest}, allowed {sha256}, which it says",
+                    f"content-digest names the sha256 {sha256}, but the body has {part.digest}. Send the part again.",
                     param="content-digest",
                 )
             await self._uploads.put_part(tenant, adapter, upload_id, file, number, part)
@@ -69,15 +69,16 @@ class PartReceiver:
             async with asyncio.timeout(idle_s) as idle:
                 async for chunk in stream:
                     if writer.size + len(chunk) > size:
-                        raise TooLarge(f"body: found more than {size} bytes, allowed {size}: the part's", param="body")
+                        raise TooLarge(f"The body has more than the {size} bytes of this part.", param="body")
                     writer.add(memoryview(chunk))
                     if writer.due:
                         await writer.flush()
                     idle.reschedule(asyncio.get_running_loop().time() + idle_s)
             if writer.size != size:
-                raise InvalidRequest(f"body: found {writer.size} bytes, allowed {size}: the part's", param="body")
+                raise InvalidRequest(f"The body has {writer.size} bytes, but this part has {size}.", param="body")
             return await writer.finish()
         except TimeoutError:
-            raise InvalidRequest(f"body: found nothing for {idle_s:g} s, allowed a steady flow", param="body") from None
+            message = f"The body stalled: nothing arrived for {idle_s:g} s. Send the part again."
+            raise InvalidRequest(message, param="body") from None
         finally:
             await writer.abandon()

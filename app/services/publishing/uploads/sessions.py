@@ -81,14 +81,14 @@ class UploadService:
         planned = checked_files(files, part_bytes, self._staging.least_part_bytes, self._limits)
         tenant_id, registered = await self._look_up(tenant, adapter, planned)
         # If the store has lost the bytes of a version, sending them again repairs it.
-        known = registered and await asyncio.to_thread(self._are_stored, planned)
+        is_stored = registered and await asyncio.to_thread(self._are_stored, planned)
         upload_id, now = uuid.uuid4().hex, self._clock()
         session = UploadSession(
             id=upload_id,
             tenant_id=tenant_id,
             adapter=adapter,
             state=UploadState.OPEN,
-            files=await self._begin_files(upload_id, planned, stored=known),
+            files=await self._begin_files(upload_id, planned, stored=is_stored),
             options=options,
             created_at=now,
             updated_at=now,
@@ -128,8 +128,8 @@ class UploadService:
             InvalidRequest: no such part.
             Conflict: the upload accepts no more parts.
         """
-        _, found = await self._open_file(tenant, adapter, upload_id, file)
-        return size_of_part(file, found, number)
+        _, announced = await self._open_file(tenant, adapter, upload_id, file)
+        return size_of_part(file, announced, number)
 
     async def put_part(
         self, tenant: str, adapter: str, upload_id: str, file: str, number: int, part: SpooledFile
@@ -140,13 +140,13 @@ class UploadService:
             NotFound, InvalidRequest, Conflict: see ``part_size``.
             StoreUnavailable, DiskFull
         """
-        staged, found = await self._open_file(tenant, adapter, upload_id, file)
-        size_of_part(file, found, number)
+        staged, announced = await self._open_file(tenant, adapter, upload_id, file)
+        size_of_part(file, announced, number)
         try:
             await asyncio.to_thread(self._staging.put_part, staged, number, part.path, part.digest)
         except BlobNotFound:
             # The upload ended while the part was in transit.
-            raise Conflict(f"upload: found {upload_id} ended, allowed one that is open", param="upload") from None
+            raise Conflict(f"The upload {upload_id} has ended. Begin a new upload.", param="upload") from None
 
     async def part_urls(
         self, tenant: str, adapter: str, upload_id: str, file: str, parts: Mapping[int, str]
@@ -165,11 +165,11 @@ class UploadService:
             StoreUnavailable
         """
         if not 1 <= len(parts) <= MAX_URLS:
-            raise InvalidRequest(f"parts: found {len(parts)}, allowed 1 to {MAX_URLS}", param="parts")
+            raise InvalidRequest(f"parts names {len(parts)} parts, but must name 1 to {MAX_URLS}.", param="parts")
         if not self._staging.direct:
-            raise Conflict("this server's store takes parts through the server only", param="file")
-        staged, found = await self._open_file(tenant, adapter, upload_id, file)
-        sizes = {number: size_of_part(file, found, number) for number in parts}
+            raise Conflict("The store takes no parts directly. Send the parts to this server.", param="file")
+        staged, announced = await self._open_file(tenant, adapter, upload_id, file)
+        sizes = {number: size_of_part(file, announced, number) for number in parts}
 
         def sign() -> dict[int, PartUrl]:
             sign_one = self._staging.part_url
@@ -193,7 +193,7 @@ class UploadService:
                 return
             session = await self.find(tenant, adapter, upload_id)
         if session.state.live:
-            raise Conflict("the upload is just being finished", param="upload")
+            raise Conflict("The upload is already being finished. Ask for its state.", param="upload")
 
     async def _look_up(self, tenant: str, adapter: str, files: Mapping[str, UploadFile]) -> tuple[int, bool]:
         """Return the tenant's id, and whether the files are a version of the adapter already.
@@ -204,8 +204,8 @@ class UploadService:
         async with self._database.read() as connection:
             owner = await tenant_or_404(connection, tenant)
             self._check_room(await uploads.count_live(connection, owner.id))
-            line = await adapters.find_adapter(connection, owner, adapter)
-            return owner.id, line is not None and await _is_known(connection, line.id, files)
+            adapter_row = await adapters.find_adapter(connection, owner, adapter)
+            return owner.id, adapter_row is not None and await _is_known(connection, adapter_row.id, files)
 
     def _are_stored(self, files: Mapping[str, UploadFile]) -> bool:
         return all(self._store.size(file.sha256) == file.size for file in files.values())
@@ -246,7 +246,8 @@ class UploadService:
     def _check_room(self, live: int) -> None:
         if live >= self._limits.open_uploads:
             raise Busy(
-                f"uploads under way: found {live}, allowed {self._limits.open_uploads}: finish or delete one",
+                f"The tenant has {live} uploads in progress; the limit is {self._limits.open_uploads}. "
+                "Finish or delete one.",
                 retry_after=60,
             )
 
@@ -262,22 +263,23 @@ class UploadService:
         if not session.state.live:
             return ()
         try:
-            found = await asyncio.to_thread(self._staging.parts, staged_file(session, name))
+            sizes_received = await asyncio.to_thread(self._staging.parts, staged_file(session, name))
         except BlobNotFound:
             return ()
         sizes = enumerate(file.part_sizes, 1)
-        return [number for number, size in sizes if found is None or found.get(number) == size]
+        return [number for number, size in sizes if sizes_received is None or sizes_received.get(number) == size]
 
     async def _open_file(self, tenant: str, adapter: str, upload_id: str, file: str) -> tuple[Staged, UploadFile]:
         session = await self.find(tenant, adapter, upload_id)
         if file not in session.files:
-            raise NotFound(f"the upload has no file {file[:80]!r}", param="file")
+            names = " and ".join(session.files)
+            raise NotFound(f"The upload has no file {file[:80]!r}, only {names}.", param="file")
         expired = is_past(session.expires_at, self._clock())
         if session.state is not UploadState.OPEN or expired:
-            found = "expired" if expired else session.state.value
-            raise Conflict(f"upload: found {found}, allowed open", param="upload")
+            state = "expired" if expired else session.state.value
+            raise Conflict(f"The upload is {state}, but must be open.", param="upload")
         if session.files[file].stored:
-            raise Conflict(f"{file}: the server has these bytes already", param="file")
+            raise Conflict(f"The server already has {file}. Do not send its parts.", param="file")
         return staged_file(session, file), session.files[file]
 
 

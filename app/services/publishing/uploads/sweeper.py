@@ -47,7 +47,7 @@ class UploadSweeper:
             live = await uploads.live_upload_ids(connection)
         swept = await asyncio.to_thread(self._staging.sweep, before=now - self._lifetime, keep=live)
         if swept:
-            logger.info("%d files of abandoned uploads were removed from the store", swept)
+            logger.info("Removed %d files of abandoned uploads from the store.", swept)
         async with self._database.write() as connection:
             await uploads.forget_uploads(connection, before=now - _REMEMBERED)
 

@@ -38,17 +38,17 @@ def checked_files(
         TooLarge: a file exceeds its size limit.
     """
     if set(files) not in ({CONFIG_NAME, WEIGHTS_NAME}, {ARCHIVE}):
-        found = ", ".join(sorted(files))[:200] or "none"
+        names = ", ".join(sorted(files))[:200] or "nothing"
         if any(name.endswith(_PICKLED) for name in files):
             raise InvalidRequest(
-                f"files: {found}: a .bin or .pt is a pickle, which can run code when it is read; "
-                "send adapter_model.safetensors, which `tenora adapters push FOLDER --convert` makes of it",
+                f"files names {names}. A .bin, .pt or .pth file is a pickle, which can run code when it is read. "
+                "Push its folder with `tenora adapters push FOLDER --adapter NAME --convert`.",
                 param="files",
             )
-        raise InvalidRequest(f"files: found {found}, allowed {_ALLOWED}", param="files")
+        raise InvalidRequest(f"files names {names}, but must name {_ALLOWED}.", param="files")
     if part_bytes is not None and not least_part_bytes <= part_bytes <= MAX_PART_BYTES:
-        allowed = f"{least_part_bytes} to {MAX_PART_BYTES} bytes"
-        raise InvalidRequest(f"part_bytes: found {part_bytes}, allowed {allowed}", param="part_bytes")
+        message = f"part_bytes is {part_bytes}, but must be {least_part_bytes} to {MAX_PART_BYTES}."
+        raise InvalidRequest(message, param="part_bytes")
     caps = {
         CONFIG_NAME: limits.config_bytes,
         WEIGHTS_NAME: limits.weights_bytes,
@@ -64,23 +64,25 @@ def size_of_part(name: str, file: UploadFile, number: int) -> int:
         InvalidRequest: the file has no part of this number.
     """
     if not 1 <= number <= file.parts:
-        raise InvalidRequest(f"part: found {number}, allowed 1 to {file.parts} of {name}", param="part")
+        raise InvalidRequest(f"part is {number}, but must be 1 to {file.parts} for {name}.", param="part")
     return file.part_sizes[number - 1]
 
 
 def _checked(name: str, file: Announced, cap: int, part_bytes: int | None, least: int) -> UploadFile:
     if not is_digest(file.sha256):
         raise InvalidRequest(
-            f"{name}: found the sha256 {file.sha256[:80]!r}, allowed 64 lower-case hex digits", param=f"files.{name}"
+            f"The sha256 of {name} is {file.sha256[:80]!r}, but must be 64 lower-case hex digits.",
+            param=f"files.{name}",
         )
     if file.size < 1:
-        raise InvalidRequest(f"{name}: found {file.size} bytes, allowed 1 or more", param=f"files.{name}")
+        raise InvalidRequest(f"{name} has {file.size} bytes, but must have at least 1.", param=f"files.{name}")
     if file.size > cap:
-        raise TooLarge(f"{name}: found {file.size} bytes, allowed {cap} bytes", param=name)
+        raise TooLarge(f"{name} has {file.size} bytes; the limit is {cap}.", param=name)
     checked = UploadFile(file.size, file.sha256, part_bytes or chosen_part_bytes(file.size, least))
     if checked.parts > MAX_PARTS:
         raise InvalidRequest(
-            f"part_bytes: found {part_bytes}, which makes {checked.parts} parts of {name}, allowed {MAX_PARTS} parts",
+            f"part_bytes is {checked.part_bytes}, which makes {checked.parts} parts of {name}. "
+            f"The limit is {MAX_PARTS} parts. Choose larger parts.",
             param="part_bytes",
         )
     return checked

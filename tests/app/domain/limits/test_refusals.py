@@ -65,4 +65,4 @@ def test_what_holds_no_more_is_dropped():
     now = 29.9
     assert refusals.find(limits) is None
     refusals.forget_old()
-    assert refusals._known == {}
+    assert refusals._refusals == {}

@@ -41,14 +41,14 @@ async def test_others_share_the_slots_that_are_left(pins: Pins, desk: Desk, vers
 
 async def test_one_slot_is_left(pins: Pins, desk: Desk, version: Versions) -> None:
     await pins.pin(version(1))
-    with pytest.raises(Conflict, match="found 2 of 2 slots, allowed 1"):
+    with pytest.raises(Conflict, match="2 of 2 slots would be pinned; the limit is 1"):
         await pins.pin(version(2))
     await pins.pin(version(1))
     (await desk.lease("other", version(2))).release()
 
 
 async def test_an_engine_with_one_slot_pins_nothing(workers: Workers, loader: AdapterLoader, version: Versions) -> None:
-    with pytest.raises(Conflict, match="found 1 of 1 slots, allowed 0"):
+    with pytest.raises(Conflict, match="1 of 1 slots would be pinned; the limit is 0"):
         await Pins(loader, slots=1).pin(version(1))
     assert workers.stagings == []
 

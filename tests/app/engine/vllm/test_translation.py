@@ -6,15 +6,15 @@ import pytest
 
 from app.domain.errors import ContextLengthExceeded, EngineUnavailable, InvalidRequest, TenoraError
 from app.engine.port import Endpoint, EngineRequest
-from app.engine.vllm.translation import GENERATION_FAILED, Asked
+from app.engine.vllm.translation import GENERATION_FAILED, VllmRequest
 
 FAILED = {"message": GENERATION_FAILED, "code": 500}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}
 
 
-def asked(**body: Any) -> Asked:
+def asked(**body: Any) -> VllmRequest:
     request = EngineRequest("1", Endpoint.CHAT, body, "prices", None, cache_salt="salt")
-    return Asked.of(request, "7@ab")
+    return VllmRequest.of(request, "7@ab")
 
 
 def told(error: TenoraError) -> tuple[type[TenoraError], str | None]:
@@ -33,7 +33,7 @@ def told(error: TenoraError) -> tuple[type[TenoraError], str | None]:
 def test_a_grammar_that_the_engine_gives_up_is_the_clients_to_mend(body: dict[str, Any], field: str) -> None:
     for error in (asked(**body).error(FAILED), asked(**body).failed()):
         assert told(error) == (InvalidRequest, field)
-        assert error.message.startswith(f"{field}: ")
+        assert error.message == f"{field} has more parts than the grammar compiler can keep. Send a simpler one."
 
 
 @pytest.mark.parametrize("body", [{}, {"response_format": {"type": "text"}}, {"response_format": None, "tools": []}])
@@ -55,7 +55,7 @@ def test_what_the_client_did_wrong_keeps_its_words_and_its_name() -> None:
 @pytest.mark.parametrize("param", ["input_text", "input_tokens"])
 def test_a_prompt_that_is_too_long_has_a_code_and_its_field(endpoint: Endpoint, field: str, param: str) -> None:
     words = "This model's maximum context length is 256 tokens."
-    own = Asked.of(EngineRequest("1", endpoint, {}, "prices", None, cache_salt="salt"), "7@ab")
+    own = VllmRequest.of(EngineRequest("1", endpoint, {}, "prices", None, cache_salt="salt"), "7@ab")
     error = own.error({"message": f"{words} (parameter={param}, value=300)", "code": 400, "param": param})
     assert told(error) == (ContextLengthExceeded, field)
     assert error.message == words
@@ -65,7 +65,7 @@ def test_a_prompt_that_is_too_long_has_a_code_and_its_field(endpoint: Endpoint, 
 def test_the_server_has_the_last_word_in_a_request() -> None:
     body = {"model": "7@xx", "cache_salt": "another's", "request_id": "2", "messages": [], "chat_template": "{{ 1 }}"}
     request = EngineRequest("1", Endpoint.CHAT, body, "prices", None, cache_salt="salt", prompt="[INST] x [/INST]")
-    whole = Asked.of(request, "7@ab").body(request)
+    whole = VllmRequest.of(request, "7@ab").body(request)
     assert whole == {
         "model": "7@ab",
         "request_id": "1",
@@ -87,5 +87,5 @@ def test_the_server_has_the_last_word_in_a_request() -> None:
 )
 def test_several_answers_of_a_greedy_base_are_sampled(body: dict[str, Any], temperature: float | None) -> None:
     request = EngineRequest("1", Endpoint.CHAT, body, "prices", None, cache_salt="salt")
-    assert Asked.of(request, "7@ab", greedy=True).body(request).get("temperature") == temperature
-    assert Asked.of(request, "7@ab").body(request).get("temperature") == body.get("temperature")
+    assert VllmRequest.of(request, "7@ab", greedy=True).body(request).get("temperature") == temperature
+    assert VllmRequest.of(request, "7@ab").body(request).get("temperature") == body.get("temperature")

@@ -411,7 +411,9 @@ def test_a_dtype_that_a_gpu_has_no_lora_kernels_for_is_refused_before_the_base_i
     tmp_path: Path, dtype: str
 ) -> None:
     settings = Settings(engine=EngineSettings(dtype=dtype))
-    with pytest.raises(InvalidEngineArgument, match=f"DTYPE: found {dtype}, allowed auto, bfloat16 or float16"):
+    with pytest.raises(
+        InvalidEngineArgument, match=f"DTYPE is {dtype}, but adapters on a GPU need auto, bfloat16 or float16"
+    ):
         engine_arguments(settings, tmp_path, served_name="base", cpu=False, slots=4)
     assert dtype in engine_arguments(settings, tmp_path, served_name="base", cpu=True, slots=4)
     assert "assert inputs.dtype in [torch.float16, torch.bfloat16]" in inspect.getsource(lora_shrink_op)

@@ -136,12 +136,12 @@ def test_raw_samples_are_kept_in_columns_of_milliseconds():
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"slots": "many"}, "--slots: found 'many', allowed auto or a number"),
-        ({"rivals": ("vllm", "s-lora")}, "--rivals: found s-lora, allowed vllm, peft, base"),
-        ({"ranks": (8, 1024)}, "--ranks: found 1024, allowed 1 to 512"),
-        ({"ranks": (0, 8)}, "--ranks: found 0"),
-        ({"adapters": (8, 0)}, "--n: found 0, allowed 1 or more"),
-        ({"loads": (70, -1)}, "found -1, allowed above 0"),
+        ({"slots": "many"}, "--slots is 'many'. Write auto or a number."),
+        ({"rivals": ("vllm", "s-lora")}, "--rivals has s-lora. Choose from vllm, peft, base."),
+        ({"ranks": (8, 1024)}, "--ranks has 1024. Write numbers from 1 to 512."),
+        ({"ranks": (0, 8)}, "--ranks has 0. Write numbers from 1 to 512."),
+        ({"adapters": (8, 0)}, "--n has 0. Write numbers of 1 or more."),
+        ({"loads": (70, -1)}, "has -1. Write numbers above 0."),
     ],
 )
 def test_options_that_make_no_sense_are_refused(changes, complaint):

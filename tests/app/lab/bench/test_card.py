@@ -1,4 +1,4 @@
-"""Parts of the card check that need no engine; tests/e2e/test_check.py runs the whole check."""
+"""Parts of the card check that need no engine; tests/e2e/test_check.py runs two whole parts."""
 
 import json
 from pathlib import Path

@@ -62,13 +62,13 @@ def test_time_counts_from_the_call_that_loads():
 @pytest.mark.parametrize(
     ("samples", "why"),
     [
-        ([stream(0.05, 0.05, until=4.0), served(COLD, 3.0, [3.5, 5.0])], "the stream ended at 4.0 s of 5.00 s"),
-        ([replace(stream(0.05, 0.05), group="other"), served(COLD, 3.0, [3.5])], "the stream ran for 0.00"),
+        ([stream(0.05, 0.05, until=4.0), served(COLD, 3.0, [3.5, 5.0])], "The stream ended at 4.0 s of 5.00 s"),
+        ([replace(stream(0.05, 0.05), group="other"), served(COLD, 3.0, [3.5])], "The stream ran for 0.00"),
         ([stream(0.05, 0.05), served(COLD, 3.0, [], why="HTTP/1.1 503", end=3.5)], "cold failed: HTTP/1.1 503"),
         ([stream(0.05, 0.05), served(COLD, None, [], why=NOT_SENT)], "cold failed: not sent"),
         ([stream(0.05, 0.05), served(LOAD, 3.0, [], why="HTTP/1.1 400", end=3.5)], "load failed: HTTP/1.1 400"),
         ([stream(0.05, 0.05), served(COLD, 3.0, [], end=3.5)], "without a token"),
-        ([stream(0.05, 0.05)], "no adapter was requested"),
+        ([stream(0.05, 0.05)], "No adapter was requested"),
         ([stream(0.5, 0.5), served(COLD, 3.0, [3.5])], "6 gaps before the first load"),
     ],
 )
@@ -129,7 +129,7 @@ def test_an_adapter_that_is_still_in_memory_is_not_cold(server, seen, tmp_path):
     tenora = replace(server, name="tenora", admin_headers={"authorization": "Bearer key"})
     seen.tiers.update({"a": "disk", "b": "host", "c": "slot"})
     cold.require_cold(tenora, ["a", "never asked for"])
-    with pytest.raises(NotMeasured, match=r"found \{'b': 'host', 'c': 'slot'\}"):
+    with pytest.raises(NotMeasured, match=r"not on the disk only: \{'b': 'host', 'c': 'slot'\}"):
         cold.require_cold(tenora, ["a", "b", "c"])
 
 

@@ -75,7 +75,7 @@ def test_an_output_token_counts_twice_and_a_prompt_once():
 
 def test_a_closed_loop_that_went_wrong_is_no_result():
     good = served(HOSTILE, 0.0, [1.0, 2.0])
-    with pytest.raises(NotMeasured, match="no tenant was served anything"):
+    with pytest.raises(NotMeasured, match="No tenant was served anything"):
         closed_figures([good], 5.0, 9.0, EVEN)
     with pytest.raises(NotMeasured, match=f"{OTHER} failed: HTTP/1.1 429"):
         closed_figures([good, served(OTHER, 1.0, [], end=1.0, why="HTTP/1.1 429")], 0.0, 9.0, EVEN)
@@ -106,7 +106,7 @@ def test_the_hostile_tenants_own_waits_are_not_the_others(waits):
 
 @pytest.mark.parametrize("group", [HOSTILE, OTHER])
 def test_nothing_is_said_of_others_where_there_is_one_tenant(group):
-    with pytest.raises(NotMeasured, match="a tenant sent nothing"):
+    with pytest.raises(NotMeasured, match="A tenant sent nothing"):
         open_figures([served(group, 0.0, [1.0])], 10.0)
 
 

@@ -53,7 +53,7 @@ async def test_a_failure_is_a_sample_and_the_others_go_on():
     assert refused.why.startswith("HTTP/1.1 401")
     assert "wrong key" in refused.why
     assert (refused.first, refused.ttft_s, refused.tokens) == (None, None, 0)
-    assert short.why == "asked for 6 tokens, found 5"
+    assert short.why == "the answer has 5 tokens instead of 6"
     assert good.ok
 
 
@@ -77,7 +77,7 @@ async def test_an_answer_that_breaks_off_keeps_what_came():
     async with server:
         run = await answered(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", request())
     (sample,) = run.samples
-    assert sample.why.startswith("the server closed the connection")
+    assert sample.why.startswith("The server closed the connection")
     assert sample.first is not None
 
 

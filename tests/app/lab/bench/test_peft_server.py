@@ -65,7 +65,7 @@ def test_each_model_gives_its_own_answer(url, server, base, adapters, name):
 
 async def test_the_load_generator_takes_its_streams(url):
     requests = [Request(0.0, name, {}, PROMPT, TOKENS) for name in ("adapter-0", "adapter-1", "base")]
-    run = await Generator(Plan(int(url.rpartition(":")[2]), [*requests, Request(0.0, "nobody", {}, PROMPT, 1)])).run()
+    run = await Generator(Plan(int(url.rpartition(":")[2]), [*requests, Request(0.0, "unknown", {}, PROMPT, 1)])).run()
     *good, refused = run.samples
     assert [(sample.why, sample.tokens, len(sample.gaps_ms)) for sample in good] == [(None, TOKENS, TOKENS - 1)] * 3
     assert refused.why.startswith("HTTP/1.1 404")

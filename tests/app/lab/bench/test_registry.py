@@ -17,5 +17,5 @@ async def test_each_step_is_timed_on_a_registry_of_the_asked_size(tmp_path: Path
     assert all(0 < timing.p50 <= timing.p99 for timing in report.timings)
     assert report.start_empty_ms > 0
     assert report.start_full_ms > 0
-    with pytest.raises(ValueError, match="found a registry with 3 tenants"):
+    with pytest.raises(ValueError, match=r"The database at database_url has 3 tenants\. Use an empty database"):
         await measure(url, tenants=3, adapters_each=2, rounds=10)

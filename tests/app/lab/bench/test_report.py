@@ -79,7 +79,7 @@ def test_jains_index(shares):
 
 
 def test_nobody_was_served():
-    with pytest.raises(ValueError, match="no shares"):
+    with pytest.raises(ValueError, match="No share is above 0"):
         report.jain([0.0, 0.0])
 
 

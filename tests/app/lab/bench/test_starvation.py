@@ -51,13 +51,13 @@ def test_nothing_is_said_of_a_loss_where_most_of_the_run_is_the_wait():
 @pytest.mark.parametrize(
     ("samples", "why"),
     [
-        ([*hot(0.0, 15.0), served(COLD, 2.0, [4.0])], "the hot load ended before 20 s"),
+        ([*hot(0.0, 15.0), served(COLD, 2.0, [4.0])], "The hot load ended before 20 s"),
         ([*hot(0.0, 21.0), served(COLD, 2.0, [], why="HTTP/1.1 503", end=3.0)], "cold failed: HTTP/1.1 503"),
         ([*hot(0.0, 21.0), served(COLD, None, [], why=NOT_SENT)], "0 cold requests were sent"),
         ([*hot(0.0, 21.0), served(COLD, 2.0, [], end=3.0)], "without a token"),
-        ([served(HOT, 0.0, [9.0, 21.0]), served(COLD, 2.0, [4.0])], "no hot request was answered before"),
+        ([served(HOT, 0.0, [9.0, 21.0]), served(COLD, 2.0, [4.0])], "No hot request was answered before"),
         ([served(HOT, 0.0, [], why="HTTP/1.1 500", end=21.0), served(COLD, 2.0, [4.0])], "hot failed: HTTP/1.1 500"),
-        ([served(COLD, 2.0, [4.0])], "the hot load ended before"),
+        ([served(COLD, 2.0, [4.0])], "The hot load ended before"),
     ],
 )
 def test_a_run_that_went_wrong_is_no_result(samples, why):

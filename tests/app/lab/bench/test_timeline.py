@@ -23,7 +23,7 @@ def test_each_request_of_a_chain_follows_the_one_before():
     script.add("alone", Request(1.0))
     script.chain("first", [Request(0.0), Request(0.0), Request(0.0)])
     script.chain("second", [Request(0.0), Request(0.0)])
-    script.chain("nobody", [])
+    script.chain("unknown", [])
     assert [request.after for request in script.requests] == [None, None, 1, 2, None, 4]
     assert script.groups == ["alone", *["first"] * 3, *["second"] * 2]
 
@@ -32,7 +32,7 @@ def test_a_chain_that_ran_out_of_requests_was_no_closed_loop():
     script = Script()
     script.chain("one", [Request(0.0), Request(0.0)])
     script.require_unfinished([Sample(end=1.0), Sample(why=NOT_SENT)])
-    with pytest.raises(NotMeasured, match="a client of one"):
+    with pytest.raises(NotMeasured, match="A client of one"):
         script.require_unfinished([Sample(end=1.0), Sample(end=2.0)])
 
 
@@ -55,7 +55,7 @@ def test_nothing_arrived_of_a_request_without_a_token():
 def test_a_request_that_was_not_sent_is_in_no_group():
     sent, unsent = served("a", 1.0, [2.0]), served("a", None, [], why=NOT_SENT)
     assert timeline.of("a", [sent, unsent, served("b", 1.0, [2.0])]) == [sent]
-    with pytest.raises(NotMeasured, match="a request of a failed: not sent"):
+    with pytest.raises(NotMeasured, match="A request of a failed: not sent"):
         timeline.require_answered([sent, unsent])
 
 
@@ -84,7 +84,7 @@ def test_a_stream_that_runs_all_the_time_is_cut_off_after_it():
     ],
 )
 def test_a_stream_that_did_not_run_all_the_time_shows_nothing(streams):
-    with pytest.raises(NotMeasured, match="the stream"):
+    with pytest.raises(NotMeasured, match="The stream"):
         timeline.require_running(streams, 1.0, 8.0)
 
 

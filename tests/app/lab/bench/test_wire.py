@@ -75,7 +75,7 @@ def test_a_last_event_that_is_no_usage_is_no_answer(last):
     answer = Answer()
     event = f"data: {last}\n\n".encode()
     assert answer.feed(CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event))
-    with pytest.raises(LoadError, match="the answer ended with"):
+    with pytest.raises(LoadError, match="The answer ended with"):
         answer.tokens()
 
 

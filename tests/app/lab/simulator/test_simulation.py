@@ -103,7 +103,7 @@ class Forgetful(Admission):
 
 def test_a_scheduler_that_forgets_requests_is_caught() -> None:
     simulation = Simulation(WORKLOAD, MACHINE, Forgetful(slots=MACHINE.slots, window=MACHINE.window))
-    with pytest.raises(BrokenPromise, match="nothing will let them in"):
+    with pytest.raises(BrokenPromise, match="nothing will admit them"):
         simulation.run()
 
 

@@ -65,5 +65,5 @@ def test_lengths_patience_and_deadlines_are_those_asked_for() -> None:
 
 
 def test_numbers_that_make_no_workload_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"found 10 requests, 0 tenants, 100 adapters, allowed"):
+    with pytest.raises(ValueError, match=r"has 10 requests, 0 tenants and 100 adapters, but needs at least 1, 1 and 4"):
         Workload(10, seed=1, rate=1.0, adapters=100, tenants=0)

@@ -34,19 +34,19 @@ def test_processes_that_start_at_once_agree(tmp_path: Path) -> None:
 
 
 def test_the_settings_come_first(tmp_path: Path) -> None:
-    given = "a pepper that somebody keeps in a vault"
+    given = "a pepper that is kept in some vault"
     assert load_peppers(Settings(home=tmp_path, pepper=given)) == Peppers(given.encode())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_short_one_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidPepper, match="TENORA_PEPPER: found 3 bytes, allowed 32 or more"):
+    with pytest.raises(InvalidPepper, match="TENORA_PEPPER has 3 bytes; a pepper must have at least 32"):
         load_peppers(Settings(home=tmp_path, pepper="abc"))
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "pepper").write_text("\n")
-    with pytest.raises(InvalidPepper, match="found 0 bytes"):
+    with pytest.raises(InvalidPepper, match="has 0 bytes"):
         load_peppers(Settings(home=tmp_path))
-    with pytest.raises(InvalidPepper, match="TENORA_ACCEPTED_PEPPERS: found 3 bytes"):
+    with pytest.raises(InvalidPepper, match="TENORA_ACCEPTED_PEPPERS has 3 bytes"):
         load_peppers(Settings(home=tmp_path, accepted_peppers=["abc"]))
 
 

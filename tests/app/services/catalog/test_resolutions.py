@@ -83,4 +83,4 @@ async def test_as_many_names_are_remembered_as_there_is_room_for(
     names = Resolutions(node.database, capacity=3)
     for number in range(4):
         await numbers(names, tenant_id, ModelName(f"adapter-{number}"))
-    assert len(names._known) == (1 if database_kind == "sqlite" else 0)
+    assert len(names._cache) == (1 if database_kind == "sqlite" else 0)

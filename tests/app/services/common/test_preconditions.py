@@ -44,7 +44,7 @@ def test_conditions(if_match: str | None, if_none_match: str | None, revision: i
     "header", ["", "7", '"7', '"7" "8"', '*, "7"', '"7",', 'w/"7"', '"' + "7" * 65 + '"', '"7",' * 400]
 )
 def test_what_is_no_list_of_etags_is_refused(header: str) -> None:
-    with pytest.raises(InvalidRequest, match="if-match: found"):
+    with pytest.raises(InvalidRequest, match=r"if-match is .*; it must be"):
         read_precondition(header, None)
 
 

@@ -43,7 +43,7 @@ def test_a_patch_sets_lifts_and_leaves(old: Quota, new: Quota) -> None:
     ],
 )
 def test_what_is_no_quota_is_refused(raw: Any, param: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"found .*, allowed ") as caught:
+    with pytest.raises(InvalidRequest, match=r" is .*; it must be | has no field .*\. Its fields are ") as caught:
         patched("quota", Quota(), raw)
     assert caught.value.param == param
 
@@ -86,7 +86,7 @@ def test_a_refusal_names_every_field_with_both_numbers() -> None:
     with pytest.raises(QuotaExceeded) as caught:
         check_quota(quota, Usage(adapters=2, versions=4, bytes=60), Usage(adapters=1, versions=1, bytes=41, rank=16))
     assert caught.value.param == "adapters"
-    assert re.findall(r"(\w+): found (\d+), allowed (\d+)", caught.value.message) == [
+    assert re.findall(r"(\w+) would be (\d+) \(limit (\d+)\)", caught.value.message) == [
         ("adapters", "3", "2"),
         ("bytes", "101", "100"),
         ("rank", "16", "8"),

@@ -47,15 +47,16 @@ async def test_all_probes_are_asked_once_a_second(monkeypatch: pytest.MonkeyPatc
 
 async def test_only_our_own_words_are_shown() -> None:
     probes = {"engine": Probe(), "store": Probe()}
-    probes["engine"].error = EngineUnavailable("the engine is starting")
+    probes["engine"].error = EngineUnavailable("The engine is starting.")
     probes["store"].error = StoreUnavailable("AccessDenied for s3://internal")
-    assert await Readiness(probes).problems() == {"engine": "the engine is starting", "store": "does not answer"}
+    expected = {"engine": "The engine is starting.", "store": "The store does not answer."}
+    assert await Readiness(probes).problems() == expected
 
 
 async def test_another_registrys_store_is_named_without_its_id() -> None:
     probe = Probe()
     probe.error = ForeignStore("The store belongs to registry abc")
-    assert await Readiness({"store": probe}).problems() == {"store": "belongs to another registry"}
+    assert await Readiness({"store": probe}).problems() == {"store": "The store belongs to another registry."}
 
 
 async def test_a_probe_that_hangs_is_not_asked_again_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +65,7 @@ async def test_a_probe_that_hangs_is_not_asked_again_while_it_does(monkeypatch: 
     probe.gate.clear()
     asked = Readiness({"store": probe}, clock=clock)
     for _ in range(3):
-        assert await asked.problems() == {"store": "does not answer"}
+        assert await asked.problems() == {"store": "The store does not answer."}
         clock.now += 1.0
     assert probe.asked == 1
     probe.gate.set()

@@ -72,7 +72,7 @@ async def test_what_a_template_has_no_place_for_is_refused_by_name(prompts):
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("{{ raise_exception('one turn only') }}", "says: one turn only"),
+        ("{{ raise_exception('one turn only') }}", "refused messages: one turn only"),
         ("a\n{{ 1 / 0 }}", "line 2: ZeroDivisionError"),
         ("{% if false %}{{ messages }}{% endif %}", "empty prompt"),
         ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "more than 0.3 s"),
@@ -89,7 +89,7 @@ async def test_a_template_that_fails_over_a_request(prompts, template, message):
     [
         ({"chat_template": "a\n{% if %}"}, "line 2: Expected an expression"),
         ({"chat_template": "{{ raise_exception('never') }}"}, "never"),
-        ({"chat_template": "{{ message }}"}, "no trace of the user's message"),
+        ({"chat_template": "{{ message }}"}, "does not output the user's message"),
         ({"chat_template": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"}, "0.3 s"),
         ({"chat_template": "{{ 'a' * 10 ** 9 }}"}, "memory"),
         (

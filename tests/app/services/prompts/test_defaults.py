@@ -104,7 +104,7 @@ def test_a_template_and_a_format_exclude_each_other():
 def test_the_caps_are_the_settings():
     small = LimitSettings(system_prompt_bytes=4, chat_template_bytes=8, stop=1)
     for raw in ({"system_prompt": "12345"}, {"chat_template": "123456789"}, {"stop": ["a", "b"]}):
-        with pytest.raises(InvalidRequest, match="allowed"):
+        with pytest.raises(InvalidRequest, match=r"; (it must have 1 to [48]|the limit is 1)\."):
             checked(raw, admin=True, limits=small)
 
 

@@ -262,7 +262,7 @@ async def test_what_cannot_be_cleaned_up_is_told_once_and_tried_again(
     deletion, _ = await bench.deletions.delete_version("pricing", "quotes", 1, force=True, actor="k")
     for _ in range(3):
         await bench.settle()
-    assert caplog.text.count(f"deletion {deletion.id} of quotes@1 waits: told to") == 1
+    assert caplog.text.count(f"Deletion {deletion.id} of quotes@1 waits: told to") == 1
     with pytest.raises(NotFound):
         await bench.adapters.get_version("pricing", "quotes", 1)
     bench.store.fails = False

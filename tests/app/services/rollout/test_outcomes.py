@@ -13,7 +13,7 @@ from app.domain.canary_policy import Figures
 from app.domain.errors import AdapterLoadFailed, EngineUnavailable, InvalidRequest
 from app.engine.port import Answer, EngineEvent, EventStream
 from app.engine.status import EngineState
-from app.services.rollout.outcomes import Asked, Outcomes, TrialWindow, has_output
+from app.services.rollout.outcomes import Outcomes, RequestTraits, TrialWindow, has_output
 from tests.app.serving import NoEngine
 from tests.contract.registry import SettableClock
 
@@ -21,7 +21,7 @@ WINDOW = TrialWindow(canary_id=3, revision=17, version_id=8)
 OTHERS = WINDOW._replace(recipient_id=77)
 KEY = VersionKey(8, "c" * 64, "d" * 64, 10, 20)
 DONE = "data: [DONE]\n\n"
-OWN = Asked()
+OWN = RequestTraits()
 
 
 def version(canary_id: int | None = 3) -> ResolvedVersion:
@@ -46,17 +46,19 @@ class Place:
         self.clock = SettableClock()
         self.outcomes = Outcomes(self.engine, monotonic=self.clock.monotonic)
 
-    async def observed(self, outcome: Answer | Exception, *, canary_id: int | None = 3, asked: Asked = OWN) -> Answer:
+    async def observed(
+        self, outcome: Answer | Exception, *, canary_id: int | None = 3, traits: RequestTraits = OWN
+    ) -> Answer:
         async def work() -> Answer:
             if isinstance(outcome, Exception):
                 raise outcome
             return outcome
 
-        return await self.outcomes.observed(version(canary_id), "id", work(), asked)
+        return await self.outcomes.observed(version(canary_id), "id", work(), traits)
 
-    async def streamed(self, *events: str | Exception | float, asked: Asked = OWN) -> list[str]:
+    async def streamed(self, *events: str | Exception | float, traits: RequestTraits = OWN) -> list[str]:
         """Read a stream to its end. A number among the events is a pause in seconds."""
-        stream = await self.observed(Stream(events, self.clock), asked=asked)
+        stream = await self.observed(Stream(events, self.clock), traits=traits)
         assert not isinstance(stream, dict)
         return [event async for event in stream]
 
@@ -134,8 +136,8 @@ async def test_whole_answers(place: Place, answer: Answer, counts: tuple[int, ..
         (InvalidRequest("max_tokens: found -1"), False),
         (AdapterLoadFailed("it does not load", version_id=8), True),
         (StoreUnavailable("no answer"), True),
-        (EngineUnavailable("the engine stopped while it answered"), True),
-        (RuntimeError("nobody foresaw it"), True),
+        (EngineUnavailable("The engine stopped while it answered. Try again later."), True),
+        (RuntimeError("unforeseen"), True),
     ],
 )
 async def test_failures_that_are_the_callers_fault_do_not_count(place: Place, error: Exception, counted: bool) -> None:
@@ -262,12 +264,12 @@ MADE_EMPTY = {
 @pytest.mark.parametrize("name", MADE_EMPTY)
 async def test_an_answer_that_the_caller_made_empty_does_not_count(place: Place, name: str) -> None:
     body, end = MADE_EMPTY[name]
-    asked = Asked.of(body, None)
-    await place.observed({"choices": [{"index": 0, "text": "", **end}]}, asked=asked)
-    await place.streamed(event(text=" "), event(text="", **end), DONE, asked=asked)
+    traits = RequestTraits.of(body, None)
+    await place.observed({"choices": [{"index": 0, "text": "", **end}]}, traits=traits)
+    await place.streamed(event(text=" "), event(text="", **end), DONE, traits=traits)
     assert read(place.counted())[:3] == (0, 0, 0)
     # With text, the same request counts as one good answer.
-    await place.observed({"choices": [{"index": 0, "text": "sugar", **end}]}, asked=asked)
+    await place.observed({"choices": [{"index": 0, "text": "sugar", **end}]}, traits=traits)
     assert read(place.counted())[:3] == (1, 0, 0)
 
 
@@ -283,22 +285,22 @@ async def test_an_answer_that_the_caller_made_empty_does_not_count(place: Place,
 async def test_an_answer_that_the_version_left_empty_counts(
     place: Place, body: dict[str, Any], end: dict[str, Any]
 ) -> None:
-    asked = Asked.of(body, None)
-    await place.observed({"choices": [{"index": 0, "text": "", **end}]}, asked=asked)
-    await place.streamed(event(text="", **end), DONE, asked=asked)
+    traits = RequestTraits.of(body, None)
+    await place.observed({"choices": [{"index": 0, "text": "", **end}]}, traits=traits)
+    await place.streamed(event(text="", **end), DONE, traits=traits)
     assert read(place.counted())[:3] == (2, 0, 2)
 
 
 async def test_numbers_that_are_not_finite_count_whatever_the_caller_asked(place: Place) -> None:
     place.engine.not_finite.add("id")
-    await place.observed(whole(text=""), asked=Asked.of({"logit_bias": {"2": 100}}, None))
+    await place.observed(whole(text=""), traits=RequestTraits.of({"logit_bias": {"2": 100}}, None))
     assert read(place.counted()) == (1, 0, 1, 0)
 
 
 async def test_a_recipient_counts_once_and_its_times_never(place: Place) -> None:
-    asked = Asked.of({}, OTHERS.recipient_id)
+    traits = RequestTraits.of({}, OTHERS.recipient_id)
     for _ in range(20):
-        await place.observed(whole(text=""), asked=asked)
-        await place.streamed(9.0, event(text="a"), DONE, asked=asked)
+        await place.observed(whole(text=""), traits=traits)
+        await place.streamed(9.0, event(text="a"), DONE, traits=traits)
         place.outcomes.put_back(place.outcomes.take())
     assert read(place.counted()) == (1, 0, 1, 0)

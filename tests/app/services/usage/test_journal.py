@@ -174,7 +174,7 @@ async def test_a_damaged_line_is_told_and_its_file_kept_aside(journal, tmp_path,
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + lines[1].replace(b'"output_tokens":2', b'"output_tokens":3') + lines[2])
     assert list(read(path)) == [numbered(0), numbered(2)]
-    assert "line 2 cannot be read" in caplog.text
+    assert f"Line 2 of the usage journal {path.name} cannot be read." in caplog.text
     forget(path)
     assert [kept.suffix for kept in tmp_path.iterdir()] == [".damaged"]
     assert await journal.sealed() == []

@@ -280,4 +280,4 @@ async def test_an_answer_that_can_be_accounted_for_nowhere_does_not_end_well(eng
     seen = [one async for one in stream]
     assert seen[0] == event()
     assert [json.loads(one.removeprefix("data: "))["error"]["code"] for one in seen[1:]] == ["registry_unavailable"]
-    assert "not written down" in caplog.text
+    assert "was not recorded" in caplog.text

@@ -78,10 +78,10 @@ def test_one_tenants_requests_say_nothing_of_anothers() -> None:
         predictor.seen("a", 3, float(moment))
     assert predictor.likely("b", 10.0, most=5) == []
     assert predictor.likely("a", 10.0, most=5) == [1]
-    assert predictor.likely("nobody", 10.0, most=5) == []
+    assert predictor.likely("unknown", 10.0, most=5) == []
 
 
-def test_a_tenant_with_thousands_of_adapters_makes_nobody_forget_and_takes_no_more_memory() -> None:
+def test_a_tenant_with_many_adapters_displaces_no_other_tenant() -> None:
     predictor = Predictor()
     for moment in range(4):
         predictor.seen("modest", 1 + moment % 2, float(moment))

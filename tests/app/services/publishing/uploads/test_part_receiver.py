@@ -78,7 +78,7 @@ async def test_other_bytes_are_not_kept(
 
 
 async def test_a_body_that_stands_still_is_ended(receiver: PartReceiver, uploads: Uploads) -> None:
-    with pytest.raises(InvalidRequest, match=r"nothing for 0\.2 s"):
+    with pytest.raises(InvalidRequest, match=r"nothing arrived for 0\.2 s"):
         await receive(receiver, body(b"a ", until=asyncio.Event()))
     assert uploads.kept == []
 
