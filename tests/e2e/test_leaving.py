@@ -97,7 +97,7 @@ async def test_streams_are_whole_and_no_process_is_left(
         await asyncio.to_thread(server.process.wait, GONE_S)
         assert restarts == 0
     log = (folder / "server.log").read_text()
-    assert "the engine died" not in log
+    assert "The engine died" not in log
 
 
 def test_an_engine_that_dies_while_the_server_leaves_is_not_replaced(
@@ -132,7 +132,7 @@ def test_a_start_is_given_up_at_once(home: tuple[Path, str], trained_demo: Demo,
         kill(server.pid, told)
         assert server.wait(GONE_S) != 0
     said = (folder / "start.log").read_text()
-    assert "told to end before it has started" in said
+    assert "The server was stopped before it had started." in said
     assert "Traceback" not in said
     assert "startup complete" not in said
 

@@ -162,7 +162,7 @@ def test_prompts_of_every_shape_are_counted_before_they_run(server: Server, tena
             assert usage.completion_tokens in {1, 2, 4}
             limit(server, slug, tokens_per_request=usage.total_tokens)
             assert call(1).usage == usage
-            with pytest.raises(openai.BadRequestError, match="tokens_per_request: found"):
+            with pytest.raises(openai.BadRequestError, match="tokens_per_request would be"):
                 call(2)
 
 

@@ -44,7 +44,7 @@ def test_an_id_that_comes_again_answers_with_its_own_bytes(server: Server, train
     key = server.tenant("unit")
     with server.client(key) as client:
         copy(database, kept)
-        # Reference answers of each adapter under an id that no other adapter has had.
+        # Reference answers of each adapter under an id that no other adapter ever used.
         assert server.publish("unit", "first", one).status_code == 201
         assert server.publish("unit", "second", other).status_code == 201
         answers = {folder: answer(client, name) for folder, name in ((one, "first"), (other, "second"))}

@@ -179,7 +179,7 @@ async def test_a_pinned_version_never_waits_and_one_slot_stays_free(
         assert admin.put(pin_path("pricing")).status_code == 201
         refused = admin.put(pin_path("supply-chain"))
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
-        assert "found 1 pinned of 2 slots, allowed 1" in refused.json()["error"]["message"]
+        assert "1 of 2 slots are pinned; the limit is 1" in refused.json()["error"]["message"]
         await asyncio.to_thread(until, lambda: held(admin) == ["pricing@1"], 30)
         # The other slot is taken for long, and a request waits for it.
         long = {"prompt": "x", "max_tokens": 1000, "n": 8, "ignore_eos": True, "temperature": 1}

@@ -78,7 +78,7 @@ def test_bfloat16_is_within_four_times_the_references_own_difference(
 
 @pytest.mark.parametrize(
     ("version", "message"),
-    [("pricing", "@"), ("pricing@99", "there is no version 99")],
+    [("pricing", "@"), ("pricing@99", "There is no version 99")],
 )
 def test_a_version_that_is_not_there_is_named(
     server: Server, keys: dict[str, str], trained_demo: Demo, version: str, message: str

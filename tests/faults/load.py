@@ -106,7 +106,7 @@ class Load:
             await asyncio.sleep(0.05)
 
     async def settled(self, since: float) -> float:
-        """Wait until every client has had several consecutive successes for requests sent after ``since``.
+        """Wait until every client has several consecutive successes for requests sent after ``since``.
 
         Returns the seconds from ``since`` until the last failure.
         """

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Client-visible effect of each fault; the README shows these texts. Every test here has exactly one of them.
+#: Client-visible effect of each fault, as docs/operations.md shows it. Every test here has exactly one of them.
 FAULTS = {
     "engine killed": "requests that run end with an error; 503 and `Retry-After` until it is back",
     "engine hung": "requests wait for `TENORA_ENGINE__HANG_S` (6 s here), then as if it had been killed",

@@ -1,4 +1,4 @@
-"""Write the README's table of faults from reports: ``python -m tests.faults.table FILE``, see README."""
+"""Write the table of faults in docs/operations.md from reports: ``python -m tests.faults.table FILE``."""
 
 import argparse
 import json
@@ -6,23 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from deploy.docs.reference import DOCS, replace_block
 from tests.faults.report import FAULTS
 
-README = Path(__file__).parents[2] / "README.md"
-BEGIN, END = "<!-- faults -->\n", "<!-- /faults -->"
+PAGE, MARKER = DOCS / "operations.md", "faults"
 HEAD = "| fault | what clients see | recovery |\n|---|---|---|\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("report", type=Path, help="what FAULTS_REPORT named")
+    parser.add_argument("report", type=Path, help="the file that FAULTS_REPORT named")
     recoveries: dict[str, list[float]] = {}
     for line in parser.parse_args().report.read_text().splitlines():
         measured = json.loads(line)
         recoveries.setdefault(measured["fault"], []).append(measured["recovery_s"])
-    before, rest = README.read_text().split(BEGIN)
-    _, after = rest.split(END)
-    README.write_text(before + BEGIN + table(recoveries) + END + after)
+    PAGE.write_text(replace_block(PAGE.read_text(), MARKER, table(recoveries)))
 
 
 def table(recoveries: Mapping[str, Sequence[float]]) -> str:
