@@ -6,7 +6,7 @@ BIN := .venv/bin
 # The engine is three processes that each import torch and vLLM: without kept bytecode a start takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-all test-clients lint bench clean environment locks client-locks
+.PHONY: serve test test-all test-clients lint docs bench clean environment locks client-locks
 
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
 	@$(BIN)/tenora serve --demo
@@ -26,6 +26,10 @@ lint: environment
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python deploy/lint/prose.py
+
+docs: environment  ## write the tables of docs/ that come from the code: settings, commands, error codes
+	$(BIN)/python -m deploy.docs.reference
 
 bench: environment  ## Tenora against vLLM's own server, side by side
 	$(BIN)/tenora bench overhead $(BENCH_ARGS)
