@@ -18,7 +18,6 @@ from app.api import (
     adapters,
     aliases,
     deletions,
-    description,
     docs,
     engine,
     errors,
@@ -34,6 +33,7 @@ from app.api import (
     metrics,
     models,
     openai,
+    openapi_document,
     pins,
     prices,
     shares,
@@ -77,7 +77,7 @@ _DESCRIPTION = "Serves many tenants' LoRA adapters on one base Llama. Publish an
 class State(TypedDict):
     """Content of ``request.state``."""
 
-    process: Container
+    container: Container
     tracing: "Tracing | None"
 
 
@@ -104,14 +104,14 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
         async with AsyncExitStack() as stack:
             try:
                 tracing = await stack.enter_async_context(_tracing())
-                process = await stack.enter_async_context(_running(settings, engine))
+                container = await stack.enter_async_context(_running(settings, engine))
             except Exception as error:
                 # `tenora serve` prints this error: uvicorn only logs its traceback.
                 app.state.start_error = error
                 raise
             # `tenora serve` needs the container to drain and stop the server.
-            app.state.process = process
-            yield {"process": process, "tracing": tracing}
+            app.state.container = container
+            yield {"container": container, "tracing": tracing}
 
     # FastAPI's documentation pages load scripts from other servers; the one in app.api.docs does not.
     app = _Application(
@@ -137,7 +137,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
     errors.install(app)
     _include_routers(app)
     json_bodies.install(app)
-    description.install(app)
+    openapi_document.install(app)
     return app
 
 
@@ -211,46 +211,46 @@ async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[
         EngineUnavailable: the engine cannot start; other errors of the engine pass unchanged.
     """
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="tenora"))
-    process = Container(settings, engine=engine)
+    container = Container(settings, engine=engine)
     async with AsyncExitStack() as started:
-        started.push_async_callback(process.database.close)
-        await process.database.check()
-        await process.open_peppers()
-        await _check_store(process)
-        started.callback(process.spool.close)
-        await asyncio.to_thread(process.spool.open)
-        started.callback(process.parts.close)
-        await asyncio.to_thread(process.parts.open)
-        started.push_async_callback(process.prompts.close)
-        await process.nodes.register()
-        await process.deleting.catch_up()
-        started.push_async_callback(process.deleting.close)
-        started.push_async_callback(process.ledger.close)
-        await process.ledger.open()
+        started.push_async_callback(container.database.close)
+        await container.database.check()
+        await container.open_peppers()
+        await _check_store(container)
+        started.callback(container.spool.close)
+        await asyncio.to_thread(container.spool.open)
+        started.callback(container.parts.close)
+        await asyncio.to_thread(container.parts.open)
+        started.push_async_callback(container.prompts.close)
+        await container.nodes.register()
+        await container.deleting.catch_up()
+        started.push_async_callback(container.deleting.close)
+        started.push_async_callback(container.ledger.close)
+        await container.ledger.open()
         # Ship records that a crashed server left in its journal before limits are restored from the database.
-        await process.ledger.ship()
-        started.push_async_callback(process.limits.accounts.close)
-        await process.limits.accounts.restore()
-        await process.limits.prices.refresh()
-        started.push_async_callback(process.meter.close)
-        started.push_async_callback(process.engine.stop)
-        await process.engine.start()
-        await process.placement.prepare()
-        started.push_async_callback(process.prefetching.close)
-        await process.prefetching.prepare()
-        started.push_async_callback(process.trials.close)
-        works = background(process)
-        process.meter.watch(process.metrics.used)
-        process.metrics.add(ServiceMetrics(process, works).now)
-        started.push_async_callback(process.audit.accesses.write)
+        await container.ledger.ship()
+        started.push_async_callback(container.limits.accounts.close)
+        await container.limits.accounts.restore()
+        await container.limits.prices.refresh()
+        started.push_async_callback(container.meter.close)
+        started.push_async_callback(container.engine.stop)
+        await container.engine.start()
+        await container.placement.prepare()
+        started.push_async_callback(container.prefetching.close)
+        await container.prefetching.prepare()
+        started.push_async_callback(container.trials.close)
+        works = background(container)
+        container.meter.watch(container.metrics.used)
+        container.metrics.add(ServiceMetrics(container, works).now)
+        started.push_async_callback(container.audit.accesses.write)
         async with AsyncExitStack() as repeated:
             for work in works:
                 repeated.push_async_callback(work.stop)
                 work.start()
-            yield process
+            yield container
 
 
-async def _check_store(process: Container) -> None:
+async def _check_store(container: Container) -> None:
     """Check that the store belongs to this registry.
 
     If the store does not answer, only a warning is logged. The check is repeated for readiness, and before anything is
@@ -260,6 +260,6 @@ async def _check_store(process: Container) -> None:
         ForeignStore: the store belongs to another registry.
     """
     try:
-        await process.store_owner.ensure()
+        await container.store_owner.ensure()
     except (StoreUnavailable, DiskFull, BlobNotFound) as error:
         logger.warning("The owner of the store could not be checked: %s", error)

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Response
 
 from app.api.alias_schemas import AliasChangeOut, AliasOut, AliasPut, AliasReportOut, CanaryOut, CanaryPut
-from app.api.auth import Owner, ProcessDep, require_owner
+from app.api.auth import ContainerDep, Owner, require_owner
 from app.api.schemas import Cursor, Limit, ListOut, answers
 from app.domain.access import Scope
 from app.services.common.preconditions import Precondition, etag, read_precondition
@@ -34,15 +34,15 @@ Condition = Annotated[Precondition, Depends(_precondition)]
 
 @router.get("/{adapter}/aliases", summary="List an adapter's aliases", responses=answers(400, 404))
 async def list_(
-    adapter: str, owner: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    adapter: str, owner: Reader, container: ContainerDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[AliasOut]:
-    page = await process.aliases.list(owner.tenant, adapter, limit=limit, cursor=cursor)
+    page = await container.aliases.list(owner.tenant, adapter, limit=limit, cursor=cursor)
     return ListOut(data=[AliasOut.of(alias) for alias in page.data], next_cursor=page.next_cursor)
 
 
 @router.get("/{adapter}/aliases/{alias}", summary="Show an alias and its canary", responses=answers(404))
-async def show(adapter: str, alias: str, owner: Reader, process: ProcessDep, response: Response) -> AliasReportOut:
-    return _tagged(await process.aliases.get(owner.tenant, adapter, alias), response)
+async def show(adapter: str, alias: str, owner: Reader, container: ContainerDep, response: Response) -> AliasReportOut:
+    return _tagged(await container.aliases.get(owner.tenant, adapter, alias), response)
 
 
 @router.put(
@@ -55,11 +55,11 @@ async def put(
     alias: str,
     body: AliasPut,
     owner: Writer,
-    process: ProcessDep,
+    container: ContainerDep,
     condition: Condition,
     response: Response,
 ) -> AliasReportOut:
-    report, created = await process.aliases.set(
+    report, created = await container.aliases.set(
         owner.tenant,
         adapter,
         alias,
@@ -74,8 +74,8 @@ async def put(
 @router.delete(
     "/{adapter}/aliases/{alias}", status_code=204, summary="Delete an alias", responses=answers(400, 404, 409, 412)
 )
-async def delete(adapter: str, alias: str, owner: Writer, process: ProcessDep, condition: Condition) -> None:
-    await process.aliases.delete(owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id)
+async def delete(adapter: str, alias: str, owner: Writer, container: ContainerDep, condition: Condition) -> None:
+    await container.aliases.delete(owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id)
 
 
 @router.post(
@@ -84,9 +84,9 @@ async def delete(adapter: str, alias: str, owner: Writer, process: ProcessDep, c
     responses=answers(400, 404, 409, 412),
 )
 async def roll_back(
-    adapter: str, alias: str, owner: Writer, process: ProcessDep, condition: Condition, response: Response
+    adapter: str, alias: str, owner: Writer, container: ContainerDep, condition: Condition, response: Response
 ) -> AliasReportOut:
-    report = await process.aliases.roll_back(
+    report = await container.aliases.roll_back(
         owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id
     )
     return _tagged(report, response)
@@ -96,9 +96,14 @@ async def roll_back(
     "/{adapter}/aliases/{alias}/history", summary="List an alias's changes, newest first", responses=answers(400, 404)
 )
 async def history(
-    adapter: str, alias: str, owner: Reader, process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    adapter: str,
+    alias: str,
+    owner: Reader,
+    container: ContainerDep,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
 ) -> ListOut[AliasChangeOut]:
-    page = await process.aliases.history(owner.tenant, adapter, alias, limit=limit, cursor=cursor)
+    page = await container.aliases.history(owner.tenant, adapter, alias, limit=limit, cursor=cursor)
     return ListOut(data=[AliasChangeOut.of(change) for change in page.data], next_cursor=page.next_cursor)
 
 
@@ -109,9 +114,9 @@ async def history(
     responses=answers(400, 404, 409, 412),
 )
 async def start_canary(
-    adapter: str, alias: str, body: CanaryPut, owner: Writer, process: ProcessDep, condition: Condition
+    adapter: str, alias: str, body: CanaryPut, owner: Writer, container: ContainerDep, condition: Condition
 ) -> CanaryOut:
-    report = await process.canaries.start(
+    report = await container.canaries.start(
         owner.tenant,
         adapter,
         alias,
@@ -126,8 +131,8 @@ async def start_canary(
 @router.get(
     "/{adapter}/aliases/{alias}/canary", summary="Show an alias's canary and its metrics", responses=answers(404)
 )
-async def show_canary(adapter: str, alias: str, owner: Reader, process: ProcessDep) -> CanaryOut:
-    return CanaryOut.of(await process.canaries.get(owner.tenant, adapter, alias))
+async def show_canary(adapter: str, alias: str, owner: Reader, container: ContainerDep) -> CanaryOut:
+    return CanaryOut.of(await container.canaries.get(owner.tenant, adapter, alias))
 
 
 @router.delete(
@@ -136,9 +141,9 @@ async def show_canary(adapter: str, alias: str, owner: Reader, process: ProcessD
     responses=answers(400, 404, 409, 412),
 )
 async def cancel_canary(
-    adapter: str, alias: str, owner: Writer, process: ProcessDep, condition: Condition
+    adapter: str, alias: str, owner: Writer, container: ContainerDep, condition: Condition
 ) -> CanaryOut:
-    report = await process.canaries.cancel(
+    report = await container.canaries.cancel(
         owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id
     )
     return CanaryOut.of(report)

@@ -13,13 +13,13 @@ from app.observability.context import note_caller
 from app.wiring.container import Container
 
 
-async def process_of(request: Request) -> Container:
+async def container_of(request: Request) -> Container:
     """Return the container, which lives as long as the process."""
-    process: Container = request.state.process
-    return process
+    container: Container = request.state.container
+    return container
 
 
-ProcessDep = Annotated[Container, Depends(process_of)]
+ContainerDep = Annotated[Container, Depends(container_of)]
 
 
 async def authenticate(request: Request) -> Caller:
@@ -30,8 +30,8 @@ async def authenticate(request: Request) -> Caller:
         Forbidden: the key is not allowed from the client's address.
         RegistryUnavailable: the key cannot be looked up.
     """
-    process = await process_of(request)
-    caller = await process.keys.authenticate(_key(request))
+    container = await container_of(request)
+    caller = await container.keys.authenticate(_key(request))
     note_caller(caller.tenant_slug, caller.key_id)
     request.state.caller = caller
     host = request.client.host if request.client else None
@@ -115,8 +115,8 @@ async def tenant_in_path(tenant: Annotated[str, Path(description="Slug of the te
 
 
 def _note_use(request: Request, caller: Caller) -> None:
-    process: Container = request.state.process
-    process.audit.accesses.used(caller, f"{request.method} {request.scope['route'].path}")
+    container: Container = request.state.container
+    container.audit.accesses.used(caller, f"{request.method} {request.scope['route'].path}")
 
 
 def _key(request: Request) -> str | None:

@@ -5,7 +5,7 @@ from typing import Literal
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
-from app.api.auth import ProcessDep
+from app.api.auth import ContainerDep
 
 router = APIRouter(prefix="/health", tags=["operations"])
 
@@ -34,9 +34,9 @@ async def live() -> Live:
     summary="Readiness: whether engine, registry and store answer",
     responses={503: {"model": Ready, "description": "Not ready; `checks` names what is missing"}},
 )
-async def ready(process: ProcessDep, response: Response) -> Ready:
-    problems = await process.readiness.problems()
-    limitations = process.readiness.limitations
+async def ready(container: ContainerDep, response: Response) -> Ready:
+    problems = await container.readiness.problems()
+    limitations = container.readiness.limitations
     checks = {name: problem or limitations.get(name, "ok") for name, problem in problems.items()}
     if not any(problems.values()):
         return Ready(status="degraded" if limitations else "ready", checks=checks)

@@ -47,21 +47,21 @@ class Idempotency:
         if not keys:
             await self._app(scope, receive, send)
             return
-        process: Container = scope["state"]["process"]
+        container: Container = scope["state"]["container"]
         body = _Body(receive, _digest_of(scope), self._limits.upload_idle_seconds)
         try:
             caller = await authenticate(Request(scope))
-            reserved = await process.idempotency.reserve(caller.key_id, _single(keys))
+            reserved = await container.idempotency.reserve(caller.key_id, _single(keys))
             if isinstance(reserved, Kept):
                 await body.drain()
-                process.idempotency.check(reserved, await body.digest())
+                container.idempotency.check(reserved, await body.digest())
         except TenoraError as error:
             await error_response(scope["path"], error)(scope, receive, send)
             return
         if isinstance(reserved, Kept):
             await _replay(reserved.answer, send)
         else:
-            await self._run(scope, body, _Held(send), process.idempotency, reserved)
+            await self._run(scope, body, _Held(send), container.idempotency, reserved)
 
     async def _run(
         self, scope: Scope, body: "_Body", held: "_Held", service: IdempotencyService, reservation: Reservation

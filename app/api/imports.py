@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.auth import Owner, ProcessDep, require_owner
+from app.api.auth import ContainerDep, Owner, require_owner
 from app.api.schemas import VersionOut, answers
 from app.api.uploads import publish_options, version_answer
 from app.domain.access import Scope
@@ -38,10 +38,10 @@ class ImportBody(BaseModel):
     },
 )
 async def import_(
-    adapter: str, body: ImportBody, owner: Writer, process: ProcessDep, request: Request, response: Response
+    adapter: str, body: ImportBody, owner: Writer, container: ContainerDep, request: Request, response: Response
 ) -> VersionOut:
-    options = publish_options(body.options, request, owner, process.settings.limits, source={"kind": "import"})
-    published = await process.imports.run(owner.tenant, adapter, body.source, options, actor=owner.caller.key_id)
+    options = publish_options(body.options, request, owner, container.settings.limits, source={"kind": "import"})
+    published = await container.imports.run(owner.tenant, adapter, body.source, options, actor=owner.caller.key_id)
     return version_answer(
-        published, response, process.base, versions_path=f"{request.url.path.removesuffix('/imports')}/versions"
+        published, response, container.base, versions_path=f"{request.url.path.removesuffix('/imports')}/versions"
     )

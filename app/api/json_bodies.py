@@ -19,9 +19,11 @@ async def read_object(request: Request, caller: Caller) -> dict[str, Any]:
     Raises:
         LimitExceeded, InvalidRequest, TooLarge, Busy
     """
-    process: Container = request.state.process
+    container: Container = request.state.container
     raw = await request.body()
-    return await process.bodies.parse(raw, share=caller.tenant_slug or "", before=lambda: process.limits.refuse(caller))
+    return await container.bodies.parse(
+        raw, share=caller.tenant_slug or "", before=lambda: container.limits.refuse(caller)
+    )
 
 
 def install(app: FastAPI) -> None:
@@ -49,9 +51,9 @@ class _JsonRequest(Request):
         raw = await self.body()
         if len(raw) <= SMALL_BYTES:
             return await super().json()
-        process: Container = self.state.process
+        container: Container = self.state.container
         caller: Caller = self.state.caller
-        return await process.bodies.in_turn(lambda: _parse_large(raw), share=caller.tenant_slug or "")
+        return await container.bodies.in_turn(lambda: _parse_large(raw), share=caller.tenant_slug or "")
 
 
 def _parse_large(raw: bytes) -> Any:

@@ -44,10 +44,10 @@ async def compat_generate(request: Request) -> Response:
 
 async def _served(request: Request, *, stream: bool | None) -> Served:
     caller = await inference_caller(request)
-    process: Container = request.state.process
+    container: Container = request.state.container
     request_id = request.state.request_id
-    async with process.limits.counted(caller, request_id):
+    async with container.limits.counted(caller, request_id):
         deadline_s, body = deadline_of(request), await read_object(request, caller)
-        work = process.inference.generate(caller, request_id, body, stream=stream, deadline_s=deadline_s)
-        async with process.key_watch.holding(caller.key_id):
+        work = container.inference.generate(caller, request_id, body, stream=stream, deadline_s=deadline_s)
+        async with container.key_watch.holding(caller.key_id):
             return await until_disconnect(request.receive, work)

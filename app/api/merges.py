@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.auth import Owner, ProcessDep, require_owner
+from app.api.auth import ContainerDep, Owner, require_owner
 from app.api.schemas import VersionOut, answers
 from app.api.uploads import publish_options, version_answer
 from app.domain.access import Scope
@@ -58,14 +58,14 @@ class MergeBody(BaseModel):
     },
 )
 async def merge(
-    adapter: str, body: MergeBody, owner: Writer, process: ProcessDep, request: Request, response: Response
+    adapter: str, body: MergeBody, owner: Writer, container: ContainerDep, request: Request, response: Response
 ) -> VersionOut:
     # A merge is untested: move no alias unless the publisher names one.
     options = publish_options(
-        body.options, request, owner, process.settings.limits, source={"kind": "merge"}, default_alias=None
+        body.options, request, owner, container.settings.limits, source={"kind": "merge"}, default_alias=None
     )
     recipe = body.model_dump(exclude={"options"}, exclude_none=True)
-    published = await process.merging.merge(owner.tenant, adapter, recipe, options, actor=owner.caller.key_id)
+    published = await container.merging.merge(owner.tenant, adapter, recipe, options, actor=owner.caller.key_id)
     return version_answer(
-        published, response, process.base, versions_path=f"{request.url.path.removesuffix('/merges')}/versions"
+        published, response, container.base, versions_path=f"{request.url.path.removesuffix('/merges')}/versions"
     )

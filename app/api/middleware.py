@@ -105,11 +105,11 @@ class _Exchange:
 
     __slots__ = (
         "_cap",
+        "_container",
         "_context",
         "_decompressor",
         "_headers",
         "_pace",
-        "_process",
         "_read",
         "_receive",
         "_scope",
@@ -121,7 +121,7 @@ class _Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: LimitSettings) -> None:
         self._scope, self._receive, self._send = scope, receive, send
-        self._process: Container = scope["state"]["process"]
+        self._container: Container = scope["state"]["container"]
         file_cap = _file_cap(scope, limits)
         self._takes_files, self._cap = file_cap is not None, file_cap or limits.body_bytes
         self._read = 0
@@ -223,7 +223,7 @@ class _Exchange:
                 await self._read_rest()
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), *self._headers]
-            if self._process.readiness.leaving:
+            if self._container.readiness.leaving:
                 message["headers"].append(_CLOSE)
         await self._send(message)
 
@@ -234,7 +234,7 @@ class _Exchange:
     def ended(self, duration_s: float) -> None:
         """Record metrics, trace and access log of the request. The log holds no text from the client."""
         method, route, status = _method(self._scope), _route(self._scope), self.status or CLIENT_CLOSED_REQUEST
-        self._process.metrics.observe(method, route, status, duration_s, self._context.code)
+        self._container.metrics.observe(method, route, status, duration_s, self._context.code)
         self._trace(method, route, status)
         # Successful polls are logged at debug level only.
         level = logging.DEBUG if route in _POLLED and status < HTTPStatus.BAD_REQUEST else logging.INFO

@@ -27,11 +27,11 @@ async def chat_completions(request: Request) -> Response:
 
 async def _answer(request: Request, endpoint: Endpoint) -> Response:
     caller = await inference_caller(request)
-    process: Container = request.state.process
+    container: Container = request.state.container
     request_id = request.state.request_id
-    async with process.limits.counted(caller, request_id):
+    async with container.limits.counted(caller, request_id):
         deadline_s, body = deadline_of(request), await read_object(request, caller)
-        work = process.inference.complete(caller, request_id, endpoint, body, deadline_s=deadline_s)
-        async with process.key_watch.holding(caller.key_id):
+        work = container.inference.complete(caller, request_id, endpoint, body, deadline_s=deadline_s)
+        async with container.key_watch.holding(caller.key_id):
             served = await until_disconnect(request.receive, work)
     return answer_response(served)

@@ -96,8 +96,8 @@ def while_key_works(scope: Scope) -> contextlib.AbstractAsyncContextManager[None
     state = scope.get("state", {})
     if (caller := state.get("caller")) is None:
         return contextlib.nullcontext()
-    process: Container = state["process"]
-    return process.key_watch.holding(caller.key_id)
+    container: Container = state["container"]
+    return container.key_watch.holding(caller.key_id)
 
 
 class EventResponse(Response):

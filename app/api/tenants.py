@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
-from app.api.auth import Admin, Owner, ProcessDep, require, require_owner
+from app.api.auth import Admin, ContainerDep, Owner, require, require_owner
 from app.api.quota_schemas import QuotaOut, QuotaUsageOut, UsageOut
 from app.api.schemas import Cursor, Limit, ListOut, TenantCreate, TenantOut, TenantPatch, TenantUsageOut, answers
 from app.domain.access import Scope
@@ -16,31 +16,31 @@ router = APIRouter(prefix="/admin/tenants", tags=["tenants"], dependencies=[Depe
 
 
 @router.post("", status_code=201, summary="Add a tenant", responses=answers(400, 409))
-async def create(body: TenantCreate, caller: Admin, process: ProcessDep, response: Response) -> TenantOut:
+async def create(body: TenantCreate, caller: Admin, container: ContainerDep, response: Response) -> TenantOut:
     weight = 1.0 if body.weight is None else body.weight
-    tenant = await process.tenants.create(body.slug, name=body.name, weight=weight, actor=caller.key_id)
+    tenant = await container.tenants.create(body.slug, name=body.name, weight=weight, actor=caller.key_id)
     response.headers["location"] = f"/admin/tenants/{tenant.slug}"
     return TenantOut.of(tenant)
 
 
 @router.get("", summary="List tenants", responses=answers(400))
-async def list_(process: ProcessDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> ListOut[TenantOut]:
-    page = await process.tenants.list(limit=limit, cursor=cursor)
+async def list_(container: ContainerDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> ListOut[TenantOut]:
+    page = await container.tenants.list(limit=limit, cursor=cursor)
     return ListOut(data=[TenantOut.of(tenant) for tenant in page.data], next_cursor=page.next_cursor)
 
 
 @router.get("/{tenant}", summary="Show a tenant and its use of the quota", responses=answers(404))
-async def show(tenant: str, process: ProcessDep) -> TenantUsageOut:
-    return TenantUsageOut.using(*await process.tenants.usage(tenant))
+async def show(tenant: str, container: ContainerDep) -> TenantUsageOut:
+    return TenantUsageOut.using(*await container.tenants.usage(tenant))
 
 
 @router.patch(
     "/{tenant}", summary="Change a tenant's name, state, quota, weight or limits", responses=answers(400, 404)
 )
-async def change(tenant: str, body: TenantPatch, caller: Admin, process: ProcessDep) -> TenantOut:
+async def change(tenant: str, body: TenantPatch, caller: Admin, container: ContainerDep) -> TenantOut:
     # Distinguish null, which lifts limits, from a field that was not sent.
     fields = body.model_dump(exclude_unset=True)
-    changed = await process.tenants.update(
+    changed = await container.tenants.update(
         tenant,
         name=body.name,
         disabled=body.disabled,
@@ -53,13 +53,13 @@ async def change(tenant: str, body: TenantPatch, caller: Admin, process: Process
 
 
 @router.delete("/{tenant}", status_code=204, summary="Delete a tenant without adapters", responses=answers(404, 409))
-async def delete(tenant: str, caller: Admin, process: ProcessDep) -> None:
-    await process.tenants.delete(tenant, actor=caller.key_id)
+async def delete(tenant: str, caller: Admin, container: ContainerDep) -> None:
+    await container.tenants.delete(tenant, actor=caller.key_id)
 
 
 @own.get("/v1/quota", summary="Show the tenant's quota and its use", responses=answers(404))
 async def quota(
-    owner: Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))], process: ProcessDep
+    owner: Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))], container: ContainerDep
 ) -> QuotaUsageOut:
-    tenant, used = await process.tenants.usage(owner.tenant)
+    tenant, used = await container.tenants.usage(owner.tenant)
     return QuotaUsageOut(quota=QuotaOut.of(tenant.quota), used=UsageOut.of(used))

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from adapters.identity import DEFAULT_ALIAS
-from app.api.auth import Owner, ProcessDep, require_owner
+from app.api.auth import ContainerDep, Owner, require_owner
 from app.api.multipart import ARCHIVE_NAME, OPTIONS_NAME, receive_upload
 from app.api.schemas import VersionOut, answers
 from app.domain.access import Scope
@@ -54,17 +54,19 @@ _BODY: dict[str, Any] = {
     },
     openapi_extra=_BODY,
 )
-async def publish(adapter: str, owner: Writer, process: ProcessDep, request: Request, response: Response) -> VersionOut:
-    await process.publishing.check_target(owner.tenant, adapter)
-    limits, content_type = process.settings.limits, request.headers.get("content-type", "")
-    async with process.spool.folder(owner.tenant) as folder:
+async def publish(
+    adapter: str, owner: Writer, container: ContainerDep, request: Request, response: Response
+) -> VersionOut:
+    await container.publishing.check_target(owner.tenant, adapter)
+    limits, content_type = container.settings.limits, request.headers.get("content-type", "")
+    async with container.spool.folder(owner.tenant) as folder:
         length = _announced(request)
         received = await receive_upload(request.stream(), content_type, folder, limits, length=length)
         options = publish_options(received.options, request, owner, limits, source={"kind": received.kind})
-        published = await process.publishing.publish(
+        published = await container.publishing.publish(
             owner.tenant, adapter, received.upload, options, actor=owner.caller.key_id
         )
-    return version_answer(published, response, process.base, versions_path=request.url.path)
+    return version_answer(published, response, container.base, versions_path=request.url.path)
 
 
 def _announced(request: Request) -> int | None:

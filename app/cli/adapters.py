@@ -4,7 +4,7 @@ from typing import Any
 
 import typer
 
-from app.cli import aliases, limits, pins, sharing
+from app.cli import aliases, limits, pins, shares
 from app.cli.arguments import TenantOption, VersionArgument
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.descriptions import (
@@ -19,7 +19,7 @@ from app.cli.descriptions import (
 from app.cli.export import export
 from app.cli.imports import import_
 from app.cli.lifecycle import delete, deletions, restore, retire
-from app.cli.merge import merge
+from app.cli.merges import merge
 from app.cli.nearest import suggest_nearest
 from app.cli.output import emit_json, emit_record, emit_table
 from app.cli.push import push
@@ -85,10 +85,10 @@ for command in (
     watch,
     describe,
     merge,
-    sharing.share,
-    sharing.unshare,
-    sharing.shares,
-    sharing.shared,
+    shares.share,
+    shares.unshare,
+    shares.shares,
+    shares.shared,
     *aliases.COMMANDS,
     *pins.COMMANDS,
 ):

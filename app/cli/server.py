@@ -102,13 +102,13 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        process: Container = self._app.state.process
-        process.readiness.leave()
-        process.engine.leave()
+        container: Container = self._app.state.container
+        container.readiness.leave()
+        container.engine.leave()
         await self._drain()
         # End event feeds, which never end by themselves.
-        process.events.end()
-        ending = asyncio.create_task(self._end_requests(process))
+        container.events.end()
+        ending = asyncio.create_task(self._end_requests(container))
         try:
             await super().shutdown(sockets)
         finally:
@@ -121,10 +121,10 @@ class Server(uvicorn.Server):
         while self.signals == [signal.SIGTERM] and loop.time() < ends:  # noqa: ASYNC110 - signals set no event
             await asyncio.sleep(_POLL_S)
 
-    async def _end_requests(self, process: Container) -> None:
+    async def _end_requests(self, container: Container) -> None:
         await asyncio.sleep(self._grace_s)
         if self.server_state.tasks:
             logger.warning(
                 "Ending %d requests that still run after %.0f s.", len(self.server_state.tasks), self._grace_s
             )
-            await process.engine.stop()
+            await container.engine.stop()

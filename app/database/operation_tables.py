@@ -73,7 +73,7 @@ shares = Table(
     "shares",
     metadata,
     Column("adapter_id", ForeignKey("adapters.id"), primary_key=True),
-    # As given; tenant_id is null if no tenant has this slug (see app.services.catalog.sharing).
+    # As given; tenant_id is null if no tenant has this slug (see app.services.catalog.shares).
     Column("recipient", String(63), primary_key=True),
     Column("tenant_id", ForeignKey("tenants.id"), index=True),
     Column("created_at", UtcDateTime, nullable=False),

@@ -8,7 +8,7 @@ from app.scheduling import snapshot
 from app.scheduling.admission_request import AdmissionRequest, Bounds, Refused
 from app.scheduling.forecast import Forecast, Rate
 from app.scheduling.prefill_backlog import PrefillBacklog
-from app.scheduling.queues import BASE, DRAINING, OPEN, READY, Request, SlotState, Tenant, Version
+from app.scheduling.queues import BASE, DRAINING, RESIDENT, STAGED, Request, SlotState, Tenant, Version
 from app.scheduling.running_sequences import RunningSequences
 from app.scheduling.slots import Slots
 from app.scheduling.snapshot import QueueSnapshot
@@ -111,9 +111,9 @@ class Admission:
         self._tick(now)
         self._slots.advance_clock(now)
         version_id = BASE if ticket.version_id is None else ticket.version_id
-        place = self._slots.place(version_id)
-        if ticket.tenant and not self._runs_at_once(ticket, place):
-            self._refuse(ticket, place, now)
+        slot_state = self._slots.slot_state(version_id)
+        if ticket.tenant and not self._runs_at_once(ticket, slot_state):
+            self._refuse(ticket, slot_state, now)
         self._wait_for_turn(ticket, 0, self._counters.tenant(ticket), self._slots.version(version_id), now)
         return self._advance(now)
 
@@ -206,12 +206,12 @@ class Admission:
         """Return the tenants and versions with a waiting or running request."""
         return snapshot.taken(self._counters.busy(), self._slots.versions(), now)
 
-    def _runs_at_once(self, ticket: AdmissionRequest, place: SlotState) -> bool:
-        if place is not OPEN and not (place is READY and self._slots.free):
+    def _runs_at_once(self, ticket: AdmissionRequest, slot_state: SlotState) -> bool:
+        if slot_state is not RESIDENT and not (slot_state is STAGED and self._slots.free):
             return False
         tenant, prompt_tokens = self._counters.find(ticket.tenant), ticket.prompt_tokens(0)
         if not self._unread.has_room(prompt_tokens) or (
-            tenant and place is OPEN and self._unread.fills_part(tenant, prompt_tokens)
+            tenant and slot_state is RESIDENT and self._unread.fills_part(tenant, prompt_tokens)
         ):
             return False
         if not ticket.sequences:
@@ -220,7 +220,7 @@ class Admission:
             return False
         # This request fits, so a candidate that still waits needs more room. It goes first only with a smaller counter.
         first = self._pick()
-        if tenant and (tenant.open or (self._slots.free and tenant.ready)):
+        if tenant and (tenant.resident or (self._slots.free and tenant.staged)):
             return False  # an earlier request of this tenant is held back
         if first is None:
             return True
@@ -230,18 +230,18 @@ class Admission:
                 return is_new
         return (self._counters.lifted(ticket.tenant), ticket.tenant) < (first.tenant.counter, first.tenant.name)
 
-    def _refuse(self, ticket: AdmissionRequest, place: SlotState, now: float) -> None:
+    def _refuse(self, ticket: AdmissionRequest, slot_state: SlotState, now: float) -> None:
         bounds, tenant = self._bounds, self._counters.find(ticket.tenant)
         own = tenant.waiting if tenant else 0
         if own >= bounds.tenant_requests or self.waiting >= bounds.requests:
             # Retry when a tenth of the queue ahead has been served.
-            retry_after_s = max(1.0, self._wait(ticket, place) / 10)
+            retry_after_s = max(1.0, self._wait(ticket, slot_state) / 10)
             if own >= bounds.tenant_requests:
                 raise Refused("tenant", found=own, allowed=bounds.tenant_requests, retry_after_s=retry_after_s)
             raise Refused("server", found=self.waiting, allowed=bounds.requests, retry_after_s=retry_after_s)
         if ticket.deadline is None and self._is_short(bounds.seconds):
             return
-        wait_s = self._wait(ticket, place)
+        wait_s = self._wait(ticket, slot_state)
         if ticket.deadline is not None and now + wait_s > ticket.deadline:
             allowed = max(0.0, ticket.deadline - now)
             raise Refused("deadline", found=wait_s, allowed=allowed, retry_after_s=max(1.0, wait_s - allowed))
@@ -255,7 +255,7 @@ class Admission:
         all_s = self._counters.backlog() / speed if speed else 0.0
         return all_s <= seconds and (self._slots.waits.waiting + 1) / (turn_speed or inf) <= seconds
 
-    def _wait(self, ticket: AdmissionRequest, place: SlotState) -> float:
+    def _wait(self, ticket: AdmissionRequest, slot_state: SlotState) -> float:
         """Estimate the wait in seconds of a request that cannot run at once; 0 without measurements."""
         tenant = self._counters.find(ticket.tenant)
         window_s = slot_s = 0.0
@@ -263,12 +263,12 @@ class Admission:
             counter = self._counters.lifted(ticket.tenant)
             work = self._forecast.work_before(tenant, counter, ticket.weight)
             window_s = (work + self._served.mean) / speed
-        needs_slot = place is DRAINING or (place is READY and not self._slots.free)
+        needs_slot = slot_state is DRAINING or (slot_state is STAGED and not self._slots.free)
         if needs_slot and (speed := self._turns.per_second) is not None:
             turns = self._slots.waits.waiting
             if self._slots.waits.passable():
                 # In fair order each tenant gets at most as many slot grants as this tenant needs.
-                turns = min(turns, self._counters.ready * (1 + (len(tenant.ready) if tenant else 0)))
+                turns = min(turns, self._counters.staged * (1 + (len(tenant.staged) if tenant else 0)))
             slot_s = (turns + 1) / speed
         return max(window_s, slot_s)
 
@@ -347,7 +347,7 @@ class Admission:
 
     def _admit(self, request: Request, now: float) -> None:
         ticket, tenant = request.ticket, request.tenant
-        if request.version.place is READY:
+        if request.version.slot_state is STAGED:
             self._turns.add(1.0, now)
         # Enqueue the next sequence before admitting this one, because a version without waiting requests may drain.
         if request.sequence + 1 < ticket.sequences:

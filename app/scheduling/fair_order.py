@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import inf
 
 from app.scheduling import longest_queue
-from app.scheduling.queues import COLD, DRAINING, OPEN, READY, Request, SlotState, Tenant, TenantQueue, Version
+from app.scheduling.queues import COLD, DRAINING, RESIDENT, STAGED, Request, SlotState, Tenant, TenantQueue, Version
 from app.scheduling.token_counters import TokenCounters
 
 
@@ -48,18 +48,18 @@ class FairOrder:
         elif oldest:
             self._counters.show(queue, queue.shown)
 
-    def move(self, version: Version, place: SlotState) -> None:
+    def move(self, version: Version, slot_state: SlotState) -> None:
         """Change the slot state of a version."""
-        version.place = place
-        if version.parked and place is READY:
+        version.slot_state = slot_state
+        if version.parked and slot_state is STAGED:
             longest_queue.unpark(version)
         version_id = version.version_id
         self._late.pop(version_id, None)
-        if place is COLD or version.shown is COLD:
+        if slot_state is COLD or version.shown is COLD:
             self._show(version)
         elif version.scattered:
             self._hidden[version_id] = version
-        elif place is OPEN and version.shown is READY:
+        elif slot_state is RESIDENT and version.shown is STAGED:
             self._late[version_id] = version
 
     def forget(self, version_id: int) -> None:
@@ -76,8 +76,8 @@ class FairOrder:
     def first(self, *, slot_free: bool, new: bool = False) -> Request | None:
         """Return the next request of the tenant with the smallest counter.
 
-        It considers OPEN queues and, with a free slot, READY ones. It returns the tenant's oldest request. If that one
-        needs the slot, it returns the oldest request of the tenant's longest READY queue.
+        It considers RESIDENT queues and, with a free slot, STAGED ones. It returns the tenant's oldest request. If that
+        one needs the slot, it returns the oldest request of the tenant's longest STAGED queue.
 
         Args:
             slot_free: True if a slot is free.
@@ -93,32 +93,32 @@ class FairOrder:
         """Yield the next request of each tenant, by counter."""
         self._show_all(slot_free=slot_free)
         for tenant in self._counters.in_order(slot_free=slot_free):
-            while tenant.open or (slot_free and tenant.ready):
+            while tenant.resident or (slot_free and tenant.staged):
                 if (request := self._first_of(tenant, slot_free=slot_free)) is not None:
                     yield request
                     break
 
     def _first_of(self, tenant: Tenant, *, slot_free: bool) -> Request | None:
-        """Return a tenant's next request in OPEN or READY; None if there is none or an outdated queue was moved."""
-        number, queues = tenant.open.first(), tenant.open
-        if slot_free and (other := tenant.ready.first()) is not None and (number is None or other < number):
-            number, queues = other, tenant.ready
+        """Return a tenant's next request in RESIDENT or STAGED; None if there is none or a queue was moved."""
+        number, queues = tenant.resident.first(), tenant.resident
+        if slot_free and (other := tenant.staged.first()) is not None and (number is None or other < number):
+            number, queues = other, tenant.staged
         if number is None:
             return None
         queue = queues[number]
-        place = queue.version.place
-        if place is OPEN:
+        slot_state = queue.version.slot_state
+        if slot_state is RESIDENT:
             return queue.first
-        if place is READY and slot_free:
+        if slot_state is STAGED and slot_free:
             return longest_queue.fullest(tenant, queue).first if tenant.crowded else queue.first
         queue.version.scattered = True
-        self._counters.show(queue, place)
+        self._counters.show(queue, slot_state)
         return None
 
     def _show_all(self, *, slot_free: bool) -> None:
         if self._hidden:
             for version in self._hidden.values():
-                if version.place is not DRAINING:
+                if version.slot_state is not DRAINING:
                     self._show(version)
             self._hidden.clear()
         if self._late and not slot_free:
@@ -127,8 +127,8 @@ class FairOrder:
             self._late.clear()
 
     def _show(self, version: Version) -> None:
-        version.shown, version.scattered = version.place, False
+        version.shown, version.scattered = version.slot_state, False
         # Sorted by tenant, because lifts depend on their order and must not depend on arrival.
         for _, queue in sorted(version.queues.items()) if len(version.queues) > 1 else version.queues.items():
-            if queue.shown is not version.place:
-                self._counters.show(queue, version.place)
+            if queue.shown is not version.slot_state:
+                self._counters.show(queue, version.slot_state)

@@ -5,11 +5,11 @@ versions than slots, this serves more of the tenant's requests than arrival orde
 are compared by power of two, then by arrival, so that most arrivals leave the rank unchanged.
 
 Queues of length 1 have no rank, because the order by age covers them. Longer queues are ranked while their version is
-READY. Otherwise, a queue that changes or would be found first is parked with its version. Slots change hands often, and
-ranking all queues of a version each time would take time linear in their number.
+STAGED. Otherwise, a queue that changes or would be found first is parked with its version. Slots change hands often,
+and ranking all queues of a version each time would take time linear in their number.
 """
 
-from app.scheduling.queues import READY, Tenant, TenantQueue, Version
+from app.scheduling.queues import STAGED, Tenant, TenantQueue, Version
 
 #: ``TenantQueue.rank`` of a parked queue; real ranks are below 0.
 _PARKED = 1
@@ -22,7 +22,7 @@ def note(queue: TenantQueue) -> None:
     """Update the rank of a queue after an arrival or a departure."""
     if queue.count < 2:
         _forget(queue)
-    elif queue.version.place is not READY:
+    elif queue.version.slot_state is not STAGED:
         _park(queue)
     else:
         rank = queue.first.number - (queue.count.bit_length() << _NUMBER_BITS)
@@ -33,7 +33,7 @@ def note(queue: TenantQueue) -> None:
 
 
 def unpark(version: Version) -> None:
-    """Rank the parked queues of a version that became READY."""
+    """Rank the parked queues of a version that became STAGED."""
     parked, version.parked = version.parked, None
     for queue in parked or ():
         queue.rank = 0
@@ -41,11 +41,11 @@ def unpark(version: Version) -> None:
 
 
 def fullest(tenant: Tenant, oldest: TenantQueue) -> TenantQueue:
-    """Return the tenant's longest READY queue; the oldest queue if all have length 1."""
+    """Return the tenant's longest STAGED queue; the oldest queue if all have length 1."""
     crowded = tenant.crowded
     while (rank := crowded.first()) is not None:
         queue = crowded[rank]
-        if queue.version.place is READY:
+        if queue.version.slot_state is STAGED:
             return queue
         _park(queue)
     return oldest

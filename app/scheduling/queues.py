@@ -14,8 +14,8 @@ BASE = -1
 class SlotState(Enum):
     """Slot state of a version, which decides what its waiting requests need."""
 
-    OPEN = "open"  # resident or needs no slot: requests need only a place in the window
-    READY = "ready"  # staged: requests need a free slot too
+    RESIDENT = "resident"  # in a slot, or needs no slot: requests need only a place in the window
+    STAGED = "staged"  # in host memory: requests need a free slot too
     DRAINING = "draining"  # the version gives its slot up and admits no request
     COLD = "cold"  # not staged yet
 
@@ -31,7 +31,7 @@ class Wait(Enum):
 
 #: Module-level names, because attribute access on an Enum is slower. See
 #: docs/decisions/0033-scheduler-data-structures.md.
-OPEN, READY, DRAINING, COLD = SlotState
+RESIDENT, STAGED, DRAINING, COLD = SlotState
 NONE, YOUNG, OLD, LEAVING = Wait
 
 
@@ -141,7 +141,7 @@ class Tenant:
         unread: prompt tokens admitted to the engine and not prefilled.
         prompt_tokens, output_tokens, sequences: sums over the waiting sequences.
         average: moving average of output tokens per sequence; None before the first.
-        open, ready: its queues filed under these slot states, by number of the oldest request of each queue.
+        resident, staged: its queues filed under these slot states, by number of the oldest request of each queue.
         draining: number of its queues filed under DRAINING.
         crowded: its queues by rank; see :mod:`app.scheduling.longest_queue`.
     """
@@ -158,8 +158,8 @@ class Tenant:
     output_tokens: int = 0
     sequences: int = 0
     average: float | None = None
-    open: "Numbered[TenantQueue]" = field(default_factory=Numbered)
-    ready: "Numbered[TenantQueue]" = field(default_factory=Numbered)
+    resident: "Numbered[TenantQueue]" = field(default_factory=Numbered)
+    staged: "Numbered[TenantQueue]" = field(default_factory=Numbered)
     draining: int = 0
     crowded: "Numbered[TenantQueue]" = field(default_factory=Numbered)
 
@@ -190,7 +190,7 @@ class Version:
     """
 
     version_id: int
-    place: SlotState
+    slot_state: SlotState
     shown: SlotState
     scattered: bool = False
     running: int = 0

@@ -2,7 +2,7 @@
 
 from math import floor, inf
 
-from app.scheduling.queues import LEAVING, NONE, OLD, READY, YOUNG, Version
+from app.scheduling.queues import LEAVING, NONE, OLD, STAGED, YOUNG, Version
 from app.scheduling.ranking import Multiset, Numbered
 
 #: Decay per slot tenure of the longest observed drain, and number of tenures before the estimate is used. Both are
@@ -101,7 +101,7 @@ class SlotWaits:
             number, since = version.closed, version.closed_at
         if version.wait is not NONE:
             if number == version.began:
-                if version.wait is LEAVING and version.place is READY:
+                if version.wait is LEAVING and version.slot_state is STAGED:
                     self._leaving.discard(number)
                     self._stand(version)
                 return
@@ -157,7 +157,7 @@ class SlotWaits:
             self._ripen(version)
 
     def _ripen(self, version: Version) -> None:
-        if version.place is READY:
+        if version.slot_state is STAGED:
             self._stand(version)
         else:
             version.wait = LEAVING

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from app.scheduling.fair_order import FairOrder
-from app.scheduling.queues import BASE, COLD, DRAINING, OPEN, READY, Request, SlotState, Version
+from app.scheduling.queues import BASE, COLD, DRAINING, RESIDENT, STAGED, Request, SlotState, Version
 from app.scheduling.ranking import Ranking
 from app.scheduling.slot_holders import SlotHolders
 from app.scheduling.slot_waits import SlotWaits
@@ -29,7 +29,7 @@ class Slots:
         self._numbers, self._now = numbers, 0.0
         #: Number of free slots.
         self.free = slots
-        self._base = Version(BASE, OPEN, OPEN)
+        self._base = Version(BASE, RESIDENT, RESIDENT)
         self._versions = {BASE: self._base}
         self.waits = SlotWaits(slots, max_age_s)
         self._order = FairOrder(counters)
@@ -48,16 +48,16 @@ class Slots:
         """Return the state of a version; created if none of its requests waits or runs."""
         version = self._versions.get(version_id)
         if version is None:
-            place = self.place(version_id)
-            version = self._versions[version_id] = Version(version_id, place, place)
+            slot_state = self.slot_state(version_id)
+            version = self._versions[version_id] = Version(version_id, slot_state, slot_state)
         return version
 
-    def place(self, version_id: int) -> SlotState:
+    def slot_state(self, version_id: int) -> SlotState:
         """Return the slot state of a version, known or not."""
         version = self._versions.get(version_id)
         if version is not None:
-            return version.place
-        return READY if version_id in self._staged else COLD
+            return version.slot_state
+        return STAGED if version_id in self._staged else COLD
 
     def cold(self) -> Iterator[int]:
         """Yield the versions that wait to be staged, longest wait first."""
@@ -66,7 +66,7 @@ class Slots:
     def join(self, request: Request, now: float) -> None:
         """Enqueue a request."""
         version = request.version
-        if not version.waiting.count and version.place is not OPEN:
+        if not version.waiting.count and version.slot_state is not RESIDENT:
             version.ahead = self._waiting()
         version.waiting.add(request)
         if not request.ticket.sequences:
@@ -79,14 +79,14 @@ class Slots:
     def admit(self, request: Request, now: float) -> None:
         """Dequeue a request that runs now; its version takes a free slot if it needs one."""
         version = request.version
-        takes_slot = version.place is READY
+        takes_slot = version.slot_state is STAGED
         if takes_slot:
             if self.free == 1:
                 self.waits.record_grant(version)
             self.waits.remove(version)
             self.free -= 1
             version.holds_slot, version.service = True, 0.0
-            self._order.move(version, OPEN)
+            self._order.move(version, RESIDENT)
         self.quit(request, now)
         if takes_slot:
             self._holders.add(version, filling=version.waiting.count > 0)
@@ -111,8 +111,8 @@ class Slots:
         Its version needs no slot, or a slot is free.
         """
         for request in self.weightless.values():
-            place = request.version.place
-            if place is OPEN or (place is READY and self.free):
+            slot_state = request.version.slot_state
+            if slot_state is RESIDENT or (slot_state is STAGED and self.free):
                 return request
         return None
 
@@ -144,18 +144,18 @@ class Slots:
         if request is None:
             return None
         request = self._hurry(request)
-        if request.version.place is READY or not keeps_back(request):
+        if request.version.slot_state is STAGED or not keeps_back(request):
             return request
         for other in self._order.in_order(slot_free=slot_free):
             request = self._hurry(other)
-            if request.version.place is READY or not keeps_back(request):
+            if request.version.slot_state is STAGED or not keeps_back(request):
                 return request
         return None
 
     def _hurry(self, request: Request) -> Request:
         if not self.free or (oldest := self.waits.oldest()) is None:
             return request
-        hurried, needs_slot = oldest.waiting.first, request.version.place is READY
+        hurried, needs_slot = oldest.waiting.first, request.version.slot_state is STAGED
         if hurried.tenant is request.tenant:
             return request if needs_slot and self.waits.passable() else hurried
         return hurried if needs_slot and self.free == 1 and not self.waits.passable() else request
@@ -234,17 +234,17 @@ class Slots:
         """Record that a version is staged and can be copied into a slot."""
         self._staged.add(version_id)
         version = self._versions.get(version_id)
-        if version is not None and version.place is COLD:
+        if version is not None and version.slot_state is COLD:
             # Versions that are still cold wait for staging, not for a slot, so they no longer count as ahead.
             version.ahead = min(version.ahead, self.waits.waiting)
-            self._order.move(version, READY)
+            self._order.move(version, STAGED)
             self._track(version, now)
 
     def unstage(self, version_id: int) -> None:
         """Record that a version is no longer staged; it keeps a slot that it holds until its last request ends."""
         self._staged.discard(version_id)
         version = self._versions.get(version_id)
-        if version is not None and version.place is READY:
+        if version is not None and version.slot_state is STAGED:
             self._order.move(version, COLD)
             self.waits.remove(version, done=False)
             self._cold.set(version_id, version.waiting.first.number)
@@ -259,7 +259,7 @@ class Slots:
         if version.drains_since is None:
             self._close(version, now)
         version.drains_since = None
-        self._order.move(version, READY if version.version_id in self._staged else COLD)
+        self._order.move(version, STAGED if version.version_id in self._staged else COLD)
         self._track(version, now)
 
     def _close(self, version: Version, now: float) -> None:
@@ -267,18 +267,18 @@ class Slots:
 
     def _reopen(self, version: Version) -> None:
         self.waits.remove(version)
-        self._order.move(version, OPEN)
+        self._order.move(version, RESIDENT)
 
     def _track(self, version: Version, now: float) -> None:
         """Update the wait of a version, for a slot or for staging, from its oldest request."""
-        if version.place is OPEN:
-            return  # it waits for neither; removed when it became OPEN
+        if version.slot_state is RESIDENT:
+            return  # it waits for neither; removed when it became RESIDENT
         version_id = version.version_id
-        if version.place is COLD and version.waiting.count:
+        if version.slot_state is COLD and version.waiting.count:
             self._cold.set(version_id, version.waiting.first.number)
         elif version_id in self._cold:
             self._cold.discard(version_id)
-        if version.place is not COLD and version.waiting.count:
+        if version.slot_state is not COLD and version.waiting.count:
             self.waits.put(version, now)
         else:
             self.waits.remove(version, done=not version.waiting.count)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from heapq import merge
 
 from app.scheduling.admission_request import AdmissionRequest
-from app.scheduling.queues import COLD, DRAINING, OPEN, READY, Request, SlotState, Tenant, TenantQueue
+from app.scheduling.queues import COLD, DRAINING, RESIDENT, STAGED, Request, SlotState, Tenant, TenantQueue
 from app.scheduling.ranking import Numbered, Ranking
 
 PROMPT_WEIGHT = 1.0
@@ -86,7 +86,7 @@ class TokenCounters:
         self._credit_s = credit_s
         self._tenants: dict[str, Tenant] = {}
         #: Competing tenants by counter, for each slot state under which they have a queue.
-        self._open, self._ready = _Contenders(), _Contenders()
+        self._resident, self._staged = _Contenders(), _Contenders()
         self._draining: Ranking[str, float] = Ranking()
         self.competitors = 0
         #: Idle tenants by counter, kept because their counter exceeds the lift.
@@ -114,12 +114,12 @@ class TokenCounters:
 
     def competing(self) -> list[Tenant]:
         """Return the competing tenants."""
-        return [self._tenants[name] for name in {**self._open.all, **self._ready.all, **self._draining}]
+        return [self._tenants[name] for name in {**self._resident.all, **self._staged.all, **self._draining}]
 
     @property
-    def ready(self) -> int:
+    def staged(self) -> int:
         """Approximate number of tenants with a staged version that waits for a slot."""
-        return len(self._ready.all)
+        return len(self._staged.all)
 
     def least(self, *, slot_free: bool, new: bool = False) -> tuple[float, str] | None:
         """Return counter and name of the next tenant whose queues to examine.
@@ -127,17 +127,17 @@ class TokenCounters:
         The caller checks that a queue has the slot state under which it is filed.
 
         Args:
-            slot_free: True to include READY.
+            slot_free: True to include STAGED.
             new: True to consider only new tenants with nothing in flight.
         """
-        first = self._open.first(new=new)
-        if slot_free and (other := self._ready.first(new=new)) is not None:
+        first = self._resident.first(new=new)
+        if slot_free and (other := self._staged.first(new=new)) is not None:
             return other if first is None else min(first, other)
         return first
 
     def in_order(self, *, slot_free: bool) -> Iterator[Tenant]:
         """Yield the tenants whose queues to examine, by counter; a tenant may occur twice."""
-        rankings = [self._open.all, self._ready.all] if slot_free else [self._open.all]
+        rankings = [self._resident.all, self._staged.all] if slot_free else [self._resident.all]
         return (self._tenants[name] for _, name in merge(*map(_entries, rankings)))
 
     def tenant(self, ticket: AdmissionRequest) -> Tenant:
@@ -182,17 +182,17 @@ class TokenCounters:
         totals.output_tokens += output
         totals.sequences += sequences
 
-    def show(self, queue: TenantQueue, place: SlotState) -> None:
+    def show(self, queue: TenantQueue, slot_state: SlotState) -> None:
         """File a tenant queue under a slot state, or update its key there.
 
         The key is the number of its oldest request. New and empty queues are filed under COLD.
         """
         tenant, shown = queue.tenant, queue.shown
-        if place is shown:
-            if place is OPEN:
-                _renumber(queue, tenant.open)
-            elif place is READY:
-                _renumber(queue, tenant.ready)
+        if slot_state is shown:
+            if slot_state is RESIDENT:
+                _renumber(queue, tenant.resident)
+            elif slot_state is STAGED:
+                _renumber(queue, tenant.staged)
             return
         if shown is not COLD:
             self._take_out(queue)
@@ -201,8 +201,8 @@ class TokenCounters:
             self._floor = self._lowest()
             tenant.counter = max(tenant.counter, self._lift)
             tenant.new = True
-        queue.shown = place
-        if place is not COLD:
+        queue.shown = slot_state
+        if slot_state is not COLD:
             self._put_in(queue)
         elif not _competes(tenant):
             self.competitors -= 1
@@ -215,7 +215,9 @@ class TokenCounters:
             if not tenant.draining:
                 self._draining.discard(tenant.name)
             return
-        queues, tenants = (tenant.open, self._open) if queue.shown is OPEN else (tenant.ready, self._ready)
+        queues, tenants = (
+            (tenant.resident, self._resident) if queue.shown is RESIDENT else (tenant.staged, self._staged)
+        )
         queues.discard(queue.number)
         if not queues:
             tenants.discard(tenant.name)
@@ -226,7 +228,9 @@ class TokenCounters:
             tenant.draining += 1
             self._draining.set(tenant.name, tenant.counter)
             return
-        queues, tenants = (tenant.open, self._open) if queue.shown is OPEN else (tenant.ready, self._ready)
+        queues, tenants = (
+            (tenant.resident, self._resident) if queue.shown is RESIDENT else (tenant.staged, self._staged)
+        )
         if not queues:
             tenants.set(tenant)
         queue.number = queue.first.number
@@ -301,16 +305,16 @@ class TokenCounters:
 
     def _grow(self, tenant: Tenant, share: float) -> None:
         tenant.counter += share
-        if tenant.open:
-            self._open.set(tenant)
-        if tenant.ready:
-            self._ready.set(tenant)
+        if tenant.resident:
+            self._resident.set(tenant)
+        if tenant.staged:
+            self._staged.set(tenant)
         if tenant.draining:
             self._draining.set(tenant.name, tenant.counter)
 
     def _lowest(self) -> float:
         """Return the smallest settled counter of competing tenants, or of the last competitor; never decreases."""
-        firsts = self._open.first(), self._ready.first(), self._draining.first()
+        firsts = self._resident.first(), self._staged.first(), self._draining.first()
         least = min(filter(None, firsts), default=None)
         tenant = self._last if least is None else self._tenants[least[1]]
         return self._floor if tenant is None else max(self._floor, tenant.counter - tenant.outstanding)
@@ -321,7 +325,7 @@ class TokenCounters:
 
 
 def _competes(tenant: Tenant) -> bool:
-    return bool(tenant.ready or tenant.open or tenant.draining)
+    return bool(tenant.staged or tenant.resident or tenant.draining)
 
 
 def _renumber(queue: TenantQueue, queues: Numbered[TenantQueue]) -> None:

@@ -31,7 +31,7 @@ from app.services.access.tenants import TenantService
 from app.services.bodies.reading import BodyReader
 from app.services.catalog.adapters import AdapterService
 from app.services.catalog.descriptions import DescriptionService
-from app.services.catalog.sharing import SharingService
+from app.services.catalog.shares import SharingService
 from app.services.common.in_flight import InFlightLookups
 from app.services.deletion.deletions import DeletionService
 from app.services.deletion.retirement import RetirementService

@@ -26,31 +26,31 @@ _TRIALS_EVERY_S = 60
 _CANARIES_EVERY_S = 0.5
 
 
-def background(process: Container) -> tuple[Periodic, ...]:
+def background(container: Container) -> tuple[Periodic, ...]:
     """Build the periodic jobs of this server; none of them is started."""
-    canaries = CanaryRunner(process.database, process.outcomes, process.node)
-    sweeper = UploadSweeper(process.database, process.store, process.settings.limits)
-    settings = process.settings
+    canaries = CanaryRunner(container.database, container.outcomes, container.node)
+    sweeper = UploadSweeper(container.database, container.store, container.settings.limits)
+    settings = container.settings
     retention = RetentionService(
-        process.database, process.audit, usage_days=settings.usage_days, audit_days=settings.audit_days
+        container.database, container.audit, usage_days=settings.usage_days, audit_days=settings.audit_days
     )
     return (
-        Periodic("unfinished trials", _TRIALS_EVERY_S, process.trials.resume),
-        Periodic("keys in use", KEYS_EVERY_S, process.key_watch.check),
+        Periodic("unfinished trials", _TRIALS_EVERY_S, container.trials.resume),
+        Periodic("keys in use", KEYS_EVERY_S, container.key_watch.check),
         Periodic("canaries", _CANARIES_EVERY_S, canaries.tick),
-        Periodic("pins", PLACEMENT_EVERY_S, process.placement.follow),
-        Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, process.idempotency.sweep),
-        Periodic("prefetching", PREFETCHING_EVERY_S, process.prefetching.advance),
-        Periodic("heartbeat", HEARTBEAT_S, process.nodes.beat),
-        Periodic("deletions", DELETIONS_EVERY_S, process.deleting.advance),
-        Periodic("lost bytes", LOST_BYTES_EVERY_S, process.lost_bytes.tend),
-        Periodic("events", EVENTS_EVERY_S, process.events.poll),
+        Periodic("pins", PLACEMENT_EVERY_S, container.placement.follow),
+        Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, container.idempotency.sweep),
+        Periodic("prefetching", PREFETCHING_EVERY_S, container.prefetching.advance),
+        Periodic("heartbeat", HEARTBEAT_S, container.nodes.beat),
+        Periodic("deletions", DELETIONS_EVERY_S, container.deleting.advance),
+        Periodic("lost bytes", LOST_BYTES_EVERY_S, container.lost_bytes.tend),
+        Periodic("events", EVENTS_EVERY_S, container.events.poll),
         Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
-        Periodic("accesses", ACCESSES_EVERY_S, process.audit.accesses.write),
-        Periodic("audit seals", AUDIT_EVERY_S, process.audit.seal),
+        Periodic("accesses", ACCESSES_EVERY_S, container.audit.accesses.write),
+        Periodic("audit seals", AUDIT_EVERY_S, container.audit.seal),
         Periodic("retention", RETENTION_EVERY_S, retention.sweep),
-        Periodic("limits", LIMITS_EVERY_S, process.limits.accounts.tend),
-        Periodic("prices", PRICES_EVERY_S, process.limits.prices.refresh),
-        Periodic("usage", USAGE_EVERY_S, process.ledger.ship),
-        Periodic("readiness", READINESS_EVERY_S, process.readiness.problems),
+        Periodic("limits", LIMITS_EVERY_S, container.limits.accounts.tend),
+        Periodic("prices", PRICES_EVERY_S, container.limits.prices.refresh),
+        Periodic("usage", USAGE_EVERY_S, container.ledger.ship),
+        Periodic("readiness", READINESS_EVERY_S, container.readiness.problems),
     )

@@ -18,24 +18,24 @@ from app.wiring.container import Container
 class ServiceMetrics:
     """Collector factory. Label values are a fixed set: names of limits, parts and periodic jobs."""
 
-    def __init__(self, process: Container, works: tuple[Periodic, ...]) -> None:
-        self._process, self._works = process, works
+    def __init__(self, container: Container, works: tuple[Periodic, ...]) -> None:
+        self._container, self._works = container, works
 
     def now(self) -> Collector:
         """Take a snapshot of the metrics. Call it on the event loop, which owns the values."""
-        process = self._process
+        container = self._container
         return _Now(
-            refused=dict(process.limits.refused),
-            ready={part: problem is None for part, problem in process.readiness.last.items()},
+            refused=dict(container.limits.refused),
+            ready={part: problem is None for part, problem in container.readiness.last.items()},
             succeeded={work.name: work.succeeded_at for work in self._works},
-            database_failures={cause.value: count for cause, count in process.database.troubles.counts.items()},
-            lost_bytes=process.lost_bytes.counts(),
-            clock_offset_s=process.nodes.clock_offset_s or 0.0,
-            clock_spread_s=process.nodes.clock_spread_s,
-            audit_intact=process.audit.intact,
-            queue=process.settings.queue,
-            home=process.settings.home,
-            ledger=process.ledger,
+            database_failures={cause.value: count for cause, count in container.database.troubles.counts.items()},
+            lost_bytes=container.lost_bytes.counts(),
+            clock_offset_s=container.nodes.clock_offset_s or 0.0,
+            clock_spread_s=container.nodes.clock_spread_s,
+            audit_intact=container.audit.intact,
+            queue=container.settings.queue,
+            home=container.settings.home,
+            ledger=container.ledger,
         )
 
 

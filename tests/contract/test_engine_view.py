@@ -10,7 +10,7 @@ from app.domain.adapters import Version
 from app.domain.errors import NotFound
 from app.domain.load_phases import LoadPhases
 from app.engine.port import EngineEvent
-from app.services.catalog.sharing import SharingService
+from app.services.catalog.shares import SharingService
 from app.services.operations.engine_view import EngineViewService, OwnVersion
 from tests.app.overviews import overview, queue, residency
 from tests.app.serving import NoEngine

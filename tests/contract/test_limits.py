@@ -14,7 +14,7 @@ from app.domain.limits.limiter import RateLimitStatus
 from app.domain.limits.limits import UNLIMITED, Limits
 from app.domain.restrictions import UNRESTRICTED, Restrictions
 from app.engine.port import Endpoint, EngineRequest, MostTokens, TokenUsage
-from app.services.catalog.sharing import SharingService
+from app.services.catalog.shares import SharingService
 from app.services.limits.memory import MemoryAccounts
 from app.services.limits.prices import PriceService
 from app.services.limits.service import LimitService

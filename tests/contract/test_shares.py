@@ -11,8 +11,8 @@ from app.database.versions import insert_version, mark_versions_deleted, settle_
 from app.domain.access import Tenant
 from app.domain.adapters import VersionState
 from app.domain.errors import AdapterNotReady, InvalidRequest, NotFound
-from app.services.catalog import sharing as module
-from app.services.catalog.sharing import SharingService
+from app.services.catalog import shares as module
+from app.services.catalog.shares import SharingService
 from tests.contract.registry import Node, new_version, recorded_statements
 
 pytest_plugins = ("tests.contract.registry_fixtures",)

@@ -134,7 +134,7 @@ def _with_cache(app: FastAPI, engine: EchoEngine) -> FastAPI:
     @contextlib.asynccontextmanager
     async def with_cache(inner: FastAPI) -> AsyncIterator[Any]:
         async with lifespan(inner) as state:
-            engine.cache = state["process"].cache
+            engine.cache = state["container"].cache
             yield state
 
     app.router.lifespan_context = with_cache

@@ -9,7 +9,7 @@ from app.domain.access import Caller
 from app.domain.adapters import ResolvedVersion
 from app.domain.errors import Forbidden, NotFound
 from app.services.catalog.adapters import AdapterService
-from app.services.catalog.sharing import SharingService
+from app.services.catalog.shares import SharingService
 
 _PAGE = 200
 _SHOWN_ALIASES = 10

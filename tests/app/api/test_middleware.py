@@ -38,11 +38,11 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 def _broken_app(root: Path) -> FastAPI:
     metrics = Metrics(NoEngine(), DiskCache(root, LocalStore(root / "blobs"), 2**20))
-    process = SimpleNamespace(metrics=metrics, readiness=Readiness({}))
+    container = SimpleNamespace(metrics=metrics, readiness=Readiness({}))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, object]]:
-        yield {"process": process}
+        yield {"container": container}
 
     app = FastAPI(lifespan=lifespan)
     app.add_middleware(RequestMiddleware, limits=LimitSettings(body_bytes=1024))

@@ -33,7 +33,7 @@ PATIENCE_S = 60
 def _application() -> FastAPI:
     app = FastAPI()
     nothing = SimpleNamespace(end=lambda: None, leave=lambda: None)
-    app.state.process = SimpleNamespace(readiness=Readiness({}), events=nothing, engine=nothing)
+    app.state.container = SimpleNamespace(readiness=Readiness({}), events=nothing, engine=nothing)
     app.state.gone, app.state.waiting = threading.Event(), threading.Event()
 
     @app.post("/echo")

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.scheduling.admission_request import AdmissionRequest
-from app.scheduling.queues import OPEN, Queue, Request, Tenant, Version, Waiting
+from app.scheduling.queues import RESIDENT, Queue, Request, Tenant, Version, Waiting
 
 
 def request(number: int) -> Request:
     ticket = AdmissionRequest(str(number), "tenant", 1.0, 1, (1,), 1)
-    return Request(ticket, 0, number, 0.0, Tenant("tenant", 1.0), Version(1, OPEN, OPEN))
+    return Request(ticket, 0, number, 0.0, Tenant("tenant", 1.0), Version(1, RESIDENT, RESIDENT))
 
 
 def state(queue: Queue | Waiting) -> tuple[int, Request | None]:

@@ -5,7 +5,7 @@ import pytest
 from app.domain.access import Caller, Scope
 from app.domain.errors import Forbidden, NotFound
 from app.engine.port import Endpoint
-from app.services.catalog.sharing import SharingService
+from app.services.catalog.shares import SharingService
 from app.services.prompts.chat import ChatPrompts
 from app.services.serving.inference import InferenceService
 from app.services.serving.models import Model, ModelService
