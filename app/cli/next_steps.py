@@ -7,8 +7,8 @@ from app.client.api import Refused
 
 _BY_STATUS = {
     401: "Check --key or TENORA_KEY. An administrator creates keys with `tenora keys create`.",
-    429: "Wait a moment and try again. `tenora limits` shows what is left.",
-    503: "Wait a moment and try again. `tenora engine show` shows the engine's load.",
+    429: "`tenora limits` shows what is left.",
+    503: "`tenora engine show` shows the engine's load.",
 }
 _MISSING: Mapping[str | None, str] = {
     "tenant": "`tenora tenants list` shows the tenants.",

@@ -5,9 +5,9 @@
 Prints ``file:line: problem: what to do`` for each finding and exits with 1 if there are any. The rules:
 
 - A docstring does not begin with a word that hides its subject, such as "what" or "who".
-- No docstring, comment, string or page says whoever, nobody or somebody.
-- No sentence of README.md and docs/ is longer than 30 words.
-- No docstring, comment or page, and no string of app and adapters, has one of ``PHRASES``.
+- No docstring, comment, string or page says whoever, nobody or somebody. Pages include those of deploy/.
+- No sentence of README.md, docs/ and deploy/benchmarks/RESULTS.md is longer than 30 words.
+- No docstring, comment or page of ``PAGES``, and no string of app and adapters, has one of ``PHRASES``.
 - No module is imported under the name ``stored``.
 
 Standard library only. Comments are tokenized only in files whose text has a banned word: most of them have none.
@@ -25,7 +25,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("app", "adapters", "migrations", "tests", "deploy")
-PAGES = ("README.md", "docs")
+PAGES = ("README.md", "docs", "deploy/benchmarks/RESULTS.md")
+#: Folder of further pages, which are checked for ``PEOPLE`` only.
+MORE_PAGES = "deploy"
 #: Files other than Python whose comments begin with ``#``.
 HASH_COMMENTS = ("*.sh", "*.yml", "*.conf", "Makefile", "pyproject.toml")
 MAX_WORDS = 30
@@ -189,6 +191,8 @@ def _check_files(root: Path) -> Iterator[Finding]:
         for path in found:
             if path.exists():
                 yield from _unless_data(root, path, check_page)
+    for path in sorted((root / MORE_PAGES).rglob("*.md")):
+        yield from _unless_data(root, path, check_people)
 
 
 def _with_hash_comments(root: Path) -> Iterator[Path]:
@@ -320,6 +324,12 @@ def check_page(name: str, source: str) -> Iterator[Finding]:
                 shown = " ".join(sentence[0].split()[:6])
                 problem = f"The sentence {shown!r}... has {words} words"
                 yield Finding(name, text.line(sentence.start()), problem, f"split it, {MAX_WORDS} are the most")
+
+
+def check_people(name: str, source: str) -> Iterator[Finding]:
+    """Check a page in Markdown for ``PEOPLE`` only."""
+    for text, _ in _units(source):
+        yield from _findings(name, text, PEOPLE)
 
 
 def _units(source: str) -> Iterator[tuple[Text, bool]]:

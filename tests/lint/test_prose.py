@@ -94,13 +94,26 @@ def test_a_defect_of_a_module_is_named(tmp_path: Path, source: str) -> None:
 
 
 @pytest.mark.parametrize("source", PAGES, ids=[problem for _, problem in PAGES.values()])
-@pytest.mark.parametrize("name", ["README.md", "docs/decisions/0001-page.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/decisions/0001-page.md", "deploy/benchmarks/RESULTS.md"])
 def test_a_defect_of_a_page_is_named(tmp_path: Path, name: str, source: str) -> None:
     put(tmp_path, name, source)
     line, problem = PAGES[source]
     finding = the_only(prose.check(tmp_path))
     assert (finding.path, finding.line) == (name, line)
     assert problem in finding.problem
+
+
+@pytest.mark.parametrize("word", ["whoever", "nobody", "somebody"])
+@pytest.mark.parametrize("name", ["deploy/page.md", "deploy/benchmarks/HISTORY.md", "deploy/benchmarks/RESULTS.md"])
+def test_pages_of_deploy_name_people(tmp_path: Path, name: str, word: str) -> None:
+    put(tmp_path, name, f"# Title\n\nFirst line,\nthen {word} comes.\n")
+    finding = the_only(prose.check(tmp_path))
+    assert (finding.path, finding.line, finding.problem) == (name, 4, repr(word))
+
+
+def test_other_pages_of_deploy_may_have_long_sentences_and_phrases(tmp_path: Path) -> None:
+    put(tmp_path, "deploy/benchmarks/HISTORY.md", f"# Title\n\nMade anew. {LONG}.\n")
+    assert prose.check(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["Makefile", "deploy/ci/prepare.sh", "deploy/prometheus/alerts.yml"])
