@@ -1,33 +1,24 @@
-"""`deploy/gpu/check.sh` on a CPU: the parts that no other test runs, with the demo's base."""
+"""`deploy/gpu/check.sh` on a CPU: its part a with the demo's base, and its last table."""
 
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from app.demo.train import Demo
-from app.lab.bench.card.lora_overhead import OFF
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 600
+TIMEOUT_S = 300
 
 
-def test_parts_pass_and_leave_their_figures(tmp_path: Path, trained_demo: Demo) -> None:
-    """The parts b, d and e take five minutes more. test_verify.py and `tenora bench coldload` run their code."""
-    command = ["sh", "deploy/gpu/check.sh", "--device", "cpu", "--quick", "--only", "a,c"]
+def test_the_kernels_pass_and_leave_their_figures(tmp_path: Path, trained_demo: Demo) -> None:
+    """Compare LoRA kernels with matrix products. The other parts take minutes: run the script for them."""
+    command = ["sh", "deploy/gpu/check.sh", "--device", "cpu", "--quick", "--only", "a"]
     options = ["--base", str(trained_demo.base), "--out", str(tmp_path)]
     done = subprocess.run(
         [*command, *options], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
-    logs = "".join(path.read_text()[-2000:] for path in sorted(tmp_path.glob("?.log")))
-    assert done.returncode == 0, done.stdout + done.stderr + logs
-    parts: dict[str, dict[str, Any]] = {
-        path.name[0]: json.loads(path.read_text()) for path in tmp_path.glob("?-*.json")
-    }
-    assert {part: content["failures"] for part, content in parts.items()} == {"a": [], "c": []}
-    assert [check["report"]["layers"] for check in parts["a"]["figures"]["checks"]] == [4, 4]
-    cells = parts["c"]["figures"]["cells"]
-    assert {cell["server"] for cell in cells} == {OFF, "vllm", "tenora"}
-    assert all(rate > 0 for cell in cells for rate in cell["output_tokens_per_s"])
-    for part in ("kernels", "overhead"):
-        assert f"│ {part}" in done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr + (tmp_path / "a.log").read_text()[-2000:]
+    part = json.loads((tmp_path / "a-kernels.json").read_text())
+    assert part["failures"] == []
+    assert [check["report"]["layers"] for check in part["figures"]["checks"]] == [4, 4]
+    assert "│ kernels" in done.stdout

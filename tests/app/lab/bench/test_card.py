@@ -1,4 +1,4 @@
-"""Parts of the card check that need no engine; tests/e2e/test_check.py runs two whole parts."""
+"""Parts of the card check that need no engine; tests/e2e/test_check.py runs part a."""
 
 import json
 from pathlib import Path
