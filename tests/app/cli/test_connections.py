@@ -28,6 +28,8 @@ LIMITS = LimitSettings(
 )
 #: Client timeout in seconds, above the server's body timeout and its slack.
 PATIENCE_S = 60
+#: Server's timeout of idle connections in seconds, below the client's.
+KEEP_ALIVE_S = 15
 
 
 def _application() -> FastAPI:
@@ -108,7 +110,7 @@ def test_who_has_just_come_as_the_server_ends_is_still_answered(app: FastAPI) ->
 @contextmanager
 def _running(app: FastAPI, limits: LimitSettings = LIMITS) -> Iterator[tuple[Server, int]]:
     config = uvicorn.Config(
-        app, port=0, http=bounded(limits), ws="none", lifespan="off", log_config=None, timeout_keep_alive=PATIENCE_S
+        app, port=0, http=bounded(limits), ws="none", lifespan="off", log_config=None, timeout_keep_alive=KEEP_ALIVE_S
     )
     server = Server(config, app, drain_s=0, grace_s=0)
     thread = threading.Thread(target=server.run)
