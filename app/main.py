@@ -6,9 +6,10 @@ import os
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from fastapi import Depends, FastAPI
+from opentelemetry.trace import Tracer
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp
@@ -54,9 +55,6 @@ from app.wiring.jobs import background
 from app.wiring.node import node_name
 from app.wiring.service_metrics import ServiceMetrics
 
-if TYPE_CHECKING:
-    from app.observability.otlp import Tracing
-
 logger = logging.getLogger(__name__)
 
 #: Threads for blocking calls of files, stores and validators. With Python's default (cores + 4), a few slow uploads
@@ -78,7 +76,7 @@ class State(TypedDict):
     """Content of ``request.state``."""
 
     container: Container
-    tracing: "Tracing | None"
+    tracer: Tracer | None
 
 
 class _Application(FastAPI):
@@ -103,7 +101,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncGenerator[State]:
         async with AsyncExitStack() as stack:
             try:
-                tracing = await stack.enter_async_context(_tracing())
+                tracer = await stack.enter_async_context(_tracer())
                 container = await stack.enter_async_context(_running(settings, engine))
             except Exception as error:
                 # `tenora serve` prints this error: uvicorn only logs its traceback.
@@ -111,7 +109,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
                 raise
             # `tenora serve` needs the container to drain and stop the server.
             app.state.container = container
-            yield {"container": container, "tracing": tracing}
+            yield {"container": container, "tracer": tracer}
 
     # FastAPI's documentation pages load scripts from other servers; the one in app.api.docs does not.
     app = _Application(
@@ -184,18 +182,19 @@ def _include_routers(app: FastAPI) -> None:
 
 
 @asynccontextmanager
-async def _tracing() -> AsyncGenerator["Tracing | None"]:
+async def _tracer() -> AsyncGenerator[Tracer | None]:
     """Open tracing for the duration of the block, if it is configured.
 
     Raises:
         ValueError: OpenTelemetry's variables select an unsupported protocol.
     """
-    tracing = open_tracing(os.environ, node_name())
+    if (provider := open_tracing(os.environ, node_name())) is None:
+        yield None
+        return
     try:
-        yield tracing
+        yield provider.get_tracer("tenora")
     finally:
-        if tracing is not None:
-            await asyncio.to_thread(tracing.close)
+        await asyncio.to_thread(provider.shutdown)
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ from app.domain.errors import InvalidRequest, TooLarge, UnsupportedEncoding
 from app.domain.uploads import MAX_PART_BYTES
 from app.observability.context import CURRENT, RequestContext
 from app.observability.logs import ACCESS
+from app.observability.tracing import begin_trace, mark_failed
 from app.settings import LimitSettings
 from app.wiring.container import Container
 
@@ -133,8 +134,8 @@ class _Exchange:
         request_id = secrets.token_hex(_ID_BYTES)
         self._context = RequestContext(request_id, confidential=scope["path"] in _PROMPT_PATHS)
         CURRENT.set(self._context)
-        if (tracing := scope["state"].get("tracing")) and scope["path"] not in _POLLED:
-            self._context.trace = tracing.begin(_header(scope, b"traceparent"))
+        if (tracer := scope["state"].get("tracer")) and scope["path"] not in _POLLED:
+            begin_trace(self._context, tracer, _header(scope, b"traceparent"))
         scope["state"]["request_id"] = request_id
         scope["state"][SEND_BODY] = send
         self._headers = [(b"x-request-id", request_id.encode())]
@@ -245,19 +246,21 @@ class _Exchange:
             access.log(level, "%s %s %d", method, route, status, extra={"fields": fields})
 
     def _trace(self, method: str, route: str, status: int) -> None:
-        context = self._context
-        if context.trace is not None:
-            attributes: dict[str, str | int] = {
-                "http.request.method": method,
-                "http.route": route,
-                "http.response.status_code": status,
-                "tenora.request_id": context.request_id,
-            }
-            if context.key_id:
-                attributes |= {"tenora.tenant": context.tenant or "", "tenora.key_id": context.key_id}
-            # Following HTTP semantic conventions, a client error is not an error of the server's span.
-            failed = status >= HTTPStatus.INTERNAL_SERVER_ERROR or (status < HTTPStatus.BAD_REQUEST and context.code)
-            context.trace.end(f"{method} {route}", attributes, error=(context.code or str(status)) if failed else None)
+        context, span = self._context, self._context.span
+        if not span.is_recording():
+            return
+        span.update_name(f"{method} {route}")
+        span.set_attribute("http.request.method", method)
+        span.set_attribute("http.route", route)
+        span.set_attribute("http.response.status_code", status)
+        span.set_attribute("tenora.request_id", context.request_id)
+        if context.key_id:
+            span.set_attribute("tenora.tenant", context.tenant or "")
+            span.set_attribute("tenora.key_id", context.key_id)
+        # Following HTTP semantic conventions, a client error is not an error of the server's span.
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or (status < HTTPStatus.BAD_REQUEST and context.code):
+            mark_failed(span, context.code or str(status))
+        span.end()
 
     def _over_cap(self, size: int, *, announced: bool = False) -> TooLarge | None:
         if size <= self._cap:

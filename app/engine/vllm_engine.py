@@ -34,7 +34,7 @@ from app.engine.vllm.instance import on_cpu
 from app.engine.vllm.kernel_report import BrokenKernels
 from app.engine.vllm.output_log import OutputLog, Usage
 from app.engine.vllm.sse import Events
-from app.observability.tracing import recorded
+from app.observability.tracing import record_load
 from app.settings import Settings
 
 _CHECK_TIMEOUT_S = 5.0
@@ -179,12 +179,10 @@ class VllmEngine:
         lease = await sequences.begin()
         for listener in self._wait_listeners:
             listener(time.monotonic() - came)
-        trace = recorded()
         if lease.phases:
             _remember(self._loads, request.request_id, lease.phases)
-            if trace:
-                trace.load(came, lease.phases)
-        held = RequestLease(life, request, sequences, lambda slot_s: self._used(request, lease, came, slot_s), trace)
+            record_load(came, lease.phases)
+        held = RequestLease(life, request, sequences, lambda slot_s: self._used(request, lease, came, slot_s))
         # Release at the end in the engine: a client that reads slowly must not hold a slot.
         sequences.all_ended = held.release
         self._log.follow(request.request_id, sequences)

@@ -2,10 +2,10 @@
 
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from app.observability.tracing import Trace
+from opentelemetry.trace import INVALID_SPAN, NoOpTracer, Span, Tracer
+
+_UNTRACED: Tracer = NoOpTracer()
 
 
 @dataclass(slots=True)
@@ -18,7 +18,8 @@ class RequestContext:
         tenant: slug of the caller's tenant once known; None for a platform key.
         key_id: id of the caller's key, once known.
         code: code of the error that ended the request, as clients see it; also set in the middle of a stream.
-        trace: trace of the request; None if it is not traced.
+        tracer: starts the child spans of ``span``; does nothing if the request is not traced.
+        span: span of the request; invalid if it is not traced.
     """
 
     request_id: str
@@ -26,7 +27,8 @@ class RequestContext:
     tenant: str | None = None
     key_id: str | None = None
     code: str | None = None
-    trace: "Trace | None" = None
+    tracer: Tracer = _UNTRACED
+    span: Span = INVALID_SPAN
 
 
 #: Context of the current request; None outside of requests.

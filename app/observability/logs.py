@@ -13,6 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from opentelemetry.trace import format_trace_id
+
 from app.observability.context import CURRENT
 from app.settings import LogSettings
 
@@ -103,8 +105,8 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     if request is None:
         return dict(own)
     fields = {"request_id": request.request_id, "tenant": request.tenant, "key_id": request.key_id}
-    if request.trace is not None:
-        fields["trace_id"] = request.trace.trace_id
+    if (span := request.span.get_span_context()).is_valid:
+        fields["trace_id"] = format_trace_id(span.trace_id)
     return {name: value for name, value in fields.items() if value is not None} | own
 
 

@@ -5,12 +5,14 @@ import time
 from collections.abc import Callable
 from typing import Self
 
+from opentelemetry.util.types import AttributeValue
+
 from app.engine.lifecycle.engine_session import EngineSession
 from app.engine.lifecycle.sequence_turns import Sequences
 from app.engine.port import Endpoint, EngineRequest
 from app.engine.vllm.output_log import Usage
 from app.engine.vllm.sse import Events
-from app.observability.tracing import Attributes, Trace
+from app.observability.tracing import start_span
 
 
 class RequestLease:
@@ -26,13 +28,12 @@ class RequestLease:
         request: EngineRequest,
         sequences: Sequences,
         used: Callable[[float], Usage],
-        trace: Trace | None = None,
     ) -> None:
         self._life, self._request, self._sequences, self._used = life, request, sequences, used
         self._began = time.monotonic()
         adapter = request.adapter
         self._end_of_slot = life.slot_time.begin(request.tenant, adapter.version_id) if adapter else None
-        self._stage = trace.stage("engine", _span_attributes(request)) if trace else None
+        self._span = start_span("engine", _span_attributes(request))
         self._released = False
 
     def release(self) -> None:
@@ -41,8 +42,8 @@ class RequestLease:
             return
         self._released = True
         usage = self._used(self._end_of_slot() if self._end_of_slot else 0.0)
-        if self._stage:
-            self._stage.end(_told(usage, self._began))
+        self._span.set_attributes(_token_attributes(usage, self._began))
+        self._span.end()
         self._sequences.release(usage)
 
     async def abort(self, events: Events | None = None) -> None:
@@ -88,8 +89,8 @@ class LeasedEvents:
             await self._held.abort(self._events)
 
 
-def _span_attributes(request: EngineRequest) -> Attributes:
-    """Span attributes of a traced request, in the names of OpenTelemetry's GenAI conventions."""
+def _span_attributes(request: EngineRequest) -> dict[str, AttributeValue]:
+    """Span attributes of a request, in the names of OpenTelemetry's GenAI conventions."""
     return {
         "gen_ai.operation.name": "chat" if request.endpoint is Endpoint.CHAT else "text_completion",
         "gen_ai.provider.name": "tenora",
@@ -99,7 +100,7 @@ def _span_attributes(request: EngineRequest) -> Attributes:
     }
 
 
-def _told(usage: Usage, began: float) -> Attributes:
+def _token_attributes(usage: Usage, began: float) -> dict[str, AttributeValue]:
     """Span attributes of its tokens. The time to the first one counts from its entry into the engine."""
     if usage.first_at is None:
         return {}

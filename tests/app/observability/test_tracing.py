@@ -1,17 +1,20 @@
 """Request traces: exported by OTLP to a collector if configured, otherwise switched off."""
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import INVALID_SPAN, format_trace_id, get_tracer
 
 from app.domain.load_phases import LoadPhases
 from app.observability.context import CURRENT, RequestContext
-from app.observability.otlp import Tracing
-from app.observability.tracing import open_tracing, recorded, stage
+from app.observability.tracing import begin_trace, open_tracing, record_load, stage, start_span
 from tests.app.api.conftest import Site, running_site
 from tests.app.serving import save_base
 from tests.otlp_collector import Collector, Span, collecting
@@ -27,11 +30,17 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
         yield collector
 
 
+def opened() -> TracerProvider:
+    provider = open_tracing(os.environ, "node-1")
+    assert provider is not None
+    return provider
+
+
 @pytest.fixture
-def tracing(collector: Collector) -> Iterator[Tracing]:
-    tracing = Tracing("node-1")
-    yield tracing
-    tracing.close()
+def provider(collector: Collector) -> Iterator[TracerProvider]:
+    provider = opened()
+    yield provider
+    provider.shutdown()
 
 
 @pytest.fixture
@@ -40,14 +49,29 @@ def site(collector: Collector, tmp_path: Path) -> Iterator[Site]:
         yield site
 
 
-def ended(tracing: Tracing, collector: Collector, traceparent: str | None = None) -> Span:
+def begun(provider: TracerProvider, traceparent: str | None = None) -> RequestContext:
+    """Return the context of a request whose trace has begun, if the sampler wants it."""
+    request = RequestContext("f" * 32)
+    begin_trace(request, provider.get_tracer("tenora"), traceparent)
+    return request
+
+
+@contextmanager
+def current(request: RequestContext) -> Iterator[None]:
+    token = CURRENT.set(request)
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+
+
+def ended(provider: TracerProvider, collector: Collector, traceparent: str | None = None) -> Span:
     """Begin and end a trace, and return its root span."""
-    trace = tracing.begin(traceparent)
-    assert trace is not None
-    trace.end("GET /x", {}, error=None)
-    tracing.close()
+    span = begun(provider, traceparent).span
+    span.end()
+    provider.shutdown()
     (root,) = collector.spans
-    assert root.trace_id == trace.trace_id
+    assert root.trace_id == format_trace_id(span.get_span_context().trace_id)
     return root
 
 
@@ -66,7 +90,8 @@ def test_off_unless_an_endpoint_is_named(environ: dict[str, str]) -> None:
         "import os, sys\nfrom app.observability.tracing import open_tracing, stage\n"
         "assert open_tracing(os.environ, 'node') is None\n"
         "with stage('x'): pass\n"
-        "found = [name for name in sys.modules if name.startswith(('opentelemetry', 'app.observability.otlp'))]\n"
+        "heavy = ('opentelemetry.sdk', 'opentelemetry.exporter', 'opentelemetry.proto')\n"
+        "found = [name for name in sys.modules if name.startswith(heavy)]\n"
         "sys.exit(str(found) if found else 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=False)
@@ -80,19 +105,29 @@ def test_a_protocol_that_is_not_there_is_named(name: str) -> None:
 
 
 def test_the_endpoint_of_traces_alone_will_do(collector: Collector) -> None:
-    tracing = open_tracing({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{collector.url}/v1/traces"}, "node")
-    assert tracing is not None
-    ended(tracing, collector)
+    provider = open_tracing({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{collector.url}/v1/traces"}, "node")
+    assert provider is not None
+    ended(provider, collector)
 
 
-def test_no_request_no_stage() -> None:
-    with stage("x") as nothing:
-        assert nothing is None
-    assert recorded() is None
+def test_no_trace_no_span(provider: TracerProvider, collector: Collector) -> None:
+    """Neither outside of requests nor in a request that is not traced."""
+    assert start_span("x") is INVALID_SPAN
+    with stage("x"):
+        record_load(time.monotonic(), LoadPhases(0.5, 0.25, 0.125, 0.0625))
+    with current(RequestContext("f" * 32)), stage("x"):
+        assert start_span("x") is INVALID_SPAN
+        record_load(time.monotonic(), LoadPhases(0.5, 0.25, 0.125, 0.0625))
+    provider.shutdown()
+    assert collector.raw == []
 
 
-def test_a_callers_trace_is_linked_and_not_joined(tracing: Tracing, collector: Collector) -> None:
-    root = ended(tracing, collector, f"00-{PARENT}-00f067aa0ba902b7-01")
+def test_libraries_export_no_spans(provider: TracerProvider) -> None:
+    assert not get_tracer("vllm").start_span("x").is_recording()
+
+
+def test_a_callers_trace_is_linked_and_not_joined(provider: TracerProvider, collector: Collector) -> None:
+    root = ended(provider, collector, f"00-{PARENT}-00f067aa0ba902b7-01")
     assert root.links == (PARENT,)
     assert (root.parent_id, root.trace_id == PARENT) == ("", False)
 
@@ -100,8 +135,8 @@ def test_a_callers_trace_is_linked_and_not_joined(tracing: Tracing, collector: C
 @pytest.mark.parametrize(
     "given", ["", "rubbish", f"00-{'0' * 32}-00f067aa0ba902b7-01", f"ff-{PARENT}-x-01", "0" * 9999]
 )
-def test_rubbish_is_no_link(tracing: Tracing, collector: Collector, given: str) -> None:
-    assert ended(tracing, collector, given).links == ()
+def test_rubbish_is_no_link(provider: TracerProvider, collector: Collector, given: str) -> None:
+    assert ended(provider, collector, given).links == ()
 
 
 @pytest.mark.parametrize("flags", ["00", "01"])
@@ -112,29 +147,30 @@ def test_no_caller_makes_the_sampler_want_it(
     """Neither the sampled flag nor a trace id that the ratio sampler accepts has an effect."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.000000000001")
-    tracing = Tracing("node")
-    assert tracing.begin(f"00-{'0' * 31}1-00f067aa0ba902b7-{flags}") is None
-    tracing.close()
+    provider = opened()
+    request = begun(provider, f"00-{'0' * 31}1-00f067aa0ba902b7-{flags}")
+    assert request.span is INVALID_SPAN
+    with current(request), stage("x"):
+        assert start_span("x") is INVALID_SPAN
+    provider.shutdown()
     assert collector.raw == []
 
 
-def test_stages_and_a_load(tracing: Tracing, collector: Collector) -> None:
-    trace = tracing.begin(None)
-    assert trace is not None
-    token, began = CURRENT.set(RequestContext("f" * 32, trace=trace)), time.monotonic()
-    try:
+def test_stages_and_a_load(provider: TracerProvider, collector: Collector) -> None:
+    request, began = begun(provider), time.monotonic()
+    with current(request):
         with stage("resolve"):
             pass
         with pytest.raises(KeyError), stage("admission"):
             raise KeyError("words of a prompt")
-    finally:
-        CURRENT.reset(token)
-    trace.load(began, LoadPhases(0.5, 0.25, 0.125, 0.0625))
-    engine = trace.stage("engine", {"gen_ai.request.model": "prices"})
-    engine.end({"gen_ai.usage.output_tokens": 3})
-    engine.end({"gen_ai.usage.output_tokens": 4})
-    trace.end("POST /x", {"tenora.request_id": "f" * 32}, error=None)
-    tracing.close()
+        record_load(began, LoadPhases(0.5, 0.25, 0.125, 0.0625))
+        engine = start_span("engine", {"gen_ai.request.model": "prices"})
+    engine.set_attribute("gen_ai.usage.output_tokens", 3)
+    engine.end()
+    request.span.update_name("POST /x")
+    request.span.set_attribute("tenora.request_id", "f" * 32)
+    request.span.end()
+    provider.shutdown()
     spans = collector.trace("f" * 32)
     root = spans.pop("POST /x")
     parts = {name: spans.pop(f"load.{name}") for name in ("fetch", "stage", "wait", "copy")}
@@ -153,7 +189,7 @@ def test_stages_and_a_load(tracing: Tracing, collector: Collector) -> None:
 
 def test_who_it_is(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
-    resource = ended(Tracing("node-1"), collector).resource
+    resource = ended(opened(), collector).resource
     assert resource["service.name"] == "tenora"
     assert resource["service.instance.id"] == "node-1"
     assert resource["deployment.environment.name"] == "test"
@@ -161,7 +197,7 @@ def test_who_it_is(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_an_operators_name_for_it(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "llm")
-    assert ended(Tracing("node-1"), collector).resource["service.name"] == "llm"
+    assert ended(opened(), collector).resource["service.name"] == "llm"
 
 
 def test_a_request_over_http(collector: Collector, site: Site) -> None:
