@@ -3,10 +3,12 @@
 import difflib
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -328,7 +330,16 @@ class UnknownSetting(ValueError):
 
 def setting_names() -> tuple[str, ...]:
     """Return the environment variables of all settings, sorted."""
-    return tuple(sorted(_names(Settings, PREFIX)))
+    return tuple(sorted(name for name, _ in _fields(Settings, PREFIX)))
+
+
+def may_hold_secret(name: str) -> bool:
+    """Return whether this variable is a secret setting, a URL, which may hold a password, or a group with one of them.
+
+    The variables that only the command line reads count as well: a key, and a URL.
+    """
+    upper = name.upper()
+    return any(upper == secret or secret.startswith(f"{upper}__") for secret in _secret_names())
 
 
 def check_environment(environ: Mapping[str, str]) -> None:
@@ -367,10 +378,20 @@ def _is_setting(name: str, settings: tuple[str, ...]) -> bool:
     return name in settings or any(other.startswith(f"{name}__") for other in settings) or name.startswith(_MAPPINGS)
 
 
-def _names(model: type[BaseModel], prefix: str) -> Iterator[str]:
+@cache
+def _secret_names() -> frozenset[str]:
+    fields = _fields(Settings, PREFIX)
+    return CLIENT_NAMES.union(name for name, field in fields if name.endswith("_URL") or _is_secret(field.annotation))
+
+
+def _is_secret(kind: Any) -> bool:
+    return kind is SecretStr or any(map(_is_secret, get_args(kind)))
+
+
+def _fields(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
     for name, field in model.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from _names(kind, f"{prefix}{name.upper()}__")
+            yield from _fields(kind, f"{prefix}{name.upper()}__")
         else:
-            yield f"{prefix}{name.upper()}"
+            yield f"{prefix}{name.upper()}", field

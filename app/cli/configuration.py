@@ -7,10 +7,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from app.cli.output import USAGE, fail
-from app.settings import PREFIX, Settings, UnknownSetting, check_environment, setting_names
-
-# Values that may hold a secret. Messages never repeat them.
-_SECRET = frozenset({"pepper", "accepted_peppers", "database_url"})
+from app.settings import PREFIX, Settings, UnknownSetting, check_environment, may_hold_secret, setting_names
 
 
 def load_settings(**overrides: Any) -> Settings:
@@ -35,6 +32,6 @@ def _complaint(detail: Any) -> str:
     # The location of an error in a union or a mapping is longer than the setting's name.
     names = [PREFIX + "__".join(path[:length]).upper() for length in range(len(path), 0, -1)]
     name = next((name for name in names if name in setting_names()), names[-1])
-    value = "not valid" if path[0] in _SECRET else repr(detail["input"])[:80]
+    value = "not valid" if may_hold_secret(name) else repr(detail["input"])[:80]
     reason = detail["msg"].removeprefix("Value error, ").rstrip(".")
     return f"{name} is {value}. {reason[:1].upper()}{reason[1:]}."

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from app.settings import CLIENT_NAMES, ImportSettings, Settings, UnknownSetting, check_environment, setting_names
+from app.settings import (
+    CLIENT_NAMES,
+    ImportSettings,
+    Settings,
+    UnknownSetting,
+    check_environment,
+    may_hold_secret,
+    setting_names,
+)
 
 
 def test_every_field_has_its_name():
@@ -75,6 +83,26 @@ def test_what_kubernetes_sets_gets_one_hint(names):
 
 def test_a_port_is_no_service_link():
     check_environment({"TENORA_PORT": "8000"})
+
+
+def test_which_variables_may_hold_a_secret():
+    """Secrets, URLs with room for a password, groups of these as JSON, and the client's variables; in any case."""
+    secret = {name for name in [*setting_names(), *CLIENT_NAMES] if may_hold_secret(name)}
+    assert secret == {
+        "TENORA_PEPPER",
+        "TENORA_ACCEPTED_PEPPERS",
+        "TENORA_IMPORTS__HF_TOKEN",
+        "TENORA_DATABASE_URL",
+        "TENORA_STORE_URL",
+        "TENORA_S3_ENDPOINT_URL",
+        "TENORA_S3_PUBLIC_ENDPOINT_URL",
+        "TENORA_URL",
+        "TENORA_KEY",
+    }
+    assert may_hold_secret("tenora_pepper")
+    groups = ["ENGINE", "QUEUE", "LIMITS", "IMPORTS", "LOG"]
+    assert [group for group in groups if may_hold_secret(f"TENORA_{group}")] == ["IMPORTS"]
+    assert not any(map(may_hold_secret, ["HOME", "PATH", "HF_TOKEN", "TENORA", "TENORA_"]))
 
 
 def test_where_to_import_from(monkeypatch):

@@ -1,6 +1,7 @@
 """Construction of vLLM's engine from arguments, with Tenora's scheduler, executor and patches."""
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from app.engine.vllm.patches.stats_logger import EngineStatistics, TokenStatisti
 from app.engine.vllm.patches.stream_events import write_plainly
 from app.engine.vllm.requirements import do_without_compiler
 from app.engine.vllm.scheduler.prefill_chunking import can_bound_steps
-from app.engine.vllm.worker.fork_server import EngineContext, end_engines
+from app.engine.vllm.worker.fork_server import EngineContext, end_engines, secrets_hidden
 from app.engine.vllm.worker.in_core_executor import CoreExecutor, fits_in_core
 
 #: Environment that vLLM's processes inherit.
@@ -61,9 +62,11 @@ def construct(arguments: list[str], kernel_configs: Path) -> tuple[AsyncLLM, Any
     # An executor that the operator names takes precedence.
     if args.distributed_executor_backend is None and fits_in_core(config):
         config.parallel_config.distributed_executor_backend = CoreExecutor
+    starting: AbstractContextManager[None] = nullcontext()
     if config.parallel_config.numa_bind:
         # To bind memory, vLLM starts each process through another program, which makes the fork server useless.
         end_engines()
+        starting = secrets_hidden()
     else:
         engine_utils.get_mp_context = EngineContext
     # With speculative decoding, vLLM means to count a step once, not its tokens.
@@ -71,7 +74,8 @@ def construct(arguments: list[str], kernel_configs: Path) -> tuple[AsyncLLM, Any
         async_llm.IterationStats = TokenStatistics
     write_plainly()
     # disable_log_stats turns off vLLM's default loggers only. A logger in stat_loggers still runs.
-    llm = AsyncLLM.from_vllm_config(config, stat_loggers=[EngineStatistics], disable_log_stats=True)
+    with starting:
+        llm = AsyncLLM.from_vllm_config(config, stat_loggers=[EngineStatistics], disable_log_stats=True)
     # Without the cache, every request reads the same variables dozens of times. vLLM's processes enable it themselves.
     envs.enable_envs_cache()
     work_out_once(llm)

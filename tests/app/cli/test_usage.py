@@ -96,6 +96,21 @@ def test_wrong_settings_are_named_before_any_work(alone, tmp_path, command, vari
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("TENORA_ACCEPTED_PEPPERS", '[["hunter2"]]'),
+        ("TENORA_IMPORTS", '{"hf_token": ["hunter2"]}'),
+        ("TENORA_IMPORTS", '{"hf_tokn": "hunter2"}'),
+        ("TENORA_IMPORTS", '"hunter2"'),
+    ],
+)
+def test_a_wrong_secret_is_not_repeated(alone, variable, value):
+    result = alone("init", exit_code=2, **{variable: value})
+    assert variable in result.stderr
+    assert "hunter2" not in result.stderr
+
+
 def test_a_secret_setting_is_not_repeated(alone):
     result = alone("init", exit_code=1, TENORA_PEPPER="hunter2")
     assert "TENORA_PEPPER" in result.stderr

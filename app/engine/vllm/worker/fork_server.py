@@ -18,7 +18,8 @@ import importlib.util
 import multiprocessing
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import Any
 
 from app.engine.vllm.requirements import is_cpu_build
 from app.engine.vllm.worker.parent_watch import end_with_server
+from app.settings import may_hold_secret
 
 #: Signals that a terminal, systemd or ``timeout`` sends to a server's whole process group.
 _GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -40,10 +42,10 @@ _started_with: Mapping[str, str | None] = {}
 
 
 class _EngineProcess(ForkServerProcess):
-    """Engine process with the environment of the process that starts it, as if it were forked from there."""
+    """Engine process with the environment of the process that starts it, except secrets."""
 
     def start(self) -> None:
-        self._environment = dict(os.environ)
+        self._environment = {name: value for name, value in os.environ.items() if not _is_secret(name)}
         _run_fork_server()
         super().start()
 
@@ -96,14 +98,37 @@ def _run_fork_server() -> None:
         server._stop()
     _started_with = environment
     multiprocessing.set_forkserver_preload(_PRELOADED)
-    # Start the resource tracker now: its start unblocks signals.
-    resource_tracker.ensure_running()
-    # The fork server inherits the blocked signals. It drops pending ones and unblocks them once it has a session.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
+    with secrets_hidden():
+        # Start the resource tracker now: its start unblocks signals.
+        resource_tracker.ensure_running()
+        # The fork server inherits the blocked signals. It drops pending ones and unblocks them once it has a session.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def secrets_hidden() -> Iterator[None]:
+    """Hide secrets from programs that are started in the block with the environment of this process.
+
+    They inherit the environment of the C library, and only this one changes. Other threads read ``os.environ``, for
+    example boto3 its credentials.
+    """
+    secrets = {name: value for name, value in os.environ.items() if _is_secret(name)}
+    for name in secrets:
+        os.unsetenv(name)
     try:
-        forkserver.ensure_running()
+        yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for name, value in secrets.items():
+            os.putenv(name, value)
+
+
+def _is_secret(name: str) -> bool:
+    # HF_TOKEN stays: vLLM may fetch the base model with it.
+    return name.startswith("AWS_") or may_hold_secret(name)
 
 
 def _openmp_of_torch() -> str | None:

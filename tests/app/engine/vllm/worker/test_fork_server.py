@@ -1,6 +1,7 @@
-"""Processes of the fork server: signal isolation and lifetime. They start no engine, because that takes long."""
+"""Processes of the fork server: signals, lifetime, environment. They start no engine, because that takes long."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -177,3 +178,63 @@ def test_a_fork_server_is_started_again_if_its_environment_is_another(
     script.write_text(AHEAD.format(before=before, change=change))
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=GONE_S, check=False)
     assert (done.stdout.strip(), done.returncode) == (printed, 0), done.stderr
+
+
+#: Starts a process as an engine is started. It and its starter print their environments: as Python sees them, as their
+#: program was started with (``/proc/PID/environ``), and as a program that they start sees them.
+ENVIRONMENTS = """
+import json, os, subprocess, sys
+from pathlib import Path
+from app.engine.vllm.worker import fork_server
+
+fork_server._PRELOADED.remove("app.engine.vllm.worker.fork_preload")
+SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
+
+def show(name, pid):
+    started = dict(line.split("=", 1) for line in Path(f"/proc/{pid}/environ").read_text().split(chr(0)) if line)
+    child = json.loads(subprocess.run([sys.executable, "-c", SHOW], capture_output=True, check=True).stdout)
+    print(json.dumps({name: [dict(os.environ), started, child]}), flush=True)
+
+def show_engine():
+    show("engine", os.getpid())
+    show("fork server", os.getppid())
+
+if __name__ == "__main__":
+    process = fork_server.EngineContext().Process(target=show_engine)
+    process.start()
+    process.join()
+    show("starter", os.getpid())
+"""
+#: Secrets by variable: settings in any case, as a group in JSON, or in a URL, and those of other programs.
+SECRETS = {
+    "TENORA_PEPPER": "zq-secret",
+    "tenora_accepted_peppers": '["zq-secret"]',
+    "TENORA_DATABASE_URL": "postgresql://tenora:zq-secret@db/tenora",
+    "TENORA_S3_ENDPOINT_URL": "https://user:zq-secret@s3.example.org",
+    "TENORA_IMPORTS__HF_TOKEN": "zq-secret",
+    "TENORA_IMPORTS": '{"hf_token": "zq-secret"}',
+    "TENORA_KEY": "zq-secret",
+    "AWS_ACCESS_KEY_ID": "zq-secret",
+    "AWS_SECRET_ACCESS_KEY": "zq-secret",
+    "AWS_SESSION_TOKEN": "zq-secret",
+}
+#: Variables that engines keep.
+KEPT = {"TENORA_HOME": "/var/lib/tenora", "TENORA_ENGINE__DTYPE": "float32", "HF_TOKEN": "hf-kept", "VLLM_X": "1"}
+
+
+def test_engines_inherit_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (SECRETS | KEPT).items():
+        monkeypatch.setenv(name, value)
+    script = tmp_path / "environments.py"
+    script.write_text(ENVIRONMENTS)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=GONE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    seen = {name: views for line in done.stdout.splitlines() for name, views in json.loads(line).items()}
+    assert seen.keys() == {"engine", "fork server", "starter"}
+    for environment in [*seen["engine"], *seen["fork server"]]:
+        assert "zq-secret" not in "".join(environment.values())
+        assert environment.keys().isdisjoint(SECRETS)
+        assert environment.items() >= KEPT.items()
+    # The server keeps its secrets.
+    for environment in seen["starter"]:
+        assert environment.items() >= (SECRETS | KEPT).items()
