@@ -104,8 +104,11 @@ class EngineSession:
         if self._beginning:
             self._beginning.cancel()
             await asyncio.gather(self._beginning, return_exceptions=True)
-        await self.instance.shutdown()
-        await self.loader.close()
+        try:
+            await self.instance.shutdown()
+        finally:
+            # Waiting requests must end even if the engine's processes do not.
+            await self.loader.close()
 
     async def _end_if_hung(self, hang_s: float) -> None:
         with contextlib.suppress(EngineUnavailable):  # the engine has died already

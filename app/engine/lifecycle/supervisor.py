@@ -103,7 +103,10 @@ class Supervisor(Generic[L]):
             self._life = None
             logger.error("The engine %s.", "hung" if life.hung else "died")
             self.hangs += life.hung
-            await life.end()
+            try:
+                await life.end()
+            except Exception:
+                logger.exception("The engine's session did not end cleanly.")
             if self._leaving:
                 self.state = EngineState.STOPPED
                 logger.warning("The server is shutting down, so no other engine is started.")

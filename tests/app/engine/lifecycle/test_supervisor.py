@@ -10,12 +10,16 @@ from app.engine.status import EngineState
 
 
 class Life:
+    """Fake session; its end fails after the fact if ``stuck`` is set."""
+
     def __init__(self) -> None:
-        self.dead, self.hung = asyncio.Event(), False
+        self.dead, self.hung, self.stuck = asyncio.Event(), False, False
         self.ended = 0
 
     async def end(self) -> None:
         self.ended += 1
+        if self.stuck:
+            raise RuntimeError("no such process")
 
 
 class Launcher:
@@ -54,6 +58,31 @@ async def test_a_dead_engine_is_ended_and_replaced() -> None:
     assert supervisor.life is launcher.lives[1]
     await supervisor.stop()
     assert launcher.lives[1].ended == 1
+
+
+async def test_an_engine_that_cannot_be_ended_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    launcher = Launcher()
+    supervisor = Supervisor(launcher, backoff_s=0.001)
+    await supervisor.start()
+    launcher.lives[0].stuck = True
+    launcher.lives[0].dead.set()
+    await reach(supervisor, EngineState.READY, restarts=1)
+    assert supervisor.life is launcher.lives[1]
+    assert "no such process" in caplog.text
+    await supervisor.stop()
+    assert [life.ended for life in launcher.lives] == [1, 1]
+
+
+async def test_a_server_that_leaves_can_stop_after_an_end_that_failed() -> None:
+    launcher = Launcher()
+    supervisor = Supervisor(launcher, backoff_s=0.001)
+    await supervisor.start()
+    supervisor.leave()
+    launcher.lives[0].stuck = True
+    launcher.lives[0].dead.set()
+    await reach(supervisor, EngineState.STOPPED, restarts=0)
+    await supervisor.stop()
+    assert (launcher.attempts, launcher.lives[0].ended) == (1, 1)
 
 
 async def test_a_hung_engine_is_counted_as_one() -> None:
