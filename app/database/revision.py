@@ -25,7 +25,6 @@ class RegistryRevision:
         self._file = parsed.database if parsed.get_backend_name() == "sqlite" else None
         self._connection: sqlite3.Connection | None = None
         self._connections = 0
-        self._trail: tuple[Revision, Revision] | None = None
 
     def __call__(self) -> Revision | None:
         """Return a revision, equal to an earlier one only if nothing was committed in between.
@@ -44,23 +43,6 @@ class RegistryRevision:
             self.close()
             return None
         return self._connections, version
-
-    def end_of_trail(self) -> Revision | None:
-        """Return a revision of the audit trail, equal to an earlier one only if no row was added in between.
-
-        None if it is unknown. PostgreSQL assigns ids before the commit, so a later row may have a lower id.
-        """
-        revision = self()
-        if revision is None or self._connection is None:
-            return None
-        if self._trail is None or self._trail[0] != revision:
-            try:
-                ((newest,),) = self._connection.execute("SELECT max(id) FROM audit")
-            except sqlite3.Error:
-                self.close()
-                return None
-            self._trail = revision, (self._connections, newest or 0)
-        return self._trail[1]
 
     def close(self) -> None:
         """Disconnect; the next call reconnects and returns a new revision."""

@@ -53,10 +53,6 @@ class Database:
         """Return a revision, equal to an earlier one only if nothing was committed in between; None if unknown."""
         return self._revision()
 
-    def end_of_trail(self) -> Revision | None:
-        """Return a revision, equal to an earlier one only if the audit trail did not grow; None if unknown."""
-        return self._revision.end_of_trail()
-
     async def lookup(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` on a read-only connection; for the queries of every request.
 

@@ -64,6 +64,23 @@ async def test_an_adapters_own_price_the_bases_the_default_or_none(node: Node, o
     assert rows[1].after == {"prompt": "3", "cached": "3", "output": "15"}
 
 
+async def test_a_changed_price_reaches_every_server(node: Node, other_node: Node) -> None:
+    await node.tenants.create("pricing", actor="cli")
+    await node.publish("pricing", "prices", "1")
+    tenant = (await node.tenants.get("pricing")).id
+    version = await node.adapters.resolve(tenant, ModelName("prices"))
+    here, there = PriceService(node.database, clock=node.clock), PriceService(other_node.database)
+    for _ in range(2):
+        await there.refresh()
+    free = there.of(version)
+    await here.set("pricing/prices", DEAR, actor="k")
+    await there.refresh()
+    assert there.of(version) == here.of(version) != free
+    await here.unset("pricing/prices", actor="k")
+    await there.refresh()
+    assert there.of(version) == free
+
+
 async def test_what_has_no_price_and_what_is_none(node: Node) -> None:
     await node.tenants.create("pricing", actor="cli")
     service = PriceService(node.database)

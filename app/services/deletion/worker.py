@@ -8,13 +8,10 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from datetime import datetime
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from adapters.cache import DiskCache
 from adapters.errors import StorageError
 from app.database import audit, deletions
 from app.database.blobs import needed_contents
-from app.database.cached_query import CachedQuery
 from app.database.nodes import list_nodes
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
@@ -60,8 +57,6 @@ class DeletionWorker:
     ) -> None:
         self._database, self._engine, self._cache, self._blobs = database, engine, cache, blobs
         self._readers, self._node, self._forget, self._clock = readers, node, forget, clock
-        # Found deletions are not cached: nodes confirm steps without a row in the audit trail.
-        self._open = CachedQuery(database, self._look, kept=lambda unfinished: not unfinished)
         self._barriers: dict[str, Barrier] = {}
         self._troubles: dict[str, str] = {}
         self._passing = asyncio.Lock()
@@ -89,7 +84,9 @@ class DeletionWorker:
     async def advance(self) -> None:
         """Advance every unfinished deletion as far as possible now."""
         async with self._passing:
-            unfinished = await self._open()
+            async with self._database.read() as connection:
+                unfinished = await deletions.unfinished(connection)
+                unfinished += await deletions.owed_by(connection, self._node)
             self._forget_others(unfinished)
             for deletion in unfinished:
                 await self._try(deletion)
@@ -155,9 +152,6 @@ class DeletionWorker:
         if not deletion.blobs_decided and not await self._blobs.remove(deletion_id):
             return False
         return await finish_deletion(self._database, deletion_id, at=self._clock())
-
-    async def _look(self, connection: AsyncConnection) -> list[Deletion]:
-        return [*await deletions.unfinished(connection), *await deletions.owed_by(connection, self._node)]
 
     async def _try(self, deletion: Deletion) -> None:
         try:

@@ -7,7 +7,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import audit
 from app.database import prices as prices_repo
-from app.database.cached_query import CachedQuery
 from app.database.session import Database
 from app.domain.adapters import ResolvedVersion
 from app.domain.clock import Clock, utc_now
@@ -30,7 +29,6 @@ class PriceService:
 
     def __init__(self, database: Database, *, clock: Clock = utc_now) -> None:
         self._database, self._clock = database, clock
-        self._all = CachedQuery(database, prices_repo.all_prices)
         self._prices: Mapping[str, Price] = MappingProxyType({})
 
     def of(self, version: ResolvedVersion | None) -> Price:
@@ -43,7 +41,8 @@ class PriceService:
 
         If the registry is unavailable, the previous prices stay.
         """
-        self._prices = await self._all()
+        async with self._database.read() as connection:
+            self._prices = await prices_repo.all_prices(connection)
 
     async def list(self) -> dict[str, Price]:
         """List prices by model, in order, without deleted adapters."""

@@ -7,7 +7,6 @@ from collections.abc import Awaitable
 from adapters.errors import InvalidName, StorageError
 from adapters.identity import parse_model_name
 from app.database import pins as pins_repo
-from app.database.cached_query import CachedQuery
 from app.database.resolution import Candidate, resolve
 from app.database.session import Database
 from app.domain.adapters import VersionState
@@ -48,9 +47,6 @@ class PlacementService:
     ) -> None:
         self._database, self._engine, self._adapters, self._pins = database, engine, adapters, pins
         self._readers = readers
-        self._pinned = CachedQuery(
-            database, lambda connection: pins_repo.list_pins(connection, base_digest, head=lora_head)
-        )
         self._preload_names, self._slots, self._base_digest = preload, slots, base_digest
         self._head = lora_head
         self._preloads: list[Preload] = []
@@ -76,7 +72,9 @@ class PlacementService:
             RegistryUnavailable
         """
         async with self._following:
-            pins = {pin.key.version_id: pin for pin in await self._pinned()}
+            async with self._database.read() as connection:
+                listed = await pins_repo.list_pins(connection, self._base_digest, head=self._head)
+            pins = {pin.key.version_id: pin for pin in listed}
             for version_id in self._engine.pinned - pins.keys():
                 await self._engine.unpin(version_id)
             self._problems = {key: problem for key, problem in self._problems.items() if key in pins}

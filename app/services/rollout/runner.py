@@ -13,7 +13,6 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import canaries
-from app.database.cached_query import CachedQuery
 from app.database.session import Database
 from app.domain.adapters import VersionState
 from app.domain.canaries import Canary, CanaryState
@@ -53,8 +52,6 @@ class CanaryRunner:
     ) -> None:
         self._database, self._outcomes, self._node = database, outcomes, node
         self._clock, self._monotonic = clock, monotonic
-        # A running canary is judged by figures. They have no audit row, so a result with one must not be cached.
-        self._running = CachedQuery(database, _look, kept=lambda result: not result[0])
         #: (canary, revision) -> (time, baseline's figures, candidate's figures) of the last minute.
         self._windows: dict[tuple[int, int], deque[tuple[float, Figures, Figures]]] = {}
 
@@ -65,7 +62,9 @@ class CanaryRunner:
             RegistryUnavailable
         """
         await self.flush()
-        running, figures = await self._running()
+        async with self._database.read() as connection:
+            running = await canaries.running_canaries(connection)
+            figures = await canaries.running_figures(connection) if running else {}
         present = {(entry.canary.id, entry.canary.revision) for entry in running}
         self._windows = {key: window for key, window in self._windows.items() if key in present}
         for entry in running:
@@ -132,12 +131,6 @@ class CanaryRunner:
                 return await _advance(connection, canary, reason, change)
             state = CanaryState.PROMOTED if verdict.decision is Decision.PROMOTE else CanaryState.ROLLED_BACK
             return await end(connection, canary, state, reason, change)
-
-
-async def _look(connection: AsyncConnection) -> tuple[list[canaries.RunningCanary], Mapping[int, canaries.NodeCounts]]:
-    """Read the running canaries and their figures."""
-    running = await canaries.running_canaries(connection)
-    return running, await canaries.running_figures(connection) if running else {}
 
 
 async def _advance(connection: AsyncConnection, canary: Canary, reason: Mapping[str, Any], change: Change) -> bool:

@@ -11,12 +11,9 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from adapters.errors import StorageError
 from adapters.identity import VersionKey
 from app.database import prefetching
-from app.database.cached_query import CachedQuery
 from app.database.session import Database
 from app.engine.port import Engine, EngineEvent
 from app.engine.status import EngineState
@@ -60,7 +57,6 @@ class Prefetcher:
         self._candidates, self._working_set = Candidates(), WorkingSet()
         self._changed, self._saving = False, asyncio.Lock()
         self._revision: int | None = None
-        self._moved = CachedQuery(database, self._moves, kept=lambda moves: not moves)
         self._aliases_at, self._saved_at = -math.inf, monotonic()
         self._restarts = 0
         engine.subscribe(self._on_event)
@@ -160,16 +156,14 @@ class Prefetcher:
 
         A change that commits after one with a higher revision is missed. Its version is then cold at its first request.
         """
-        for move in await self._moved():
+        async with self._database.read() as connection:
+            if self._revision is None:
+                self._revision = await prefetching.newest_revision(connection)
+            moves = await prefetching.moves_after(connection, self._revision, limit=_PAGE)
+        for move in moves:
             self._revision = move.revision
             if move.version_id is not None:
                 self._candidates.moved(move.version_id, move.tenant_id)
-
-    async def _moves(self, connection: AsyncConnection) -> list[prefetching.Move]:
-        if self._revision is None:
-            self._revision = await prefetching.newest_revision(connection)
-            return []
-        return await prefetching.moves_after(connection, self._revision, limit=_PAGE)
 
     async def _stage(self, now: float) -> None:
         overview = self._engine.overview()
