@@ -12,7 +12,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.database.migrate import earlier_revisions, head_revision, newer_than_this_release, oldest_revision
-from app.database.revision import RegistryRevision, Revision
 from app.database.troubles import Troubles
 from app.database.urls import SQLITE_BUSY_MS, parse_url
 from app.domain.errors import RegistryUnavailable
@@ -46,12 +45,9 @@ class Database:
         self._head, self._earlier = head_revision(), earlier_revisions()
         #: Causes of failed statements.
         self.troubles = Troubles()
-        self._revision = RegistryRevision(url)
+        #: Generation of cached results; a result of an earlier generation may be out of date.
+        self.generation = 0
         self._lookups = _SqliteLookups(parsed) if parsed.get_backend_name() == "sqlite" else None
-
-    def revision(self) -> Revision | None:
-        """Return a revision, equal to an earlier one only if nothing was committed in between; None if unknown."""
-        return self._revision()
 
     async def lookup(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` on a read-only connection; for the queries of every request.
@@ -88,8 +84,16 @@ class Database:
             sqlalchemy.exc.IntegrityError: a constraint rejected a row; the transaction is over.
         """
         with self._translated():
-            async with self._writer.begin() as connection:
-                yield connection
+            try:
+                async with self._writer.begin() as connection:
+                    yield connection
+            finally:
+                # After an error too, because the commit may have succeeded.
+                self.invalidate()
+
+    def invalidate(self) -> None:
+        """Start a new generation: results of earlier queries are not reused."""
+        self.generation += 1
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -166,7 +170,6 @@ class Database:
     async def close(self) -> None:
         await self._reader.dispose()
         await self._writer.dispose()
-        self._revision.close()
         if self._lookups is not None:
             await asyncio.to_thread(self._lookups.close)
 

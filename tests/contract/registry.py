@@ -64,8 +64,19 @@ class Node:
         cache = CallerCache(monotonic=self.clock.monotonic)
         self.keys = KeyService(self.database, KeyHasher(PEPPERS), cache, clock=self.clock)
         self.tenants = TenantService(self.database, cache, clock=self.clock)
-        self.adapters = AdapterService(self.database, base_name=BASE_NAME, base_digest=BASE_DIGEST, clock=self.clock)
+        self.adapters = AdapterService(
+            self.database,
+            base_name=BASE_NAME,
+            base_digest=BASE_DIGEST,
+            clock=self.clock,
+            monotonic=self.clock.monotonic,
+        )
         self.deletions = DeletionService(self.database, lambda: None, clock=self.clock)
+
+    def await_others(self) -> None:
+        """Wait until this process must see the writes of another: no time on PostgreSQL, a second on SQLite."""
+        if not self.database.is_postgresql:
+            self.clock.advance(1)
 
     async def publish(self, tenant: str, adapter: str, content: str, *, normal: str | None = None) -> Version:
         """Write the registry rows of an upload: a new version from this content, with ``default`` moved to it.

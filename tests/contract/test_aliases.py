@@ -227,5 +227,6 @@ async def test_a_move_through_one_node_is_what_the_other_resolves_next(node: Nod
     tenant = await node.tenants.get("pricing")
     for number in (1, 3, 2):
         revision = await put(node, "stable", {number: 100})
+        other_node.await_others()
         resolved = await other_node.adapters.resolve(tenant.id, ModelName("prices", "stable"))
         assert (resolved.number, resolved.revision, resolved.canary_id) == (number, revision, None)

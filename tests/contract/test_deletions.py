@@ -76,6 +76,18 @@ async def test_after_the_report_nothing_finds_the_version(
         await node.adapters.get_version("pricing", "prices", 1)
 
 
+async def test_a_cached_name_ends_before_the_grace_period(
+    node: Node, other_node: Node, place: Place, other: Place, version: Version
+) -> None:
+    tenant, name = await node.tenants.get("pricing"), ModelName("prices")
+    assert (await other_node.adapters.resolve(tenant.id, name)).key == version.key
+    await place.deletions.delete_version("pricing", "prices", 1, force=True, actor="key")
+    with other.readers.reading():
+        await other.worker.advance()
+        with pytest.raises(NotFound):
+            await other_node.adapters.resolve(tenant.id, name)
+
+
 async def test_readers_come_first(node: Node, place: Place, version: Version, store: LocalStore) -> None:
     """A request can hold a version in two ways.
 

@@ -55,6 +55,8 @@ async def test_a_share_works_from_the_next_request_to_the_next_request(node: Nod
     await may_not(other_node, third, *FORMS)
     await may_not(other_node, retail, ModelName("prices"), ModelName("prices", owner="retail"))
     await sharing(node).unshare("pricing", "prices", "retail", actor="k")
+    await may_not(node, retail, *FORMS)
+    other_node.await_others()
     await may_not(other_node, retail, *FORMS)
     with pytest.raises(NotFound):
         await sharing(node).unshare("pricing", "prices", "retail", actor="k")

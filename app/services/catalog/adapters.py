@@ -2,6 +2,8 @@
 
 import random
 import re
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from adapters.geometry import HEAD_MODULE
@@ -48,9 +50,10 @@ class AdapterService:
         base_digest: str,
         lora_head: bool = False,
         clock: Clock = utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database, self._clock = database, clock
-        self._resolutions = Resolutions(database)
+        self._resolutions = Resolutions(database, monotonic=monotonic)
         self._base_name, self._base_digest, self._head = base_name, base_digest, lora_head
 
     async def resolve(self, tenant_id: int, name: ModelName, user: str | None = None) -> ResolvedVersion:

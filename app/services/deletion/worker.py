@@ -103,7 +103,8 @@ class DeletionWorker:
         """
         barrier = self._barriers.get(deletion.id)
         if barrier is None:
-            # New requests cannot find the versions any more. Wait for the lookups that are in flight.
+            # New requests cannot find the versions any more, not even in a cache. Wait for the lookups in flight.
+            self._database.invalidate()
             barrier = self._barriers[deletion.id] = self._readers.barrier(deletion.version_ids)
         if not barrier.passed:
             return False
