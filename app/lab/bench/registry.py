@@ -167,7 +167,7 @@ async def _time_steps(
     draw = random.Random(0)  # noqa: S311 - which rows are asked for, not a secret
     look_ups = [(draw.choice(minted).text, f"adapter-{draw.randrange(adapters_each)}") for _ in range(rounds)]
     hasher = KeyHasher(_PEPPERS)
-    uncached = KeyService(database, hasher, CallerCache(capacity=0))
+    uncached = KeyService(database, hasher, CallerCache(ttl_s=0))
     cached = KeyService(database, hasher, CallerCache(ttl_s=3600))
     callers = {text: await cached.authenticate(text) for text, _ in look_ups}
 

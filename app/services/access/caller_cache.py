@@ -1,12 +1,20 @@
 """Authentication cache with a TTL below one second, so that a busy key does not cost a query per request."""
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime
+from typing import NamedTuple
+
+from cachetools import TLRUCache
 
 from app.domain.access import Caller
 from app.domain.clock import is_past
+
+
+class _Entry(NamedTuple):
+    caller: Caller
+    expires_at: datetime | None
+    until: float
 
 
 class CallerCache:
@@ -19,8 +27,8 @@ class CallerCache:
     def __init__(
         self, *, ttl_s: float = 0.9, capacity: int = 10_000, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._ttl_s, self._capacity, self._monotonic = ttl_s, capacity, monotonic
-        self._entries: OrderedDict[str, tuple[Caller, datetime | None, float]] = OrderedDict()
+        self._ttl_s, self._monotonic = ttl_s, monotonic
+        self._entries = TLRUCache[str, _Entry, float](capacity, lambda _hash, entry, _now: entry.until, monotonic)
         self._generation = 0
 
     def begin(self) -> tuple[int, float]:
@@ -30,22 +38,12 @@ class CallerCache:
     def put(self, begun: tuple[int, float], hash_: str, caller: Caller, expires_at: datetime | None) -> None:
         generation, until = begun
         # A lookup that overlapped a change may have read the old state.
-        if generation != self._generation or self._capacity == 0:
-            return
-        self._entries[hash_] = (caller, expires_at, until)
-        self._entries.move_to_end(hash_)
-        if len(self._entries) > self._capacity:
-            self._entries.popitem(last=False)
+        if generation == self._generation:
+            self._entries[hash_] = _Entry(caller, expires_at, until)
 
     def get(self, hash_: str, now: datetime) -> Caller | None:
         entry = self._entries.get(hash_)
-        if entry is None:
-            return None
-        caller, expires_at, until = entry
-        if self._monotonic() < until and not is_past(expires_at, now):
-            return caller
-        del self._entries[hash_]
-        return None
+        return entry.caller if entry and not is_past(entry.expires_at, now) else None
 
     def clear(self) -> None:
         self._generation += 1

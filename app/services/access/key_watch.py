@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from cachetools import FIFOCache
+
 from app.database import keys
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
@@ -24,8 +26,8 @@ class KeyWatch:
     def __init__(self, database: Database, *, clock: Clock = utc_now) -> None:
         self._database, self._clock = database, clock
         self._running: dict[str, set[asyncio.Timeout]] = {}
-        #: Keys whose requests were cancelled, the latest last.
-        self._ended: dict[str, None] = {}
+        #: Keys whose requests were cancelled, the latest ones.
+        self._ended = FIFOCache[str, None](_REMEMBERED)
 
     @asynccontextmanager
     async def holding(self, key_id: str) -> AsyncGenerator[None]:
@@ -66,8 +68,6 @@ class KeyWatch:
             for end in self._running.pop(key_id, ()):
                 self._ended[key_id] = None
                 end.reschedule(now)
-        while len(self._ended) > _REMEMBERED:
-            del self._ended[next(iter(self._ended))]
 
     def ended(self, key_id: str) -> bool:
         """Return whether requests of the key were cancelled and none has started since."""
