@@ -8,11 +8,14 @@ Clients that retry too early then take no lock on the shared accounts.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from cachetools import TLRUCache
+
 from app.domain.limits.limiter import LimitBreach, RateLimitStatus, RateStatus, Subject
 from app.domain.limits.limits import Limits
 from app.services.limits.accounts import Decision
 
 _NAME = "requests_per_minute"
+_CAPACITY = 10_000
 #: Seconds that two clocks may drift apart in a minute. The accounts are asked again too early rather than too late.
 _MARGIN_S = 0.1
 
@@ -37,7 +40,9 @@ class RefusalCache:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._refusals: dict[Subject, _Refusal] = {}
+        self._refusals = TLRUCache[Subject, _Refusal, float](
+            _CAPACITY, lambda _subject, refusal, _now: refusal.until, monotonic
+        )
 
     def note(self, decision: Decision, asked_at: float) -> None:
         """Cache a decision if it is a refusal that holds for a while.
@@ -51,19 +56,12 @@ class RefusalCache:
 
     def find(self, limits: Mapping[Subject, Limits]) -> Decision | None:
         """Return the cached refusal of a request with these limits, or None."""
-        if not self._refusals:
-            return None
         now = self._monotonic()
         for subject, limit in limits.items():
             refusal = self._refusals.get(subject)
-            if refusal and refusal.exceeded.allowed == limit.requests_per_minute and now < refusal.until:
+            if refusal and refusal.exceeded.allowed == limit.requests_per_minute:
                 return _later(refusal, now - refusal.asked_at)
         return None
-
-    def forget_old(self) -> None:
-        """Evict expired refusals."""
-        now = self._monotonic()
-        self._refusals = {subject: refusal for subject, refusal in self._refusals.items() if now < refusal.until}
 
 
 def _later(refusal: _Refusal, elapsed_s: float) -> Decision:

@@ -159,7 +159,6 @@ class SharedAccounts:
         await self._reclaim_all()
         await self._charge()
         self._note(available=True)
-        self._refusals.forget_old()
         self._work()
 
     async def close(self) -> None:

@@ -64,5 +64,3 @@ def test_what_holds_no_more_is_dropped():
     assert refusals.find(limits)
     now = 29.9
     assert refusals.find(limits) is None
-    refusals.forget_old()
-    assert refusals._refusals == {}
