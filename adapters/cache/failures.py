@@ -1,8 +1,9 @@
 """Negative cache: exponential backoff for versions whose fetch failed. Pure; the caller passes the time."""
 
 import math
-from collections import OrderedDict
 from dataclasses import dataclass
+
+from cachetools import FIFOCache
 
 from adapters.errors import StorageError
 
@@ -33,19 +34,16 @@ class Failures:
     """
 
     def __init__(self, *, most: int = MOST_FAILURES) -> None:
-        self._most = most
-        self._failures: OrderedDict[str, _Failure] = OrderedDict()
+        self._failures = FIFOCache[str, _Failure](most)
 
     def note(self, version: str, error: StorageError, now: float) -> None:
         """Record a failed fetch and set the error's ``retry_after`` to the backoff."""
-        before = self._failures.pop(version, None)
+        before = self._failures.get(version)
         repeated = before is not None and now < before.until + _LONGEST_S
         pause_s = min(2 * before.pause_s, _LONGEST_S) if before and repeated else _FIRST_S
         error.retry_after = math.ceil(pause_s)
         # Store a copy without traceback, which would keep every frame's variables alive.
         self._failures[version] = _Failure(_copy(error, error.retry_after), pause_s, now + pause_s)
-        if len(self._failures) > self._most:
-            self._failures.popitem(last=False)
 
     def check(self, version: str, now: float) -> None:
         """Refuse a version during its backoff.

@@ -1,11 +1,11 @@
 """Engine port on vLLM in this process: a supervisor for engine sessions, and leases for requests."""
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+
+from cachetools import FIFOCache
 
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
@@ -41,8 +41,6 @@ _CHECK_TIMEOUT_S = 5.0
 #: Requests whose unclaimed load phases and usage are kept.
 _REMEMBERED = 10_000
 
-Value = TypeVar("Value")
-
 
 class VllmEngine:
     """Implementation of :class:`app.engine.port.Engine` on one vLLM engine."""
@@ -56,8 +54,8 @@ class VllmEngine:
         self._log, self._standing = OutputLog(), DesiredAdapters()
         self._kernels = KernelChecks()
         #: Values by request id, kept until they are popped.
-        self._loads: OrderedDict[str, LoadPhases] = OrderedDict()
-        self._usages: OrderedDict[str, TokenUsage] = OrderedDict()
+        self._loads = FIFOCache[str, LoadPhases](_REMEMBERED)
+        self._usages = FIFOCache[str, TokenUsage](_REMEMBERED)
         self._listeners: list[Listener] = []
         self._wait_listeners: list[Callable[[float], None]] = []
         self._supervisor = Supervisor(self._launch, backoff_s=settings.engine.restart_backoff_s)
@@ -180,7 +178,7 @@ class VllmEngine:
         for listener in self._wait_listeners:
             listener(time.monotonic() - came)
         if lease.phases:
-            _remember(self._loads, request.request_id, lease.phases)
+            self._loads[request.request_id] = lease.phases
             record_load(came, lease.phases)
         held = RequestLease(life, request, sequences, lambda slot_s: self._used(request, lease, came, slot_s))
         # Release at the end in the engine: a client that reads slowly must not hold a slot.
@@ -217,7 +215,7 @@ class VllmEngine:
             slot_s=slot_s,
             load_s=lease.phases.total_s if lease.phases else None,
         )
-        _remember(self._usages, request.request_id, token_usage)
+        self._usages[request.request_id] = token_usage
         return usage
 
     async def _launch(self) -> EngineSession:
@@ -243,9 +241,3 @@ class VllmEngine:
     def _tell(self, event: EngineEvent) -> None:
         for listener in self._listeners:
             listener(event)
-
-
-def _remember(values: OrderedDict[str, Value], request_id: str, value: Value) -> None:
-    values[request_id] = value
-    if len(values) > _REMEMBERED:
-        values.popitem(last=False)

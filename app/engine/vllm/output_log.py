@@ -2,10 +2,11 @@
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from cachetools import FIFOCache
 
 _REMEMBERED = 10_000
 #: Tokens of a sequence at its first progress report.
@@ -74,7 +75,7 @@ class OutputLog:
     """
 
     def __init__(self) -> None:
-        self._not_finite: OrderedDict[str, None] = OrderedDict()
+        self._not_finite = FIFOCache[str, None](_REMEMBERED)
         self._usages: dict[str, Usage] = {}
         self._sequences: dict[str, SequenceUsage] = {}
         self._followers: dict[str, Follower] = {}
@@ -123,7 +124,7 @@ class OutputLog:
                 sequence = sequence or self._begin(state, output)
                 counted.append((sequence, output))
                 if output.num_nans_in_logits:
-                    self._note(state.external_req_id)
+                    self._not_finite[own_id(state.external_req_id)] = None
             processed = process(outputs, *args, **kwargs)
             # By now vLLM has cut off the tokens after a stop string.
             for sequence, output in counted:
@@ -165,11 +166,6 @@ class OutputLog:
         if follower := self._followers.get(sequence.request.request_id):
             # Do not call it inside vLLM's own loop, which an error would end.
             asyncio.get_running_loop().call_soon(callback, follower, sequence)
-
-    def _note(self, external_id: str) -> None:
-        self._not_finite[own_id(external_id)] = None
-        while len(self._not_finite) > _REMEMBERED:
-            self._not_finite.popitem(last=False)
 
 
 def own_id(external_id: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
+from cachetools import FIFOCache
+
 from app.domain.adapters import ResolvedVersion
 from app.domain.canary_policy import Figures
 from app.domain.errors import AdapterLoadFailed, Busy, EngineUnavailable, row_of
@@ -113,7 +115,8 @@ class Outcomes:
     def __init__(self, engine: Engine, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._engine, self._monotonic = engine, monotonic
         self._tallies: dict[TrialWindow, _Tally] = {}
-        self._sampled: set[TrialWindow] = set()
+        #: Only avoids repeated writes of a sample. The registry keeps the first one.
+        self._sampled = FIFOCache[TrialWindow, None](_MAX_SAMPLED)
         self._loaded_at: dict[int, float] = {}
         engine.subscribe(self._on_event)
 
@@ -149,10 +152,7 @@ class Outcomes:
         if window.recipient_id is not None:
             if window in self._sampled:
                 return
-            if len(self._sampled) >= _MAX_SAMPLED:
-                # The set only avoids repeated writes of a sample. The registry keeps the first one.
-                self._sampled.clear()
-            self._sampled.add(window)
+            self._sampled[window] = None
         tally = self._tallies.setdefault(window, _Tally())
         tally.requests += 1
         tally.errors += error

@@ -6,10 +6,10 @@ all other information leave with their step, first tokens before the rest. Strea
 See docs/decisions/0020-batch-outputs-that-are-not-streamed.md.
 """
 
-from collections import OrderedDict
 from itertools import islice
 from typing import Any
 
+from cachetools import FIFOCache
 from vllm.config import VllmConfig
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -44,7 +44,7 @@ class CoalescedOutputs(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         super().__init__(*args, **kwargs)
         self._untold: dict[str, EngineCoreOutput] = {}
         #: Numbers of unreported tokens of aborted requests, until the server asks for them.
-        self._given_up: OrderedDict[str, int] = OrderedDict()
+        self._given_up = FIFOCache[str, int](_REMEMBERED)
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> dict[int, EngineCoreOutputs]:
         outputs: dict[int, EngineCoreOutputs] = super().update_from_output(*args, **kwargs)
@@ -59,8 +59,6 @@ class CoalescedOutputs(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         for request in finished:
             if output := self._untold.pop(request.request_id, None):
                 self._given_up[request.request_id] = len(output.new_token_ids)
-        while len(self._given_up) > _REMEMBERED:
-            self._given_up.popitem(last=False)
         return finished
 
     def take_untold(self, names: list[str]) -> int:
