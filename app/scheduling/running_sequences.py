@@ -14,8 +14,9 @@ Its counter must be below each tag by the charge for that sequence's output. Oth
 would preempt each other in turn.
 """
 
-from bisect import bisect_left, bisect_right, insort
 from math import inf
+
+from sortedcontainers import SortedList
 
 from app.scheduling.queues import Request
 
@@ -37,8 +38,8 @@ class RunningSequences:
         self.places = self.free = places
         self.firsts = places // 2 if aside else 0
         self._aside = aside
-        #: Sorted preemption thresholds of the sequences in flight.
-        self._thresholds: list[float] = []
+        #: Preemption thresholds of the sequences in flight.
+        self._thresholds: SortedList[float] = SortedList()
 
     def room(self, counter: float) -> int:
         """Return the number of places that a request with this counter may take.
@@ -46,7 +47,7 @@ class RunningSequences:
         These places are free, or held by sequences with a preemption threshold above the counter. The limit on
         preempted sequences caps the result.
         """
-        return min(self.places - bisect_right(self._thresholds, counter), self._aside + self.free)
+        return min(self.places - int(self._thresholds.bisect_right(counter)), self._aside + self.free)
 
     def take(self, request: Request) -> None:
         """Give a place to a sequence; ``request.first`` marks a first."""
@@ -54,10 +55,10 @@ class RunningSequences:
         if request.first:
             self.firsts -= 1
             request.tag = request.threshold = -inf
-        insort(self._thresholds, request.threshold)
+        self._thresholds.add(request.threshold)
 
     def give(self, request: Request) -> None:
         """Return the place of a sequence."""
         self.free += 1
         self.firsts += request.first
-        del self._thresholds[bisect_left(self._thresholds, request.threshold)]
+        self._thresholds.remove(request.threshold)
