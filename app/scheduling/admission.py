@@ -1,7 +1,7 @@
 """Admission control in front of the engine. State in, decision out: no clock, no asyncio, no I/O."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import inf
 
 from app.scheduling import snapshot
@@ -32,7 +32,7 @@ class Admission:
       suspended while a version waits for a slot, because preempted sequences keep the slots of their versions.
     - The tenant with the smallest virtual counter goes first (:mod:`app.scheduling.token_counters`). It runs its oldest
       request whose version holds a slot or needs none. If a slot is free and the oldest request needs one, the slot
-      goes to the version with the tenant's longest queue (:mod:`app.scheduling.longest_queue`).
+      goes to the version with the tenant's longest queue (:class:`app.scheduling.fair_order.FairOrder`).
     - Versions with requests in flight never exceed the slots (:mod:`app.scheduling.slots`).
     - A request that exceeds the queue's bounds, or whose estimated wait is too long, is refused on entry and never
       later.
@@ -198,8 +198,8 @@ class Admission:
         """Remove a pin; the request that held the slot still has to leave."""
         self._slots.unpin(version_id)
 
-    def wanted(self) -> Iterator[int]:
-        """Yield the versions that wait to be staged, longest wait first."""
+    def wanted(self) -> list[int]:
+        """Return the versions that wait to be staged, longest wait first."""
         return self._slots.cold()
 
     def snapshot(self, now: float) -> QueueSnapshot:
@@ -220,7 +220,7 @@ class Admission:
             return False
         # This request fits, so a candidate that still waits needs more room. It goes first only with a smaller counter.
         first = self._pick()
-        if tenant and (tenant.resident or (self._slots.free and tenant.staged)):
+        if tenant and not tenant.queues.keys().isdisjoint(self._slots.runnable):
             return False  # an earlier request of this tenant is held back
         if first is None:
             return True
@@ -268,7 +268,7 @@ class Admission:
             turns = self._slots.waits.waiting
             if self._slots.waits.passable():
                 # In fair order each tenant gets at most as many slot grants as this tenant needs.
-                turns = min(turns, self._counters.staged * (1 + (len(tenant.staged) if tenant else 0)))
+                turns = min(turns, self._counters.staged * (1 + (len(tenant.queues.get(STAGED, ())) if tenant else 0)))
             slot_s = (turns + 1) / speed
         return max(window_s, slot_s)
 
@@ -296,7 +296,7 @@ class Admission:
                 admitted.append(request.name)
             reopened = len(admitted) > before and self._slots.balance(now)
         self._forecast.changes_left -= 1
-        if self._window.free > 0 and not self._counters.competitors:
+        if self._window.free > 0 and not self._counters.contended:
             self._served.pause()
         if not self._slots.waits.waiting:
             self._turns.pause()

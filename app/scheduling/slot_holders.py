@@ -12,38 +12,23 @@ class SlotHolders:
 
     Attributes:
         draining: versions that admit no further requests, by id.
-        staying: number of the other versions.
     """
 
     def __init__(self, waits: SlotWaits) -> None:
         self._waits = waits
-        self._filling: dict[int, Version] = {}
-        #: Slot holders that neither fill nor drain.
-        self._joinable: dict[int, Version] = {}
+        #: The other versions.
+        self._staying: dict[int, Version] = {}
         self.draining: dict[int, Version] = {}
-        self.staying = 0
 
     def add(self, version: Version, *, filling: bool) -> None:
         """Add a version whose first waiting request got a slot for it, or that was unpinned."""
         version.filling = filling
-        self.staying += 1
-        (self._filling if filling else self._joinable)[version.version_id] = version
-
-    def filled(self, version: Version) -> None:
-        """End the filling of a version: its waiting requests are admitted, or time is up."""
-        del self._filling[version.version_id]
-        version.filling = False
-        self._joinable[version.version_id] = version
+        self._staying[version.version_id] = version
 
     def remove(self, version: Version) -> None:
         """Remove a version that gives up its slot or is pinned."""
-        if version.drains_since is not None:
-            del self.draining[version.version_id]
-            return
-        if version.filling:
-            self.filled(version)
-        del self._joinable[version.version_id]
-        self.staying -= 1
+        version.filling = False
+        del (self._staying if version.drains_since is None else self.draining)[version.version_id]
 
     def drain(self, now: float) -> Version | None:
         """Start to drain the joinable version with the most service.
@@ -53,24 +38,23 @@ class SlotHolders:
         Returns:
             The version; None if there is no joinable one.
         """
-        joinable = self._joinable
-        if not joinable and self._filling and not self._waits.can_bear():
-            for version in list(self._filling.values()):
-                self.filled(version)
+        joinable = [version for version in self._staying.values() if not version.filling]
+        if not joinable and not self._waits.can_bear():
+            joinable = list(self._staying.values())
+            for version in joinable:
+                version.filling = False
         if not joinable:
             return None
-        version = max(joinable.values(), key=_service)
+        version = max(joinable, key=_service)
         version.drains_since = now
-        self.staying -= 1
-        self.draining[version.version_id] = joinable.pop(version.version_id)
+        self.draining[version.version_id] = self._staying.pop(version.version_id)
         return version
 
     def reopen(self, version: Version | None = None) -> Version:
         """Stop draining a version, by default the one with the least service."""
         version = version or min(self.draining.values(), key=_service)
         version.drains_since = None
-        self.staying += 1
-        self._joinable[version.version_id] = self.draining.pop(version.version_id)
+        self._staying[version.version_id] = self.draining.pop(version.version_id)
         return version
 
 

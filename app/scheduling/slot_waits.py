@@ -2,8 +2,9 @@
 
 from math import floor, inf
 
-from app.scheduling.queues import LEAVING, NONE, OLD, STAGED, YOUNG, Version
-from app.scheduling.ranking import Multiset, Numbered
+from sortedcontainers import SortedList
+
+from app.scheduling.queues import STAGED, Version
 
 #: Decay per slot tenure of the longest observed drain, and number of tenures before the estimate is used. Both are
 #: cautious, because a slot grant that overtakes an aged version cannot be revoked.
@@ -28,26 +29,21 @@ class SlotWaits:
     to the longest-waiting version removes one drain. All other versions then gain slack of one drain divided by the
     number of slots. The rest of a round in progress is deducted in advance.
 
-    The state of a wait is stored in its version, because a look-up elsewhere would dominate the cost of a decision. See
-    docs/decisions/0033-scheduler-data-structures.md.
-
-    Attributes:
-        waiting: number of waiting versions.
+    The state of a wait is stored in its version. Sorted lists order versions by event number of the start of the wait,
+    which is the order in which they age.
     """
 
     def __init__(self, slots: int, max_age_s: float) -> None:
         self._slots, self._max_age_s = slots, max_age_s
-        self.waiting = 0
-        #: Both by event number of the start of the wait, which is the order in which versions age.
-        self._young: Numbered[Version] = Numbered()
-        self._old: Numbered[Version] = Numbered()
-        #: Aged versions that drain.
-        self._leaving: Numbered[Version] = Numbered()
+        #: All waits, those of versions that are not aged yet, and those of aged versions without a slot.
+        self._waits: SortedList[tuple[int, Version]] = SortedList()
+        self._young: SortedList[tuple[int, Version]] = SortedList()
+        self._old: SortedList[tuple[int, Version]] = SortedList()
         #: Overtaking budgets of all aged versions, draining ones included, as values of ``_passed``.
-        self._limits = Multiset()
+        self._limits: SortedList[float] = SortedList()
         #: Values of ``version.until`` of all aged versions: the latest start of a drain for each, less the slack that
         #: had been gained when its wait began.
-        self._untils = Multiset()
+        self._untils: SortedList[float] = SortedList()
         #: Cumulative slack in seconds gained by every waiting version.
         self._gained_s = 0.0
         self._now = 0.0
@@ -57,30 +53,34 @@ class SlotWaits:
         self._longest_s = 0.0
         self._visits = 0
 
+    @property
+    def waiting(self) -> int:
+        """Number of waiting versions."""
+        return len(self._waits)
+
     def needs(self) -> int:
         """Return the number of slots that aged versions need.
 
         A draining version needs another slot, but counts only while its own slot is needed.
         """
-        return len(self._old) + len(self._leaving) if self._old else 0
+        return len(self._waits) - len(self._young) if self._old else 0
 
     def oldest(self) -> Version | None:
         """Return the aged version without a slot that has waited longest; None if there is none."""
-        first = self._old.first()
-        return None if first is None else self._old[first]
+        return next((version for _, version in self._old), None)
 
     def passable(self) -> bool:
         """Return whether one more grant may overtake every aged version."""
-        limit = self._limits.first()
-        return (limit is None or self._passed + self._turn() <= limit) and self.can_bear(self._drain_s())
+        if self._limits and self._passed + self._turn() > self._limits[0]:
+            return False
+        return self.can_bear(self._drain_s())
 
     def can_bear(self, seconds: float = 0.0) -> bool:
         """Return whether every aged version has this much slack.
 
         No holder needs to drain for an aged version while it has slack.
         """
-        until = self._untils.first()
-        return until is None or self._now + seconds <= until + self._gained_s
+        return not self._untils or bool(self._now + seconds <= self._untils[0] + self._gained_s)
 
     def can_wait(self) -> bool:
         """Return whether holders that are not filling need not drain yet.
@@ -95,25 +95,19 @@ class SlotWaits:
 
     def put(self, version: Version, now: float) -> None:
         """Add a waiting version, or update one that stopped draining or has a new oldest request."""
-        oldest = version.waiting.first
-        number, since = oldest.number, oldest.arrived
-        if version.closed > number:
-            number, since = version.closed, version.closed_at
-        if version.wait is not NONE:
-            if number == version.began:
-                if version.wait is LEAVING and version.slot_state is STAGED:
-                    self._leaving.discard(number)
-                    self._stand(version)
-                return
-            self._take(version)
-        version.began, version.since = number, since
-        version.until = since + self._bears_s(version.ahead) - self._gained_s
-        self.waiting += 1
-        if now > since + self._max_age_s:
-            self._ripen(version)
-        else:
-            version.wait = YOUNG
-            self._young.add(number, version)
+        oldest = version.waiting.oldest
+        number, since = max((oldest.number, oldest.arrived), (version.closed, version.closed_at))
+        if number != version.began:
+            self._end(version)
+            version.began, version.since = number, since
+            version.until = since + self._bears_s(version.ahead) - self._gained_s
+            self._waits.add((number, version))
+            if now > since + self._max_age_s:
+                self._age(version)
+            else:
+                self._young.add((number, version))
+        elif version.aged and version.slot_state is STAGED and (number, version) not in self._old:
+            self._old.add((number, version))
 
     def _bears_s(self, ahead: int) -> float:
         """Return the initial slack in seconds of a version with this many versions ahead."""
@@ -125,52 +119,38 @@ class SlotWaits:
         Args:
             done: False if the version will return to its position, as after staging it again.
         """
-        if done and version.wait is not NONE and self._visits >= DRAINS_SEEN and self._is_oldest(version):
+        if done and self._visits >= DRAINS_SEEN and self._waits and self._waits[0][1] is version:
             self._gained_s += self._longest_s / self._slots
-        self._take(version)
+        self._end(version)
 
-    def _is_oldest(self, version: Version) -> bool:
-        """Return whether the version has waited longest of all."""
-        firsts = (self._young.first(), self._old.first(), self._leaving.first())
-        return all(first is None or version.began <= first for first in firsts)
-
-    def _take(self, version: Version) -> None:
-        wait = version.wait
-        if wait is NONE:
+    def _end(self, version: Version) -> None:
+        if version.began < 0:
             return
-        version.wait = NONE
-        self.waiting -= 1
-        if wait is YOUNG:
-            self._young.discard(version.began)
-            return
-        self._limits.take(version.limit)
-        self._untils.take(version.until)
-        (self._old if wait is OLD else self._leaving).discard(version.began)
+        wait = version.began, version
+        self._waits.remove(wait)
+        self._young.discard(wait)
+        self._old.discard(wait)
+        if version.aged:
+            self._limits.remove(version.limit)
+            self._untils.remove(version.until)
+        version.began, version.aged = -1, False
 
     def advance_clock(self, now: float) -> None:
         """Advance the clock and age versions that have waited longer than ``max_age_s``."""
         self._now = now
-        young = self._young
-        while (number := young.first()) is not None and now > young[number].since + self._max_age_s:
-            version = young[number]
-            young.discard(number)
-            self._ripen(version)
+        while self._young and now > self._young[0][1].since + self._max_age_s:
+            _, version = self._young.pop(0)
+            self._age(version)
 
-    def _ripen(self, version: Version) -> None:
+    def _age(self, version: Version) -> None:
+        version.aged = True
         if version.slot_state is STAGED:
-            self._stand(version)
-        else:
-            version.wait = LEAVING
-            self._leaving.add(version.began, version)
+            self._old.add((version.began, version))
         rounds_before = version.ahead // self._slots
         passes = floor(rounds_before * self._max_age_s / self._drain_s())
         version.limit = self._passed + passes
         self._limits.add(version.limit)
         self._untils.add(version.until)
-
-    def _stand(self, version: Version) -> None:
-        version.wait = OLD
-        self._old.add(version.began, version)
 
     def _drain_s(self) -> float:
         """Return the estimated length of a drain in seconds; infinite while unknown."""

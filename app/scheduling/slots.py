@@ -1,10 +1,10 @@
 """Slot assignment: versions with slots, versions that wait for one, and drains."""
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from app.scheduling.fair_order import FairOrder
 from app.scheduling.queues import BASE, COLD, DRAINING, RESIDENT, STAGED, Request, SlotState, Version
-from app.scheduling.ranking import Ranking
 from app.scheduling.slot_holders import SlotHolders
 from app.scheduling.slot_waits import SlotWaits
 from app.scheduling.token_counters import TokenCounters
@@ -29,14 +29,14 @@ class Slots:
         self._numbers, self._now = numbers, 0.0
         #: Number of free slots.
         self.free = slots
-        self._base = Version(BASE, RESIDENT, RESIDENT)
+        self._base = Version(BASE, RESIDENT)
         self._versions = {BASE: self._base}
         self.waits = SlotWaits(slots, max_age_s)
         self._order = FairOrder(counters)
         self._staged: set[int] = set()
         self._holders = SlotHolders(self.waits)
-        #: Versions that wait to be staged, by number of their oldest request.
-        self._cold: Ranking[int, int] = Ranking()
+        #: Versions that wait to be staged, by id.
+        self._cold: dict[int, Version] = {}
         #: Waiting requests that take no place in the window, oldest first: internal work such as pins and preloads.
         self.weightless: dict[str, Request] = {}
 
@@ -48,8 +48,7 @@ class Slots:
         """Return the state of a version; created if none of its requests waits or runs."""
         version = self._versions.get(version_id)
         if version is None:
-            slot_state = self.slot_state(version_id)
-            version = self._versions[version_id] = Version(version_id, slot_state, slot_state)
+            version = self._versions[version_id] = Version(version_id, self.slot_state(version_id))
         return version
 
     def slot_state(self, version_id: int) -> SlotState:
@@ -59,22 +58,26 @@ class Slots:
             return version.slot_state
         return STAGED if version_id in self._staged else COLD
 
-    def cold(self) -> Iterator[int]:
-        """Yield the versions that wait to be staged, longest wait first."""
-        return self._cold.ordered()
+    def cold(self) -> list[int]:
+        """Return the versions that wait to be staged, longest wait first."""
+        return sorted(self._cold, key=lambda version_id: self._cold[version_id].waiting.oldest.number)
+
+    @property
+    def runnable(self) -> tuple[SlotState, ...]:
+        """Slot states whose requests need no further slot or find a free one."""
+        return (RESIDENT, STAGED) if self.free else (RESIDENT,)
 
     def join(self, request: Request, now: float) -> None:
         """Enqueue a request."""
         version = request.version
-        if not version.waiting.count and version.slot_state is not RESIDENT:
+        if not version.waiting and version.slot_state is not RESIDENT:
             version.ahead = self._waiting()
-        version.waiting.add(request)
+        version.waiting[request.name] = request
         if not request.ticket.sequences:
             self.weightless[request.name] = request
         else:
             self._order.add(request)
-        if version.waiting.count == 1:
-            self._track(version, now)
+        self._track(version, now)
 
     def admit(self, request: Request, now: float) -> None:
         """Dequeue a request that runs now; its version takes a free slot if it needs one."""
@@ -89,7 +92,7 @@ class Slots:
             self._order.move(version, RESIDENT)
         self.quit(request, now)
         if takes_slot:
-            self._holders.add(version, filling=version.waiting.count > 0)
+            self._holders.add(version, filling=bool(version.waiting))
         version.running += 1
         request.running, request.started = True, now
 
@@ -100,29 +103,25 @@ class Slots:
         else:
             del self.weightless[request.name]
         version = request.version
-        if version.waiting.remove(request):
-            self._track(version, now)
-        if version.filling and not version.waiting.count:
-            self._holders.filled(version)
+        del version.waiting[request.name]
+        version.filling = version.filling and bool(version.waiting)
+        self._track(version, now)
 
     def next_weightless(self) -> Request | None:
         """Return the oldest waiting request without a place in the window that can run now.
 
         Its version needs no slot, or a slot is free.
         """
-        for request in self.weightless.values():
-            slot_state = request.version.slot_state
-            if slot_state is RESIDENT or (slot_state is STAGED and self.free):
-                return request
-        return None
+        runnable = self.runnable
+        return next((request for request in self.weightless.values() if request.version.slot_state in runnable), None)
 
     def least_counter(self) -> float:
         """Return a lower bound on the counters of the tenants that :meth:`pick` considers in fair order."""
-        return self._order.least(slot_free=self.free > 0)
+        return self._order.least(self.runnable)
 
     def pick_new(self) -> Request | None:
         """Return the request that :meth:`pick` would choose among new tenants with nothing in flight."""
-        request = self._order.first(slot_free=self.free > 0, new=True)
+        request = self._order.first(self.runnable, new=True)
         return None if request is None else self._hurry(request)
 
     def pick(self, keeps_back: Callable[[Request], bool]) -> Request | None:
@@ -139,15 +138,10 @@ class Slots:
         Args:
             keeps_back: predicate for requests that must let others pass; not applied to requests that need a slot.
         """
-        slot_free = self.free > 0
-        request = self._order.first(slot_free=slot_free)
-        if request is None:
+        first = self._order.first(self.runnable)
+        if first is None:
             return None
-        request = self._hurry(request)
-        if request.version.slot_state is STAGED or not keeps_back(request):
-            return request
-        for other in self._order.in_order(slot_free=slot_free):
-            request = self._hurry(other)
+        for request in map(self._hurry, chain([first], self._order.in_order(self.runnable))):
             if request.version.slot_state is STAGED or not keeps_back(request):
                 return request
         return None
@@ -155,7 +149,7 @@ class Slots:
     def _hurry(self, request: Request) -> Request:
         if not self.free or (oldest := self.waits.oldest()) is None:
             return request
-        hurried, needs_slot = oldest.waiting.first, request.version.slot_state is STAGED
+        hurried, needs_slot = oldest.waiting.oldest, request.version.slot_state is STAGED
         if hurried.tenant is request.tenant:
             return request if needs_slot and self.waits.passable() else hurried
         return hurried if needs_slot and self.free == 1 and not self.waits.passable() else request
@@ -176,9 +170,8 @@ class Slots:
             return
         if version.holds_slot:
             self._release(version, now)
-        if not version.waiting.count:
+        if not version.waiting:
             del self._versions[version.version_id]
-            self._order.forget(version.version_id)
 
     def advance_clock(self, now: float) -> None:
         """Advance the clock: age waiting versions and drain holders for them."""
@@ -199,7 +192,7 @@ class Slots:
             reopened, need = True, self.waits.needs() - self.free - len(holders.draining)
         if need > 0 and self.waits.can_wait():
             return reopened
-        while holders.staying and need > 0 and (version := holders.drain(now)) is not None:
+        while need > 0 and (version := holders.drain(now)) is not None:
             need -= 1
             self._close(version, now)
             self._order.move(version, DRAINING)
@@ -247,7 +240,7 @@ class Slots:
         if version is not None and version.slot_state is STAGED:
             self._order.move(version, COLD)
             self.waits.remove(version, done=False)
-            self._cold.set(version_id, version.waiting.first.number)
+            self._cold[version_id] = version
 
     def _waiting(self) -> int:
         return self.waits.waiting + len(self._cold)
@@ -273,12 +266,11 @@ class Slots:
         """Update the wait of a version, for a slot or for staging, from its oldest request."""
         if version.slot_state is RESIDENT:
             return  # it waits for neither; removed when it became RESIDENT
-        version_id = version.version_id
-        if version.slot_state is COLD and version.waiting.count:
-            self._cold.set(version_id, version.waiting.first.number)
-        elif version_id in self._cold:
-            self._cold.discard(version_id)
-        if version.slot_state is not COLD and version.waiting.count:
+        if version.slot_state is COLD and version.waiting:
+            self._cold[version.version_id] = version
+        else:
+            self._cold.pop(version.version_id, None)
+        if version.slot_state is not COLD and version.waiting:
             self.waits.put(version, now)
         else:
-            self.waits.remove(version, done=not version.waiting.count)
+            self.waits.remove(version, done=not version.waiting)

@@ -53,8 +53,8 @@ def taken(tenants: Iterable[Tenant], versions: Iterable[Version], now: float) ->
             VersionState(
                 version_id=version.version_id,
                 running=version.running,
-                waiting=version.waiting.count,
-                oldest_wait_s=now - version.waiting.first.arrived if version.waiting.count else 0.0,
+                waiting=len(version.waiting),
+                oldest_wait_s=now - version.waiting.oldest.arrived if version.waiting else 0.0,
                 holds_slot=version.holds_slot,
                 draining=version.drains_since is not None,
             )

@@ -14,12 +14,16 @@ at its end. Differences from the paper:
   up with a burst.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import merge
 
+from sortedcontainers import SortedList
+
 from app.scheduling.admission_request import AdmissionRequest
-from app.scheduling.queues import COLD, DRAINING, RESIDENT, STAGED, Request, SlotState, Tenant, TenantQueue
-from app.scheduling.ranking import Numbered, Ranking
+from app.scheduling.queues import DRAINING, RESIDENT, STAGED, OrderKey, Request, SlotState, Tenant
+
+#: Tenants by counter and name, for each slot state under which they have a queue.
+Orders = dict[SlotState, "SortedList[tuple[float, str]]"]
 
 PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
@@ -40,57 +44,23 @@ def cost_of(prompt_tokens: float, output_tokens: float) -> float:
     return PROMPT_WEIGHT * prompt_tokens + OUTPUT_WEIGHT * output_tokens
 
 
-class _Contenders:
-    """Tenants that have a queue in one slot state, by counter.
-
-    Attributes:
-        all: all of them.
-        new: new tenants with nothing in flight; see :class:`app.scheduling.queues.Tenant`.
-    """
-
-    __slots__ = ("all", "new")
-
-    def __init__(self) -> None:
-        self.all: Ranking[str, float] = Ranking()
-        self.new: Ranking[str, float] = Ranking()
-
-    def set(self, tenant: Tenant) -> None:
-        """Add or update a tenant."""
-        self.all.set(tenant.name, tenant.counter)
-        if tenant.new and not tenant.running:
-            self.new.set(tenant.name, tenant.counter)
-        else:
-            self.new.discard(tenant.name)
-
-    def discard(self, name: str) -> None:
-        """Remove a tenant if present."""
-        self.all.discard(name)
-        self.new.discard(name)
-
-    def first(self, *, new: bool = False) -> tuple[float, str] | None:
-        """Return the smallest counter and the name of its tenant; None if there is no tenant."""
-        return self.new.first() if new else self.all.first()
-
-
 class TokenCounters:
     """Virtual counters of all tenants, and the order among tenants that compete.
 
     A tenant competes while it has a request that waits only for a slot or for the window.
 
     Attributes:
-        competitors: number of competing tenants.
         due: time of the next call of :meth:`note_floor`.
     """
 
     def __init__(self, credit_s: float = CREDIT_S) -> None:
         self._credit_s = credit_s
         self._tenants: dict[str, Tenant] = {}
-        #: Competing tenants by counter, for each slot state under which they have a queue.
-        self._resident, self._staged = _Contenders(), _Contenders()
-        self._draining: Ranking[str, float] = Ranking()
-        self.competitors = 0
-        #: Idle tenants by counter, kept because their counter exceeds the lift.
-        self._idle: Ranking[str, float] = Ranking()
+        #: All competing tenants, and the new ones with nothing in flight.
+        self._orders: Orders = {slot_state: SortedList() for slot_state in (RESIDENT, STAGED, DRAINING)}
+        self._new: Orders = {slot_state: SortedList() for slot_state in (RESIDENT, STAGED, DRAINING)}
+        #: Counter and name of idle tenants, kept because their counter exceeds the lift.
+        self._idle: SortedList[tuple[float, str]] = SortedList()
         #: Floor: lower bound on the settled counters of competing tenants, updated when a tenant begins to compete.
         self._floor = 0.0
         #: Lift target: the floor ``credit_s`` or more before ``_since``; and the floor at ``_since``.
@@ -100,9 +70,6 @@ class TokenCounters:
         self._average: float | None = None
         #: Totals of all waiting requests, in the form of one tenant.
         self._all = Tenant("", 1.0)
-
-    def __getitem__(self, name: str) -> Tenant:
-        return self._tenants[name]
 
     def find(self, name: str) -> Tenant | None:
         """Return a tenant that waits, runs or has a counter above the lift; None otherwise."""
@@ -114,31 +81,33 @@ class TokenCounters:
 
     def competing(self) -> list[Tenant]:
         """Return the competing tenants."""
-        return [self._tenants[name] for name in {**self._resident.all, **self._staged.all, **self._draining}]
+        return [self._tenants[name] for name in {name for order in self._orders.values() for _, name in order}]
+
+    @property
+    def contended(self) -> bool:
+        """True if a tenant competes."""
+        return any(self._orders.values())
 
     @property
     def staged(self) -> int:
         """Approximate number of tenants with a staged version that waits for a slot."""
-        return len(self._staged.all)
+        return len(self._orders[STAGED])
 
-    def least(self, *, slot_free: bool, new: bool = False) -> tuple[float, str] | None:
-        """Return counter and name of the next tenant whose queues to examine.
-
-        The caller checks that a queue has the slot state under which it is filed.
+    def first(self, states: Iterable[SlotState], *, new: bool = False) -> Tenant | None:
+        """Return the tenant with the smallest counter among those with queues filed under these slot states.
 
         Args:
-            slot_free: True to include STAGED.
+            states: slot states, without COLD.
             new: True to consider only new tenants with nothing in flight.
         """
-        first = self._resident.first(new=new)
-        if slot_free and (other := self._staged.first(new=new)) is not None:
-            return other if first is None else min(first, other)
-        return first
+        orders = self._new if new else self._orders
+        firsts = [orders[slot_state][0] for slot_state in states if orders[slot_state]]
+        return self._tenants[min(firsts)[1]] if firsts else None
 
-    def in_order(self, *, slot_free: bool) -> Iterator[Tenant]:
-        """Yield the tenants whose queues to examine, by counter; a tenant may occur twice."""
-        rankings = [self._resident.all, self._staged.all] if slot_free else [self._resident.all]
-        return (self._tenants[name] for _, name in merge(*map(_entries, rankings)))
+    def in_order(self, states: Iterable[SlotState]) -> Iterator[Tenant]:
+        """Yield these tenants by counter, as of the first one; a tenant may occur twice."""
+        orders = [list(self._orders[slot_state]) for slot_state in states]
+        return (self._tenants[name] for _, name in merge(*orders))
 
     def tenant(self, ticket: AdmissionRequest) -> Tenant:
         """Return the ticket's tenant and update its weight."""
@@ -146,7 +115,7 @@ class TokenCounters:
         if tenant is None:
             tenant = self._tenants[ticket.tenant] = Tenant(ticket.tenant, ticket.weight)
         if not (tenant.waiting or tenant.running):
-            self._idle.discard(ticket.tenant)
+            self._idle.discard((tenant.counter, tenant.name))
         tenant.weight = ticket.weight
         return tenant
 
@@ -155,12 +124,12 @@ class TokenCounters:
         tenant = self._tenants.get(name)
         if tenant is None:
             return self._lift
-        return tenant.counter if _competes(tenant) else max(tenant.counter, self._lift)
+        return tenant.counter if tenant.queues else max(tenant.counter, self._lift)
 
     def is_new(self, name: str) -> bool:
         """Return whether a tenant would be new once it competes and has nothing in flight."""
         tenant = self._tenants.get(name)
-        return tenant is None or (not tenant.running and (tenant.new or not _competes(tenant)))
+        return tenant is None or (not tenant.running and (tenant.new or not tenant.queues))
 
     def note_floor(self, now: float) -> None:
         """Sample the floor, the lift target of tenants that begin to compete later."""
@@ -182,59 +151,26 @@ class TokenCounters:
         totals.output_tokens += output
         totals.sequences += sequences
 
-    def show(self, queue: TenantQueue, slot_state: SlotState) -> None:
-        """File a tenant queue under a slot state, or update its key there.
-
-        The key is the number of its oldest request. New and empty queues are filed under COLD.
-        """
-        tenant, shown = queue.tenant, queue.shown
-        if slot_state is shown:
-            if slot_state is RESIDENT:
-                _renumber(queue, tenant.resident)
-            elif slot_state is STAGED:
-                _renumber(queue, tenant.staged)
-            return
-        if shown is not COLD:
-            self._take_out(queue)
-        elif not _competes(tenant):
-            self.competitors += 1
+    def reorder(self, tenant: Tenant) -> None:
+        """Update a tenant in the orders by counter, after a change of its counter or its queues."""
+        before = tenant.key
+        if tenant.queues and not before.states:
             self._floor = self._lowest()
             tenant.counter = max(tenant.counter, self._lift)
             tenant.new = True
-        queue.shown = slot_state
-        if slot_state is not COLD:
-            self._put_in(queue)
-        elif not _competes(tenant):
-            self.competitors -= 1
+        elif before.states and not tenant.queues:
             self._last = tenant
-
-    def _take_out(self, queue: TenantQueue) -> None:
-        tenant = queue.tenant
-        if queue.shown is DRAINING:
-            tenant.draining -= 1
-            if not tenant.draining:
-                self._draining.discard(tenant.name)
+        tenant.key = OrderKey(tenant.counter, tuple(tenant.queues), new=tenant.new and not tenant.running)
+        if tenant.key == before:
             return
-        queues, tenants = (
-            (tenant.resident, self._resident) if queue.shown is RESIDENT else (tenant.staged, self._staged)
-        )
-        queues.discard(queue.number)
-        if not queues:
-            tenants.discard(tenant.name)
+        for order in self._orders_of(before):
+            order.remove((before.counter, tenant.name))
+        for order in self._orders_of(tenant.key):
+            order.add((tenant.counter, tenant.name))
 
-    def _put_in(self, queue: TenantQueue) -> None:
-        tenant = queue.tenant
-        if queue.shown is DRAINING:
-            tenant.draining += 1
-            self._draining.set(tenant.name, tenant.counter)
-            return
-        queues, tenants = (
-            (tenant.resident, self._resident) if queue.shown is RESIDENT else (tenant.staged, self._staged)
-        )
-        if not queues:
-            tenants.set(tenant)
-        queue.number = queue.first.number
-        queues.add(queue.number, queue)
+    def _orders_of(self, key: OrderKey) -> "list[SortedList[tuple[float, str]]]":
+        kinds = (self._orders, self._new) if key.new else (self._orders,)
+        return [orders[slot_state] for orders in kinds for slot_state in key.states]
 
     def charge(self, request: Request) -> None:
         """Charge the expected cost of an admitted sequence, and set its start tag and preemption threshold."""
@@ -298,42 +234,21 @@ class TokenCounters:
         """Drop an idle tenant, unless its counter exceeds the lift."""
         if tenant.waiting or tenant.running:
             return
-        self._idle.set(tenant.name, tenant.counter)
-        while (entry := self._idle.first()) is not None and (entry[0] <= self._lift or len(self._idle) > _IDLE_KEPT):
-            self._idle.discard(entry[1])
-            del self._tenants[entry[1]]
+        self._idle.add((tenant.counter, tenant.name))
+        while self._idle and (self._idle[0][0] <= self._lift or len(self._idle) > _IDLE_KEPT):
+            _, name = self._idle.pop(0)
+            del self._tenants[name]
 
     def _grow(self, tenant: Tenant, share: float) -> None:
         tenant.counter += share
-        if tenant.resident:
-            self._resident.set(tenant)
-        if tenant.staged:
-            self._staged.set(tenant)
-        if tenant.draining:
-            self._draining.set(tenant.name, tenant.counter)
+        if tenant.queues:
+            self.reorder(tenant)
 
     def _lowest(self) -> float:
         """Return the smallest settled counter of competing tenants, or of the last competitor; never decreases."""
-        firsts = self._resident.first(), self._staged.first(), self._draining.first()
-        least = min(filter(None, firsts), default=None)
-        tenant = self._last if least is None else self._tenants[least[1]]
+        tenant = self.first(self._orders) or self._last
         return self._floor if tenant is None else max(self._floor, tenant.counter - tenant.outstanding)
 
     def _expected(self, tenant: Tenant, output_tokens: int, sequences: int) -> float:
         average = self._average if tenant.average is None else tenant.average
         return output_tokens if average is None else min(output_tokens, average * sequences)
-
-
-def _competes(tenant: Tenant) -> bool:
-    return bool(tenant.staged or tenant.resident or tenant.draining)
-
-
-def _renumber(queue: TenantQueue, queues: Numbered[TenantQueue]) -> None:
-    queues.discard(queue.number)
-    queue.number = queue.first.number
-    queues.add(queue.number, queue)
-
-
-def _entries(ranking: Ranking[str, float]) -> Iterator[tuple[float, str]]:
-    """Yield keys and items by key, lazily."""
-    return ((ranking[name], name) for name in ranking.ordered())

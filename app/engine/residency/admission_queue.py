@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Self
 
@@ -93,7 +93,7 @@ class AdmissionQueue:
         """Record that the version has no slot and can no longer be copied into one."""
         self._admission.unstaged(version_id)
 
-    def wanted(self) -> Iterator[int]:
+    def wanted(self) -> list[int]:
         """Versions that requests wait for and that are not staged, longest wait first."""
         return self._admission.wanted()
 

@@ -1,6 +1,6 @@
 """Simulated adapter loader: blob store, disk, host memory, slot, in the order of the engine's loader."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from adapters.residency import Admission, Residency
@@ -36,7 +36,7 @@ class Loader:
         *,
         parallel: int,
         size: Callable[[int], int],
-        wanted: Callable[[], Iterator[int]],
+        wanted: Callable[[], Iterable[int]],
         unstaged: Callable[[int], None],
         later: Callable[[float, Callable[[float], None]], None],
         staged: Callable[[int, float], None],

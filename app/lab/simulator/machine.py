@@ -1,6 +1,6 @@
 """Simulated machine: an engine, its memory, and the interface of its scheduler."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,7 +24,7 @@ class Scheduler(Protocol):
 
     def unstaged(self, version_id: int) -> None: ...
 
-    def wanted(self) -> Iterator[int]: ...
+    def wanted(self) -> Iterable[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
