@@ -11,8 +11,6 @@ from typing import TypedDict
 from fastapi import Depends, FastAPI
 from opentelemetry.trace import Tracer
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.errors import ServerErrorMiddleware
-from starlette.types import ASGIApp
 
 from adapters.errors import BlobNotFound, DiskFull, StoreUnavailable
 from app.api import (
@@ -79,17 +77,6 @@ class State(TypedDict):
     tracer: Tracer | None
 
 
-class _Application(FastAPI):
-    def build_middleware_stack(self) -> ASGIApp:
-        """Build the stack without Starlette's ServerErrorMiddleware.
-
-        :class:`RequestMiddleware` handles uncaught errors, and every event of a stream would pass through one more
-        layer. See docs/decisions/0029-request-path-overhead.md.
-        """
-        stack = super().build_middleware_stack()
-        return stack.app if isinstance(stack, ServerErrorMiddleware) else stack
-
-
 def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
     """Build the application. Nothing is opened, started or connected before its lifespan begins.
 
@@ -112,7 +99,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
             yield {"container": container, "tracer": tracer}
 
     # FastAPI's documentation pages load scripts from other servers; the one in app.api.docs does not.
-    app = _Application(
+    app = FastAPI(
         title="Tenora",
         description=_DESCRIPTION,
         lifespan=lifespan,

@@ -42,10 +42,6 @@ _PART_PATH = re.compile(r"/(?:v1|admin/tenants/[^/]+)/adapters/[^/]+/uploads/[^/
 #: Allowance in bytes for an upload's body besides its two files: boundaries, headers and options.
 _MULTIPART_BYTES = 64 * 1024 + OPTIONS_BYTES
 
-#: Key in the request's state of the server's ``send`` for body messages. Layers between here and the route only look
-#: at headers, so a stream of events bypasses them. See docs/decisions/0029-request-path-overhead.md.
-SEND_BODY = "send_body"
-
 #: Key in the request's state of an error to answer without running a route: the connection limit was reached.
 REFUSED = "refused"
 
@@ -97,8 +93,6 @@ class RequestMiddleware:
             await exchange.answer(error)
         finally:
             exchange.ended(perf_counter() - started)
-            # Break a reference cycle that only the garbage collector would free: uvicorn's send holds the scope.
-            del scope["state"][SEND_BODY]
 
 
 class _Exchange:
@@ -137,7 +131,6 @@ class _Exchange:
         if (tracer := scope["state"].get("tracer")) and scope["path"] not in _POLLED:
             begin_trace(self._context, tracer, _header(scope, b"traceparent"))
         scope["state"]["request_id"] = request_id
-        scope["state"][SEND_BODY] = send
         self._headers = [(b"x-request-id", request_id.encode())]
 
     def read_head(self) -> Exception | None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
@@ -13,7 +13,6 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.errors import LORAX_PATHS, lorax_body, openai_body, problem_of
 from app.api.inference_headers import ignored_headers, limit_headers, load_headers
-from app.api.middleware import SEND_BODY
 from app.domain.errors import TenoraError
 from app.engine.port import EventStream
 from app.observability.context import note_error
@@ -24,56 +23,34 @@ Result = TypeVar("Result")
 
 
 async def until_disconnect(receive: Receive, work: Awaitable[Result]) -> Result:
-    """Run ``work`` and cancel it when the client disconnects. The request's body must have been read.
-
-    ``work`` runs in the caller's task, which is cancelled as :func:`asyncio.timeout` does it. A separate task would
-    be expensive for each request: see docs/decisions/0029-request-path-overhead.md.
+    """Run ``work`` in a task, and cancel it when the client disconnects. The request's body must have been read.
 
     Raises:
         ClientDisconnect: the client disconnected; ``work`` has ended.
         Exception: any error of ``work``.
     """
-    watch = _Watch(receive)
+    working = asyncio.ensure_future(work)
+    watching = asyncio.create_task(_disconnected(receive))
     try:
-        result = await work
-    except BaseException:
-        if watch.close():
-            raise ClientDisconnect from None
-        raise
-    if watch.close():
-        # The client left at the moment of the answer: close a stream here, because no response will.
-        if isinstance(result, Served) and not isinstance(result.answer, dict):
-            await result.answer.aclose()
-        raise ClientDisconnect
-    return result
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+    finally:
+        watching.cancel()
+        if not working.done():
+            await _abandon(working)
+    raise ClientDisconnect
 
 
-class _Watch:
-    """Watch for a disconnect: cancels the task that created it if the client leaves before :meth:`close`."""
-
-    def __init__(self, receive: Receive) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("A request must be answered in an asyncio task.")
-        self._task, self._cancelled_before = task, task.cancelling()
-        self._open, self._gone = True, False
-        self._watching = asyncio.create_task(_disconnected(receive))
-        self._watching.add_done_callback(self._end)
-
-    def close(self) -> bool:
-        """Stop watching. Return True if the client left and no other cancellation of the task is pending."""
-        self._open = False
-        self._watching.cancel()
-        return self._gone and self._task.uncancel() <= self._cancelled_before
-
-    def _end(self, watching: "asyncio.Future[None]") -> None:
-        if watching.cancelled():
-            return
-        watching.exception()  # a failed connection counts as a disconnect
-        # Callbacks run in a later iteration of the loop: the work may have ended in between.
-        if self._open:
-            self._gone = True
-            self._task.cancel()
+async def _abandon(working: "asyncio.Future[Any]") -> None:
+    """Cancel work whose client is gone, and close the stream that it may still return: no response will."""
+    working.cancel()
+    await asyncio.wait((working,))
+    if working.cancelled() or working.exception():
+        return
+    result = working.result()
+    if isinstance(result, Served) and not isinstance(result.answer, dict):
+        await result.answer.aclose()
 
 
 def answer_response(served: Served, *, in_list: bool = False) -> Response:
@@ -124,27 +101,23 @@ class EventResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with contextlib.suppress(ClientDisconnect):
-                send_body = scope.get("state", {}).get(SEND_BODY, send)
-                # Send in a separate task: in the request's task, every event would resume the whole coroutine stack
-                # of the middlewares. See docs/decisions/0029-request-path-overhead.md.
-                sending = asyncio.create_task(self._send_events(scope, send, send_body))
-                await until_disconnect(receive, sending)
+                await until_disconnect(receive, self._send_events(scope, send))
         finally:
             await self._events.aclose()
 
-    async def _send_events(self, scope: Scope, send: Send, send_body: Send) -> None:
+    async def _send_events(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
             async with while_key_works(scope):
                 async for event in self._events:
-                    await send_body({"type": "http.response.body", "body": event.encode(), "more_body": True})
+                    await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
         except TenoraError as error:
             # Free the engine before sending the reason: the client may not read it.
             await self._events.aclose()
             note_error(problem_of(error).row.code)
             event = self._final_event(error) if self._final_event else _error_event(scope, error)
-            await send_body({"type": "http.response.body", "body": event.encode(), "more_body": True})
-        await send_body({"type": "http.response.body", "body": b"", "more_body": False})
+            await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _error_event(scope: Scope, error: TenoraError) -> str:
@@ -155,5 +128,7 @@ def _error_event(scope: Scope, error: TenoraError) -> str:
 
 
 async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    """Return once the client has disconnected. A failed connection counts as a disconnect."""
+    with contextlib.suppress(OSError):
+        while (await receive())["type"] != "http.disconnect":
+            pass

@@ -16,9 +16,8 @@ from adapters.cache import DiskCache
 from adapters.stores.local import LocalStore
 from app.api import errors
 from app.api.middleware import RequestMiddleware
-from app.main import create_app
 from app.services.operations.readiness import Readiness
-from app.settings import LimitSettings, Settings
+from app.settings import LimitSettings
 from app.wiring.engine_metrics import Metrics
 from tests.app.api.conftest import Site, Unit, running_site
 from tests.app.serving import NoEngine
@@ -186,8 +185,3 @@ def test_what_needs_no_key_and_is_refused_makes_no_series(base: Path, tmp_path: 
     found = dict(line.split(" ") for line in text.splitlines() if line.startswith("tenora_errors_total"))
     for code in ("invalid_api_key", "not_found", "method_not_allowed"):
         assert float(found[f'tenora_errors_total{{code="{code}"}}']) > 0
-
-
-def test_nothing_of_starlettes_stands_around_the_frame() -> None:
-    """Another layer would process every stream event. RequestMiddleware already answers uncaught exceptions."""
-    assert type(create_app(Settings(home=Path("unused"))).build_middleware_stack()) is RequestMiddleware

@@ -8,7 +8,6 @@ import math
 import pytest
 from starlette.requests import ClientDisconnect
 
-from app.api.middleware import SEND_BODY
 from app.api.streaming import EventResponse, answer_response, until_disconnect
 from app.services.serving.inference import Served
 
@@ -195,20 +194,6 @@ async def test_a_connection_that_fails_is_gone():
 
     with pytest.raises(ClientDisconnect):
         await until_disconnect(receive, asyncio.Event().wait())
-
-
-async def test_events_pass_the_layers_that_only_look_at_headers():
-    client, bodies = Client(), []
-
-    async def source():
-        yield "data: 1\n\n"
-
-    async def send_body(message):
-        bodies.append(message["body"])
-
-    await EventResponse(source(), {})({"state": {SEND_BODY: send_body}}, client.receive, client.send)
-    assert [message["type"] for message in client.sent] == ["http.response.start"]
-    assert bodies == [b"data: 1\n\n", b""]
 
 
 async def test_a_stream_is_sent_to_its_end_and_closed():
