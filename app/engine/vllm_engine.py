@@ -30,9 +30,9 @@ from app.engine.residency.cost_estimate import ticket
 from app.engine.residency.pinning import DesiredAdapters
 from app.engine.status import EngineOverview, EngineState, KernelChecks
 from app.engine.vllm.arguments import engine_arguments
-from app.engine.vllm.instance import on_cpu
 from app.engine.vllm.kernel_report import BrokenKernels
 from app.engine.vllm.output_log import OutputLog, Usage
+from app.engine.vllm.platform import on_cpu
 from app.engine.vllm.sse import Events
 from app.observability.tracing import record_load
 from app.settings import Settings

@@ -1,7 +1,7 @@
 """Inputs of planning: this machine's memory and the base's files. The only module of the package that does I/O."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,14 @@ class UnreadableBase(ValueError):
     """The path holds no base model. The message names the file."""
 
 
-def resolve_slots(settings: Settings, base: Path) -> int:
-    """Return the number of LoRA slots of the engine on this machine. Reads files; on a GPU queries CUDA.
+def resolve_slots(settings: Settings, base: Path, machine_of: Callable[[], Machine]) -> int:
+    """Return the number of LoRA slots of the engine. Reads the base's files.
 
     It depends on the machine's total memory, never on free memory, so every start gives the same number.
+
+    Args:
+        machine_of: returns the engine's machine, see :func:`app.engine.vllm.platform.this_machine`. It is not called
+            if the settings have the number.
 
     Raises:
         UnreadableBase: the base's files cannot be read.
@@ -34,7 +38,7 @@ def resolve_slots(settings: Settings, base: Path) -> int:
     engine = settings.engine
     if engine.max_loras != "auto":
         return engine.max_loras
-    machine = this_machine()
+    machine = machine_of()
     planned = read_base(base, engine_dtype=engine.dtype)
     return slots_for(planned, machine, serving_of(engine, planned, machine))
 
@@ -85,15 +89,6 @@ def default_batch(machine: Machine, devices: int) -> tuple[int, int]:
     if machine.memory >= 160 * GIB:
         return 16384, 1024
     return (8192, 1024) if machine.memory >= 70 * GIB else (2048, 256)
-
-
-def this_machine() -> Machine:
-    """Return the memory available to an engine: of the first GPU, or of the machine or container."""
-    from vllm.platforms import current_platform
-
-    if current_platform.is_cpu():
-        return Machine(host_memory(), cpu=True)
-    return Machine(int(current_platform.get_device_total_memory()), cpu=False)
 
 
 def host_memory(root: Path = Path("/")) -> int:

@@ -14,6 +14,7 @@ from adapters.cache import DiskCache
 from app.database.session import Database
 from app.database.urls import database_url
 from app.engine.port import Engine
+from app.engine.vllm.platform import this_machine
 from app.engine.vllm_engine import VllmEngine
 from app.importing.bucket import Buckets
 from app.importing.hub import Hub
@@ -100,7 +101,7 @@ class Container:
         self.cache = DiskCache(
             settings.home / "cache", self.store, settings.cache_bytes, fetch_s=settings.fetch_seconds
         )
-        self._slots = resolve_slots(settings, base.path)
+        self._slots = resolve_slots(settings, base.path, this_machine)
         self.engine = engine or VllmEngine(
             settings, base=base.path, base_name=base.name, cache=self.cache, slots=self._slots
         )

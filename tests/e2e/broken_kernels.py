@@ -14,9 +14,9 @@ from unittest.mock import patch
 import torch
 from vllm.v1.engine.llm_engine import LLMEngine
 
+from app.engine.vllm.one_layer_engine import check_kernels, one_layer_engine
 from app.engine.vllm.worker import slot_weights
 from app.engine.vllm.worker.cpu_lora import GroupedPunicaWrapper
-from app.lab.bench.card.kernels import check_kernels, engine
 
 SOUND = "none"
 RANK, TOKENS = 16, 600
@@ -65,7 +65,7 @@ def slots_are_empty(started: LLMEngine) -> bool:
 def main() -> None:
     base = Path(sys.argv[1])
     results: dict[str, Any] = {}
-    with engine(base, RANK, dtype="bfloat16", tokens=TOKENS) as started:
+    with one_layer_engine(base, RANK, dtype="bfloat16", tokens=TOKENS) as started:
         for defect in (SOUND, *DEFECTS, SOUND):
             if defect == SOUND:
                 report = check_kernels(started)

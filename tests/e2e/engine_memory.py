@@ -17,6 +17,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from app.engine.vllm.arguments import engine_arguments
+from app.engine.vllm.platform import this_machine
 from app.planning.machine import resolve_slots
 from app.settings import Settings
 
@@ -55,7 +56,8 @@ def packed_bytes(model: Any) -> int:
 def main() -> None:
     base = Path(sys.argv[1])
     settings = Settings()
-    arguments = engine_arguments(settings, base, served_name="base", cpu=True, slots=resolve_slots(settings, base))
+    slots = resolve_slots(settings, base, this_machine)
+    arguments = engine_arguments(settings, base, served_name="base", cpu=True, slots=slots)
     args = EngineArgs.from_cli_args(make_arg_parser(FlexibleArgumentParser()).parse_args(arguments))
     extension = "tests.e2e.engine_memory.Memory"  # by name: this module runs as __main__
     engine = LLMEngine.from_engine_args(dataclasses.replace(args, worker_extension_cls=extension))

@@ -9,8 +9,9 @@ import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 from vllm.platforms import current_platform
 
+from app.engine.vllm.platform import this_machine
 from app.planning.budget import budget_of
-from app.planning.machine import read_base, resolve_slots, serving_of, this_machine
+from app.planning.machine import read_base, resolve_slots, serving_of
 from app.settings import EngineSettings, Settings
 from tests.app.planning.configs import TOY
 
@@ -38,7 +39,7 @@ def test_weights_slots_and_kv_cache_are_as_planned(tmp_path):
     allocated = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))  # among vLLM's
 
     base, machine = read_base(tmp_path, engine_dtype=ENGINE.dtype), this_machine()
-    slots = resolve_slots(Settings(engine=ENGINE), tmp_path)
+    slots = resolve_slots(Settings(engine=ENGINE), tmp_path, this_machine)
     budget = budget_of(base, machine, serving_of(ENGINE, base, machine), slots)
     assert slots > 1
     assert allocated["slots"] == budget.slots_bytes

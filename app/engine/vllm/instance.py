@@ -1,6 +1,6 @@
 """vLLM engine of one session, from its start to its death or shutdown.
 
-Only modules of this package, and one that inspects the machine, import vLLM.
+Only modules of this package import vLLM.
 ``tests/app/engine/vllm/test_vllm_contract.py`` checks every name of it that they use.
 """
 
@@ -20,7 +20,6 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 from vllm.lora.request import LoRARequest
-from vllm.platforms import current_platform
 from vllm.renderers.chat_utils import ChatTemplateResolutionError
 from vllm.utils.system_utils import kill_process_tree
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -55,11 +54,6 @@ _NO_TEMPLATE = (
 _DEATH_POLL_S = 0.1
 _RETRY_AFTER_S = 5
 _UNTOLD_S = 10
-
-
-def on_cpu() -> bool:
-    """Return whether this build of vLLM runs on the CPU."""
-    return bool(current_platform.is_cpu())
 
 
 class EngineInstance:

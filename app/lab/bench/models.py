@@ -55,7 +55,7 @@ def served_dtype() -> str:
 
     On a GPU it is ``auto``, which serves float32 weights in bfloat16. On a CPU it is float32: bfloat16 is slow there.
     """
-    from app.engine.vllm.instance import on_cpu  # imports vLLM
+    from app.engine.vllm.platform import on_cpu  # imports vLLM
 
     return "float32" if on_cpu() else "auto"
 

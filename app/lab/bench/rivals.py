@@ -143,7 +143,7 @@ def vllm_arguments(base: Path, *, slots: int, host_adapters: int, settings: Mapp
         settings: ``TENORA_*`` as for :func:`tenora`.
     """
     from app.engine.vllm.arguments import engine_arguments  # imports vLLM
-    from app.engine.vllm.instance import on_cpu
+    from app.engine.vllm.platform import on_cpu
 
     arguments = engine_arguments(
         settings_of(_environment(base, settings)), base, served_name=BASE_NAME, cpu=on_cpu(), slots=slots

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from app.engine.vllm.platform import this_machine
 from app.planning.base import plan_base
 from app.planning.budget import GIB, Machine
-from app.planning.machine import default_batch, host_memory, resolve_slots, serving_of, this_machine
+from app.planning.machine import default_batch, host_memory, resolve_slots, serving_of
 from app.settings import EngineSettings, Settings
 from tests.app.planning.configs import TOY
 
@@ -51,13 +52,16 @@ def test_this_machine_has_memory():
 
 
 def test_a_number_is_taken_as_it_is(tmp_path):
-    assert resolve_slots(Settings(engine={"max_loras": 7}), tmp_path / "nothing") == 7
+    def unasked():
+        raise AssertionError("the machine was asked")
+
+    assert resolve_slots(Settings(engine={"max_loras": 7}), tmp_path / "nothing", unasked) == 7
 
 
 def test_auto_reads_the_base_and_gives_the_same_number_again(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(TOY))
-    first = resolve_slots(Settings(), tmp_path)
-    assert first == resolve_slots(Settings(), tmp_path) >= 1
+    first = resolve_slots(Settings(), tmp_path, this_machine)
+    assert first == resolve_slots(Settings(), tmp_path, this_machine) >= 1
 
 
 @pytest.mark.parametrize("spelling", ["max_num_seqs", "max-num-seqs", "--max-num-seqs"])

@@ -36,7 +36,7 @@ def test_the_base_has_a_tokenizer_and_the_vocabulary_of_its_configuration(base):
 
 @pytest.mark.parametrize(("cpu", "dtype"), [(True, "float32"), (False, "auto")])
 def test_a_base_is_served_in_what_its_machine_has_adapters_in(monkeypatch, cpu, dtype):
-    monkeypatch.setattr("app.engine.vllm.instance.on_cpu", lambda: cpu)
+    monkeypatch.setattr("app.engine.vllm.platform.on_cpu", lambda: cpu)
     assert models.served_dtype() == dtype
 
 
