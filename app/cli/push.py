@@ -12,12 +12,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 from adapters.validation import precheck
 from app.cli.arguments import AdapterName, TenantOption, named
 from app.cli.connection import Json, Key, Url, connect_as_admin
-from app.cli.convert import convert_weights
 from app.cli.descriptions import read_labels, read_object, read_text, show_published
 from app.cli.folders import CONFIG_FILE, WEIGHTS_FILE, NoAdapter, find_adapter, weights_of
 from app.cli.output import FAILED, USAGE, emit_json, emit_json_error, fail, note, show_reasons, stderr
 from app.client.api import Refused, adapters_path
 from app.client.upload import Sender, Source, bytes_there
+from app.merging.pickles import UnreadableWeights, convert_weights
 from app.support.chat_template import template_digest
 
 _ARCHIVE = "archive"
@@ -81,14 +81,10 @@ def push(
         _progress() as bar,
         _report_file_errors(),
     ):
-        source = find_adapter(path, convert=convert)
-        if source != path:
-            note(f"Pushing the adapter in {source}.")
-        paths = _files(source, Path(scratch), convert=convert)
-        _check(paths, as_json=as_json)
-        files = _hashed(paths, bar)
-        uploads = adapters_path(tenant, adapter, "uploads")
+        source = _find(path, convert=convert)
+        files = _checked_files(source, Path(scratch), bar, convert=convert, as_json=as_json)
         sent = bar("Uploading", sum(file.size for file in files.values()))
+        uploads = adapters_path(tenant, adapter, "uploads")
         sender = Sender(api, uploads, files, through_server=through_server, sent=sent)
         version, upload = _send(sender, options, part_bytes)
     _note_template(source, upload, version, defaults=options.get("defaults", {}))
@@ -96,6 +92,22 @@ def push(
         emit_json(version)
     else:
         show_published(version)
+
+
+def _find(path: Path, *, convert: bool) -> Path:
+    """Find the folder or archive to push, and print a note if it is not ``path`` itself."""
+    source = find_adapter(path, convert=convert)
+    if source != path:
+        note(f"Pushing the adapter in {source}.")
+    return source
+
+
+def _checked_files(source: Path, scratch: Path, bar: "_Bar", *, convert: bool, as_json: bool) -> dict[str, Source]:
+    """Convert the files if needed, check them and hash them."""
+    paths = _files(source, scratch, convert=convert)
+    _check(paths, as_json=as_json)
+    advance = bar("Reading", sum(path.stat().st_size for path in paths.values()))
+    return {name: Source.read(path, advance) for name, path in paths.items()}
 
 
 def _send(sender: Sender, options: dict[str, Any], part_bytes: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -195,17 +207,12 @@ def _files(source: Path, scratch: Path, *, convert: bool) -> dict[str, Path]:
     return {CONFIG_FILE: source / CONFIG_FILE, WEIGHTS_FILE: weights}
 
 
-def _hashed(paths: dict[str, Path], bar: "_Bar") -> dict[str, Source]:
-    advance = bar("Reading", sum(path.stat().st_size for path in paths.values()))
-    return {name: Source.read(path, advance) for name, path in paths.items()}
-
-
 @contextmanager
 def _report_file_errors() -> Iterator[None]:
     """End the command if a file cannot be read."""
     try:
         yield
-    except NoAdapter as error:
+    except (NoAdapter, UnreadableWeights) as error:
         fail(str(error), USAGE)
     except OSError as error:
         fail(f"Cannot read {error.filename}: {error.strerror}.", USAGE)
