@@ -96,4 +96,4 @@ async def unpin(adapter: str, number: Number, owner: Writer, container: Containe
 
 @router.get("", summary="List pins and preloads", responses=answers())
 async def list_(container: ContainerDep) -> PlacementOut:
-    return PlacementOut.of(await container.placement.shown())
+    return PlacementOut.of(await container.pins.placement())

@@ -316,7 +316,7 @@ class Container:
         return PinService(
             self.database,
             self.engine,
-            slots=self._slots,
+            lambda: self.placement.preloads,
             base_digest=self.base.digest,
             lora_head=self.settings.engine.lora_head,
         )
@@ -327,10 +327,8 @@ class Container:
             self.database,
             self.engine,
             self.adapters,
-            self.pins,
             self._readers,
             preload=self.settings.preload,
-            slots=self._slots,
             base_digest=self.base.digest,
             lora_head=self.settings.engine.lora_head,
         )

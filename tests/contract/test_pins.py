@@ -1,7 +1,8 @@
 """Pins on both databases, and an engine that reconciles with them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import select
@@ -20,6 +21,7 @@ from app.domain.errors import (
     QuotaExceeded,
     WrongBase,
 )
+from app.domain.pins import Preload
 from app.services.common.in_flight import InFlightLookups
 from app.services.placement.pins import PinService
 from app.services.placement.placement import PlacementService
@@ -38,6 +40,7 @@ class Engine(NoEngine):
         super().__init__()
         self.refusals: dict[int, Exception] = {}
         self.tries: list[int] = []
+        self.shown = replace(self.shown, slots=SLOTS)
 
     async def pin(self, key: VersionKey) -> None:
         self.tries.append(key.version_id)
@@ -56,8 +59,10 @@ def engine() -> Engine:
     return Engine()
 
 
-def service(node: Node, engine: Engine, *, base_digest: str = BASE_DIGEST) -> PinService:
-    return PinService(node.database, engine, slots=SLOTS, base_digest=base_digest, clock=node.clock)
+def service(
+    node: Node, engine: Engine, preloads: Sequence[Preload] = (), *, base_digest: str = BASE_DIGEST
+) -> PinService:
+    return PinService(node.database, engine, lambda: preloads, base_digest=base_digest, clock=node.clock)
 
 
 @pytest.fixture
@@ -69,10 +74,11 @@ Place = Callable[..., PlacementService]
 
 
 @pytest.fixture
-def place(node: Node, engine: Engine, pins: PinService) -> Place:
+def place(node: Node, engine: Engine) -> Place:
     def make(*preload: str) -> PlacementService:
-        settings = {"preload": preload, "slots": SLOTS, "base_digest": BASE_DIGEST}
-        return PlacementService(node.database, engine, node.adapters, pins, InFlightLookups(), **settings)  # type: ignore[arg-type]
+        return PlacementService(
+            node.database, engine, node.adapters, InFlightLookups(), preload=preload, base_digest=BASE_DIGEST
+        )
 
     return make
 
@@ -169,7 +175,7 @@ async def test_the_engine_follows(
     await service(other_node, engine).pin("retail", "quotes", 1, actor="key", admin=True)
     await placement.follow()
     assert engine.pinned == {versions[0].key.version_id, versions[2].key.version_id}
-    assert [pin.held for pin in (await placement.shown()).pins] == [True, True]
+    assert [pin.held for pin in await pins.list_pins()] == [True, True]
     await service(other_node, engine).unpin("pricing", "quotes", 1, actor="key", admin=True)
     await placement.follow()
     assert engine.pinned == {versions[2].key.version_id}
@@ -236,7 +242,9 @@ async def test_the_preload_list_is_loaded_and_its_slips_are_shown(
     engine.refusals[broken] = AdapterLoadFailed("the engine could not load this version", version_id=broken)
     await placement.prepare()
     assert engine.preloaded == [versions[1].key.version_id, versions[0].key.version_id]
-    shown = {preload.name: preload for preload in (await placement.shown()).preloads}
+    report = await service(node, engine, placement.preloads).placement()
+    assert (report.slots, report.pins) == (SLOTS, await pins.list_pins())
+    shown = {preload.name: preload for preload in report.preloads}
     assert list(shown) == [*wanted, "retail/quotes"]
     assert (shown["pricing/quotes"].versions, shown["pricing/quotes"].problem) == (("pricing/quotes@2",), None)
     assert shown["unknown/quotes"].problem == "There is no tenant 'unknown'."

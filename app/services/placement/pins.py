@@ -5,6 +5,7 @@ A pinned slot is lost to all other versions. A tenant's own keys may therefore p
 pinned slots, and at least one slot always stays unpinned.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,7 +17,7 @@ from app.domain.access import Tenant
 from app.domain.adapters import Version, VersionState
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import AdapterNotReady, Conflict, Forbidden, NotFound, WrongBase
-from app.domain.pins import Pin
+from app.domain.pins import Pin, Placement, Preload
 from app.domain.quotas import Usage
 from app.engine.port import Engine
 from app.services.catalog.adapters import NO_HEAD
@@ -30,7 +31,7 @@ class PinService:
     Every method can raise RegistryUnavailable.
 
     Args:
-        slots: the engine's ``max_loras``.
+        preloads: returns the preload list as the engine's node loaded it.
         base_digest: digest of this server's base.
         lora_head: whether this server serves adapters of ``lm_head``.
     """
@@ -39,14 +40,14 @@ class PinService:
         self,
         database: Database,
         engine: Engine,
+        preloads: Callable[[], Sequence[Preload]],
         *,
-        slots: int,
         base_digest: str,
         lora_head: bool = False,
         clock: Clock = utc_now,
     ) -> None:
-        self._database, self._engine, self._clock = database, engine, clock
-        self._slots, self._base_digest, self._head = slots, base_digest, lora_head
+        self._database, self._engine, self._preloads, self._clock = database, engine, preloads, clock
+        self._base_digest, self._head = base_digest, lora_head
 
     async def pin(self, tenant: str, adapter: str, number: int, *, actor: str, admin: bool) -> tuple[Pin, bool]:
         """Pin a ready version. Return the pin and whether it is new.
@@ -107,6 +108,10 @@ class PinService:
         async with self._database.read() as connection:
             return [self._shown(pin) for pin in await pins.list_pins(connection, self._base_digest, head=self._head)]
 
+    async def placement(self) -> Placement:
+        """Return the pins of all tenants and the preloads, with their state in this server's engine."""
+        return Placement(self._engine.overview().slots, await self.list_pins(), tuple(self._preloads()))
+
     def _check_servable(self, version: Version) -> None:
         name = f"{version.adapter}@{version.number}"
         if version.state is not VersionState.READY:
@@ -124,9 +129,10 @@ class PinService:
         check_quota(owner.quota, await quotas.usage(connection, owner.id), Usage(pinned_slots=1))
         await pins.lock_pins(connection)
         pinned = len(await pins.list_pins(connection, self._base_digest, head=self._head))
-        if pinned + 1 >= self._slots:
+        slots = self._engine.overview().slots
+        if pinned + 1 >= slots:
             raise Conflict(
-                f"{pinned} of {self._slots} slots are pinned; the limit is {self._slots - 1}. "
+                f"{pinned} of {slots} slots are pinned; the limit is {slots - 1}. "
                 "One slot must stay free for all other adapters. Unpin a version first."
             )
 

@@ -11,12 +11,11 @@ from app.database.resolution import Candidate, resolve
 from app.database.session import Database
 from app.domain.adapters import VersionState
 from app.domain.errors import AdapterLoadFailed, Conflict, EngineUnavailable, NotFound, RegistryUnavailable
-from app.domain.pins import Pin, Placement, Preload
+from app.domain.pins import Pin, Preload
 from app.engine.port import Engine
 from app.services.catalog.adapters import AdapterService
 from app.services.common.in_flight import InFlightLookups
 from app.services.common.lookups import tenant_or_404
-from app.services.placement.pins import PinService
 
 logger = logging.getLogger(__name__)
 
@@ -24,12 +23,14 @@ EVERY_S = 1.0
 
 
 class PlacementService:
-    """Loads the pins and the preload list into this server's engine, and reports on them.
+    """Loads the pins and the preload list into this server's engine.
 
     Args:
         readers: in-flight look-ups of this process, so that a deletion sees versions that are being loaded here.
         preload: the setting: ``tenant/adapter``, each with ``:alias`` or ``@number`` if not the default.
-        slots: the engine's ``max_loras``.
+
+    Attributes:
+        preloads: the preload list as it was loaded at the start.
     """
 
     def __init__(
@@ -37,19 +38,15 @@ class PlacementService:
         database: Database,
         engine: Engine,
         adapters: AdapterService,
-        pins: PinService,
         readers: InFlightLookups,
         *,
         preload: tuple[str, ...],
-        slots: int,
         base_digest: str,
         lora_head: bool = False,
     ) -> None:
-        self._database, self._engine, self._adapters, self._pins = database, engine, adapters, pins
-        self._readers = readers
-        self._preload_names, self._slots, self._base_digest = preload, slots, base_digest
-        self._head = lora_head
-        self._preloads: list[Preload] = []
+        self._database, self._engine, self._adapters, self._readers = database, engine, adapters, readers
+        self._preload_names, self._base_digest, self._head = preload, base_digest, lora_head
+        self.preloads: tuple[Preload, ...] = ()
         #: Version id -> last error of its pin, so that a repeated error is logged once.
         self._problems: dict[int, str] = {}
         self._following = asyncio.Lock()
@@ -57,13 +54,13 @@ class PlacementService:
     async def prepare(self) -> None:
         """Load the pins and the preload list before the server reports ready.
 
-        A version that fails to load does not stop the start. The failure is logged, and :meth:`shown` reports it.
+        A version that fails to load does not stop the start. The failure is logged, and ``preloads`` has it.
         """
         try:
             await self.follow()
         except RegistryUnavailable:
             logger.warning("The pins could not be read. They are tried again.")
-        self._preloads = [await self._preload(name) for name in self._preload_names]
+        self.preloads = tuple([await self._preload(name) for name in self._preload_names])
 
     async def follow(self) -> None:
         """Reconcile: pin and unpin until the engine matches the registry.
@@ -81,14 +78,6 @@ class PlacementService:
             for version_id, pin in pins.items():
                 if version_id not in self._engine.pinned:
                     await self._pin(pin)
-
-    async def shown(self) -> Placement:
-        """Return the pins and preloads with their state on this server.
-
-        Raises:
-            RegistryUnavailable
-        """
-        return Placement(self._slots, await self._pins.list_pins(), tuple(self._preloads))
 
     async def _pin(self, pin: Pin) -> None:
         version_id, name = pin.key.version_id, f"{pin.tenant}/{pin.adapter}@{pin.number}"
