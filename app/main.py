@@ -1,10 +1,8 @@
 """HTTP application factory: ``create_app(settings)``."""
 
 import asyncio
-import logging
 import os
 from collections.abc import AsyncGenerator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypedDict
 
@@ -12,7 +10,6 @@ from fastapi import Depends, FastAPI
 from opentelemetry.trace import Tracer
 from starlette.middleware.cors import CORSMiddleware
 
-from adapters.errors import BlobNotFound, DiskFull, StoreUnavailable
 from app.api import (
     adapters,
     aliases,
@@ -48,16 +45,9 @@ from app.api.schemas import LoraxErrorOut, answers
 from app.engine.port import Engine
 from app.observability.tracing import open_tracing
 from app.settings import Settings
-from app.wiring.container import Container
-from app.wiring.jobs import background
+from app.wiring.gateway import Gateway
+from app.wiring.lifecycle import running
 from app.wiring.node import node_name
-from app.wiring.service_metrics import ServiceMetrics
-
-logger = logging.getLogger(__name__)
-
-#: Threads for blocking calls of files, stores and validators. With Python's default (cores + 4), a few slow uploads
-#: could block the fetching of adapters.
-_THREADS = 32
 
 _CORS_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 #: Response headers that a page's script may read.
@@ -73,7 +63,7 @@ _DESCRIPTION = "Serves many tenants' LoRA adapters on one base Llama. Publish an
 class State(TypedDict):
     """Content of ``request.state``."""
 
-    container: Container
+    gateway: Gateway
     tracer: Tracer | None
 
 
@@ -89,14 +79,14 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
         async with AsyncExitStack() as stack:
             try:
                 tracer = await stack.enter_async_context(_tracer())
-                container = await stack.enter_async_context(_running(settings, engine))
+                container = await stack.enter_async_context(running(settings, engine))
             except Exception as error:
                 # `tenora serve` prints this error: uvicorn only logs its traceback.
                 app.state.start_error = error
                 raise
             # `tenora serve` needs the container to drain and stop the server.
             app.state.container = container
-            yield {"container": container, "tracer": tracer}
+            yield {"gateway": container.gateway, "tracer": tracer}
 
     # FastAPI's documentation pages load scripts from other servers; the one in app.api.docs does not.
     app = FastAPI(
@@ -182,70 +172,3 @@ async def _tracer() -> AsyncGenerator[Tracer | None]:
         yield provider.get_tracer("tenora")
     finally:
         await asyncio.to_thread(provider.shutdown)
-
-
-@asynccontextmanager
-async def _running(settings: Settings, engine: Engine | None) -> AsyncGenerator[Container]:
-    """Start a server's parts, and stop them in reverse order.
-
-    Raises:
-        RegistryUnavailable: the database does not answer, or needs ``tenora migrate``.
-        app.services.access.peppers.MissingPepper: no pepper was found for an existing registry.
-        app.services.access.peppers.WrongPepper: the registry was created with another pepper.
-        app.services.access.peppers.InvalidPepper: a pepper is too short.
-        ForeignStore: the store belongs to another registry.
-        EngineUnavailable: the engine cannot start; other errors of the engine pass unchanged.
-    """
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="tenora"))
-    container = Container(settings, engine=engine)
-    async with AsyncExitStack() as started:
-        started.push_async_callback(container.database.close)
-        await container.database.check()
-        await container.open_peppers()
-        await _check_store(container)
-        started.callback(container.spool.close)
-        await asyncio.to_thread(container.spool.open)
-        started.callback(container.parts.close)
-        await asyncio.to_thread(container.parts.open)
-        started.push_async_callback(container.prompts.close)
-        await container.nodes.register()
-        await container.deleting.catch_up()
-        started.push_async_callback(container.deleting.close)
-        started.push_async_callback(container.ledger.close)
-        await container.ledger.open()
-        # Ship records that a crashed server left in its journal before limits are restored from the database.
-        await container.ledger.ship()
-        started.push_async_callback(container.limits.accounts.close)
-        await container.limits.accounts.restore()
-        await container.limits.prices.refresh()
-        started.push_async_callback(container.meter.close)
-        started.push_async_callback(container.engine.stop)
-        await container.engine.start()
-        await container.placement.prepare()
-        started.push_async_callback(container.prefetching.close)
-        await container.prefetching.prepare()
-        started.push_async_callback(container.trials.close)
-        works = background(container)
-        container.meter.watch(container.metrics.used)
-        container.metrics.add(ServiceMetrics(container, works).now)
-        started.push_async_callback(container.audit.accesses.write)
-        async with AsyncExitStack() as repeated:
-            for work in works:
-                repeated.push_async_callback(work.stop)
-                work.start()
-            yield container
-
-
-async def _check_store(container: Container) -> None:
-    """Check that the store belongs to this registry.
-
-    If the store does not answer, only a warning is logged. The check is repeated for readiness, and before anything is
-    removed from the store.
-
-    Raises:
-        ForeignStore: the store belongs to another registry.
-    """
-    try:
-        await container.store_owner.ensure()
-    except (StoreUnavailable, DiskFull, BlobNotFound) as error:
-        logger.warning("The owner of the store could not be checked: %s", error)

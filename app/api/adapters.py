@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path
 
 from adapters.identity import MAX_VERSION_NUMBER
-from app.api.auth import ContainerDep, Owner, require_owner
+from app.api.auth import GatewayDep, Owner, require_owner
 from app.api.filters import Filter
 from app.api.provenance import VersionPatch
 from app.api.schemas import AdapterOut, AdapterPatch, Cursor, Limit, ListOut, VersionOut, answers
@@ -21,39 +21,39 @@ Number = Annotated[int, Path(ge=1, le=MAX_VERSION_NUMBER, description="Number of
 
 @router.get("", summary="List adapters that have a matching version", responses=answers(400, 404))
 async def list_(
-    owner: Reader, container: ContainerDep, only: Filter, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    owner: Reader, gateway: GatewayDep, only: Filter, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[AdapterOut]:
-    page = await container.adapters.list_adapters(owner.tenant, only=only, limit=limit, cursor=cursor)
+    page = await gateway.adapters.list_adapters(owner.tenant, only=only, limit=limit, cursor=cursor)
     return ListOut(data=[AdapterOut.of(adapter) for adapter in page.data], next_cursor=page.next_cursor)
 
 
 @router.get("/{adapter}", summary="Show an adapter", responses=answers(404))
-async def show(adapter: str, owner: Reader, container: ContainerDep) -> AdapterOut:
-    return AdapterOut.of(await container.adapters.get_adapter(owner.tenant, adapter))
+async def show(adapter: str, owner: Reader, gateway: GatewayDep) -> AdapterOut:
+    return AdapterOut.of(await gateway.adapters.get_adapter(owner.tenant, adapter))
 
 
 @router.patch("/{adapter}", summary="Set limits for all callers of an adapter", responses=answers(400, 404))
-async def change(adapter: str, body: AdapterPatch, owner: Writer, container: ContainerDep) -> AdapterOut:
+async def change(adapter: str, body: AdapterPatch, owner: Writer, gateway: GatewayDep) -> AdapterOut:
     limits = body.model_dump(exclude_unset=True)["limits"]
-    return AdapterOut.of(await container.adapters.limit(owner.tenant, adapter, limits, actor=owner.caller.key_id))
+    return AdapterOut.of(await gateway.adapters.limit(owner.tenant, adapter, limits, actor=owner.caller.key_id))
 
 
 @router.get("/{adapter}/versions", summary="List an adapter's versions, newest first", responses=answers(400, 404))
 async def list_versions(
     adapter: str,
     owner: Reader,
-    container: ContainerDep,
+    gateway: GatewayDep,
     only: Filter,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> ListOut[VersionOut]:
-    page = await container.adapters.list_versions(owner.tenant, adapter, only=only, limit=limit, cursor=cursor)
-    return ListOut(data=[VersionOut.of(version, container.base) for version in page.data], next_cursor=page.next_cursor)
+    page = await gateway.adapters.list_versions(owner.tenant, adapter, only=only, limit=limit, cursor=cursor)
+    return ListOut(data=[VersionOut.of(version, gateway.base) for version in page.data], next_cursor=page.next_cursor)
 
 
 @router.get("/{adapter}/versions/{number}", summary="Show a version", responses=answers(404))
-async def show_version(adapter: str, number: Number, owner: Reader, container: ContainerDep) -> VersionOut:
-    return VersionOut.of(await container.adapters.get_version(owner.tenant, adapter, number), container.base)
+async def show_version(adapter: str, number: Number, owner: Reader, gateway: GatewayDep) -> VersionOut:
+    return VersionOut.of(await gateway.adapters.get_version(owner.tenant, adapter, number), gateway.base)
 
 
 @router.patch(
@@ -61,12 +61,10 @@ async def show_version(adapter: str, number: Number, owner: Reader, container: C
     summary="Replace a version's labels, card, training-run link or defaults",
     responses=answers(400, 404),
 )
-async def describe(
-    adapter: str, number: Number, body: VersionPatch, owner: Writer, container: ContainerDep
-) -> VersionOut:
+async def describe(adapter: str, number: Number, body: VersionPatch, owner: Writer, gateway: GatewayDep) -> VersionOut:
     caller, changes = owner.caller, body.model_dump(exclude_unset=True)
     admin = Scope.ADMIN in caller.scopes
     return VersionOut.of(
-        await container.descriptions.describe(owner.tenant, adapter, number, changes, admin=admin, actor=caller.key_id),
-        container.base,
+        await gateway.descriptions.describe(owner.tenant, adapter, number, changes, admin=admin, actor=caller.key_id),
+        gateway.base,
     )

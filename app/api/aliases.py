@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Response
 
 from app.api.alias_schemas import AliasChangeOut, AliasOut, AliasPut, AliasReportOut, CanaryOut, CanaryPut
-from app.api.auth import ContainerDep, Owner, require_owner
+from app.api.auth import GatewayDep, Owner, require_owner
 from app.api.schemas import Cursor, Limit, ListOut, answers
 from app.domain.access import Scope
 from app.services.common.preconditions import Precondition, etag, read_precondition
@@ -34,15 +34,15 @@ Condition = Annotated[Precondition, Depends(_precondition)]
 
 @router.get("/{adapter}/aliases", summary="List an adapter's aliases", responses=answers(400, 404))
 async def list_(
-    adapter: str, owner: Reader, container: ContainerDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    adapter: str, owner: Reader, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[AliasOut]:
-    page = await container.aliases.list(owner.tenant, adapter, limit=limit, cursor=cursor)
+    page = await gateway.aliases.list(owner.tenant, adapter, limit=limit, cursor=cursor)
     return ListOut(data=[AliasOut.of(alias) for alias in page.data], next_cursor=page.next_cursor)
 
 
 @router.get("/{adapter}/aliases/{alias}", summary="Show an alias and its canary", responses=answers(404))
-async def show(adapter: str, alias: str, owner: Reader, container: ContainerDep, response: Response) -> AliasReportOut:
-    return _tagged(await container.aliases.get(owner.tenant, adapter, alias), response)
+async def show(adapter: str, alias: str, owner: Reader, gateway: GatewayDep, response: Response) -> AliasReportOut:
+    return _tagged(await gateway.aliases.get(owner.tenant, adapter, alias), response)
 
 
 @router.put(
@@ -55,11 +55,11 @@ async def put(
     alias: str,
     body: AliasPut,
     owner: Writer,
-    container: ContainerDep,
+    gateway: GatewayDep,
     condition: Condition,
     response: Response,
 ) -> AliasReportOut:
-    report, created = await container.aliases.set(
+    report, created = await gateway.aliases.set(
         owner.tenant,
         adapter,
         alias,
@@ -74,8 +74,8 @@ async def put(
 @router.delete(
     "/{adapter}/aliases/{alias}", status_code=204, summary="Delete an alias", responses=answers(400, 404, 409, 412)
 )
-async def delete(adapter: str, alias: str, owner: Writer, container: ContainerDep, condition: Condition) -> None:
-    await container.aliases.delete(owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id)
+async def delete(adapter: str, alias: str, owner: Writer, gateway: GatewayDep, condition: Condition) -> None:
+    await gateway.aliases.delete(owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id)
 
 
 @router.post(
@@ -84,9 +84,9 @@ async def delete(adapter: str, alias: str, owner: Writer, container: ContainerDe
     responses=answers(400, 404, 409, 412),
 )
 async def roll_back(
-    adapter: str, alias: str, owner: Writer, container: ContainerDep, condition: Condition, response: Response
+    adapter: str, alias: str, owner: Writer, gateway: GatewayDep, condition: Condition, response: Response
 ) -> AliasReportOut:
-    report = await container.aliases.roll_back(
+    report = await gateway.aliases.roll_back(
         owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id
     )
     return _tagged(report, response)
@@ -99,11 +99,11 @@ async def history(
     adapter: str,
     alias: str,
     owner: Reader,
-    container: ContainerDep,
+    gateway: GatewayDep,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> ListOut[AliasChangeOut]:
-    page = await container.aliases.history(owner.tenant, adapter, alias, limit=limit, cursor=cursor)
+    page = await gateway.aliases.history(owner.tenant, adapter, alias, limit=limit, cursor=cursor)
     return ListOut(data=[AliasChangeOut.of(change) for change in page.data], next_cursor=page.next_cursor)
 
 
@@ -114,9 +114,9 @@ async def history(
     responses=answers(400, 404, 409, 412),
 )
 async def start_canary(
-    adapter: str, alias: str, body: CanaryPut, owner: Writer, container: ContainerDep, condition: Condition
+    adapter: str, alias: str, body: CanaryPut, owner: Writer, gateway: GatewayDep, condition: Condition
 ) -> CanaryOut:
-    report = await container.canaries.start(
+    report = await gateway.canaries.start(
         owner.tenant,
         adapter,
         alias,
@@ -131,8 +131,8 @@ async def start_canary(
 @router.get(
     "/{adapter}/aliases/{alias}/canary", summary="Show an alias's canary and its metrics", responses=answers(404)
 )
-async def show_canary(adapter: str, alias: str, owner: Reader, container: ContainerDep) -> CanaryOut:
-    return CanaryOut.of(await container.canaries.get(owner.tenant, adapter, alias))
+async def show_canary(adapter: str, alias: str, owner: Reader, gateway: GatewayDep) -> CanaryOut:
+    return CanaryOut.of(await gateway.canaries.get(owner.tenant, adapter, alias))
 
 
 @router.delete(
@@ -141,9 +141,9 @@ async def show_canary(adapter: str, alias: str, owner: Reader, container: Contai
     responses=answers(400, 404, 409, 412),
 )
 async def cancel_canary(
-    adapter: str, alias: str, owner: Writer, container: ContainerDep, condition: Condition
+    adapter: str, alias: str, owner: Writer, gateway: GatewayDep, condition: Condition
 ) -> CanaryOut:
-    report = await container.canaries.cancel(
+    report = await gateway.canaries.cancel(
         owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id
     )
     return CanaryOut.of(report)

@@ -10,16 +10,16 @@ from fastapi import Depends, Path, Request
 from app.domain.access import Caller, Scope
 from app.domain.errors import Forbidden, NotFound
 from app.observability.context import note_caller
-from app.wiring.container import Container
+from app.wiring.gateway import Gateway
 
 
-async def container_of(request: Request) -> Container:
-    """Return the container, which lives as long as the process."""
-    container: Container = request.state.container
-    return container
+async def gateway_of(request: Request) -> Gateway:
+    """Return the gateway, which lives as long as the process."""
+    gateway: Gateway = request.state.gateway
+    return gateway
 
 
-ContainerDep = Annotated[Container, Depends(container_of)]
+GatewayDep = Annotated[Gateway, Depends(gateway_of)]
 
 
 async def authenticate(request: Request) -> Caller:
@@ -30,8 +30,8 @@ async def authenticate(request: Request) -> Caller:
         Forbidden: the key is not allowed from the client's address.
         RegistryUnavailable: the key cannot be looked up.
     """
-    container = await container_of(request)
-    caller = await container.keys.authenticate(_key(request))
+    gateway = await gateway_of(request)
+    caller = await gateway.keys.authenticate(_key(request))
     note_caller(caller.tenant_slug, caller.key_id)
     request.state.caller = caller
     host = request.client.host if request.client else None
@@ -115,8 +115,8 @@ async def tenant_in_path(tenant: Annotated[str, Path(description="Slug of the te
 
 
 def _note_use(request: Request, caller: Caller) -> None:
-    container: Container = request.state.container
-    container.audit.accesses.used(caller, f"{request.method} {request.scope['route'].path}")
+    gateway: Gateway = request.state.gateway
+    gateway.audit.accesses.used(caller, f"{request.method} {request.scope['route'].path}")
 
 
 def _key(request: Request) -> str | None:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.adapters import Number
-from app.api.auth import ContainerDep, Owner, require, require_owner
+from app.api.auth import GatewayDep, Owner, require, require_owner
 from app.api.schemas import Cursor, Limit, ListOut, VersionOut, answers
 from app.domain.access import Scope
 from app.domain.deletions import DeletedVersion, NodeView
@@ -113,11 +113,11 @@ class DeletionOut(BaseModel):
     responses=answers(404, 409),
 )
 async def delete_version(
-    adapter: str, number: Number, owner: Writer, container: ContainerDep, response: Response, force: Force = False
+    adapter: str, number: Number, owner: Writer, gateway: GatewayDep, response: Response, force: Force = False
 ) -> DeletionOut:
     actor = owner.caller.key_id
     return _accepted(
-        await container.deletions.delete_version(owner.tenant, adapter, number, force=force, actor=actor),
+        await gateway.deletions.delete_version(owner.tenant, adapter, number, force=force, actor=actor),
         owner,
         response,
     )
@@ -127,11 +127,11 @@ async def delete_version(
     "/{adapter}", status_code=202, summary="Delete an adapter and all its versions", responses=answers(404, 409)
 )
 async def delete_adapter(
-    adapter: str, owner: Writer, container: ContainerDep, response: Response, force: Force = False
+    adapter: str, owner: Writer, gateway: GatewayDep, response: Response, force: Force = False
 ) -> DeletionOut:
     actor = owner.caller.key_id
     return _accepted(
-        await container.deletions.delete_adapter(owner.tenant, adapter, force=force, actor=actor), owner, response
+        await gateway.deletions.delete_adapter(owner.tenant, adapter, force=force, actor=actor), owner, response
     )
 
 
@@ -141,12 +141,12 @@ async def delete_adapter(
     responses=answers(400, 404, 409),
 )
 async def retire(
-    adapter: str, number: Number, body: RetireBody, owner: Writer, container: ContainerDep, force: Force = False
+    adapter: str, number: Number, body: RetireBody, owner: Writer, gateway: GatewayDep, force: Force = False
 ) -> VersionOut:
     actor = owner.caller.key_id
     return VersionOut.of(
-        await container.retirement.retire(owner.tenant, adapter, number, reason=body.reason, force=force, actor=actor),
-        container.base,
+        await gateway.retirement.retire(owner.tenant, adapter, number, reason=body.reason, force=force, actor=actor),
+        gateway.base,
     )
 
 
@@ -155,40 +155,40 @@ async def retire(
     summary="Restore a retired version, or with a platform key a quarantined one that passes a smoke check",
     responses=answers(404, 409),
 )
-async def restore(adapter: str, number: Number, owner: Writer, container: ContainerDep) -> VersionOut:
+async def restore(adapter: str, number: Number, owner: Writer, gateway: GatewayDep) -> VersionOut:
     caller = owner.caller
     admin = Scope.ADMIN in caller.scopes
     return VersionOut.of(
-        await container.retirement.restore(owner.tenant, adapter, number, admin=admin, actor=caller.key_id),
-        container.base,
+        await gateway.retirement.restore(owner.tenant, adapter, number, admin=admin, actor=caller.key_id),
+        gateway.base,
     )
 
 
 @own.get("", summary="List a tenant's deletions, newest first", responses=answers(400, 404))
 async def list_own(
-    owner: Reader, container: ContainerDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    owner: Reader, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[DeletionOut]:
-    page = await container.deletions.list_all(tenant=owner.tenant, limit=limit, cursor=cursor)
+    page = await gateway.deletions.list_all(tenant=owner.tenant, limit=limit, cursor=cursor)
     shown = [DeletionOut.of(report, platform=_admin(owner)) for report in page.data]
     return ListOut(data=shown, next_cursor=page.next_cursor)
 
 
 @own.get("/{deletion}", summary="Show a deletion and the copies verified as gone", responses=answers(404))
-async def show_own(deletion: str, owner: Reader, container: ContainerDep) -> DeletionOut:
-    return DeletionOut.of(await container.deletions.get(deletion, tenant=owner.tenant), platform=_admin(owner))
+async def show_own(deletion: str, owner: Reader, gateway: GatewayDep) -> DeletionOut:
+    return DeletionOut.of(await gateway.deletions.get(deletion, tenant=owner.tenant), platform=_admin(owner))
 
 
 @everyones.get("", summary="List all deletions, newest first", responses=answers(400))
 async def list_everyones(
-    container: ContainerDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[DeletionOut]:
-    page = await container.deletions.list_all(tenant=None, limit=limit, cursor=cursor)
+    page = await gateway.deletions.list_all(tenant=None, limit=limit, cursor=cursor)
     return ListOut(data=[DeletionOut.of(report, platform=True) for report in page.data], next_cursor=page.next_cursor)
 
 
 @everyones.get("/{deletion}", summary="Show a deletion and the copies verified as gone", responses=answers(404))
-async def show_everyones(deletion: str, container: ContainerDep) -> DeletionOut:
-    return DeletionOut.of(await container.deletions.get(deletion, tenant=None), platform=True)
+async def show_everyones(deletion: str, gateway: GatewayDep) -> DeletionOut:
+    return DeletionOut.of(await gateway.deletions.get(deletion, tenant=None), platform=True)
 
 
 def _accepted(report: Report, owner: Owner, response: Response) -> DeletionOut:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
-from app.api.auth import ContainerDep, Owner, require, require_owner
+from app.api.auth import GatewayDep, Owner, require, require_owner
 from app.api.engine_schemas import EngineOut, OwnEngineOut
 from app.api.schemas import answers
 from app.domain.access import Scope
@@ -24,11 +24,11 @@ Shown = Annotated[
     responses=answers(),
     dependencies=[Depends(require(Scope.ADMIN))],
 )
-async def engine(container: ContainerDep, limit: Shown = DEFAULT_SHOWN) -> EngineOut:
-    view, peers = await container.engine_view.whole(limit), await container.nodes.peers()
-    return EngineOut.of(view, container.limits.accounts.health, peers)
+async def engine(gateway: GatewayDep, limit: Shown = DEFAULT_SHOWN) -> EngineOut:
+    view, peers = await gateway.engine_view.whole(limit), await gateway.nodes.peers()
+    return EngineOut.of(view, gateway.limits.accounts.health, peers)
 
 
 @router.get("/v1/engine", summary="Show where the tenant's adapters are loaded, and its requests", responses=answers())
-async def own(owner: Reader, container: ContainerDep, limit: Shown = DEFAULT_SHOWN) -> OwnEngineOut:
-    return OwnEngineOut.of(await container.engine_view.own(owner.tenant, limit))
+async def own(owner: Reader, gateway: GatewayDep, limit: Shown = DEFAULT_SHOWN) -> OwnEngineOut:
+    return OwnEngineOut.of(await gateway.engine_view.own(owner.tenant, limit))

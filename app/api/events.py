@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
-from app.api.auth import Admin, ContainerDep, Owner, authenticate, require_owner
+from app.api.auth import Admin, GatewayDep, Owner, authenticate, require_owner
 from app.api.schemas import answers
 from app.api.streaming import EventResponse
 from app.domain.access import Scope
@@ -49,15 +49,15 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 async def everything(
     request: Request,
     caller: Admin,
-    container: ContainerDep,
+    gateway: GatewayDep,
     after: After = None,
     last_event_id: LastEventId = None,
     tenant: Annotated[str | None, Query(description="Show only events of this tenant")] = None,
 ) -> Response:
     audience = Audience()
     if tenant is not None:
-        audience = Audience(tenant, (await container.tenants.get(tenant)).created_at)
-    subscription = await container.events.subscribe(audience, after=_from(last_event_id, after))
+        audience = Audience(tenant, (await gateway.tenants.get(tenant)).created_at)
+    subscription = await gateway.events.subscribe(audience, after=_from(last_event_id, after))
     return _response(_Feed(subscription, _key_check(request, caller.key_id, Scope.ADMIN)))
 
 
@@ -68,12 +68,12 @@ async def everything(
     responses=answers(400, 429) | _STREAM,
 )
 async def own(
-    request: Request, owner: Reader, container: ContainerDep, after: After = None, last_event_id: LastEventId = None
+    request: Request, owner: Reader, gateway: GatewayDep, after: After = None, last_event_id: LastEventId = None
 ) -> Response:
-    since = (await container.tenants.get(owner.tenant)).created_at
+    since = (await gateway.tenants.get(owner.tenant)).created_at
     audience = Audience(owner.tenant, since, whole=False)
     after = _from(last_event_id, after)
-    subscription = await container.events.subscribe(audience, after=after, listener=owner.tenant)
+    subscription = await gateway.events.subscribe(audience, after=after, listener=owner.tenant)
     return _response(_Feed(subscription, _key_check(request, owner.caller.key_id, Scope.ADAPTERS_READ)))
 
 

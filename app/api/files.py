@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from adapters.cache import CONFIG_NAME
 from app.api.adapters import Number, Reader
-from app.api.auth import ContainerDep
+from app.api.auth import GatewayDep
 from app.api.schemas import answers
 from app.api.streaming import until_disconnect, while_key_works
 from app.domain.errors import Unauthenticated
@@ -85,6 +85,6 @@ async def download(
     number: Number,
     name: Annotated[str, Path(description="Name of the file: adapter_config.json or adapter_model.safetensors")],
     owner: Reader,
-    container: ContainerDep,
+    gateway: GatewayDep,
 ) -> Response:
-    return FileAnswer(await container.export.open(owner.tenant, adapter, number, name))
+    return FileAnswer(await gateway.export.open(owner.tenant, adapter, number, name))

@@ -5,7 +5,7 @@ from typing import Literal
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
-from app.api.auth import ContainerDep
+from app.api.auth import GatewayDep
 
 router = APIRouter(prefix="/health", tags=["operations"])
 
@@ -34,9 +34,9 @@ async def live() -> Live:
     summary="Readiness: whether engine, registry and store answer",
     responses={503: {"model": Ready, "description": "Not ready; `checks` names what is missing"}},
 )
-async def ready(container: ContainerDep, response: Response) -> Ready:
-    problems = await container.readiness.problems()
-    limitations = container.readiness.limitations
+async def ready(gateway: GatewayDep, response: Response) -> Ready:
+    problems = await gateway.readiness.problems()
+    limitations = gateway.readiness.limitations
     checks = {name: problem or limitations.get(name, "ok") for name, problem in problems.items()}
     if not any(problems.values()):
         return Ready(status="degraded" if limitations else "ready", checks=checks)

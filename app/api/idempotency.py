@@ -20,7 +20,7 @@ from app.api.errors import error_response
 from app.domain.errors import BodyTooSlow, InvalidRequest, TenoraError, TooLarge
 from app.services.access.idempotency import HEADER, Answer, IdempotencyService, Kept, Reservation
 from app.settings import LimitSettings
-from app.wiring.container import Container
+from app.wiring.gateway import Gateway
 
 REPLAYED = (b"idempotent-replayed", b"true")
 
@@ -47,21 +47,21 @@ class Idempotency:
         if not keys:
             await self._app(scope, receive, send)
             return
-        container: Container = scope["state"]["container"]
+        gateway: Gateway = scope["state"]["gateway"]
         body = _Body(receive, _digest_of(scope), self._limits.upload_idle_seconds)
         try:
             caller = await authenticate(Request(scope))
-            reserved = await container.idempotency.reserve(caller.key_id, _single(keys))
+            reserved = await gateway.idempotency.reserve(caller.key_id, _single(keys))
             if isinstance(reserved, Kept):
                 await body.drain()
-                container.idempotency.check(reserved, await body.digest())
+                gateway.idempotency.check(reserved, await body.digest())
         except TenoraError as error:
             await error_response(scope["path"], error)(scope, receive, send)
             return
         if isinstance(reserved, Kept):
             await _replay(reserved.answer, send)
         else:
-            await self._run(scope, body, _Held(send), container.idempotency, reserved)
+            await self._run(scope, body, _Held(send), gateway.idempotency, reserved)
 
     async def _run(
         self, scope: Scope, body: "_Body", held: "_Held", service: IdempotencyService, reservation: Reservation

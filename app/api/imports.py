@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.auth import ContainerDep, Owner, require_owner
+from app.api.auth import GatewayDep, Owner, require_owner
 from app.api.schemas import VersionOut, answers
 from app.api.uploads import publish_options, version_answer
 from app.domain.access import Scope
@@ -38,10 +38,10 @@ class ImportBody(BaseModel):
     },
 )
 async def import_(
-    adapter: str, body: ImportBody, owner: Writer, container: ContainerDep, request: Request, response: Response
+    adapter: str, body: ImportBody, owner: Writer, gateway: GatewayDep, request: Request, response: Response
 ) -> VersionOut:
-    options = publish_options(body.options, request, owner, container.settings.limits, source={"kind": "import"})
-    published = await container.imports.run(owner.tenant, adapter, body.source, options, actor=owner.caller.key_id)
+    options = publish_options(body.options, request, owner, gateway.settings.limits, source={"kind": "import"})
+    published = await gateway.imports.run(owner.tenant, adapter, body.source, options, actor=owner.caller.key_id)
     return version_answer(
-        published, response, container.base, versions_path=f"{request.url.path.removesuffix('/imports')}/versions"
+        published, response, gateway.base, versions_path=f"{request.url.path.removesuffix('/imports')}/versions"
     )

@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute, request_response
 from app.api.auth import authenticate
 from app.domain.access import Caller
 from app.services.bodies.parsing import SMALL_BYTES, check_amount
-from app.wiring.container import Container
+from app.wiring.gateway import Gateway
 
 
 async def read_object(request: Request, caller: Caller) -> dict[str, Any]:
@@ -19,11 +19,9 @@ async def read_object(request: Request, caller: Caller) -> dict[str, Any]:
     Raises:
         LimitExceeded, InvalidRequest, TooLarge, Busy
     """
-    container: Container = request.state.container
+    gateway: Gateway = request.state.gateway
     raw = await request.body()
-    return await container.bodies.parse(
-        raw, share=caller.tenant_slug or "", before=lambda: container.limits.refuse(caller)
-    )
+    return await gateway.bodies.parse(raw, share=caller.tenant_slug or "", before=lambda: gateway.limits.refuse(caller))
 
 
 def install(app: FastAPI) -> None:
@@ -51,9 +49,9 @@ class _JsonRequest(Request):
         raw = await self.body()
         if len(raw) <= SMALL_BYTES:
             return await super().json()
-        container: Container = self.state.container
+        gateway: Gateway = self.state.gateway
         caller: Caller = self.state.caller
-        return await container.bodies.in_turn(lambda: _parse_large(raw), share=caller.tenant_slug or "")
+        return await gateway.bodies.in_turn(lambda: _parse_large(raw), share=caller.tenant_slug or "")
 
 
 def _parse_large(raw: bytes) -> Any:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.api.auth import Admin, ContainerDep, require
+from app.api.auth import Admin, GatewayDep, require
 from app.api.schemas import Cursor, KeyCreate, KeyOut, KeyPatch, KeyRotate, Limit, ListOut, NewKeyOut, answers
 from app.domain.access import Scope
 from app.services.common.validation import DEFAULT_LIMIT
@@ -24,9 +24,9 @@ Tenant = Annotated[str | None, Depends(_tenant_of)]
 
 @router.post("", status_code=201, summary="Create a key, which is shown only once", responses=answers(400, 404))
 async def create(
-    body: KeyCreate, tenant: Tenant, caller: Admin, container: ContainerDep, request: Request, response: Response
+    body: KeyCreate, tenant: Tenant, caller: Admin, gateway: GatewayDep, request: Request, response: Response
 ) -> NewKeyOut:
-    new = await container.keys.create(
+    new = await gateway.keys.create(
         tenant,
         name=body.name,
         scopes=body.scopes,
@@ -40,20 +40,20 @@ async def create(
 
 @router.get("", summary="List keys, including expired and revoked ones", responses=answers(400, 404))
 async def list_(
-    tenant: Tenant, container: ContainerDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    tenant: Tenant, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[KeyOut]:
-    page = await container.keys.list(tenant, limit=limit, cursor=cursor)
+    page = await gateway.keys.list(tenant, limit=limit, cursor=cursor)
     return ListOut(data=[KeyOut.of(key) for key in page.data], next_cursor=page.next_cursor)
 
 
 @router.patch("/{key_id}", summary="Set or lift a key's restrictions", responses=answers(400, 404))
-async def change(key_id: str, body: KeyPatch, tenant: Tenant, caller: Admin, container: ContainerDep) -> KeyOut:
-    return KeyOut.of(await container.keys.restrict(tenant, key_id, _restrictions(body), actor=caller.key_id))
+async def change(key_id: str, body: KeyPatch, tenant: Tenant, caller: Admin, gateway: GatewayDep) -> KeyOut:
+    return KeyOut.of(await gateway.keys.restrict(tenant, key_id, _restrictions(body), actor=caller.key_id))
 
 
 @router.delete("/{key_id}", status_code=204, summary="Revoke a key", responses=answers(404))
-async def revoke(key_id: str, tenant: Tenant, caller: Admin, container: ContainerDep) -> None:
-    await container.keys.revoke(tenant, key_id, actor=caller.key_id)
+async def revoke(key_id: str, tenant: Tenant, caller: Admin, gateway: GatewayDep) -> None:
+    await gateway.keys.revoke(tenant, key_id, actor=caller.key_id)
 
 
 @router.post(
@@ -66,12 +66,12 @@ async def rotate(
     key_id: str,
     tenant: Tenant,
     caller: Admin,
-    container: ContainerDep,
+    gateway: GatewayDep,
     request: Request,
     response: Response,
     body: KeyRotate = _DEFAULT_ROTATION,
 ) -> NewKeyOut:
-    new = await container.keys.rotate(tenant, key_id, grace_s=body.grace_s, actor=caller.key_id)
+    new = await gateway.keys.rotate(tenant, key_id, grace_s=body.grace_s, actor=caller.key_id)
     response.headers["location"] = f"{request.url.path.removesuffix(f'/{key_id}/rotate')}/{new.key.id}"
     return NewKeyOut.made(new.key, new.text)
 

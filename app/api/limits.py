@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 
-from app.api.auth import ContainerDep, authenticate
+from app.api.auth import GatewayDep, authenticate
 from app.api.schemas import answers
 from app.domain.access import Caller
 from app.domain.limits.limits import COSTS
@@ -52,8 +52,8 @@ class OwnLimitsOut(BaseModel):
 @router.get(
     "/v1/limits", summary="Show the limits of the key and its tenant, with usage and remainder", responses=answers()
 )
-async def own(caller: Annotated[Caller, Depends(authenticate)], container: ContainerDep) -> OwnLimitsOut:
+async def own(caller: Annotated[Caller, Depends(authenticate)], gateway: GatewayDep) -> OwnLimitsOut:
     tenant_of(caller)
-    remaining = await container.limits.left(caller)
+    remaining = await gateway.limits.left(caller)
     shown = {holder: [LeftOut.of(left) for left in lefts] for holder, lefts in remaining.items()}
-    return OwnLimitsOut(currency=container.settings.currency, **shown)
+    return OwnLimitsOut(currency=gateway.settings.currency, **shown)

@@ -10,7 +10,7 @@ from app.api.json_bodies import read_object
 from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response, until_disconnect
 from app.services.serving.inference import Served
-from app.wiring.container import Container
+from app.wiring.gateway import Gateway
 
 router = APIRouter(tags=["LoRAX"], route_class=PlainRoute)
 
@@ -44,10 +44,10 @@ async def compat_generate(request: Request) -> Response:
 
 async def _served(request: Request, *, stream: bool | None) -> Served:
     caller = await inference_caller(request)
-    container: Container = request.state.container
+    gateway: Gateway = request.state.gateway
     request_id = request.state.request_id
-    async with container.limits.counted(caller, request_id):
+    async with gateway.limits.counted(caller, request_id):
         deadline_s, body = deadline_of(request), await read_object(request, caller)
-        work = container.inference.generate(caller, request_id, body, stream=stream, deadline_s=deadline_s)
-        async with container.key_watch.holding(caller.key_id):
+        work = gateway.inference.generate(caller, request_id, body, stream=stream, deadline_s=deadline_s)
+        async with gateway.key_watch.holding(caller.key_id):
             return await until_disconnect(request.receive, work)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.auth import ContainerDep, Owner, require_owner
+from app.api.auth import GatewayDep, Owner, require_owner
 from app.api.schemas import VersionOut, answers
 from app.api.uploads import publish_options, version_answer
 from app.domain.access import Scope
@@ -58,14 +58,14 @@ class MergeBody(BaseModel):
     },
 )
 async def merge(
-    adapter: str, body: MergeBody, owner: Writer, container: ContainerDep, request: Request, response: Response
+    adapter: str, body: MergeBody, owner: Writer, gateway: GatewayDep, request: Request, response: Response
 ) -> VersionOut:
     # A merge is untested: move no alias unless the publisher names one.
     options = publish_options(
-        body.options, request, owner, container.settings.limits, source={"kind": "merge"}, default_alias=None
+        body.options, request, owner, gateway.settings.limits, source={"kind": "merge"}, default_alias=None
     )
     recipe = body.model_dump(exclude={"options"}, exclude_none=True)
-    published = await container.merging.merge(owner.tenant, adapter, recipe, options, actor=owner.caller.key_id)
+    published = await gateway.merging.merge(owner.tenant, adapter, recipe, options, actor=owner.caller.key_id)
     return version_answer(
-        published, response, container.base, versions_path=f"{request.url.path.removesuffix('/merges')}/versions"
+        published, response, gateway.base, versions_path=f"{request.url.path.removesuffix('/merges')}/versions"
     )

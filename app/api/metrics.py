@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from app.api.auth import container_of, require
+from app.api.auth import gateway_of, require
 from app.api.schemas import answers
 from app.domain.access import Scope
 
@@ -19,7 +19,7 @@ _require_metrics = require(Scope.METRICS)
     responses={**answers(), 200: {"description": "Metrics in Prometheus's text format", "content": {"text/plain": {}}}},
 )
 async def metrics(request: Request) -> Response:
-    container = await container_of(request)
-    if container.settings.metrics_key_required:
+    gateway = await gateway_of(request)
+    if gateway.settings.metrics_key_required:
         await _require_metrics(request)
-    return Response(await container.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+    return Response(await gateway.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)

@@ -25,7 +25,7 @@ from app.observability.context import CURRENT, RequestContext
 from app.observability.logs import ACCESS
 from app.observability.tracing import begin_trace, mark_failed
 from app.settings import LimitSettings
-from app.wiring.container import Container
+from app.wiring.gateway import Gateway
 
 logger = logging.getLogger(__name__)
 access = logging.getLogger(ACCESS)
@@ -100,9 +100,9 @@ class _Exchange:
 
     __slots__ = (
         "_cap",
-        "_container",
         "_context",
         "_decompressor",
+        "_gateway",
         "_headers",
         "_pace",
         "_read",
@@ -116,7 +116,7 @@ class _Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: LimitSettings) -> None:
         self._scope, self._receive, self._send = scope, receive, send
-        self._container: Container = scope["state"]["container"]
+        self._gateway: Gateway = scope["state"]["gateway"]
         file_cap = _file_cap(scope, limits)
         self._takes_files, self._cap = file_cap is not None, file_cap or limits.body_bytes
         self._read = 0
@@ -217,7 +217,7 @@ class _Exchange:
                 await self._read_rest()
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), *self._headers]
-            if self._container.readiness.leaving:
+            if self._gateway.readiness.leaving:
                 message["headers"].append(_CLOSE)
         await self._send(message)
 
@@ -228,7 +228,7 @@ class _Exchange:
     def ended(self, duration_s: float) -> None:
         """Record metrics, trace and access log of the request. The log holds no text from the client."""
         method, route, status = _method(self._scope), _route(self._scope), self.status or CLIENT_CLOSED_REQUEST
-        self._container.metrics.observe(method, route, status, duration_s, self._context.code)
+        self._gateway.metrics.observe(method, route, status, duration_s, self._context.code)
         self._trace(method, route, status)
         # Successful polls are logged at debug level only.
         level = logging.DEBUG if route in _POLLED and status < HTTPStatus.BAD_REQUEST else logging.INFO

@@ -10,7 +10,7 @@ from app.api.json_bodies import read_object
 from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response, until_disconnect
 from app.engine.port import Endpoint
-from app.wiring.container import Container
+from app.wiring.gateway import Gateway
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=PlainRoute)
 
@@ -27,11 +27,11 @@ async def chat_completions(request: Request) -> Response:
 
 async def _answer(request: Request, endpoint: Endpoint) -> Response:
     caller = await inference_caller(request)
-    container: Container = request.state.container
+    gateway: Gateway = request.state.gateway
     request_id = request.state.request_id
-    async with container.limits.counted(caller, request_id):
+    async with gateway.limits.counted(caller, request_id):
         deadline_s, body = deadline_of(request), await read_object(request, caller)
-        work = container.inference.complete(caller, request_id, endpoint, body, deadline_s=deadline_s)
-        async with container.key_watch.holding(caller.key_id):
+        work = gateway.inference.complete(caller, request_id, endpoint, body, deadline_s=deadline_s)
+        async with gateway.key_watch.holding(caller.key_id):
             served = await until_disconnect(request.receive, work)
     return answer_response(served)

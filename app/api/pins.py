@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Response
 from pydantic import BaseModel, Field
 
 from adapters.identity import MAX_VERSION_NUMBER
-from app.api.auth import ContainerDep, Owner, require, require_owner
+from app.api.auth import GatewayDep, Owner, require, require_owner
 from app.api.schemas import answers
 from app.domain.access import Scope
 from app.domain.pins import Pin, Placement, Preload
@@ -74,9 +74,9 @@ class PlacementOut(BaseModel):
     summary="Pin a version: reserve an engine slot for it",
     responses={**answers(404, 409), 200: {"model": PinOut, "description": "The version is pinned already"}},
 )
-async def pin(adapter: str, number: Number, owner: Writer, container: ContainerDep, response: Response) -> PinOut:
+async def pin(adapter: str, number: Number, owner: Writer, gateway: GatewayDep, response: Response) -> PinOut:
     caller = owner.caller
-    stored_pin, created = await container.pins.pin(
+    stored_pin, created = await gateway.pins.pin(
         owner.tenant, adapter, number, actor=caller.key_id, admin=Scope.ADMIN in caller.scopes
     )
     response.status_code = 201 if created else 200
@@ -89,11 +89,11 @@ async def pin(adapter: str, number: Number, owner: Writer, container: ContainerD
     summary="Unpin a version",
     responses=answers(404),
 )
-async def unpin(adapter: str, number: Number, owner: Writer, container: ContainerDep) -> None:
+async def unpin(adapter: str, number: Number, owner: Writer, gateway: GatewayDep) -> None:
     caller = owner.caller
-    await container.pins.unpin(owner.tenant, adapter, number, actor=caller.key_id, admin=Scope.ADMIN in caller.scopes)
+    await gateway.pins.unpin(owner.tenant, adapter, number, actor=caller.key_id, admin=Scope.ADMIN in caller.scopes)
 
 
 @router.get("", summary="List pins and preloads", responses=answers())
-async def list_(container: ContainerDep) -> PlacementOut:
-    return PlacementOut.of(await container.pins.placement())
+async def list_(gateway: GatewayDep) -> PlacementOut:
+    return PlacementOut.of(await gateway.pins.placement())

@@ -5,7 +5,7 @@ from typing import Self
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.auth import Admin, ContainerDep, require
+from app.api.auth import Admin, GatewayDep, require
 from app.api.schemas import answers
 from app.domain.access import Scope
 from app.domain.money import Price, price_text
@@ -43,18 +43,18 @@ class PricesOut(BaseModel):
 
 
 @router.get("", summary="List prices per million tokens", responses=answers())
-async def list_(container: ContainerDep) -> PricesOut:
-    prices = await container.limits.prices.list()
+async def list_(gateway: GatewayDep) -> PricesOut:
+    prices = await gateway.limits.prices.list()
     return PricesOut(
-        currency=container.settings.currency, data=[PriceOut.of(model, price) for model, price in prices.items()]
+        currency=gateway.settings.currency, data=[PriceOut.of(model, price) for model, price in prices.items()]
     )
 
 
 @router.put("/{model:path}", summary="Set a price for future requests", responses=answers(400, 404))
-async def put(model: str, body: PriceIn, caller: Admin, container: ContainerDep) -> PriceOut:
-    return PriceOut.of(model, await container.limits.prices.set(model, body.model_dump(), actor=caller.key_id))
+async def put(model: str, body: PriceIn, caller: Admin, gateway: GatewayDep) -> PriceOut:
+    return PriceOut.of(model, await gateway.limits.prices.set(model, body.model_dump(), actor=caller.key_id))
 
 
 @router.delete("/{model:path}", status_code=204, summary="Delete a price", responses=answers(404))
-async def delete(model: str, caller: Admin, container: ContainerDep) -> None:
-    await container.limits.prices.unset(model, actor=caller.key_id)
+async def delete(model: str, caller: Admin, gateway: GatewayDep) -> None:
+    await gateway.limits.prices.unset(model, actor=caller.key_id)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Response
 from pydantic import BaseModel, Field
 
 from adapters.identity import MAX_VERSION_NUMBER
-from app.api.auth import ContainerDep, Owner, require_owner
+from app.api.auth import GatewayDep, Owner, require_owner
 from app.api.provenance import BaseOut, base_of
 from app.api.schemas import Cursor, Limit, ListOut, answers
 from app.domain.access import Caller, Scope
@@ -108,9 +108,9 @@ class SharedVersionOut(BaseModel):
         200: {"model": ShareOut, "description": "The adapter is shared with this tenant already"},
     },
 )
-async def share(adapter: str, recipient: str, owner: Writer, container: ContainerDep, response: Response) -> ShareOut:
+async def share(adapter: str, recipient: str, owner: Writer, gateway: GatewayDep, response: Response) -> ShareOut:
     caller = owner.caller
-    stored_share, created = await container.sharing.share(
+    stored_share, created = await gateway.sharing.share(
         owner.tenant, adapter, recipient, actor=caller.key_id, must_exist=Scope.ADMIN in caller.scopes
     )
     response.status_code = 201 if created else 200
@@ -123,29 +123,29 @@ async def share(adapter: str, recipient: str, owner: Writer, container: Containe
     summary="End a share, effective from the next request",
     responses=answers(404),
 )
-async def unshare(adapter: str, recipient: str, owner: Writer, container: ContainerDep) -> None:
-    await container.sharing.unshare(owner.tenant, adapter, recipient, actor=owner.caller.key_id)
+async def unshare(adapter: str, recipient: str, owner: Writer, gateway: GatewayDep) -> None:
+    await gateway.sharing.unshare(owner.tenant, adapter, recipient, actor=owner.caller.key_id)
 
 
 @owned.get("/{adapter}/shares", summary="List the recipients of an adapter", responses=answers(400, 404))
 async def list_shares(
-    adapter: str, owner: Reader, container: ContainerDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    adapter: str, owner: Reader, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[ShareOut]:
-    page = await container.sharing.list_shares(owner.tenant, adapter, limit=limit, cursor=cursor)
+    page = await gateway.sharing.list_shares(owner.tenant, adapter, limit=limit, cursor=cursor)
     return ListOut(data=[ShareOut.of(share, owner.caller) for share in page.data], next_cursor=page.next_cursor)
 
 
 @shared.get("", summary="List adapters that other tenants share with this tenant", responses=answers(400, 404))
 async def list_shared(
-    reader: Reader, container: ContainerDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    reader: Reader, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[SharedAdapterOut]:
-    page = await container.sharing.list_shared(reader.tenant, limit=limit, cursor=cursor)
+    page = await gateway.sharing.list_shared(reader.tenant, limit=limit, cursor=cursor)
     return ListOut(data=[SharedAdapterOut.of(adapter) for adapter in page.data], next_cursor=page.next_cursor)
 
 
 @shared.get("/{owner}/{adapter}", summary="Show a shared adapter", responses=answers(404))
-async def show_shared(owner: str, adapter: str, reader: Reader, container: ContainerDep) -> SharedAdapterOut:
-    return SharedAdapterOut.of(await container.sharing.get_shared(reader.tenant, owner, adapter))
+async def show_shared(owner: str, adapter: str, reader: Reader, gateway: GatewayDep) -> SharedAdapterOut:
+    return SharedAdapterOut.of(await gateway.sharing.get_shared(reader.tenant, owner, adapter))
 
 
 @shared.get(
@@ -157,11 +157,11 @@ async def list_shared_versions(
     owner: str,
     adapter: str,
     reader: Reader,
-    container: ContainerDep,
+    gateway: GatewayDep,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> ListOut[SharedVersionOut]:
-    page = await container.sharing.list_shared_versions(reader.tenant, owner, adapter, limit=limit, cursor=cursor)
+    page = await gateway.sharing.list_shared_versions(reader.tenant, owner, adapter, limit=limit, cursor=cursor)
     data = [SharedVersionOut.of(owner, version) for version in page.data]
     return ListOut(data=data, next_cursor=page.next_cursor)
 
@@ -170,6 +170,6 @@ async def list_shared_versions(
     "/{owner}/{adapter}/versions/{number}", summary="Show a ready version of a shared adapter", responses=answers(404)
 )
 async def show_shared_version(
-    owner: str, adapter: str, number: Number, reader: Reader, container: ContainerDep
+    owner: str, adapter: str, number: Number, reader: Reader, gateway: GatewayDep
 ) -> SharedVersionOut:
-    return SharedVersionOut.of(owner, await container.sharing.get_shared_version(reader.tenant, owner, adapter, number))
+    return SharedVersionOut.of(owner, await gateway.sharing.get_shared_version(reader.tenant, owner, adapter, number))

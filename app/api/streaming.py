@@ -17,7 +17,7 @@ from app.domain.errors import TenoraError
 from app.engine.port import EventStream
 from app.observability.context import note_error
 from app.services.serving.inference import Served
-from app.wiring.container import Container
+from app.wiring.gateway import Gateway
 
 Result = TypeVar("Result")
 
@@ -73,8 +73,8 @@ def while_key_works(scope: Scope) -> contextlib.AbstractAsyncContextManager[None
     state = scope.get("state", {})
     if (caller := state.get("caller")) is None:
         return contextlib.nullcontext()
-    container: Container = state["container"]
-    return container.key_watch.holding(caller.key_id)
+    gateway: Gateway = state["gateway"]
+    return gateway.key_watch.holding(caller.key_id)
 
 
 class EventResponse(Response):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
-from app.api.auth import Admin, ContainerDep, Owner, require, require_owner
+from app.api.auth import Admin, GatewayDep, Owner, require, require_owner
 from app.api.quota_schemas import QuotaOut, QuotaUsageOut, UsageOut
 from app.api.schemas import Cursor, Limit, ListOut, TenantCreate, TenantOut, TenantPatch, TenantUsageOut, answers
 from app.domain.access import Scope
@@ -16,31 +16,31 @@ router = APIRouter(prefix="/admin/tenants", tags=["tenants"], dependencies=[Depe
 
 
 @router.post("", status_code=201, summary="Add a tenant", responses=answers(400, 409))
-async def create(body: TenantCreate, caller: Admin, container: ContainerDep, response: Response) -> TenantOut:
+async def create(body: TenantCreate, caller: Admin, gateway: GatewayDep, response: Response) -> TenantOut:
     weight = 1.0 if body.weight is None else body.weight
-    tenant = await container.tenants.create(body.slug, name=body.name, weight=weight, actor=caller.key_id)
+    tenant = await gateway.tenants.create(body.slug, name=body.name, weight=weight, actor=caller.key_id)
     response.headers["location"] = f"/admin/tenants/{tenant.slug}"
     return TenantOut.of(tenant)
 
 
 @router.get("", summary="List tenants", responses=answers(400))
-async def list_(container: ContainerDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> ListOut[TenantOut]:
-    page = await container.tenants.list(limit=limit, cursor=cursor)
+async def list_(gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> ListOut[TenantOut]:
+    page = await gateway.tenants.list(limit=limit, cursor=cursor)
     return ListOut(data=[TenantOut.of(tenant) for tenant in page.data], next_cursor=page.next_cursor)
 
 
 @router.get("/{tenant}", summary="Show a tenant and its use of the quota", responses=answers(404))
-async def show(tenant: str, container: ContainerDep) -> TenantUsageOut:
-    return TenantUsageOut.using(*await container.tenants.usage(tenant))
+async def show(tenant: str, gateway: GatewayDep) -> TenantUsageOut:
+    return TenantUsageOut.using(*await gateway.tenants.usage(tenant))
 
 
 @router.patch(
     "/{tenant}", summary="Change a tenant's name, state, quota, weight or limits", responses=answers(400, 404)
 )
-async def change(tenant: str, body: TenantPatch, caller: Admin, container: ContainerDep) -> TenantOut:
+async def change(tenant: str, body: TenantPatch, caller: Admin, gateway: GatewayDep) -> TenantOut:
     # Distinguish null, which lifts limits, from a field that was not sent.
     fields = body.model_dump(exclude_unset=True)
-    changed = await container.tenants.update(
+    changed = await gateway.tenants.update(
         tenant,
         name=body.name,
         disabled=body.disabled,
@@ -53,13 +53,13 @@ async def change(tenant: str, body: TenantPatch, caller: Admin, container: Conta
 
 
 @router.delete("/{tenant}", status_code=204, summary="Delete a tenant without adapters", responses=answers(404, 409))
-async def delete(tenant: str, caller: Admin, container: ContainerDep) -> None:
-    await container.tenants.delete(tenant, actor=caller.key_id)
+async def delete(tenant: str, caller: Admin, gateway: GatewayDep) -> None:
+    await gateway.tenants.delete(tenant, actor=caller.key_id)
 
 
 @own.get("/v1/quota", summary="Show the tenant's quota and its use", responses=answers(404))
 async def quota(
-    owner: Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))], container: ContainerDep
+    owner: Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))], gateway: GatewayDep
 ) -> QuotaUsageOut:
-    tenant, used = await container.tenants.usage(owner.tenant)
+    tenant, used = await gateway.tenants.usage(owner.tenant)
     return QuotaUsageOut(quota=QuotaOut.of(tenant.quota), used=UsageOut.of(used))

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Header, Path, Request, Response
 
 from adapters.stores.base import is_digest
 from adapters.stores.staging import MAX_PARTS
-from app.api.auth import ContainerDep, Owner, require_owner
+from app.api.auth import GatewayDep, Owner, require_owner
 from app.api.schemas import VersionOut, answers
 from app.api.upload_schemas import ListedUploadOut, UploadCreate, UploadListOut, UploadOut, UrlsCreate, UrlsOut
 from app.api.uploads import publish_options, version_answer
@@ -43,12 +43,12 @@ _BYTES: dict[str, Any] = {
     responses=answers(400, 404),
 )
 async def begin(
-    adapter: str, body: UploadCreate, owner: Writer, container: ContainerDep, request: Request, response: Response
+    adapter: str, body: UploadCreate, owner: Writer, gateway: GatewayDep, request: Request, response: Response
 ) -> UploadOut:
-    await container.publishing.check_target(owner.tenant, adapter)
-    checked = publish_options(body.options, request, owner, container.settings.limits, source={})
-    await container.prompts.check(checked.defaults, owner=owner.tenant)
-    progress = await container.uploads.begin(
+    await gateway.publishing.check_target(owner.tenant, adapter)
+    checked = publish_options(body.options, request, owner, gateway.settings.limits, source={})
+    await gateway.prompts.check(checked.defaults, owner=owner.tenant)
+    progress = await gateway.uploads.begin(
         owner.tenant,
         adapter,
         {name: Announced(file.size, file.sha256) for name, file in body.files.items()},
@@ -61,18 +61,18 @@ async def begin(
         actor=owner.caller.key_id,
     )
     response.headers["location"] = f"{request.url.path}/{progress.session.id}"
-    return UploadOut.of(progress, container.base)
+    return UploadOut.of(progress, gateway.base)
 
 
 @router.get("/{adapter}/uploads", summary="List an adapter's unfinished uploads", responses=answers(404))
-async def list_(adapter: str, owner: Writer, container: ContainerDep) -> UploadListOut:
-    sessions = await container.uploads.list_live(owner.tenant, adapter)
+async def list_(adapter: str, owner: Writer, gateway: GatewayDep) -> UploadListOut:
+    sessions = await gateway.uploads.list_live(owner.tenant, adapter)
     return UploadListOut(data=[ListedUploadOut.of(session) for session in sessions])
 
 
 @router.get("/{adapter}/uploads/{upload}", summary="Show an upload and its received parts", responses=answers(404))
-async def show(adapter: str, upload: UploadId, owner: Writer, container: ContainerDep) -> UploadOut:
-    return UploadOut.of(await container.uploads.show(owner.tenant, adapter, upload), container.base)
+async def show(adapter: str, upload: UploadId, owner: Writer, gateway: GatewayDep) -> UploadOut:
+    return UploadOut.of(await gateway.uploads.show(owner.tenant, adapter, upload), gateway.base)
 
 
 @router.put(
@@ -88,12 +88,12 @@ async def put_part(
     file: File,
     number: Number,
     owner: Writer,
-    container: ContainerDep,
+    gateway: GatewayDep,
     request: Request,
     content_digest: Digest = None,
 ) -> None:
     sha256 = _sha256(content_digest)
-    await container.parts.receive(owner.tenant, adapter, upload, file, number, request.stream(), sha256=sha256)
+    await gateway.parts.receive(owner.tenant, adapter, upload, file, number, request.stream(), sha256=sha256)
 
 
 @router.post(
@@ -102,10 +102,10 @@ async def put_part(
     responses=answers(400, 404, 409),
 )
 async def urls(
-    adapter: str, upload: UploadId, file: File, body: UrlsCreate, owner: Writer, container: ContainerDep
+    adapter: str, upload: UploadId, file: File, body: UrlsCreate, owner: Writer, gateway: GatewayDep
 ) -> UrlsOut:
     digests = {part.number: _hex(part.sha256) for part in body.parts}
-    return UrlsOut.of(await container.uploads.part_urls(owner.tenant, adapter, upload, file, digests))
+    return UrlsOut.of(await gateway.uploads.part_urls(owner.tenant, adapter, upload, file, digests))
 
 
 @router.post(
@@ -119,16 +119,16 @@ async def urls(
     },
 )
 async def finish(
-    adapter: str, upload: UploadId, owner: Writer, container: ContainerDep, request: Request, response: Response
+    adapter: str, upload: UploadId, owner: Writer, gateway: GatewayDep, request: Request, response: Response
 ) -> VersionOut:
-    published = await container.finisher.finish(owner.tenant, adapter, upload)
+    published = await gateway.finisher.finish(owner.tenant, adapter, upload)
     versions_path = request.url.path.rpartition("/uploads/")[0] + "/versions"
-    return version_answer(published, response, container.base, versions_path=versions_path)
+    return version_answer(published, response, gateway.base, versions_path=versions_path)
 
 
 @router.delete("/{adapter}/uploads/{upload}", status_code=204, summary="Abort an upload", responses=answers(404, 409))
-async def abort(adapter: str, upload: UploadId, owner: Writer, container: ContainerDep) -> None:
-    await container.uploads.abort(owner.tenant, adapter, upload, actor=owner.caller.key_id)
+async def abort(adapter: str, upload: UploadId, owner: Writer, gateway: GatewayDep) -> None:
+    await gateway.uploads.abort(owner.tenant, adapter, upload, actor=owner.caller.key_id)
 
 
 def _sha256(header: str | None) -> str:

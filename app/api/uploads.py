@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from adapters.identity import DEFAULT_ALIAS
-from app.api.auth import ContainerDep, Owner, require_owner
+from app.api.auth import GatewayDep, Owner, require_owner
 from app.api.multipart import ARCHIVE_NAME, OPTIONS_NAME, receive_upload
 from app.api.schemas import VersionOut, answers
 from app.domain.access import Scope
@@ -54,19 +54,17 @@ _BODY: dict[str, Any] = {
     },
     openapi_extra=_BODY,
 )
-async def publish(
-    adapter: str, owner: Writer, container: ContainerDep, request: Request, response: Response
-) -> VersionOut:
-    await container.publishing.check_target(owner.tenant, adapter)
-    limits, content_type = container.settings.limits, request.headers.get("content-type", "")
-    async with container.spool.folder(owner.tenant) as folder:
+async def publish(adapter: str, owner: Writer, gateway: GatewayDep, request: Request, response: Response) -> VersionOut:
+    await gateway.publishing.check_target(owner.tenant, adapter)
+    limits, content_type = gateway.settings.limits, request.headers.get("content-type", "")
+    async with gateway.spool.folder(owner.tenant) as folder:
         length = _announced(request)
         received = await receive_upload(request.stream(), content_type, folder, limits, length=length)
         options = publish_options(received.options, request, owner, limits, source={"kind": received.kind})
-        published = await container.publishing.publish(
+        published = await gateway.publishing.publish(
             owner.tenant, adapter, received.upload, options, actor=owner.caller.key_id
         )
-    return version_answer(published, response, container.base, versions_path=request.url.path)
+    return version_answer(published, response, gateway.base, versions_path=request.url.path)
 
 
 def _announced(request: Request) -> int | None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from app.api.auth import Admin, ContainerDep, Owner, require_owner
+from app.api.auth import Admin, GatewayDep, Owner, require_owner
 from app.api.schemas import answers
 from app.api.usage_schemas import UsageReportOut, csv_of
 from app.domain.access import Scope
@@ -39,14 +39,14 @@ _CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
 )
 async def own(
     owner: Reader,
-    container: ContainerDep,
+    gateway: GatewayDep,
     start: Start = None,
     end: End = None,
     by: By = "adapter",
     format: Format = "json",  # noqa: A002 - the name of the query parameter
 ) -> Any:
     groupings = _groupings(by, allowed=[grouping for grouping in Grouping if grouping is not Grouping.TENANT])
-    return _shown(await container.usage.report(owner.tenant, start=start, end=end, by=groupings), groupings, format)
+    return _shown(await gateway.usage.report(owner.tenant, start=start, end=end, by=groupings), groupings, format)
 
 
 @router.get(
@@ -57,7 +57,7 @@ async def own(
 )
 async def everyones(
     _: Admin,
-    container: ContainerDep,
+    gateway: GatewayDep,
     tenant: Annotated[str | None, Query(description="Report only this tenant")] = None,
     start: Start = None,
     end: End = None,
@@ -65,7 +65,7 @@ async def everyones(
     format: Format = "json",  # noqa: A002
 ) -> Any:
     groupings = _groupings(by, allowed=list(Grouping))
-    return _shown(await container.usage.report(tenant, start=start, end=end, by=groupings), groupings, format)
+    return _shown(await gateway.usage.report(tenant, start=start, end=end, by=groupings), groupings, format)
 
 
 def _groupings(by: str, *, allowed: list[Grouping]) -> list[Grouping]:

@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from uvicorn.lifespan.on import LifespanOn
 
 from app.cli.connections import BoundedProtocol
+from app.engine.port import Engine
 from app.support.gc_tuning import collect_rarely
 from app.wiring.container import Container
 
@@ -103,12 +104,12 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         container: Container = self._app.state.container
-        container.readiness.leave()
-        container.engine.leave()
+        container.gateway.readiness.leave()
+        container.node.engine.leave()
         await self._drain()
         # End event feeds, which never end by themselves.
-        container.events.end()
-        ending = asyncio.create_task(self._end_requests(container))
+        container.gateway.events.end()
+        ending = asyncio.create_task(self._end_requests(container.node.engine))
         try:
             await super().shutdown(sockets)
         finally:
@@ -121,10 +122,10 @@ class Server(uvicorn.Server):
         while self.signals == [signal.SIGTERM] and loop.time() < ends:  # noqa: ASYNC110 - signals set no event
             await asyncio.sleep(_POLL_S)
 
-    async def _end_requests(self, container: Container) -> None:
+    async def _end_requests(self, engine: Engine) -> None:
         await asyncio.sleep(self._grace_s)
         if self.server_state.tasks:
             logger.warning(
                 "Ending %d requests that still run after %.0f s.", len(self.server_state.tasks), self._grace_s
             )
-            await container.engine.stop()
+            await engine.stop()

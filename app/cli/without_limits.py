@@ -2,14 +2,14 @@
 
 from functools import cached_property
 
-from app import main
 from app.cli.root import app
 from app.services.serving.inference import InferenceService
-from app.wiring.container import Container
+from app.wiring import container
+from app.wiring.gateway import Gateway
 
 
-class _Unguarded(Container):
-    """Server whose requests bypass limits and metering."""
+class _Unguarded(Gateway):
+    """Gateway whose requests bypass limits and metering."""
 
     @cached_property
     def inference(self) -> InferenceService:
@@ -20,5 +20,5 @@ class _Unguarded(Container):
 
 
 if __name__ == "__main__":
-    main.Container = _Unguarded  # type: ignore[attr-defined]
+    container.Gateway = _Unguarded  # type: ignore[attr-defined]
     app()

@@ -20,37 +20,44 @@ from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.services.rollout.runner import CanaryRunner
 from app.services.usage.ledger import EVERY_S as USAGE_EVERY_S
 from app.support.periodic import Periodic
-from app.wiring.container import Container
+from app.wiring.engine_node import EngineNode
+from app.wiring.gateway import Gateway
 
 _TRIALS_EVERY_S = 60
 _CANARIES_EVERY_S = 0.5
 
 
-def background(container: Container) -> tuple[Periodic, ...]:
-    """Build the periodic jobs of this server; none of them is started."""
-    canaries = CanaryRunner(container.database, container.outcomes, container.node)
-    sweeper = UploadSweeper(container.database, container.store, container.settings.limits)
-    settings = container.settings
+def gateway_jobs(gateway: Gateway) -> tuple[Periodic, ...]:
+    """Build the periodic jobs of a gateway; none of them is started."""
+    settings = gateway.settings
+    canaries = CanaryRunner(gateway.database, gateway.outcomes, gateway.node_id)
+    sweeper = UploadSweeper(gateway.database, gateway.store, settings.limits)
     retention = RetentionService(
-        container.database, container.audit, usage_days=settings.usage_days, audit_days=settings.audit_days
+        gateway.database, gateway.audit, usage_days=settings.usage_days, audit_days=settings.audit_days
     )
     return (
-        Periodic("unfinished trials", _TRIALS_EVERY_S, container.trials.resume),
-        Periodic("keys in use", KEYS_EVERY_S, container.key_watch.check),
+        Periodic("unfinished trials", _TRIALS_EVERY_S, gateway.trials.resume),
+        Periodic("keys in use", KEYS_EVERY_S, gateway.key_watch.check),
         Periodic("canaries", _CANARIES_EVERY_S, canaries.tick),
-        Periodic("pins", PLACEMENT_EVERY_S, container.placement.follow),
-        Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, container.idempotency.sweep),
-        Periodic("prefetching", PREFETCHING_EVERY_S, container.prefetching.advance),
-        Periodic("heartbeat", HEARTBEAT_S, container.nodes.beat),
-        Periodic("deletions", DELETIONS_EVERY_S, container.deleting.advance),
-        Periodic("lost bytes", LOST_BYTES_EVERY_S, container.lost_bytes.tend),
-        Periodic("events", EVENTS_EVERY_S, container.events.poll),
+        Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, gateway.idempotency.sweep),
+        Periodic("events", EVENTS_EVERY_S, gateway.events.poll),
         Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
-        Periodic("accesses", ACCESSES_EVERY_S, container.audit.accesses.write),
-        Periodic("audit seals", AUDIT_EVERY_S, container.audit.seal),
+        Periodic("accesses", ACCESSES_EVERY_S, gateway.audit.accesses.write),
+        Periodic("audit seals", AUDIT_EVERY_S, gateway.audit.seal),
         Periodic("retention", RETENTION_EVERY_S, retention.sweep),
-        Periodic("limits", LIMITS_EVERY_S, container.limits.accounts.tend),
-        Periodic("prices", PRICES_EVERY_S, container.limits.prices.refresh),
-        Periodic("usage", USAGE_EVERY_S, container.ledger.ship),
-        Periodic("readiness", READINESS_EVERY_S, container.readiness.problems),
+        Periodic("limits", LIMITS_EVERY_S, gateway.limits.accounts.tend),
+        Periodic("prices", PRICES_EVERY_S, gateway.limits.prices.refresh),
+        Periodic("usage", USAGE_EVERY_S, gateway.ledger.ship),
+        Periodic("readiness", READINESS_EVERY_S, gateway.readiness.problems),
+    )
+
+
+def node_jobs(node: EngineNode) -> tuple[Periodic, ...]:
+    """Build the periodic jobs of an engine node; none of them is started."""
+    return (
+        Periodic("pins", PLACEMENT_EVERY_S, node.placement.follow),
+        Periodic("prefetching", PREFETCHING_EVERY_S, node.prefetching.advance),
+        Periodic("heartbeat", HEARTBEAT_S, node.nodes.beat),
+        Periodic("deletions", DELETIONS_EVERY_S, node.deleting.advance),
+        Periodic("lost bytes", LOST_BYTES_EVERY_S, node.lost_bytes.tend),
     )

@@ -12,30 +12,31 @@ from prometheus_client.registry import Collector
 from app.services.usage.ledger import Ledger
 from app.settings import QueueSettings
 from app.support.periodic import Periodic
-from app.wiring.container import Container
+from app.wiring.engine_node import EngineNode
+from app.wiring.gateway import Gateway
 
 
 class ServiceMetrics:
     """Collector factory. Label values are a fixed set: names of limits, parts and periodic jobs."""
 
-    def __init__(self, container: Container, works: tuple[Periodic, ...]) -> None:
-        self._container, self._works = container, works
+    def __init__(self, gateway: Gateway, node: EngineNode, jobs: tuple[Periodic, ...]) -> None:
+        self._gateway, self._node, self._jobs = gateway, node, jobs
 
     def now(self) -> Collector:
         """Take a snapshot of the metrics. Call it on the event loop, which owns the values."""
-        container = self._container
+        gateway, node = self._gateway, self._node
         return _Now(
-            refused=dict(container.limits.refused),
-            ready={part: problem is None for part, problem in container.readiness.last.items()},
-            succeeded={work.name: work.succeeded_at for work in self._works},
-            database_failures={cause.value: count for cause, count in container.database.troubles.counts.items()},
-            lost_bytes=container.lost_bytes.counts(),
-            clock_offset_s=container.nodes.clock_offset_s or 0.0,
-            clock_spread_s=container.nodes.clock_spread_s,
-            audit_intact=container.audit.intact,
-            queue=container.settings.queue,
-            home=container.settings.home,
-            ledger=container.ledger,
+            refused=dict(gateway.limits.refused),
+            ready={part: problem is None for part, problem in gateway.readiness.last.items()},
+            succeeded={job.name: job.succeeded_at for job in self._jobs},
+            database_failures={cause.value: count for cause, count in gateway.database.troubles.counts.items()},
+            lost_bytes=node.lost_bytes.counts(),
+            clock_offset_s=node.nodes.clock_offset_s or 0.0,
+            clock_spread_s=node.nodes.clock_spread_s,
+            audit_intact=gateway.audit.intact,
+            queue=gateway.settings.queue,
+            home=gateway.settings.home,
+            ledger=gateway.ledger,
         )
 
 

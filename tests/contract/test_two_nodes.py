@@ -134,7 +134,7 @@ def _with_cache(app: FastAPI, engine: EchoEngine) -> FastAPI:
     @contextlib.asynccontextmanager
     async def with_cache(inner: FastAPI) -> AsyncIterator[Any]:
         async with lifespan(inner) as state:
-            engine.cache = state["container"].cache
+            engine.cache = inner.state.container.node.cache
             yield state
 
     app.router.lifespan_context = with_cache

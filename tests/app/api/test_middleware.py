@@ -37,11 +37,11 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 def _broken_app(root: Path) -> FastAPI:
     metrics = Metrics(NoEngine(), DiskCache(root, LocalStore(root / "blobs"), 2**20))
-    container = SimpleNamespace(metrics=metrics, readiness=Readiness({}))
+    gateway = SimpleNamespace(metrics=metrics, readiness=Readiness({}))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, object]]:
-        yield {"container": container}
+        yield {"gateway": gateway}
 
     app = FastAPI(lifespan=lifespan)
     app.add_middleware(RequestMiddleware, limits=LimitSettings(body_bytes=1024))

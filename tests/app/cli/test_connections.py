@@ -35,7 +35,9 @@ KEEP_ALIVE_S = 15
 def _application() -> FastAPI:
     app = FastAPI()
     nothing = SimpleNamespace(end=lambda: None, leave=lambda: None)
-    app.state.container = SimpleNamespace(readiness=Readiness({}), events=nothing, engine=nothing)
+    app.state.container = SimpleNamespace(
+        gateway=SimpleNamespace(readiness=Readiness({}), events=nothing), node=SimpleNamespace(engine=nothing)
+    )
     app.state.gone, app.state.waiting = threading.Event(), threading.Event()
 
     @app.post("/echo")

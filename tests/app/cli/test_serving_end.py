@@ -124,7 +124,7 @@ def test_after_sigterm_it_is_not_ready_and_still_answers_until_proxies_have_turn
             for answer in (client.get("/health/live"), httpx.get(f"{url}/health/live", trust_env=False)):
                 assert (answer.status_code, answer.headers["connection"]) == (200, "close")
             assert thread.is_alive()
-            engine = server.config.app.state.container.engine  # type: ignore[union-attr]
+            engine = server.config.app.state.container.node.engine  # type: ignore[union-attr]
             server.handle_exit(signal.SIGTERM, None)
         thread.join(20)
         assert not thread.is_alive()

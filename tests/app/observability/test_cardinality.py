@@ -43,7 +43,7 @@ class Everything:
 
     async def see(self, name: str, number: int) -> None:
         """Record events with this name or number as method, path, header, tenant, key, adapter and version."""
-        state = {"container": SimpleNamespace(metrics=self.metrics, readiness=Readiness({}))}
+        state = {"gateway": SimpleNamespace(metrics=self.metrics, readiness=Readiness({}))}
         headers = [(b"x-request-id", name.encode()), (b"traceparent", name.encode())]
         await self._frame(
             {"type": "http", "method": name, "path": f"/v1/{name}", "headers": headers, "state": state}, _nothing, _drop

@@ -1,0 +1,66 @@
+"""Engine node: the half of a server that runs the engine and holds adapters on this machine."""
+
+from adapters.cache import DiskCache
+from app.engine.port import Engine
+from app.engine.vllm.platform import this_machine
+from app.engine.vllm_engine import VllmEngine
+from app.planning.machine import resolve_slots
+from app.services.common.in_flight import InFlightLookups
+from app.services.deletion.worker import DeletionWorker
+from app.services.operations.lost_bytes import LostBytes
+from app.services.operations.nodes import NodeService
+from app.services.placement.placement import PlacementService
+from app.services.placement.prefetch.prefetching import Prefetcher
+from app.wiring.node import node_name
+from app.wiring.resources import Resources
+
+
+class EngineNode:
+    """Engine, disk cache, placement, and this node's part in deletions.
+
+    The constructor blocks, but starts nothing. All parts are safe for concurrent requests.
+
+    Args:
+        engine: another implementation of the port; default: vLLM in this process.
+
+    Attributes:
+        in_flight: look-ups that may lead to this node's engine or disk. A deletion here waits for them, so a gateway
+            records its own in it.
+    """
+
+    def __init__(self, resources: Resources, *, engine: Engine | None = None) -> None:
+        settings, base = resources.settings, resources.base
+        database, node_id = resources.database, resources.node_id
+        self.cache = cache = DiskCache(
+            settings.home / "cache", resources.store, settings.cache_bytes, fetch_s=settings.fetch_seconds
+        )
+        self.engine = engine = engine or VllmEngine(
+            settings,
+            base=base.path,
+            base_name=base.name,
+            cache=cache,
+            slots=resolve_slots(settings, base.path, this_machine),
+        )
+        self.in_flight = in_flight = InFlightLookups()
+        self.placement = PlacementService(
+            database,
+            engine,
+            resources.adapters,
+            in_flight,
+            preload=settings.preload,
+            base_digest=base.digest,
+            lora_head=settings.engine.lora_head,
+        )
+        self.prefetching = Prefetcher(
+            database,
+            engine,
+            in_flight,
+            settings.home / "working-set.json",
+            base_digest=base.digest,
+            lora_head=settings.engine.lora_head,
+        )
+        self.deleting = DeletionWorker(
+            database, engine, cache, resources.blobs, in_flight, node_id, forget=self.prefetching.forget
+        )
+        self.lost_bytes = LostBytes(database, resources.store, cache)
+        self.nodes = NodeService(database, node_id, node_name())
