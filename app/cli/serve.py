@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -17,6 +17,9 @@ from app.engine.vllm.requirements import check_libraries
 from app.observability.logs import log_config, shared_with_vllm
 from app.settings import Settings
 from app.support.home import exclusive
+
+if TYPE_CHECKING:
+    from app.cli.server import Server
 
 #: Seconds. Longer than the 60 s of common load balancers, so that the balancer closes idle connections first.
 _KEEP_ALIVE_S = 75
@@ -103,9 +106,24 @@ def _check_store(settings: Settings) -> None:
 
 
 def _run(settings: Settings, listener: socket.socket, companion: Companion | None) -> None:
+    server = _server(settings)
+    problems: list[str] = []
+    if companion is not None:
+        work = (server, companion, problems)
+        threading.Thread(target=_accompany, args=work, name="companion", daemon=True).start()
+    try:
+        server.run(sockets=[listener])  # in the main thread, the only one that receives signals
+    except SystemExit:
+        _report_end(server)
+    if problems:
+        fail(problems[0])
+
+
+def _server(settings: Settings) -> "Server":
+    """Import the application, which takes seconds, and build its server."""
     logging = log_config(settings.log, os.environ.get("VLLM_LOGGING_LEVEL", "INFO").upper())
     with report_failures():
-        # vLLM reads these variables at import, which takes seconds and happens with the application's.
+        # vLLM reads these variables at import.
         os.environ.update(shared_with_vllm(logging, settings.home, os.environ))
     from app.engine.vllm.worker.fork_server import start_ahead
 
@@ -133,24 +151,21 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
         log_config=logging,
     )
     allow_files(settings.limits)
-    server = Server(config, app, drain_s=settings.drain_seconds, grace_s=settings.grace_seconds)
-    problem: str | None = None
+    return Server(config, app, drain_s=settings.drain_seconds, grace_s=settings.grace_seconds)
 
-    def accompany(work: Companion) -> None:
-        nonlocal problem
-        problem = work()
-        server.should_exit = server.should_exit or problem is not None
 
-    if companion is not None:
-        threading.Thread(target=accompany, args=(companion,), name="companion", daemon=True).start()
-    try:
-        server.run(sockets=[listener])  # in the main thread, the only one that receives signals
-    except SystemExit:
-        for number in server.signals:
-            # Exit by the signal. Uvicorn does this only for a server that has started.
-            signal.raise_signal(number)
-        # vLLM's error messages span several lines.
-        reason = " ".join(str(getattr(app.state, "start_error", "")).split())[:_REASON_CHARACTERS]
-        fail(f"The server could not start: {reason or 'read its log for the cause.'}")
-    if problem is not None:
-        fail(problem)
+def _accompany(server: "Server", companion: Companion, problems: list[str]) -> None:
+    """Run the companion. If it has a problem, keep it and stop the server."""
+    if (problem := companion()) is not None:
+        problems.append(problem)
+        server.should_exit = True
+
+
+def _report_end(server: "Server") -> NoReturn:
+    """End a process whose server could not start, or was interrupted before it had started."""
+    for number in server.signals:
+        # Exit by the signal. Uvicorn does this only for a server that has started.
+        signal.raise_signal(number)
+    # vLLM's error messages span several lines.
+    reason = " ".join(str(server.start_error or "").split())[:_REASON_CHARACTERS]
+    fail(f"The server could not start: {reason or 'read its log for the cause.'}")

@@ -75,6 +75,12 @@ class Server(uvicorn.Server):
         #: Received signals in their order.
         self.signals: list[int] = []
 
+    @property
+    def start_error(self) -> Exception | None:
+        """Return the error with which the application's start failed, if it did."""
+        error: Exception | None = getattr(self._app.state, "start_error", None)
+        return error
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.signals.append(sig)
         super().handle_exit(sig, frame)
