@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.engine.status import EngineOverview, KernelChecks, TenantQueue, Tier, TierStats
+from app.engine.status import EngineStatus, KernelChecks, TenantQueue, Tier, TierStats
 from app.services.limits.accounts import Health
 from app.services.operations.engine_view import EngineView, OwnVersion, OwnView, ShownVersion
 from app.services.operations.nodes import Peer
@@ -39,10 +39,10 @@ class TierOut(BaseModel):
     failures: int
 
     @classmethod
-    def of(cls, stats: TierStats, overview: EngineOverview) -> Self:
+    def of(cls, stats: TierStats, status: EngineStatus) -> Self:
         used, limit = {
-            "disk": (overview.disk_used_bytes, overview.disk_bytes),
-            "host": (overview.host_used_bytes, overview.host_bytes),
+            "disk": (status.disk_used_bytes, status.disk_bytes),
+            "host": (status.host_used_bytes, status.host_bytes),
         }.get(stats.tier, (None, None))
         lookups = stats.hits + stats.misses
         return cls(
@@ -192,21 +192,21 @@ class EngineOut(BaseModel):
 
     @classmethod
     def of(cls, view: EngineView, health: Health, peers: Sequence[Peer]) -> Self:
-        overview = view.overview
+        status = view.status
         tenants = [TenantQueueOut.of(queue) for queue in view.tenants]
         versions = [VersionOut.of(shown) for shown in view.versions]
         return cls(
             node=view.node,
-            state=overview.state.value,
-            restarts=overview.restarts,
-            hangs=overview.hangs,
-            kernels=KernelsOut.of(overview.kernels),
-            slots=SlotsOut(total=overview.slots, used=view.slots_used, pinned=len(overview.pinned)),
-            queue=QueueOut(window=overview.window, running=overview.running, waiting=overview.waiting),
-            tiers=[TierOut.of(stats, overview) for stats in overview.tiers],
+            state=status.state.value,
+            restarts=status.restarts,
+            hangs=status.hangs,
+            kernels=KernelsOut.of(status.kernels),
+            slots=SlotsOut(total=status.slots, used=status.slots_used, pinned=len(status.pinned)),
+            queue=QueueOut(window=status.window, running=status.running, waiting=status.waiting),
+            tiers=[TierOut.of(stats, status) for stats in status.tiers],
             load_seconds=LoadsOut.of(view.loads),
-            tenants=TenantQueuesOut(total=len(overview.tenants), data=tenants),
-            versions=VersionsOut(total=len(overview.versions), data=versions),
+            tenants=TenantQueuesOut(total=view.total_tenants, data=tenants),
+            versions=VersionsOut(total=view.total_versions, data=versions),
             limits=CountingOut(available=health.available, uncounted=health.uncounted),
             nodes=[NodeOut.of(peer) for peer in peers],
         )

@@ -88,7 +88,7 @@ class EventResponse(Response):
 
     def __init__(
         self,
-        events: EventStream,
+        events: EventStream[str],
         headers: Mapping[str, str],
         *,
         final_event: Callable[[TenoraError], str] | None = None,

@@ -1,4 +1,8 @@
-"""Engine port: the protocol between the services and an inference engine.
+"""Engine port: three protocols between the services and an inference engine.
+
+- :class:`Inference` answers requests.
+- :class:`Residency` loads, pins and unloads versions.
+- :class:`Status` reports the engine's state and its events.
 
 All data is plain and picklable, and nothing here depends on vLLM. The engine can run in this process or behind a
 cluster handle.
@@ -7,11 +11,11 @@ cluster handle.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from adapters.identity import VersionKey
 from app.domain.load_phases import LoadPhases
-from app.engine.status import EngineOverview, EngineState
+from app.engine.status import EngineStatus, StatusReport
 
 
 class Endpoint(StrEnum):
@@ -19,25 +23,6 @@ class Endpoint(StrEnum):
 
     COMPLETIONS = "completions"
     CHAT = "chat"
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """Snapshot of the engine's load.
-
-    Attributes:
-        running: requests in the engine that have not ended.
-        waiting: requests that wait for admission, for example for a LoRA slot.
-        resident: adapters in the engine's memory, including those that are loading.
-        restarts: engine restarts since the process began.
-        hangs: engines killed because they no longer answered.
-    """
-
-    running: int
-    waiting: int
-    resident: int
-    restarts: int
-    hangs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +64,7 @@ class TokenUsage:
         prompt_tokens: tokens of all prompts, each prompt counted once.
         cached_tokens: prompt tokens that the prefix cache already held.
         output_tokens: tokens of all sequences, up to the answer's end or abort.
-        ttft_s: seconds from the call of :meth:`Engine.answer` to the first token.
+        ttft_s: seconds from the call of :meth:`EngineCall.answer` to the first token; None if it is unknown.
         slot_s: share of the seconds for which its adapter had a slot; see :mod:`app.engine.residency.slot_time`.
         load_s: seconds of waiting for its adapter; None if the adapter had a slot already, or the request named none.
     """
@@ -87,9 +72,24 @@ class TokenUsage:
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
-    ttft_s: float
+    ttft_s: float | None
     slot_s: float = 0.0
     load_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Outcome of a call that no answer carries.
+
+    Attributes:
+        usage: its tokens; None until it has ended, and if it produced no token.
+        load: phases of the load that it waited for; None if its adapter had a slot already. Known before the answer.
+        finite: False once the engine has found NaN in its logits.
+    """
+
+    usage: TokenUsage | None = None
+    load: LoadPhases | None = None
+    finite: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,98 +142,91 @@ class EngineEvent:
 Listener = Callable[[EngineEvent], None]
 
 
-class EventStream(Protocol):
-    """Server-sent events of an answer, each ``data: ...\\n\\n``, the last ``data: [DONE]\\n\\n``.
+class AnswerEvent(NamedTuple):
+    """Server-sent event of an answer.
 
-    The consumer reads the stream to its end or closes it. Closing aborts the request in the engine.
+    Attributes:
+        text: ``data: ...\\n\\n``; the last event of an answer is ``data: [DONE]\\n\\n``.
+        tokens: output tokens that the engine has generated for the request since the previous event.
     """
+
+    text: str
+    tokens: int
+
+
+E_co = TypeVar("E_co", covariant=True)
+
+
+class EventStream(Protocol[E_co]):
+    """Stream of server-sent events. The consumer reads it to its end or closes it."""
 
     def __aiter__(self) -> Self: ...
 
-    async def __anext__(self) -> str: ...
+    async def __anext__(self) -> E_co: ...
 
     async def aclose(self) -> None: ...
 
 
-#: Whole answer (OpenAI's response body), or its event stream.
-Answer = dict[str, Any] | EventStream
+#: Whole answer (OpenAI's response body), or its event stream. Closing the stream aborts the request in the engine.
+Answer = dict[str, Any] | EventStream[AnswerEvent]
 
 
-class Engine(Protocol):
-    """Inference engine, as the services use it.
-
-    Raises:
-        EngineUnavailable: by every coroutine that needs a running engine, while none runs.
-    """
+class EngineCall(Protocol):
+    """One request to the engine."""
 
     @property
-    def state(self) -> EngineState: ...
+    def request(self) -> EngineRequest: ...
 
     @property
-    def special_token_ids(self) -> frozenset[int]:
-        """Ids of the base tokenizer's special tokens (BOS, EOS, ...); empty until the engine has started once."""
+    def outcome(self) -> Outcome:
+        """Outcome so far; final once the answer has ended, failed or was aborted."""
 
-    def stats(self) -> EngineStats:
-        """Return numbers for metrics; the load is zero while no engine runs."""
-
-    def write_statistics(self) -> None:
-        """Flush vLLM's buffered metrics, so that the next scrape reads current values."""
-
-    def overview(self) -> EngineOverview:
-        """Return the operator's snapshot. It covers the tiers below the engine even while no engine runs."""
-
-    def take_load(self, request_id: str) -> LoadPhases | None:
-        """Pop the load phases of a request; call it after the first token.
-
-        Returns:
-            None if its adapter had a slot already, or if the phases were taken before.
-        """
-
-    async def most_tokens(self, request: EngineRequest) -> MostTokens:
-        """Return an upper bound of the tokens that a request can use.
-
-        Raises:
-            InvalidRequest: as :meth:`answer`.
-        """
-
-    def take_usage(self, request_id: str) -> TokenUsage | None:
-        """Pop the usage of a request that has ended, failed or was aborted; None if it produced no token.
-
-        Unclaimed values are kept for the last 10,000 requests.
-        """
-
-    def prefetch(self, key: VersionKey) -> None:
-        """Start to bring a version towards the engine if there is spare room. Return at once and never fail."""
-
-    async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
-        """Decode each token by itself, in order, as the engine's logprobs show it."""
-
-    async def start(self) -> None:
-        """Start the engine and return once it has answered a request.
-
-        Raises:
-            EngineUnavailable: the engine died during its start.
-            Exception: any other error of the start.
-        """
-
-    def leave(self) -> None:
-        """Start no engine from now on, as the server is about to end. A running engine continues to answer."""
-
-    async def stop(self) -> None:
-        """Stop the engine and all processes that it started."""
-
-    async def answer(self, request: EngineRequest) -> Answer:
-        """Run one request. Return an event stream if ``body["stream"]`` is true, else the whole answer.
+    async def answer(self) -> Answer:
+        """Run the request. Return an event stream if its body says ``stream``, else the whole answer. Call it once.
 
         Errors known before the first token are raised here, not inside the stream. Cancelling the call, or closing
-        the stream, aborts the request in the engine.
+        the stream, aborts the request in the engine. Its outcome includes the tokens that were generated until then.
 
         Raises:
+            EngineUnavailable: no engine runs.
             InvalidRequest: the engine refuses the body (too long, bad schema, ...).
             QueueFull, Busy: the admission queue is full, or the deadline cannot be met.
             AdapterLoadFailed: the version could not be loaded. The caller must quarantine it.
             adapters.errors.StorageError: the version's bytes are not available.
         """
+
+
+class Inference(Protocol):
+    """Answers to requests.
+
+    Raises:
+        EngineUnavailable: by every coroutine, while no engine runs.
+    """
+
+    @property
+    def special_token_ids(self) -> frozenset[int]:
+        """Ids of the base tokenizer's special tokens (BOS, EOS, ...); empty until the engine has started once."""
+
+    def begin(self, request: EngineRequest) -> EngineCall:
+        """Create the call of a request, without any I/O. :meth:`EngineCall.answer` runs it."""
+
+    async def most_tokens(self, request: EngineRequest) -> MostTokens:
+        """Return an upper bound of the tokens that a request can use.
+
+        Raises:
+            InvalidRequest: as :meth:`EngineCall.answer`.
+        """
+
+    async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
+        """Decode each token by itself, in order, as the engine's logprobs show it."""
+
+
+class Residency(Protocol):
+    """Versions in the engine.
+
+    Raises:
+        EngineUnavailable: by every coroutine except ``unpin`` and ``unload``, while no engine runs.
+    """
 
     async def smoke(self, key: VersionKey) -> SmokeResult:
         """Load a version and compare its answers to a few short prompts with the base's.
@@ -245,11 +238,8 @@ class Engine(Protocol):
             adapters.errors.StorageError: the version's bytes are not available.
         """
 
-    def was_finite(self, request_id: str) -> bool:
-        """Return False if the engine found NaN in a request's logits. Call it after the answer has ended.
-
-        The last 10,000 such requests are remembered. An unknown id gives True.
-        """
+    def prefetch(self, key: VersionKey) -> None:
+        """Start to bring a version towards the engine if there is spare room. Return at once and never fail."""
 
     async def preload(self, key: VersionKey) -> None:
         """Load a version now and after every restart of the engine. It stays until its slot is needed.
@@ -271,12 +261,24 @@ class Engine(Protocol):
     async def unpin(self, version_id: int) -> None:
         """Release the pin of a version. It stays loaded until its slot is needed."""
 
-    @property
-    def pinned(self) -> frozenset[int]:
-        """Versions that are pinned now, or will be once the engine has restarted."""
+    async def unload(self, version_id: int) -> None:
+        """Drop a version, pinned or not, once its last request has ended. Unknown ids are ignored."""
 
     async def holds(self, version_id: int) -> bool:
         """Return whether anything of a version is in the engine, according to the engine itself."""
+
+
+class Status(Protocol):
+    """State of the engine, and its events."""
+
+    def status(self) -> EngineStatus:
+        """Return a snapshot. It covers the tiers below the engine even while no engine runs."""
+
+    def report(self) -> StatusReport:
+        """Return a snapshot with all versions and tenants, for operators. :meth:`status` is cheaper."""
+
+    def write_statistics(self) -> None:
+        """Flush vLLM's buffered metrics, so that the next scrape reads current values."""
 
     def subscribe(self, listener: Listener) -> None:
         """Call the listener for every event from now on, for the life of the process."""
@@ -284,8 +286,27 @@ class Engine(Protocol):
     def watch_waits(self, listener: Callable[[float], None]) -> None:
         """Call the listener with the seconds that each request waited before it entered; see :meth:`subscribe`."""
 
-    async def unload(self, version_id: int) -> None:
-        """Drop a version, pinned or not, once its last request has ended. Unknown ids are ignored."""
-
     async def check(self) -> None:
-        """Check that the engine answers."""
+        """Check that the engine answers.
+
+        Raises:
+            EngineUnavailable
+        """
+
+
+class Engine(Inference, Residency, Status, Protocol):
+    """Inference engine with its life cycle."""
+
+    async def start(self) -> None:
+        """Start the engine and return once it has answered a request.
+
+        Raises:
+            EngineUnavailable: the engine died during its start.
+            Exception: any other error of the start.
+        """
+
+    def leave(self) -> None:
+        """Start no engine from now on, as the server is about to end. A running engine continues to answer."""
+
+    async def stop(self) -> None:
+        """Stop the engine and all processes that it started."""

@@ -20,8 +20,8 @@ from prometheus_client.registry import Collector
 from adapters.cache import DiskCache
 from app.domain.errors import ROWS
 from app.domain.usage import UsageRecord
-from app.engine.port import Engine, EngineEvent, EngineStats
-from app.engine.status import EngineOverview, EngineState, KernelChecks
+from app.engine.port import EngineEvent, Status
+from app.engine.status import EngineState, EngineStatus, KernelChecks, StatusReport
 from app.services.limits.accounts import Health
 from app.services.serving.adapter_traffic import Share, Traffic
 
@@ -47,7 +47,7 @@ class Metrics:
         traffic: recent requests by adapter; None hides the rows of adapters.
     """
 
-    def __init__(self, engine: Engine, cache: DiskCache, traffic: Traffic | None = None) -> None:
+    def __init__(self, engine: Status, cache: DiskCache, traffic: Traffic | None = None) -> None:
         self.registry = CollectorRegistry()
         self._engine, self._cache, self._traffic = engine, cache, traffic
         self._limits: Callable[[], Health] | None = None
@@ -132,8 +132,7 @@ class Metrics:
         cache = self._cache
         self._engine.write_statistics()
         now = _Now(
-            self._engine.stats(),
-            self._engine.overview(),
+            self._engine.report(),
             (cache.hits, cache.misses, cache.evictions),
             tuple(self._traffic.most(TOP)) if self._traffic else (),
             len(asyncio.all_tasks()),
@@ -158,8 +157,7 @@ class Metrics:
 class _Now:
     """Snapshot of counters that other parts maintain; ``cache`` is (hits, misses, evictions)."""
 
-    stats: EngineStats
-    overview: EngineOverview
+    report: StatusReport
     cache: tuple[int, int, int]
     shares: tuple[Share, ...]
     tasks: int
@@ -171,27 +169,27 @@ class _Parts(Collector):
         self._now = now
 
     def collect(self) -> Iterable[Metric]:
-        stats, (hits, misses, evictions) = self._now.stats, self._now.cache
-        yield _gauge("tenora_engine_requests_running", "Requests in the engine", stats.running)
-        yield _gauge("tenora_engine_requests_waiting", "Requests that wait to enter the engine", stats.waiting)
-        yield _gauge("tenora_engine_adapters_resident", "Adapters in the engine's memory", stats.resident)
-        ready = self._now.overview.state is EngineState.READY
+        engine, (hits, misses, evictions) = self._now.report.status, self._now.cache
+        yield _gauge("tenora_engine_requests_running", "Requests in the engine", engine.running)
+        yield _gauge("tenora_engine_requests_waiting", "Requests that wait to enter the engine", engine.waiting)
+        yield _gauge("tenora_engine_adapters_resident", "Adapters in the engine's memory", engine.slots_used)
+        ready = engine.state is EngineState.READY
         yield _gauge("tenora_engine_up", "1 if the engine runs, else 0", ready)
-        yield CounterMetricFamily("tenora_engine_restarts", "Restarts of a dead engine", stats.restarts)
-        yield CounterMetricFamily("tenora_engine_hangs", "Engines killed because they did not answer", stats.hangs)
-        yield from _kernels(self._now.overview.kernels)
+        yield CounterMetricFamily("tenora_engine_restarts", "Restarts of a dead engine", engine.restarts)
+        yield CounterMetricFamily("tenora_engine_hangs", "Engines killed because they did not answer", engine.hangs)
+        yield from _kernels(engine.kernels)
         yield CounterMetricFamily("tenora_cache_hits", "Adapters found in this node's disk cache", hits)
         yield CounterMetricFamily("tenora_cache_misses", "Adapters fetched from the store", misses)
         yield CounterMetricFamily("tenora_cache_evictions", "Adapters evicted from this node's disk cache", evictions)
         yield _gauge("tenora_process_tasks", "Tasks in this process's event loop", self._now.tasks)
-        yield from _places(self._now.overview)
-        yield from _tiers(self._now.overview)
+        yield from _places(self._now.report)
+        yield from _tiers(engine)
         if limits := self._now.limits:
             yield _gauge("tenora_limits_available", "1 if limits can be counted, else 0", limits.available)
             text = "Requests admitted while limits could not be counted"
             yield CounterMetricFamily("tenora_limits_uncounted", text, limits.uncounted)
         if self._now.shares:
-            yield from _adapters(self._now.overview, self._now.shares)
+            yield from _adapters(self._now.report, self._now.shares)
 
 
 class _Shared(Collector):
@@ -208,18 +206,18 @@ def _kernels(checks: KernelChecks) -> Iterable[Metric]:
     yield CounterMetricFamily("tenora_engine_kernel_check_failures", text, checks.failures)
 
 
-def _places(overview: EngineOverview) -> Iterable[Metric]:
-    used = sum(version.tier == "slot" for version in overview.versions)
-    yield _gauge("tenora_engine_slots", "LoRA slots", overview.slots)
-    yield _gauge("tenora_engine_slots_used", "LoRA slots that hold an adapter", used)
-    yield _gauge("tenora_engine_slots_pinned", "LoRA slots of pinned adapters", len(overview.pinned))
-    yield _gauge("tenora_engine_window", "Maximum number of sequences in the engine", overview.window)
-    yield _gauge("tenora_engine_window_used", "Requests that the queue admitted to the engine", overview.running)
-    oldest = max((version.oldest_wait_s for version in overview.versions), default=0.0)
+def _places(report: StatusReport) -> Iterable[Metric]:
+    engine = report.status
+    yield _gauge("tenora_engine_slots", "LoRA slots", engine.slots)
+    yield _gauge("tenora_engine_slots_used", "LoRA slots that hold an adapter", engine.slots_used)
+    yield _gauge("tenora_engine_slots_pinned", "LoRA slots of pinned adapters", len(engine.pinned))
+    yield _gauge("tenora_engine_window", "Maximum number of sequences in the engine", engine.window)
+    yield _gauge("tenora_engine_window_used", "Requests that the queue admitted to the engine", engine.running)
+    oldest = max((version.oldest_wait_s for version in report.versions), default=0.0)
     yield _gauge("tenora_queue_oldest_wait_seconds", "Longest current wait of a request for an adapter", oldest)
 
 
-def _tiers(overview: EngineOverview) -> Iterable[Metric]:
+def _tiers(engine: EngineStatus) -> Iterable[Metric]:
     """Yield counters by tier (node's disk, host memory, slots), and byte gauges of disk and host memory."""
     counts = {
         "hits": "Adapters found in a tier",
@@ -229,21 +227,21 @@ def _tiers(overview: EngineOverview) -> Iterable[Metric]:
     }
     for name, text in counts.items():
         family = CounterMetricFamily(f"tenora_tier_{name}", text, labels=("tier",))
-        for tier in overview.tiers:
+        for tier in engine.tiers:
             family.add_metric((tier.tier,), getattr(tier, name))
         yield family
-    used = {"disk": overview.disk_used_bytes, "host": overview.host_used_bytes}
+    used = {"disk": engine.disk_used_bytes, "host": engine.host_used_bytes}
     yield _gauges("tenora_tier_used_bytes", "Size of the adapters in a tier", "tier", used)
-    limits = {"disk": overview.disk_bytes, "host": overview.host_bytes}
+    limits = {"disk": engine.disk_bytes, "host": engine.host_bytes}
     yield _gauges("tenora_tier_limit_bytes", "Maximum size of a tier", "tier", limits)
 
 
-def _adapters(overview: EngineOverview, shares: tuple[Share, ...]) -> Iterable[Metric]:
+def _adapters(report: StatusReport, shares: tuple[Share, ...]) -> Iterable[Metric]:
     """Yield gauges of the adapters with the most requests, and of ``other``, the sum of the rest."""
     names = {share.version_id: share.name for share in shares}
     rest = names[0]
     running, waiting = dict.fromkeys(names.values(), 0), dict.fromkeys(names.values(), 0)
-    for version in overview.versions:
+    for version in report.versions:
         name = names.get(version.version_id, rest)
         running[name] += version.running
         waiting[name] += version.waiting

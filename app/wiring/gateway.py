@@ -93,9 +93,10 @@ class Gateway:
         self._store_owner, self._blobs = resources.store_owner, resources.blobs
         self._engine, self._cache, self._in_flight, self.nodes = engine, cache, in_flight, nodes
         self._prefetcher, self._preloads, self._wake_deletions = prefetcher, preloads, wake_deletions
+        self._traffic = Traffic()
         # Only holders of a platform key may learn which adapters get requests.
-        self._traffic = Traffic() if settings.metrics_key_required else None
-        self.metrics = Metrics(engine, cache, self._traffic)
+        shown = self._traffic if settings.metrics_key_required else None
+        self.metrics = Metrics(engine, cache, shown)
         self.engine_view = EngineViewService(self.database, engine, node=node_name())
         limits = settings.limits
         self.spool = Spool(settings.home / "spool", places=limits.uploads, patience_s=limits.upload_idle_seconds)
@@ -260,7 +261,7 @@ class Gateway:
 
     @cached_property
     def meter(self) -> Meter:
-        return Meter(self._engine, self.ledger, self.limits, ended=self.key_watch.ended)
+        return Meter(self.ledger, self.limits, ended=self.key_watch.ended)
 
     @cached_property
     def usage(self) -> UsageService:

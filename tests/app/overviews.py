@@ -1,9 +1,9 @@
-"""Builders of engine overviews for tests."""
+"""Builders of engine reports for tests."""
 
 from dataclasses import replace
 from typing import Literal
 
-from app.engine.status import EngineOverview, EngineState, TenantQueue, TierStats, VersionResidency
+from app.engine.status import EngineState, StatusReport, TenantQueue, TierStats, VersionResidency
 from tests.app.serving import EMPTY
 
 Place = Literal["slot", "host", "disk", "loading"]
@@ -26,23 +26,23 @@ def residency(
 
 def overview(
     *versions: VersionResidency, tenants: tuple[TenantQueue, ...] = (), pinned: frozenset[int] = frozenset()
-) -> EngineOverview:
-    return replace(
-        EMPTY,
+) -> StatusReport:
+    status = replace(
+        EMPTY.status,
         state=EngineState.READY,
+        slots_used=sum(version.tier == "slot" for version in versions),
         pinned=pinned,
         running=sum(queue.running for queue in tenants),
         waiting=sum(queue.waiting for queue in tenants),
         host_used_bytes=2000,
         disk_used_bytes=3000,
-        versions=versions,
-        tenants=tenants,
         tiers=(
             TierStats("disk", hits=3, misses=1, evictions=2, failures=1),
             TierStats("host", hits=0, misses=0, evictions=0, failures=0),
             TierStats("slot", hits=9, misses=4, evictions=5, failures=0),
         ),
     )
+    return StatusReport(status, versions, tenants)
 
 
 def queue(tenant: str, *, running: int = 0, waiting: int = 0, weight: float = 1.0) -> TenantQueue:

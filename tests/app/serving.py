@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformers import LlamaConfig
@@ -18,13 +18,13 @@ from app.engine.port import (
     Answer,
     EngineEvent,
     EngineRequest,
-    EngineStats,
     Listener,
     MostTokens,
+    Outcome,
     SmokeResult,
     TokenUsage,
 )
-from app.engine.status import EngineOverview, EngineState
+from app.engine.status import EngineState, EngineStatus, StatusReport
 from app.services.access.caller_cache import CallerCache
 from app.services.access.key_format import KeyHasher
 from app.services.access.keys import KeyService
@@ -34,24 +34,43 @@ from tests.peft_adapters import TINY_LLAMA, make_adapter
 
 MAX_RANK = 16
 
-#: The overview of an idle engine.
-EMPTY = EngineOverview(
-    state=EngineState.STOPPED,
-    slots=4,
-    window=64,
-    pinned=frozenset(),
-    running=0,
-    waiting=0,
-    restarts=0,
-    hangs=0,
-    host_bytes=2**30,
-    host_used_bytes=0,
-    disk_bytes=2**34,
-    disk_used_bytes=0,
+#: Report of a stopped engine.
+EMPTY = StatusReport(
+    EngineStatus(
+        state=EngineState.STOPPED,
+        slots=4,
+        slots_used=0,
+        window=64,
+        pinned=frozenset(),
+        running=0,
+        waiting=0,
+        restarts=0,
+        hangs=0,
+        host_bytes=2**30,
+        host_used_bytes=0,
+        disk_bytes=2**34,
+        disk_used_bytes=0,
+        tiers=(),
+    ),
     versions=(),
     tenants=(),
-    tiers=(),
 )
+
+
+class Call:
+    """Call of a fake engine, with the outcome that the engine's tables have for its request."""
+
+    def __init__(self, engine: "NoEngine", request: EngineRequest) -> None:
+        self.request = request
+        self._engine = engine
+
+    @property
+    def outcome(self) -> Outcome:
+        engine, request_id = self._engine, self.request.request_id
+        return Outcome(engine.usages.get(request_id), engine.loads.get(request_id), request_id not in engine.not_finite)
+
+    async def answer(self) -> Answer:
+        return await self._engine.answer(self.request)
 
 
 class NoEngine:
@@ -63,14 +82,13 @@ class NoEngine:
         smoked, preloaded, unloaded: version ids, in order.
         loaded: ids of the versions that it reports as loaded.
         not_finite: ids of the requests that it reports as not finite.
-        shown: the overview that it reports.
+        shown: its report, without the versions that were pinned here.
         loads: request id -> phases of the load that the request waited for.
         usages: request id -> token usage of the request.
         most: upper bound of tokens that it reports for each request.
         prefetched: version ids, in order.
     """
 
-    state = EngineState.STOPPED
     special_token_ids: frozenset[int] = frozenset()
 
     def __init__(self) -> None:
@@ -92,23 +110,29 @@ class NoEngine:
         self.works = True
         self.calls: list[str] = []
 
-    def stats(self) -> EngineStats:
-        return EngineStats(running=0, waiting=0, resident=0, restarts=0, hangs=0)
+    @property
+    def state(self) -> EngineState:
+        return self.shown.status.state
+
+    @state.setter
+    def state(self, state: EngineState) -> None:
+        self.shown = replace(self.shown, status=replace(self.shown.status, state=state))
+
+    def status(self) -> EngineStatus:
+        return self.report().status
+
+    def report(self) -> StatusReport:
+        status = self.shown.status
+        return replace(self.shown, status=replace(status, pinned=status.pinned | self.pinned))
 
     def write_statistics(self) -> None:
         self.calls.append("write_statistics")
 
-    def overview(self) -> EngineOverview:
-        return self.shown
-
-    def take_load(self, request_id: str) -> LoadPhases | None:
-        return self.loads.pop(request_id, None)
+    def begin(self, request: EngineRequest) -> Call:
+        return Call(self, request)
 
     async def most_tokens(self, request: EngineRequest) -> MostTokens:
         return MostTokens(0, self.most)
-
-    def take_usage(self, request_id: str) -> TokenUsage | None:
-        return self.usages.pop(request_id, None)
 
     def watch_waits(self, _listener: Callable[[float], None]) -> None:
         """Ignore the listener: no request ever waits in this engine."""
@@ -130,6 +154,7 @@ class NoEngine:
         self.calls.append("stop")
 
     async def answer(self, request: EngineRequest) -> Answer:
+        """Answer one call."""
         raise EngineUnavailable("there is no engine here", retry_after=7)
 
     async def smoke(self, key: VersionKey) -> SmokeResult:
@@ -140,9 +165,6 @@ class NoEngine:
             raise self.smoke_result
         self._load(key.version_id)
         return self.smoke_result
-
-    def was_finite(self, request_id: str) -> bool:
-        return request_id not in self.not_finite
 
     async def preload(self, key: VersionKey) -> None:
         self.preloaded.append(key.version_id)

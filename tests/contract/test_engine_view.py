@@ -72,7 +72,7 @@ async def test_the_platform_sees_who_waits_first_then_who_runs_then_the_fastest_
         (None, "version 999", False),
     ]
     assert [shown.tenant for shown in seen.tenants] == ["retail", "", "pricing"]
-    assert (seen.node, seen.slots_used, seen.overview) == ("node-1", 1, engine.shown)
+    assert (seen.node, seen.status) == ("node-1", engine.shown.status)
 
 
 async def test_the_platforms_lists_are_bounded(view: EngineViewService, engine: NoEngine) -> None:
@@ -83,7 +83,7 @@ async def test_the_platforms_lists_are_bounded(view: EngineViewService, engine: 
     seen = await view.whole(limit=3)
     assert [shown.residency.version_id for shown in seen.versions] == [49, 48, 47]
     assert [shown.tenant for shown in seen.tenants] == ["unit-49", "unit-48", "unit-47"]
-    assert len(seen.overview.versions) == 49
+    assert seen.total_versions == 49
 
 
 async def test_what_lies_idle_on_the_disk_fills_what_is_left(view: EngineViewService, engine: NoEngine) -> None:

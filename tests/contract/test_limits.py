@@ -198,7 +198,7 @@ async def test_limits_of_an_adapter_are_known_again_after_a_restart(node: Node, 
     ledger = Ledger(node.database, Journal(tmp_path / "usage"))
     await ledger.open()
     limits = service(node, engine)
-    meter = Meter(engine, ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
+    meter = Meter(ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
     for number, (caller, name) in enumerate(
         [(owner, ModelName("prices")), (guest, ModelName("prices", owner="pricing")), (owner, None)]
     ):
@@ -280,7 +280,7 @@ async def answered(
 
     key = version.key if version else None
     permit, one = await limits.admit(caller, one, version), replace(one, adapter=key)
-    await meter.metered(caller, one, work(), permit=permit)
+    await meter.metered(caller, engine.begin(one), work(), permit=permit)
 
 
 async def test_what_was_not_used_is_given_back_and_a_restart_forgets_nothing(node: Node, tmp_path) -> None:
@@ -291,7 +291,7 @@ async def test_what_was_not_used_is_given_back_and_a_restart_forgets_nothing(nod
     ledger = Ledger(node.database, Journal(tmp_path / "usage"))
     await ledger.open()
     limits = service(node, engine)
-    meter = Meter(engine, ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
+    meter = Meter(ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
     for number in range(8):
         await answered(meter, limits, caller, engine, request(f"{number}" * 32))
     # 56 tokens are used, so an estimate of 20 more exceeds the limit.
@@ -303,7 +303,7 @@ async def test_what_was_not_used_is_given_back_and_a_restart_forgets_nothing(nod
     with pytest.raises(LimitExceeded, match="tokens_per_minute would be 76"):
         await again.admit(caller, request("8"))
     node.clock.advance(62)
-    meter = Meter(engine, ledger, again, clock=node.clock, monotonic=node.clock.monotonic)
+    meter = Meter(ledger, again, clock=node.clock, monotonic=node.clock.monotonic)
     for number in "ab":
         await answered(meter, again, caller, engine, request(number * 32))
     await ledger.ship()
@@ -327,7 +327,7 @@ async def test_a_request_that_fails_gives_its_place_back(node: Node, tmp_path, o
     caller = await caller_of(node, "pricing", concurrent_requests=1)
     engine, ledger = NoEngine(), Ledger(node.database, Journal(tmp_path / "usage"))
     limits = service(node, engine)
-    meter = Meter(engine, ledger, limits)
+    meter = Meter(ledger, limits)
 
     async def failing() -> dict[str, object]:
         raise outcome
@@ -335,7 +335,7 @@ async def test_a_request_that_fails_gives_its_place_back(node: Node, tmp_path, o
     for number in range(3):
         permit = await limits.admit(caller, request(str(number)))
         with pytest.raises(type(outcome)):
-            await meter.metered(caller, request(str(number)), failing(), permit=permit)
+            await meter.metered(caller, engine.begin(request(str(number))), failing(), permit=permit)
         await meter.close()
 
 

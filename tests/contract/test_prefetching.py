@@ -10,13 +10,12 @@ from adapters.identity import VersionKey
 from adapters.stores.local import LocalStore
 from app.database.adapters import set_targets
 from app.domain.adapters import Version
-from app.engine.port import EngineStats
-from app.engine.status import EngineOverview, EngineState, VersionResidency
+from app.engine.status import EngineState, StatusReport, VersionResidency
 from app.services.common.in_flight import InFlightLookups
 from app.services.deletion.worker import DeletionWorker
 from app.services.placement.prefetch.prefetching import Prefetcher
 from app.services.publishing.blobs import BlobService
-from tests.app.serving import EMPTY, NoEngine
+from tests.app.serving import NoEngine
 from tests.contract.registry import BASE_DIGEST, Node
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
@@ -34,18 +33,20 @@ class Engine(NoEngine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = EngineState.READY  # type: ignore[misc]
+        self.state = EngineState.READY
         self.staged: dict[int, int] = {}
         self.host_bytes = 2**20
         self.restarts = 0
 
-    def stats(self) -> EngineStats:
-        return replace(super().stats(), restarts=self.restarts)
-
-    def overview(self) -> EngineOverview:
+    def report(self) -> StatusReport:
         rows = tuple(VersionResidency(one, "host", 0, 0, 0, size, 0.0, False) for one, size in self.staged.items())
-        used = sum(self.staged.values())
-        return replace(EMPTY, host_bytes=self.host_bytes, host_used_bytes=used, versions=rows)
+        status = replace(
+            self.shown.status,
+            restarts=self.restarts,
+            host_bytes=self.host_bytes,
+            host_used_bytes=sum(self.staged.values()),
+        )
+        return StatusReport(status, rows, ())
 
     def prefetch(self, key: VersionKey) -> None:
         super().prefetch(key)
@@ -186,11 +187,11 @@ async def test_an_engine_that_was_started_again_gets_the_working_set(place: Plac
         place.prefetcher.seen(version.key, SLUG)
     place.engine.staged = dict.fromkeys(ids(versions), 1)
     assert await place.turn() == []
-    place.engine.state = EngineState.RESTARTING  # type: ignore[misc]
+    place.engine.state = EngineState.RESTARTING
     place.engine.staged.clear()
     place.engine.restarts = 1
     assert await place.turn() == []
-    place.engine.state = EngineState.READY  # type: ignore[misc]
+    place.engine.state = EngineState.READY
     assert await place.turn() == ids(versions)[::-1]
 
 

@@ -100,7 +100,7 @@ async def test_a_record_keeps_the_cost_of_when_it_came(node: Node, tmp_path) -> 
     ledger = Ledger(node.database, Journal(tmp_path / "usage"))
     await ledger.open()
     limits = service(node, engine)
-    meter = Meter(engine, ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
+    meter = Meter(ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
     await limits.prices.set("default", CHEAP, actor="k")
     permit = await limits.admit(caller, request("0" * 32))
     await limits.prices.set("default", DEAR, actor="k")
@@ -141,7 +141,7 @@ async def test_a_budget_of_money_takes_the_most_and_gives_back(node: Node, tmp_p
     await ledger.open()
     limits = service(node, engine)
     await limits.prices.set("default", DEAR, actor="k")
-    meter = Meter(engine, ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
+    meter = Meter(ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
     # Each can cost 0.0003 and costs 0.000057.
     for number in range(3):
         await answered(meter, limits, caller, engine, request(f"{number}" * 32))

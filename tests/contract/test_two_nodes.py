@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from adapters.cache import DiskCache
 from app.cli.root import app as command
-from app.engine.port import Answer, EngineRequest
+from app.engine.port import Answer, AnswerEvent, EngineRequest
 from app.main import create_app
 from app.settings import Settings
 from app.wiring.node import node_id
@@ -44,11 +44,11 @@ class Unending:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> str:
+    async def __anext__(self) -> AnswerEvent:
         if self._told:
             await asyncio.Event().wait()
         self._told = True
-        return 'data: {"choices": [{"text": "x", "index": 0, "finish_reason": null}]}\n\n'
+        return AnswerEvent('data: {"choices": [{"text": "x", "index": 0, "finish_reason": null}]}\n\n', 1)
 
     async def aclose(self) -> None:
         self.closed.set()

@@ -3,13 +3,12 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
 
 from adapters.cache import DiskCache
 from app.domain.errors import EngineUnavailable
 from app.engine.lifecycle.smoke_check import SmokeCheck
-from app.engine.port import EngineRequest, Listener
+from app.engine.port import EngineCall, EngineRequest, Listener
 from app.engine.residency.adapter_loader import AdapterLoader
 from app.engine.residency.admission_queue import AdmissionQueue
 from app.engine.residency.pinning import DesiredAdapters, Pins
@@ -58,11 +57,11 @@ class EngineSession:
         )
         self.pins, self.slot_time = Pins(self.loader, slots=slots), SlotTime()
         self.dead, self.hung = instance.dead, False
-        self._beginning: asyncio.Task[None] | None = None
+        self._establishing: asyncio.Task[None] | None = None
         self._watchdog = asyncio.create_task(self._end_if_hung(settings.engine.hang_s))
 
     @classmethod
-    async def begin(
+    async def launch(
         cls,
         arguments: list[str],
         cache: DiskCache,
@@ -72,10 +71,13 @@ class EngineSession:
         slots: int,
         log: OutputLog,
         notify: Listener,
-        answer: Callable[[EngineRequest], Awaitable[Any]],
-        standing: DesiredAdapters,
+        begin: Callable[[EngineRequest], EngineCall],
+        desired: DesiredAdapters,
     ) -> "EngineSession":
         """Start an engine. The desired adapters are loaded while it already answers.
+
+        Args:
+            begin: see :meth:`app.engine.port.Inference.begin`; used by smoke checks.
 
         Raises: as :meth:`EngineInstance.launch`.
         """
@@ -83,27 +85,26 @@ class EngineSession:
             arguments, kernel_configs=settings.home / "kernels", base_name=base_name, log=log
         )
         smoke = SmokeCheck(
-            answer,
-            log.was_finite,
+            begin,
             base_name=base_name,
             context=instance.context,
             prompts=not settings.engine.lora_head,
         )
-        life = cls(instance, cache, settings, slots=slots, notify=notify, smoke=smoke)
-        life._beginning = asyncio.create_task(standing.establish(life.loader, life.pins))
-        return life
+        session = cls(instance, cache, settings, slots=slots, notify=notify, smoke=smoke)
+        session._establishing = asyncio.create_task(desired.establish(session.loader, session.pins))
+        return session
 
-    async def begun(self) -> None:
+    async def established(self) -> None:
         """Wait until each desired adapter is loaded or has failed."""
-        if self._beginning:
-            await asyncio.wait({self._beginning})
+        if self._establishing:
+            await asyncio.wait({self._establishing})
 
     async def end(self) -> None:
         self._watchdog.cancel()
         await asyncio.gather(self._watchdog, return_exceptions=True)
-        if self._beginning:
-            self._beginning.cancel()
-            await asyncio.gather(self._beginning, return_exceptions=True)
+        if self._establishing:
+            self._establishing.cancel()
+            await asyncio.gather(self._establishing, return_exceptions=True)
         try:
             await self.instance.shutdown()
         finally:

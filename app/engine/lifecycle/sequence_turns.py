@@ -13,7 +13,7 @@ from app.engine.port import EngineRequest
 from app.engine.residency.adapter_loader import AdapterLoader, LoadedLease
 from app.engine.residency.admission_queue import AdmissionQueue, Later
 from app.engine.vllm.instance import EngineInstance
-from app.engine.vllm.output_log import Place, SequenceUsage, Usage
+from app.engine.vllm.output_log import Place, RequestUsage, SequenceUsage
 from app.scheduling.admission_request import AdmissionRequest
 
 logger = logging.getLogger(__name__)
@@ -29,15 +29,15 @@ class Sequences:
     def __init__(
         self,
         request: EngineRequest,
-        ticket: AdmissionRequest,
+        admission: AdmissionRequest,
         *,
         instance: EngineInstance,
         loader: AdapterLoader,
         queue: AdmissionQueue,
     ) -> None:
-        self._request, self._ticket = request, ticket
+        self._request, self._admission = request, admission
         self._instance, self._loader, self._queue = instance, loader, queue
-        self._choices = ticket.sequences // len(ticket.prompts)
+        self._choices = admission.sequences // len(admission.prompts)
         self._leases: dict[int, LoadedLease] = {}
         self._ended = 0
         self._feeding: asyncio.Task[None] | None = None
@@ -48,10 +48,10 @@ class Sequences:
 
         Raises: as :meth:`AdapterLoader.lease`.
         """
-        turns = self._queue.later(self._ticket) if self._ticket.sequences > 1 else None
+        turns = self._queue.later(self._admission) if self._admission.sequences > 1 else None
         key = self._request.adapter
         try:
-            lease = await (self._loader.lease(self._ticket, key) if key else self._loader.enter(self._ticket))
+            lease = await (self._loader.lease(self._admission, key) if key else self._loader.enter(self._admission))
         except BaseException:
             if turns:
                 turns.close()
@@ -62,7 +62,7 @@ class Sequences:
             self._feeding = asyncio.create_task(self._feed(turns))
         return lease
 
-    def release(self, usage: Usage) -> None:
+    def release(self, usage: RequestUsage) -> None:
         """Settle the cost of all sequences after the request's end or abort, and admit no further ones."""
         if self._feeding:
             self._feeding.cancel()
@@ -84,7 +84,7 @@ class Sequences:
 
     def ended(self, sequence: SequenceUsage) -> None:
         self._ended += 1
-        if self._ended == self._ticket.sequences:
+        if self._ended == self._admission.sequences:
             self.all_ended()
         elif lease := self._leases.pop(self._number(sequence.place), None):
             lease.release(prompt_tokens=sequence.prompt_tokens, output_tokens=sequence.output_tokens)
@@ -97,7 +97,7 @@ class Sequences:
             async with contextlib.aclosing(self._loader.later(turns, self._request.adapter)) as later:
                 async for number, lease in later:
                     self._leases[number] = lease
-                    tag = self._queue.tag(self._ticket.name(number))
+                    tag = self._queue.tag(self._admission.name(number))
                     await gate.open(request_id, divmod(number, self._choices), tag)
         except Exception as error:  # noqa: BLE001 - passed on to the caller that waits for the answer
             logger.warning("A sequence of request %s cannot run: %r", request_id, error)
@@ -108,4 +108,4 @@ class Sequences:
         return prompt * self._choices + choice
 
     def _name(self, place: Place) -> str:
-        return self._ticket.name(self._number(place))
+        return self._admission.name(self._number(place))

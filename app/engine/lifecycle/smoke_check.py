@@ -19,13 +19,13 @@ import math
 import secrets
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from adapters.identity import VersionKey
 from app.domain.errors import EngineUnavailable
-from app.engine.port import Endpoint, EngineRequest, SmokeResult
+from app.engine.port import Endpoint, EngineCall, EngineRequest, SmokeResult
 
 #: Prompts of token ids that every vocabulary has and that are special in none of the supported bases. They are not
 #: text, whose token ids depend on the tokenizer.
@@ -50,8 +50,6 @@ _CLEAR = 1.0
 _ROUNDS = 3
 _BASE_ANSWERS = 8
 
-Ask = Callable[[EngineRequest], Awaitable[Any]]
-
 
 @dataclass(frozen=True, slots=True)
 class Scored:
@@ -70,11 +68,11 @@ class Scored:
             prompts: whether the prompts' tokens were requested.
         """
         scored = [choice["logprobs"] for choice in answer["choices"]]
-        logprobs = tuple(tuple(one["token_logprobs"]) for one in scored)
+        logprobs = tuple(tuple(choice["token_logprobs"]) for choice in scored)
         # A prompt's first token has no logprob. All others must be numbers.
         values = [value for row in logprobs for value in row[int(prompts) :]]
         numbers = all(isinstance(value, float) and math.isfinite(value) for value in values)
-        return cls(tuple(tuple(one["tokens"]) for one in scored), logprobs, finite and numbers)
+        return cls(tuple(tuple(choice["tokens"]) for choice in scored), logprobs, finite and numbers)
 
 
 def distance(one: Scored, other: Scored) -> float:
@@ -107,18 +105,17 @@ class SmokeCheck:
     """Smoke checks in one engine session. The base's answers are kept for the next check.
 
     Args:
-        ask: function that runs one request, through admission and slots like any other.
-        was_finite: predicate whether the engine found no NaN in a request that has ended.
+        begin: function that creates the call of one request. It runs through admission and slots like any other.
         context: longest sequence that the engine takes, in tokens.
         prompts: whether logprobs of the prompts' own tokens are requested. An engine that serves the head refuses them.
     """
 
     def __init__(
-        self, ask: Ask, was_finite: Callable[[str], bool], *, base_name: str, context: int, prompts: bool = True
+        self, begin: Callable[[EngineRequest], EngineCall], *, base_name: str, context: int, prompts: bool = True
     ) -> None:
         self._body, self._prompts = _BODY | {"echo": prompts}, prompts
         self._long = _BODY | {"prompt": long_prompt(context), "echo": False}
-        self._ask_engine, self._was_finite, self._base_name = ask, was_finite, base_name
+        self._begin, self._base_name = begin, base_name
         self._base: deque[Scored] = deque(maxlen=_BASE_ANSWERS)
         self._numbers = itertools.count(1)
 
@@ -176,8 +173,11 @@ class SmokeCheck:
         # A new salt each time separates this request from everything in the prefix cache.
         request_id = f"smoke-{next(self._numbers)}-{secrets.token_hex(4)}"
         request = EngineRequest(request_id, Endpoint.COMPLETIONS, dict(body), self._base_name, key, request_id)
-        answer = await self._ask_engine(request)
-        return Scored.of(answer, finite=self._was_finite(request_id), prompts=prompts)
+        call = self._begin(request)
+        answer = await call.answer()
+        if not isinstance(answer, dict):
+            raise TypeError("The smoke check does not stream.")
+        return Scored.of(answer, finite=call.outcome.finite, prompts=prompts)
 
 
 def long_prompt(context: int) -> list[int]:

@@ -1,64 +1,82 @@
-"""Operator's snapshot of the tiers and queues, read without side effects."""
+"""Snapshots of an engine, its tiers and its queues, read without side effects."""
 
 from adapters.cache import DiskCache
 from app.engine.lifecycle.engine_session import EngineSession
-from app.engine.status import EngineOverview, EngineState, KernelChecks, TenantQueue, Tier, TierStats, VersionResidency
+from app.engine.status import (
+    EngineState,
+    EngineStatus,
+    KernelChecks,
+    StatusReport,
+    TenantQueue,
+    Tier,
+    TierStats,
+    VersionResidency,
+)
 from app.scheduling.snapshot import QueueSnapshot, VersionState
 
 
-def overview(
-    life: EngineSession | None,
+def engine_status(
+    session: EngineSession | None,
     cache: DiskCache,
     *,
     state: EngineState,
     restarts: int,
     hangs: int,
+    pinned: frozenset[int],
     slots: int,
     host_bytes: int,
     kernels: KernelChecks,
-) -> EngineOverview:
+) -> EngineStatus:
     """Return the current state of the engine; without a session, only the tiers below it."""
-    queue = life.queue.snapshot() if life else QueueSnapshot((), ())
     disk = TierStats("disk", cache.hits, cache.misses, cache.evictions, cache.failures)
-    return EngineOverview(
+    return EngineStatus(
         state=state,
         slots=slots,
-        window=life.window if life else 0,
-        pinned=life.pins.versions if life else frozenset(),
-        running=life.instance.running if life else 0,
-        waiting=life.queue.waiting if life else 0,
+        slots_used=len(session.loader.slots) if session else 0,
+        window=session.window if session else 0,
+        pinned=pinned,
+        running=session.instance.running if session else 0,
+        waiting=session.queue.waiting if session else 0,
         restarts=restarts,
         hangs=hangs,
         host_bytes=host_bytes,
-        host_used_bytes=life.loader.host.residency.used if life else 0,
+        host_used_bytes=session.loader.host.residency.used if session else 0,
         disk_bytes=cache.budget,
         disk_used_bytes=cache.used_bytes,
-        versions=_versions(life, queue) if life else (),
-        tenants=tuple(
-            TenantQueue(one.tenant, one.weight, one.running, one.waiting, one.counter) for one in queue.tenants
-        ),
-        tiers=(disk, *_tiers(life)) if life else (disk,),
+        tiers=(disk, *_tiers(session)) if session else (disk,),
         kernels=kernels,
     )
 
 
-def _tiers(life: EngineSession) -> tuple[TierStats, ...]:
-    host, slots = life.loader.host.residency, life.loader.slots
+def status_report(status: EngineStatus, session: EngineSession | None) -> StatusReport:
+    """Complete a status with the session's versions and tenants."""
+    if session is None:
+        return StatusReport(status, (), ())
+    queue = session.queue.snapshot()
+    tenants = tuple(
+        TenantQueue(tenant.tenant, tenant.weight, tenant.running, tenant.waiting, tenant.counter)
+        for tenant in queue.tenants
+    )
+    return StatusReport(status, _versions(session, queue), tenants)
+
+
+def _tiers(session: EngineSession) -> tuple[TierStats, ...]:
+    host, slots = session.loader.host.residency, session.loader.slots
     return (
-        TierStats("host", host.hits, host.misses, host.evictions, life.loader.host.failures),
-        TierStats("slot", slots.hits, slots.misses, slots.evictions, life.loader.failures),
+        TierStats("host", host.hits, host.misses, host.evictions, session.loader.host.failures),
+        TierStats("slot", slots.hits, slots.misses, slots.evictions, session.loader.failures),
     )
 
 
-def _versions(life: EngineSession, queue: QueueSnapshot) -> tuple[VersionResidency, ...]:
-    loader = life.loader
-    queued = {one.version_id: one for one in queue.versions}
+def _versions(session: EngineSession, queue: QueueSnapshot) -> tuple[VersionResidency, ...]:
+    loader = session.loader
+    queued = {version.version_id: version for version in queue.versions}
     version_ids = sorted(loader.slots.residents | loader.host.residency.residents | queued.keys())
-    return tuple(_residency(life, version_id, queued.get(version_id)) for version_id in version_ids)
+    return tuple(_residency(session, version_id, queued.get(version_id)) for version_id in version_ids)
 
 
-def _residency(life: EngineSession, version_id: int, queued: VersionState | None) -> VersionResidency:
-    loader = life.loader
+def _residency(session: EngineSession, version_id: int, queued: VersionState | None) -> VersionResidency:
+    loader = session.loader
     tier: Tier | None = None
     if version_id in loader.slots:
         tier = "slot"

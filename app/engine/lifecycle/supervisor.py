@@ -16,7 +16,7 @@ _MAX_BACKOFF_S = 60.0
 _RETRY_AFTER_S = 15
 
 
-class Life(Protocol):
+class Session(Protocol):
     """Engine session, as the supervisor sees it.
 
     Attributes:
@@ -31,10 +31,10 @@ class Life(Protocol):
         """Release everything that the session holds. Called once, after its death or at shutdown."""
 
 
-L = TypeVar("L", bound=Life)
+S = TypeVar("S", bound=Session)
 
 
-class Supervisor(Generic[L]):
+class Supervisor(Generic[S]):
     """Owner of the current engine session.
 
     Args:
@@ -42,41 +42,41 @@ class Supervisor(Generic[L]):
         backoff_s: pause before a failed start is retried, in seconds; doubles up to 60.
     """
 
-    def __init__(self, launch: Callable[[], Awaitable[L]], *, backoff_s: float) -> None:
+    def __init__(self, launch: Callable[[], Awaitable[S]], *, backoff_s: float) -> None:
         self._launch = launch
         self._backoff_s = backoff_s
-        self._life: L | None = None
+        self._session: S | None = None
         self._guard: asyncio.Task[None] | None = None
         self._leaving, self._launching = False, False
         self.state = EngineState.STOPPED
         self.restarts, self.hangs = 0, 0
 
     @property
-    def current(self) -> L | None:
+    def current(self) -> S | None:
         """Session that answers now, or None."""
-        return None if self._life is None or self._life.dead.is_set() else self._life
+        return None if self._session is None or self._session.dead.is_set() else self._session
 
     @property
-    def life(self) -> L:
+    def session(self) -> S:
         """Session that answers now.
 
         Raises:
             EngineUnavailable: no session answers.
         """
-        if (life := self.current) is None:
+        if (session := self.current) is None:
             raise EngineUnavailable("The engine is starting. Try again later.", retry_after=_RETRY_AFTER_S)
-        return life
+        return session
 
     async def start(self) -> None:
         """Start the first session. A failure is raised, not retried, as nothing has worked yet."""
         self.state = EngineState.STARTING
         try:
-            self._life = await self._launch()
+            self._session = await self._launch()
         except BaseException:
             self.state = EngineState.STOPPED
             raise
         self.state = EngineState.READY
-        self._guard = asyncio.create_task(self._keep_alive(self._life))
+        self._guard = asyncio.create_task(self._keep_alive(self._session))
 
     def leave(self) -> None:
         """Launch no more sessions. The current one continues until :meth:`stop`, or until its death."""
@@ -92,19 +92,19 @@ class Supervisor(Generic[L]):
                 self._guard.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._guard
-        life, self._life = self._life, None
-        if life is not None:
-            await life.end()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.end()
 
-    async def _keep_alive(self, life: L) -> None:
+    async def _keep_alive(self, session: S) -> None:
         while True:
-            await life.dead.wait()
+            await session.dead.wait()
             self.state = EngineState.RESTARTING
-            self._life = None
-            logger.error("The engine %s.", "hung" if life.hung else "died")
-            self.hangs += life.hung
+            self._session = None
+            logger.error("The engine %s.", "hung" if session.hung else "died")
+            self.hangs += session.hung
             try:
-                await life.end()
+                await session.end()
             except Exception:
                 logger.exception("The engine's session did not end cleanly.")
             if self._leaving:
@@ -113,14 +113,14 @@ class Supervisor(Generic[L]):
                 return
             logger.warning("Starting the engine again.")
             self._launching = True
-            life = await self._launch_until_up()
+            session = await self._launch_until_up()
             self._launching = False
-            self._life = life
+            self._session = session
             self.restarts += 1
             self.state = EngineState.READY
             logger.warning("The engine answers again.")
 
-    async def _launch_until_up(self) -> L:
+    async def _launch_until_up(self) -> S:
         backoff_s = self._backoff_s
         while True:
             try:

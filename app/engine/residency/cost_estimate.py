@@ -13,7 +13,7 @@ _BYTES_PER_TOKEN = 4
 _OUTPUT_TOKENS = 256
 
 
-def ticket(request: EngineRequest) -> AdmissionRequest:
+def admission_request(request: EngineRequest) -> AdmissionRequest:
     """Build the admission request of a request. Its deadline counts from now, by ``time.monotonic``."""
     body = request.body
     sequences = prompt_count(body) * int(body.get("n") or 1)

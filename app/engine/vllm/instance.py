@@ -32,7 +32,7 @@ from app.engine.port import Endpoint, EngineRequest, MostTokens
 from app.engine.vllm import sse, translation
 from app.engine.vllm.kernel_report import KernelReport
 from app.engine.vllm.launch import construct
-from app.engine.vllm.output_log import OutputLog
+from app.engine.vllm.output_log import OutputLog, RequestUsage
 from app.engine.vllm.patches.stats_logger import EngineStatistics
 from app.engine.vllm.render_cache import NoRoomForAnswer, Rendered, RenderedOnce
 from app.engine.vllm.scheduler.preemption import priority
@@ -53,7 +53,7 @@ _NO_TEMPLATE = (
 )
 _DEATH_POLL_S = 0.1
 _RETRY_AFTER_S = 5
-_UNTOLD_S = 10
+_UNREPORTED_S = 10
 
 
 class EngineInstance:
@@ -135,8 +135,7 @@ class EngineInstance:
         await init_app_state(llm, state, args, await llm.get_supported_tasks())
         instance = cls(llm, state, base_name, log, kernels)
         warm_up = EngineRequest("warm-up", Endpoint.COMPLETIONS, _WARM_UP, base_name, None, cache_salt="warm-up")
-        await instance.answer(warm_up)
-        log.take("warm-up")
+        await instance.answer(warm_up, RequestUsage())
         return instance
 
     async def shutdown(self) -> None:
@@ -164,14 +163,18 @@ class EngineInstance:
         """Return the versions that the engine itself reports."""
         return frozenset(await self._until_dead(self._llm.list_loras()))
 
-    async def answer(self, request: EngineRequest, *, tag: float = 0.0) -> dict[str, Any] | sse.Events:
+    async def answer(
+        self, request: EngineRequest, usage: RequestUsage, *, tag: float = 0.0
+    ) -> dict[str, Any] | sse.Events:
         """Run one request on the engine. Its adapter must be loaded.
 
         vLLM answers a version with NaN logits with status 200: every token has id 0, and every logprob is NaN, which
-        JSON cannot express. Clients get the text of token 0 (empty if it is a special token) and null logprobs. The
-        log's ``was_finite`` reports NaN before the answer ends.
+        JSON cannot express. Clients get the text of token 0 (empty if it is a special token) and null logprobs.
 
         With more requests than places, smaller tags go first (:mod:`app.engine.vllm.scheduler.preemption`).
+
+        Args:
+            usage: where the output log counts the request's tokens and notes NaN.
 
         Raises:
             InvalidRequest: vLLM refuses the body.
@@ -188,12 +191,12 @@ class EngineInstance:
         if isinstance(answer, ErrorResponse):
             raise vllm_request.error(answer.error.model_dump())
         whole = sse.without_nulls(answer)
-        if not self._log.was_finite(request.request_id):
+        if not usage.finite:
             whole = sse.without_nan(whole)
         return {**whole, "model": request.model}
 
     async def most_tokens(self, request: EngineRequest) -> MostTokens:
-        """See :meth:`app.engine.port.Engine.most_tokens`. Adapters do not change the tokens of a prompt."""
+        """See :meth:`app.engine.port.Inference.most_tokens`. Adapters do not change the tokens of a prompt."""
         counts, rendered = request_size.token_counts(request.body), None
         if counts is None:
             rendered = await self._rendered(request)
@@ -217,15 +220,15 @@ class EngineInstance:
         name = request.adapter.lora_name if request.adapter else self._base_name
         return VllmRequest.of(request, name, greedy=self._greedy)
 
-    async def abort(self, request: EngineRequest) -> None:
+    async def abort(self, request: EngineRequest, usage: RequestUsage) -> None:
         """Abort what still runs of the request, and count the tokens it had generated. Ended requests are ignored."""
         if self.dead.is_set():
             return
         with contextlib.suppress(EngineDeadError):
             await self._llm.abort(self._ids(request))
-        sequences = [] if request.body.get("stream") else self._log.unended(request.request_id)
+        sequences = [] if request.body.get("stream") else self._log.running(usage)
         if sequences:
-            self._log.add(request.request_id, await self._untold(sequences))
+            usage.output_tokens += await self._unreported(sequences)
 
     def fail(self, request: EngineRequest, error: Exception) -> None:
         """End what still runs of the request, or waits at the gate, with an error."""
@@ -242,10 +245,10 @@ class EngineInstance:
             return [prefix]
         return [f"{prefix}-{index}" for index in range(request_size.prompt_count(request.body))]
 
-    async def _untold(self, sequences: list[str]) -> int:
+    async def _unreported(self, sequences: list[str]) -> int:
         """Return the number of tokens of aborted sequences that the engine had not reported yet."""
         try:
-            async with asyncio.timeout(_UNTOLD_S):
+            async with asyncio.timeout(_UNREPORTED_S):
                 return int(await self._until_dead(self._llm.engine_core.call_utility_async("tenora_untold", sequences)))
         except Exception as error:  # noqa: BLE001 - vLLM raises a bare one if the engine hangs, dies or shuts down
             logger.warning("The last tokens of an abandoned answer are unknown: %r", error)

@@ -6,11 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from cachetools import FIFOCache
-
-_REMEMBERED = 10_000
 #: Tokens of a sequence at its first progress report.
-_FIRST_TOLD = 2
+_FIRST_REPORT = 2
 
 
 #: Position of a sequence in its request: index of the prompt, index of the choice.
@@ -25,31 +22,34 @@ class SequenceUsage:
         name: vLLM's internal request id.
         place: position of the sequence in its request.
         request: usage of the whole request.
-        told: number of tokens at the next progress report.
+        next_report: number of tokens at the next progress report.
     """
 
     name: str
     place: Place
-    request: "Usage"
+    request: "RequestUsage"
     prompt_tokens: int = 0
     output_tokens: int = 0
-    told: int = _FIRST_TOLD
+    next_report: int = _FIRST_REPORT
 
 
 @dataclass(slots=True)
-class Usage:
+class RequestUsage:
     """Tokens of one request so far, over all its prompts and sequences.
 
     Attributes:
+        follower: observer of its sequences, if it has one.
         first_at: monotonic time of the first token.
+        finite: False once one of its sequences had NaN in its logits.
         prompts: indices of the prompts that are counted.
     """
 
-    request_id: str = ""
+    follower: "Follower | None" = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
     first_at: float | None = None
+    finite: bool = True
     prompts: set[int] = field(default_factory=set)
     sequences: dict[Place, SequenceUsage] = field(default_factory=dict)
 
@@ -68,49 +68,36 @@ class Follower(Protocol):
 
 
 class OutputLog:
-    """Tap on vLLM's output processor: records each step's outputs before the answers end.
+    """Tap on vLLM's output processor: adds each step's outputs to the usages of running requests.
 
     vLLM counts NaN in its sampler (``VLLM_COMPUTE_NANS_IN_LOGITS``) and reports them with every step's outputs, but
-    puts them into no answer. The newest 10,000 ids of requests with NaN are kept.
+    puts them into no answer. Requests that were not begun here are not recorded.
     """
 
     def __init__(self) -> None:
-        self._not_finite = FIFOCache[str, None](_REMEMBERED)
-        self._usages: dict[str, Usage] = {}
+        #: Of requests that run: by Tenora's request id, and by vLLM's name of the sequence.
+        self._requests: dict[str, RequestUsage] = {}
         self._sequences: dict[str, SequenceUsage] = {}
-        self._followers: dict[str, Follower] = {}
 
-    def follow(self, request_id: str, follower: Follower) -> None:
-        """Report the progress of a request's sequences to the follower, until the request's usage is taken."""
-        self._followers[request_id] = follower
+    def begin(self, request_id: str, usage: RequestUsage) -> None:
+        """Count the request's outputs in ``usage`` until :meth:`end`."""
+        self._requests[request_id] = usage
 
-    def was_finite(self, request_id: str) -> bool:
-        return request_id not in self._not_finite
+    def end(self, request_id: str) -> None:
+        """Stop counting: the request has ended, or was aborted."""
+        if usage := self._requests.pop(request_id, None):
+            usage.follower = None
+            for sequence in usage.sequences.values():
+                self._sequences.pop(sequence.name, None)
 
-    def unended(self, request_id: str) -> list[str]:
+    def running(self, usage: RequestUsage) -> list[str]:
         """Return vLLM's names of the request's sequences that have produced a token and have not ended."""
-        usage = self._usages.get(request_id)
-        return [one.name for one in usage.sequences.values() if one.name in self._sequences] if usage else []
-
-    def add(self, request_id: str, tokens: int) -> None:
-        """Count tokens that the engine generated without reporting them."""
-        if usage := self._usages.get(request_id):
-            usage.output_tokens += tokens
-
-    def take(self, request_id: str) -> Usage | None:
-        """Pop the usage of a request that has ended or was aborted; None if it had no token."""
-        self._followers.pop(request_id, None)
-        usage = self._usages.pop(request_id, None)
-        for sequence in usage.sequences.values() if usage else ():
-            self._sequences.pop(sequence.name, None)
-        return usage
+        return [sequence.name for sequence in usage.sequences.values() if sequence.name in self._sequences]
 
     def watch(self, processor: Any) -> None:
         """Wrap vLLM's output processor to record every output."""
         process: Callable[..., Any] = processor.process_outputs
-        sequences = self._sequences
-
-        states = processor.request_states
+        sequences, states = self._sequences, processor.request_states
 
         def noting(outputs: list[Any], *args: Any, **kwargs: Any) -> Any:
             counted = []
@@ -121,10 +108,11 @@ class OutputLog:
                     if sequence:
                         sequence.request.output_tokens += len(output.new_token_ids)
                     continue
-                sequence = sequence or self._begin(state, output)
+                if (sequence := sequence or self._begin(state, output)) is None:
+                    continue
                 counted.append((sequence, output))
                 if output.num_nans_in_logits:
-                    self._not_finite[own_id(state.external_req_id)] = None
+                    sequence.request.finite = False
             processed = process(outputs, *args, **kwargs)
             # By now vLLM has cut off the tokens after a stop string.
             for sequence, output in counted:
@@ -133,17 +121,18 @@ class OutputLog:
                 sequence.request.output_tokens += tokens
                 if output.request_id not in states:
                     self._end(sequence)
-                elif sequence.output_tokens >= sequence.told:
-                    sequence.told = 2 * sequence.output_tokens
-                    self._tell(sequence, lambda follower, one: follower.grew(one.place, one.output_tokens))
+                elif sequence.output_tokens >= sequence.next_report:
+                    sequence.next_report = 2 * sequence.output_tokens
+                    _report(sequence, lambda follower, grown: follower.grew(grown.place, grown.output_tokens))
             return processed
 
         processor.process_outputs = noting
 
-    def _begin(self, state: Any, output: Any) -> SequenceUsage:
-        """Create the usage of a sequence at its first output."""
-        request_id, place = own_id(state.external_req_id), place_of(state.external_req_id, output.request_id)
-        usage = self._usages.setdefault(request_id, Usage(request_id))
+    def _begin(self, state: Any, output: Any) -> SequenceUsage | None:
+        """Create the usage of a sequence at its first output; None if its request is not recorded."""
+        if (usage := self._requests.get(own_id(state.external_req_id))) is None:
+            return None
+        place = place_of(state.external_req_id, output.request_id)
         sequence = SequenceUsage(output.request_id, place, usage)
         self._sequences[output.request_id] = usage.sequences[place] = sequence
         if usage.first_at is None:
@@ -154,18 +143,19 @@ class OutputLog:
             usage.prompt_tokens += state.prompt_len
             if output.prefill_stats:
                 usage.cached_tokens += output.prefill_stats.num_cached_tokens
-        self._tell(sequence, lambda follower, one: follower.began(one.place))
+        _report(sequence, lambda follower, begun: follower.began(begun.place))
         return sequence
 
     def _end(self, sequence: SequenceUsage) -> None:
         # Later outputs of this sequence come after a stop string.
         self._sequences.pop(sequence.name, None)
-        self._tell(sequence, lambda follower, one: follower.ended(one))
+        _report(sequence, lambda follower, ended: follower.ended(ended))
 
-    def _tell(self, sequence: SequenceUsage, callback: Callable[[Follower, SequenceUsage], None]) -> None:
-        if follower := self._followers.get(sequence.request.request_id):
-            # Do not call it inside vLLM's own loop, which an error would end.
-            asyncio.get_running_loop().call_soon(callback, follower, sequence)
+
+def _report(sequence: SequenceUsage, callback: Callable[[Follower, SequenceUsage], None]) -> None:
+    if follower := sequence.request.follower:
+        # Do not call it inside vLLM's own loop, which an error would end.
+        asyncio.get_running_loop().call_soon(callback, follower, sequence)
 
 
 def own_id(external_id: str) -> str:

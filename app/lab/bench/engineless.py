@@ -23,9 +23,8 @@ from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.urls import database_url
 from app.domain.errors import EngineUnavailable
-from app.domain.load_phases import LoadPhases
-from app.engine.port import Answer, EngineRequest, EngineStats, Listener, MostTokens, SmokeResult, TokenUsage
-from app.engine.status import EngineOverview, EngineState
+from app.engine.port import Answer, EngineRequest, Listener, MostTokens, Outcome, SmokeResult
+from app.engine.status import EngineState, EngineStatus, StatusReport
 from app.main import create_app
 from app.services.access.caller_cache import CallerCache
 from app.services.access.key_format import KeyHasher
@@ -48,52 +47,22 @@ MAX_RANK = 128
 START_S = 180
 
 
+class RefusedCall:
+    """Call of a request that no engine takes."""
+
+    outcome = Outcome()
+
+    def __init__(self, request: EngineRequest) -> None:
+        self.request = request
+
+    async def answer(self) -> Answer:
+        raise EngineUnavailable("This server measures uploads only.")
+
+
 class NoEngine:
     """Engine port for a server that only takes uploads. It refuses every request."""
 
-    state = EngineState.STOPPED
     special_token_ids: frozenset[int] = frozenset()
-    pinned: frozenset[int] = frozenset()
-
-    def stats(self) -> EngineStats:
-        return EngineStats(running=0, waiting=0, resident=0, restarts=0, hangs=0)
-
-    def write_statistics(self) -> None:
-        pass
-
-    def overview(self) -> EngineOverview:
-        return EngineOverview(
-            self.state,
-            slots=0,
-            window=0,
-            pinned=self.pinned,
-            running=0,
-            waiting=0,
-            restarts=0,
-            hangs=0,
-            host_bytes=0,
-            host_used_bytes=0,
-            disk_bytes=0,
-            disk_used_bytes=0,
-            versions=(),
-            tenants=(),
-            tiers=(),
-        )
-
-    def take_load(self, _request_id: str) -> LoadPhases | None:
-        return None
-
-    async def most_tokens(self, _request: EngineRequest) -> MostTokens:
-        return MostTokens(0, 0)
-
-    def take_usage(self, _request_id: str) -> TokenUsage | None:
-        return None
-
-    def watch_waits(self, _listener: Callable[[float], None]) -> None:
-        """Do nothing: no request waits here."""
-
-    def prefetch(self, _key: VersionKey) -> None:
-        """Do nothing: no request needs the adapter."""
 
     async def start(self) -> None:
         """Do nothing: there is no engine to start."""
@@ -104,8 +73,11 @@ class NoEngine:
     async def stop(self) -> None:
         """Do nothing: there is no engine to stop."""
 
-    async def answer(self, _request: EngineRequest) -> Answer:
-        raise EngineUnavailable("This server measures uploads only.")
+    def begin(self, request: EngineRequest) -> RefusedCall:
+        return RefusedCall(request)
+
+    async def most_tokens(self, _request: EngineRequest) -> MostTokens:
+        return MostTokens(0, 0)
 
     async def token_texts(self, _token_ids: Sequence[int]) -> list[str]:
         raise EngineUnavailable("This server measures uploads only.")
@@ -113,8 +85,8 @@ class NoEngine:
     async def smoke(self, _key: VersionKey) -> SmokeResult:
         return SmokeResult(finite=True, has_effect=True)
 
-    def was_finite(self, _request_id: str) -> bool:
-        return True
+    def prefetch(self, _key: VersionKey) -> None:
+        """Do nothing: no request needs the adapter."""
 
     async def preload(self, _key: VersionKey) -> None:
         """Do nothing: there is no slot to load into."""
@@ -125,14 +97,41 @@ class NoEngine:
     async def unpin(self, _version_id: int) -> None:
         """Do nothing: no version is pinned."""
 
+    async def unload(self, _version_id: int) -> None:
+        """Do nothing: no version is loaded."""
+
     async def holds(self, _version_id: int) -> bool:
         return False
+
+    def status(self) -> EngineStatus:
+        return EngineStatus(
+            EngineState.STOPPED,
+            slots=0,
+            slots_used=0,
+            window=0,
+            pinned=frozenset(),
+            running=0,
+            waiting=0,
+            restarts=0,
+            hangs=0,
+            host_bytes=0,
+            host_used_bytes=0,
+            disk_bytes=0,
+            disk_used_bytes=0,
+            tiers=(),
+        )
+
+    def report(self) -> StatusReport:
+        return StatusReport(self.status(), versions=(), tenants=())
+
+    def write_statistics(self) -> None:
+        """Do nothing: there is nothing to measure."""
 
     def subscribe(self, _listener: Listener) -> None:
         """Do nothing: no event will occur."""
 
-    async def unload(self, _version_id: int) -> None:
-        """Do nothing: no version is loaded."""
+    def watch_waits(self, _listener: Callable[[float], None]) -> None:
+        """Do nothing: no request waits here."""
 
     async def check(self) -> None:
         raise EngineUnavailable("This server measures uploads only.")

@@ -10,7 +10,7 @@ from app.domain.errors import EngineUnavailable
 from app.engine.port import EventStream
 from app.services.bodies.lorax import Generation
 
-#: Type of ``Engine.token_texts``.
+#: Type of ``Inference.token_texts``.
 TokenTexts = Callable[[Sequence[int]], Awaitable[list[str]]]
 
 _PLACEHOLDER = "token_id:"
@@ -58,7 +58,7 @@ class LoraxEvents:
     """
 
     def __init__(
-        self, generation: Generation, source: EventStream, *, special: frozenset[int], texts: TokenTexts
+        self, generation: Generation, source: EventStream[str], *, special: frozenset[int], texts: TokenTexts
     ) -> None:
         self._generation, self._source, self._special, self._texts = generation, source, special, texts
         self._pending: deque[str] = deque()

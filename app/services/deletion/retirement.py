@@ -15,7 +15,7 @@ from app.database.version_references import change_state
 from app.domain.adapters import Adapter, Version, VersionState
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import Conflict, Forbidden, InvalidRequest
-from app.engine.port import Engine
+from app.engine.port import Residency
 from app.services.common.in_flight import InFlightLookups
 from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
 from app.services.deletion.detach import Change, Leaving, check_free, release
@@ -32,7 +32,9 @@ class RetirementService:
         RegistryUnavailable
     """
 
-    def __init__(self, database: Database, engine: Engine, readers: InFlightLookups, *, clock: Clock = utc_now) -> None:
+    def __init__(
+        self, database: Database, engine: Residency, readers: InFlightLookups, *, clock: Clock = utc_now
+    ) -> None:
         self._database, self._engine, self._readers, self._clock = database, engine, readers, clock
 
     async def retire(self, tenant: str, adapter: str, number: int, *, reason: str, force: bool, actor: str) -> Version:

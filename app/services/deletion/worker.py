@@ -17,7 +17,7 @@ from app.database.session import Database
 from app.domain.clock import Clock, utc_now
 from app.domain.deletions import Deletion, awaited, confirmed
 from app.domain.errors import EngineUnavailable, RegistryUnavailable
-from app.engine.port import Engine
+from app.engine.port import Residency
 from app.services.common.in_flight import Barrier, InFlightLookups
 from app.services.publishing.blobs import BlobService
 
@@ -46,7 +46,7 @@ class DeletionWorker:
     def __init__(
         self,
         database: Database,
-        engine: Engine,
+        engine: Residency,
         cache: DiskCache,
         blobs: BlobService,
         readers: InFlightLookups,

@@ -10,8 +10,8 @@ from app.database import events
 from app.database import residency as residency_repo
 from app.database.residency import KnownVersion
 from app.database.session import Database
-from app.engine.port import Engine
-from app.engine.status import EngineOverview, TenantQueue, VersionResidency
+from app.engine.port import Status
+from app.engine.status import EngineStatus, StatusReport, TenantQueue, VersionResidency
 from app.services.common.lookups import tenant_or_404
 from app.services.operations.recent_loads import LoadTimes, RecentLoads
 
@@ -40,15 +40,15 @@ class EngineView:
 
     Attributes:
         node: name of this server.
-        overview: the engine's status, with its totals of versions and tenants.
-        slots_used: number of slots that hold an adapter.
+        total_versions, total_tenants: numbers of versions and tenants in the engine's report.
         versions, tenants: the most relevant entries: waiting requests first, then running ones, then the fastest tier.
         loads: durations of recent loads.
     """
 
     node: str
-    overview: EngineOverview
-    slots_used: int
+    status: EngineStatus
+    total_versions: int
+    total_tenants: int
     versions: tuple[ShownVersion, ...]
     tenants: tuple[TenantQueue, ...]
     loads: LoadTimes
@@ -98,23 +98,24 @@ class EngineViewService:
         RegistryUnavailable
     """
 
-    def __init__(self, database: Database, engine: Engine, *, node: str) -> None:
+    def __init__(self, database: Database, engine: Status, *, node: str) -> None:
         self._database, self._engine, self._node = database, engine, node
         self._loads = RecentLoads()
         engine.subscribe(self._loads.note)
 
     async def whole(self, limit: int = DEFAULT_SHOWN) -> EngineView:
         """Return the platform's view with at most ``limit`` versions and ``limit`` tenants."""
-        overview = self._engine.overview()
-        versions = _most_interesting(overview.versions, limit)
+        report = self._engine.report()
+        versions = _most_interesting(report.versions, limit)
         async with self._database.read() as connection:
             names = await events.version_names(connection, [version.version_id for version in versions])
         return EngineView(
             node=self._node,
-            overview=overview,
-            slots_used=sum(version.tier == "slot" for version in overview.versions),
-            versions=tuple(_shown(version, overview, names) for version in versions),
-            tenants=tuple(heapq.nsmallest(limit, overview.tenants, key=_queue_interest)),
+            status=report.status,
+            total_versions=len(report.versions),
+            total_tenants=len(report.tenants),
+            versions=tuple(_shown(version, report.status, names) for version in versions),
+            tenants=tuple(heapq.nsmallest(limit, report.tenants, key=_queue_interest)),
             loads=self._loads.times(),
         )
 
@@ -124,21 +125,21 @@ class EngineViewService:
         Raises:
             NotFound
         """
-        overview = self._engine.overview()
+        report = self._engine.report()
         async with self._database.read() as connection:
             owner = await tenant_or_404(connection, tenant)
             known_versions = await residency_repo.known_versions(connection, owner.id)
-        return own_view(overview, tenant, known_versions, limit)
+        return own_view(report, tenant, known_versions, limit)
 
 
-def own_view(overview: EngineOverview, tenant: str, known_versions: Mapping[int, KnownVersion], limit: int) -> OwnView:
+def own_view(report: StatusReport, tenant: str, known_versions: Mapping[int, KnownVersion], limit: int) -> OwnView:
     """Build a tenant's view: the tiers of the versions that it may name, and its requests."""
     versions = [
         _own(version, known_versions[version.version_id])
-        for version in overview.versions
+        for version in report.versions
         if version.version_id in known_versions
     ]
-    queue = next((queue for queue in overview.tenants if queue.tenant == tenant), None)
+    queue = next((queue for queue in report.tenants if queue.tenant == tenant), None)
     return OwnView(
         running=queue.running if queue else 0,
         waiting=queue.waiting if queue else 0,
@@ -147,9 +148,9 @@ def own_view(overview: EngineOverview, tenant: str, known_versions: Mapping[int,
     )
 
 
-def _shown(version: VersionResidency, overview: EngineOverview, names: Mapping[int, tuple[str, str]]) -> ShownVersion:
+def _shown(version: VersionResidency, status: EngineStatus, names: Mapping[int, tuple[str, str]]) -> ShownVersion:
     tenant, name = names.get(version.version_id, (None, f"version {version.version_id}"))
-    return ShownVersion(tenant, name, version.version_id in overview.pinned, version)
+    return ShownVersion(tenant, name, version.version_id in status.pinned, version)
 
 
 def _own(version: VersionResidency, entry: KnownVersion) -> OwnVersion:

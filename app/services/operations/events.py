@@ -18,7 +18,7 @@ from app.domain.audit import AuditRow
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import Busy, InvalidRequest, TooManyOpen
 from app.domain.events import Audience, Event, Sequencer
-from app.engine.port import Engine, EngineEvent
+from app.engine.port import EngineEvent, Status
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class EventFeed:
         RegistryUnavailable
     """
 
-    def __init__(self, database: Database, engine: Engine, node: str, *, clock: Clock = utc_now) -> None:
+    def __init__(self, database: Database, engine: Status, node: str, *, clock: Clock = utc_now) -> None:
         self._database, self._node, self._clock = database, node, clock
         self._listeners: set[Subscription] = set()
         self._engine_events: deque[tuple[EngineEvent, Event]] = deque(maxlen=_QUEUED)

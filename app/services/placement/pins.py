@@ -19,7 +19,7 @@ from app.domain.clock import Clock, utc_now
 from app.domain.errors import AdapterNotReady, Conflict, Forbidden, NotFound, WrongBase
 from app.domain.pins import Pin, Placement, Preload
 from app.domain.quotas import Usage
-from app.engine.port import Engine
+from app.engine.port import Status
 from app.services.catalog.adapters import NO_HEAD
 from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
 from app.services.common.quotas import check_quota
@@ -39,7 +39,7 @@ class PinService:
     def __init__(
         self,
         database: Database,
-        engine: Engine,
+        engine: Status,
         preloads: Callable[[], Sequence[Preload]],
         *,
         base_digest: str,
@@ -106,11 +106,13 @@ class PinService:
     async def list_pins(self) -> list[Pin]:
         """List the pins of all tenants, oldest first. There are always fewer pins than slots."""
         async with self._database.read() as connection:
-            return [self._shown(pin) for pin in await pins.list_pins(connection, self._base_digest, head=self._head)]
+            listed = await pins.list_pins(connection, self._base_digest, head=self._head)
+        held = self._engine.status().pinned
+        return [replace(pin, held=pin.key.version_id in held) for pin in listed]
 
     async def placement(self) -> Placement:
         """Return the pins of all tenants and the preloads, with their state in this server's engine."""
-        return Placement(self._engine.overview().slots, await self.list_pins(), tuple(self._preloads()))
+        return Placement(self._engine.status().slots, await self.list_pins(), tuple(self._preloads()))
 
     def _check_servable(self, version: Version) -> None:
         name = f"{version.adapter}@{version.number}"
@@ -129,7 +131,7 @@ class PinService:
         check_quota(owner.quota, await quotas.usage(connection, owner.id), Usage(pinned_slots=1))
         await pins.lock_pins(connection)
         pinned = len(await pins.list_pins(connection, self._base_digest, head=self._head))
-        slots = self._engine.overview().slots
+        slots = self._engine.status().slots
         if pinned + 1 >= slots:
             raise Conflict(
                 f"{pinned} of {slots} slots are pinned; the limit is {slots - 1}. "
@@ -137,7 +139,7 @@ class PinService:
             )
 
     def _shown(self, pin: Pin) -> Pin:
-        return replace(pin, held=pin.key.version_id in self._engine.pinned)
+        return replace(pin, held=pin.key.version_id in self._engine.status().pinned)
 
 
 def _check_right(owner: Tenant, *, admin: bool) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
+from typing import Protocol
 
 from adapters.errors import InvalidName, StorageError
 from adapters.identity import parse_model_name
@@ -12,7 +13,7 @@ from app.database.session import Database
 from app.domain.adapters import VersionState
 from app.domain.errors import AdapterLoadFailed, Conflict, EngineUnavailable, NotFound, RegistryUnavailable
 from app.domain.pins import Pin, Preload
-from app.engine.port import Engine
+from app.engine.port import Residency, Status
 from app.services.catalog.adapters import AdapterService
 from app.services.common.in_flight import InFlightLookups
 from app.services.common.lookups import tenant_or_404
@@ -20,6 +21,10 @@ from app.services.common.lookups import tenant_or_404
 logger = logging.getLogger(__name__)
 
 EVERY_S = 1.0
+
+
+class _Engine(Residency, Status, Protocol):
+    """Part of the engine that this service uses."""
 
 
 class PlacementService:
@@ -36,7 +41,7 @@ class PlacementService:
     def __init__(
         self,
         database: Database,
-        engine: Engine,
+        engine: _Engine,
         adapters: AdapterService,
         readers: InFlightLookups,
         *,
@@ -72,11 +77,12 @@ class PlacementService:
             async with self._database.read() as connection:
                 listed = await pins_repo.list_pins(connection, self._base_digest, head=self._head)
             pins = {pin.key.version_id: pin for pin in listed}
-            for version_id in self._engine.pinned - pins.keys():
+            pinned = self._engine.status().pinned
+            for version_id in pinned - pins.keys():
                 await self._engine.unpin(version_id)
             self._problems = {key: problem for key, problem in self._problems.items() if key in pins}
             for version_id, pin in pins.items():
-                if version_id not in self._engine.pinned:
+                if version_id not in pinned:
                     await self._pin(pin)
 
     async def _pin(self, pin: Pin) -> None:

@@ -22,7 +22,7 @@ from app.domain.adapters import Adapter, Version, VersionState
 from app.domain.clock import Clock, utc_now
 from app.domain.deletions import DeletedVersion
 from app.domain.errors import AdapterLoadFailed
-from app.engine.port import Engine, SmokeResult
+from app.engine.port import Residency, SmokeResult
 from app.services.common.in_flight import InFlightLookups
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class SmokeTestService:
     def __init__(
         self,
         database: Database,
-        engine: Engine,
+        engine: Residency,
         readers: InFlightLookups,
         rejected: Callable[[], None],
         *,

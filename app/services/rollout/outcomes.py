@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -12,7 +12,7 @@ from app.domain.adapters import ResolvedVersion
 from app.domain.canary_policy import Figures
 from app.domain.errors import AdapterLoadFailed, Busy, EngineUnavailable, row_of
 from app.domain.histogram import LatencyHistogram, bucket_of
-from app.engine.port import Answer, Engine, EngineEvent, EventStream
+from app.engine.port import Answer, AnswerEvent, EngineCall, EngineEvent, EventStream, Status
 from app.engine.status import EngineState
 
 _PREFIX = "data: "
@@ -112,7 +112,7 @@ class Outcomes:
     recipient can neither end nor advance the owner's canary, whatever it requests and however often.
     """
 
-    def __init__(self, engine: Engine, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, engine: Status, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._engine, self._monotonic = engine, monotonic
         self._tallies: dict[TrialWindow, _Tally] = {}
         #: Only avoids repeated writes of a sample. The registry keeps the first one.
@@ -120,34 +120,31 @@ class Outcomes:
         self._loaded_at: dict[int, float] = {}
         engine.subscribe(self._on_event)
 
-    async def observed(
-        self, version: ResolvedVersion | None, request_id: str, work: Awaitable[Answer], traits: RequestTraits = _OWN
-    ) -> Answer:
-        """Await ``work``, and count its outcome if the version is in a canary.
+    async def observed(self, version: ResolvedVersion | None, call: EngineCall, traits: RequestTraits = _OWN) -> Answer:
+        """Run the call, and count its outcome if the version is in a canary.
 
-        Raises:
-            Exception: any error of ``work``.
+        Raises: as :meth:`app.engine.port.EngineCall.answer`.
         """
         if version is None or version.canary_id is None or version.revision is None:
-            return await work
+            return await call.answer()
         window = TrialWindow(version.canary_id, version.revision, version.key.version_id, traits.recipient_id)
         started = self._monotonic()
         try:
-            answer = await work
+            answer = await call.answer()
         except Exception as error:
             self._failed(window, error)
             raise
         if not isinstance(answer, dict):
-            return _ObservedEvents(answer, self, window, request_id, started, traits)
+            return _ObservedEvents(answer, self, window, call, started, traits)
         if any(choice.get("finish_reason") in _UNFINISHED for choice in answer.get("choices", ())):
             self.count(window, error=True)
         else:
-            self.count_answer(window, request_id, output=has_output(answer), explained=traits.explains_empty(answer))
+            self.count_answer(window, call, output=has_output(answer), explained=traits.explains_empty(answer))
         return answer
 
     def count(self, window: TrialWindow, *, error: bool = False, empty: bool = False) -> None:
         """Count one finished answer. A failure while no engine runs is ignored."""
-        if error and self._engine.state is not EngineState.READY:
+        if error and self._engine.status().state is not EngineState.READY:
             return
         if window.recipient_id is not None:
             if window in self._sampled:
@@ -158,13 +155,13 @@ class Outcomes:
         tally.errors += error
         tally.empties += empty
 
-    def count_answer(self, window: TrialWindow, request_id: str, *, output: bool, explained: bool) -> None:
+    def count_answer(self, window: TrialWindow, call: EngineCall, *, output: bool, explained: bool) -> None:
         """Count an answer that ended without an error.
 
         Args:
             explained: whether the caller's own parameters can explain missing output.
         """
-        finite = self._engine.was_finite(request_id)
+        finite = call.outcome.finite
         if output or not finite or not explained:
             self.count(window, empty=not output or not finite)
 
@@ -206,15 +203,15 @@ class _ObservedEvents:
 
     def __init__(
         self,
-        source: EventStream,
+        source: EventStream[AnswerEvent],
         outcomes: Outcomes,
         window: TrialWindow,
-        request_id: str,
+        call: EngineCall,
         started: float,
         traits: RequestTraits,
     ) -> None:
         self._source, self._outcomes, self._window = source, outcomes, window
-        self._request_id, self._started, self._traits = request_id, started, traits
+        self._call, self._started, self._traits = call, started, traits
         self._explained = traits.steered
         self._begun = self._output = self._failed = False
         self._open = True
@@ -222,7 +219,7 @@ class _ObservedEvents:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> str:
+    async def __anext__(self) -> AnswerEvent:
         try:
             event = await anext(self._source)
         except StopAsyncIteration:
@@ -232,7 +229,7 @@ class _ObservedEvents:
             self._failed = True
             self._end()
             raise
-        self._read(event)
+        self._read(event.text)
         return event
 
     async def aclose(self) -> None:
@@ -262,7 +259,7 @@ class _ObservedEvents:
             if self._failed:
                 self._outcomes.count(self._window, error=True)
                 return
-            self._outcomes.count_answer(self._window, self._request_id, output=self._output, explained=self._explained)
+            self._outcomes.count_answer(self._window, self._call, output=self._output, explained=self._explained)
 
 
 def has_output(answer: Mapping[str, Any], *, blank: bool = False) -> bool:

@@ -16,7 +16,7 @@ from app.domain.errors import (
 )
 from app.domain.limits.limiter import RateLimitStatus
 from app.domain.load_phases import LoadPhases
-from app.engine.port import Answer, Endpoint, Engine, EngineRequest
+from app.engine.port import Endpoint, EngineRequest, EventStream, Inference
 from app.observability.tracing import stage
 from app.services.bodies import field_checks, lorax, lorax_answers
 from app.services.bodies.openai import chat_body, completion_body, ignored
@@ -47,7 +47,7 @@ class Served:
         ignored: names of request fields that were ignored, possibly repeated.
     """
 
-    answer: Answer
+    answer: dict[str, Any] | EventStream[str]
     version: str | None
     load: LoadPhases | None = None
     standing: RateLimitStatus | None = None
@@ -72,22 +72,21 @@ class InferenceService:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Inference,
         adapters: AdapterService,
         prompts: ChatPrompts,
         settings: Settings,
         *,
         base_name: str,
-        outcomes: Outcomes | None = None,
-        readers: InFlightLookups | None = None,
-        traffic: Traffic | None = None,
-        prefetcher: Prefetcher | None = None,
-        limiting: LimitService | None = None,
-        meter: Meter | None = None,
+        outcomes: Outcomes,
+        readers: InFlightLookups,
+        traffic: Traffic,
+        prefetcher: Prefetcher,
+        limiting: LimitService,
+        meter: Meter,
     ) -> None:
-        self._readers, self._traffic, self._prefetcher = readers or InFlightLookups(), traffic, prefetcher
-        self._limiting, self._meter = limiting, meter
-        self._outcomes = outcomes or Outcomes(engine)
+        self._readers, self._traffic, self._prefetcher = readers, traffic, prefetcher
+        self._outcomes, self._limiting, self._meter = outcomes, limiting, meter
         self._engine, self._adapters, self._prompts, self._base_name = engine, adapters, prompts, base_name
         self._limits, self._head = settings.limits, settings.engine.lora_head
         self._longest = longest = settings.engine.max_model_len
@@ -220,27 +219,22 @@ class InferenceService:
         Args:
             body: the body as the caller sent it.
         """
-        if self._traffic and target.resolved:
+        if target.resolved:
             self._traffic.requested(target.resolved)
-        if self._prefetcher and target.key:
+        if target.key:
             self._prefetcher.seen(target.key, request.tenant)
         with stage("limits"):
-            permit = await self._limiting.admit(caller, request, target.resolved) if self._limiting else None
-        if permit and permit.rendered:
+            permit = await self._limiting.admit(caller, request, target.resolved)
+        if permit.rendered:
             request = replace(request, rendered=permit.rendered)
         recipient_id = None if target.resolved and target.resolved.owner == caller.tenant_slug else caller.tenant_id
-        work = self._outcomes.observed(
-            target.resolved, request.request_id, self._engine.answer(request), RequestTraits.of(body, recipient_id)
-        )
-        if self._meter:
-            work = self._meter.metered(caller, request, work, permit=permit)
+        call = self._engine.begin(request)
+        work = self._outcomes.observed(target.resolved, call, RequestTraits.of(body, recipient_id))
         try:
-            answer = await work
+            answer = await self._meter.metered(caller, call, work, permit=permit)
         except AdapterLoadFailed as error:
             await self._quarantine(error, target)
-        finally:
-            load = self._engine.take_load(request.request_id)
-        return Served(answer, target.version, load, permit.standing if permit else None)
+        return Served(answer, target.version, call.outcome.load, permit.standing)
 
     async def _quarantine(self, error: AdapterLoadFailed, target: _Target) -> NoReturn:
         await self._adapters.quarantine(error.version_id, error.message)

@@ -8,15 +8,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 from app.domain.access import Caller
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import ROWS, EngineUnavailable, RegistryUnavailable, Unauthenticated, row_of
-from app.domain.money import FREE
 from app.domain.usage import MAX_REASON, UsageRecord
 from app.engine.error_event import error_event
-from app.engine.port import Answer, Engine, EngineRequest, EventStream
+from app.engine.port import Answer, AnswerEvent, EngineCall, EventStream, TokenUsage
 from app.engine.request_size import sequence_count
 from app.services.limits.service import LimitService, Permit
 from app.services.usage.ledger import Ledger
@@ -42,15 +41,13 @@ _UNFINISHED = (None, "error", "abort")
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Facts about a request that are known before its answer."""
+    """Facts about a request that are known before its answer, and its call."""
 
-    request_id: str
-    tenant_id: int
-    key_id: str
-    version_id: int | None
+    call: EngineCall
+    caller: Caller
     at: datetime
     started: float
-    permit: Permit | None
+    permit: Permit
 
 
 class Meter:
@@ -62,15 +59,14 @@ class Meter:
 
     def __init__(
         self,
-        engine: Engine,
         ledger: Ledger,
-        limits: LimitService | None = None,
+        limits: LimitService,
         *,
         ended: Callable[[str], bool] = lambda _: False,
         clock: Clock = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._engine, self._ledger, self._limits = engine, ledger, limits
+        self._ledger, self._limits = ledger, limits
         self._ended, self._clock, self._monotonic = ended, clock, monotonic
         self._settling: set[asyncio.Task[None]] = set()
         self._listeners: list[Callable[[UsageRecord], None]] = []
@@ -80,9 +76,9 @@ class Meter:
         self._listeners.append(listener)
 
     async def metered(
-        self, caller: Caller, request: EngineRequest, work: Awaitable[Answer], *, permit: Permit | None = None
-    ) -> Answer:
-        """Await ``work``, and record the request's usage once its answer has ended.
+        self, caller: Caller, call: EngineCall, work: Awaitable[Answer], *, permit: Permit
+    ) -> dict[str, Any] | EventStream[str]:
+        """Await ``work``, the answer of a call, and record its usage once the answer has ended.
 
         Args:
             permit: the request's reservation on its caller's limits; it is settled with the record.
@@ -91,47 +87,50 @@ class Meter:
             RegistryUnavailable: the record could not be written anywhere, so the answer is withheld.
             Exception: any error of ``work``.
         """
-        version_id = request.adapter.version_id if request.adapter else None
-        entry = _Entry(
-            request.request_id,
-            caller.tenant_id or 0,
-            caller.key_id,
-            version_id,
-            self._clock(),
-            self._monotonic(),
-            permit,
-        )
+        entry = _Entry(call, caller, self._clock(), self._monotonic(), permit)
         try:
             answer = await work
         except BaseException as error:
             self.settle_later(entry, _status_of(error) if isinstance(error, Exception) else self.cut_off(entry))
             raise
         if not isinstance(answer, dict):
-            return _MeteredEvents(answer, self, entry, sequence_count(request.body))
+            return _MeteredEvents(answer, self, entry, sequence_count(call.request.body))
         reasons = [choice.get("finish_reason") for choice in answer.get("choices", ())]
         whole = not any(reason in _UNFINISHED for reason in reasons)
         await self.settle(entry, _OK if whole else _ENGINE_STOPPED, reasons[-1] if reasons else None)
         return answer
 
-    async def settle(self, entry: _Entry, status: int, finish_reason: str | None = None) -> None:
+    async def settle(
+        self, entry: _Entry, status: int, finish_reason: str | None = None, *, streamed_tokens: int = 0
+    ) -> None:
         """Record the usage of an ended request. A request that never reached the engine has no record.
+
+        Args:
+            streamed_tokens: output tokens of the events that were read. They are charged if the call has no final
+                outcome, as when its stream broke together with a remote engine.
 
         Raises:
             RegistryUnavailable
         """
         # The caller may be cancelled, but the record must be written.
-        await asyncio.shield(self.settle_later(entry, status, finish_reason))
+        await asyncio.shield(self.settle_later(entry, status, finish_reason, streamed_tokens=streamed_tokens))
 
-    def settle_later(self, entry: _Entry, status: int, finish_reason: str | None = None) -> "asyncio.Task[None]":
+    def settle_later(
+        self, entry: _Entry, status: int, finish_reason: str | None = None, *, streamed_tokens: int = 0
+    ) -> "asyncio.Task[None]":
         """Start ``settle`` in the background, for a request whose client has nothing left to wait for."""
-        task = asyncio.create_task(self._settle(entry, status, finish_reason))
+        usage = entry.call.outcome.usage
+        if usage is None and streamed_tokens:
+            # Only the engine knows the tokens of the prompt.
+            usage = TokenUsage(0, 0, streamed_tokens, ttft_s=None)
+        task = asyncio.create_task(self._settle(entry, usage, status, finish_reason))
         self._settling.add(task)
         task.add_done_callback(self._settled)
         return task
 
     def cut_off(self, entry: _Entry) -> int:
         """Return the status of a request that was aborted before its end."""
-        return _KEY_ENDED if self._ended(entry.key_id) else _CLIENT_GONE
+        return _KEY_ENDED if self._ended(entry.caller.key_id) else _CLIENT_GONE
 
     async def close(self) -> None:
         """Wait until all ended requests are recorded."""
@@ -143,29 +142,28 @@ class Meter:
         if not task.cancelled() and (error := task.exception()):
             logger.error("The usage of a request was not recorded: %s", error)
 
-    async def _settle(self, entry: _Entry, status: int, finish_reason: str | None) -> None:
-        tokens = self._engine.take_usage(entry.request_id)
-        price = entry.permit.price if entry.permit else FREE
-        if tokens is None:
-            self._give_back(entry, 0, 0)
+    async def _settle(self, entry: _Entry, usage: TokenUsage | None, status: int, finish_reason: str | None) -> None:
+        if usage is None:
+            self._limits.settle(entry.permit, 0, 0)
             return
-        cost = price.cost(tokens.prompt_tokens, tokens.cached_tokens, tokens.output_tokens)
+        request, caller = entry.call.request, entry.caller
+        cost = entry.permit.price.cost(usage.prompt_tokens, usage.cached_tokens, usage.output_tokens)
         record = UsageRecord(
-            request_id=entry.request_id,
+            request_id=request.request_id,
             at=entry.at,
-            tenant_id=entry.tenant_id,
-            key_id=entry.key_id,
-            version_id=entry.version_id,
-            prompt_tokens=tokens.prompt_tokens,
-            cached_tokens=tokens.cached_tokens,
-            output_tokens=tokens.output_tokens,
-            ttft_s=tokens.ttft_s,
+            tenant_id=caller.tenant_id or 0,
+            key_id=caller.key_id,
+            version_id=request.adapter.version_id if request.adapter else None,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            output_tokens=usage.output_tokens,
+            ttft_s=usage.ttft_s,
             duration_s=self._monotonic() - entry.started,
-            load_s=tokens.load_s,
+            load_s=usage.load_s,
             finish_reason=finish_reason[:MAX_REASON] if finish_reason else None,
             status=status,
             cost=cost,
-            slot_s=tokens.slot_s,
+            slot_s=usage.slot_s,
         )
         for listener in self._listeners:
             listener(record)
@@ -173,24 +171,20 @@ class Meter:
             await self._ledger.keep(record)
         finally:
             # Settle last. If the server is killed in between, a budget must not include usage without a record.
-            self._give_back(entry, tokens.prompt_tokens + tokens.output_tokens, cost)
-
-    def _give_back(self, entry: _Entry, tokens: int, cost: int) -> None:
-        """Settle the request's reservation with the usage that it really had."""
-        if self._limits and entry.permit:
-            self._limits.settle(entry.permit, tokens, cost)
+            self._limits.settle(entry.permit, usage.prompt_tokens + usage.output_tokens, cost)
 
 
 class _MeteredEvents:
-    """Event stream that holds back its last events until the usage record is durable. Other events pass unchanged.
+    """Texts of an event stream. The last ones are held back until the usage record is durable.
 
     No event may show how a request ended before its record is durable. So from the event that ends the last sequence
     on, the remaining events are read to the end first. They follow a moment later.
     """
 
-    def __init__(self, source: EventStream, meter: Meter, entry: _Entry, sequences: int) -> None:
+    def __init__(self, source: EventStream[AnswerEvent], meter: Meter, entry: _Entry, sequences: int) -> None:
         self._source, self._meter, self._entry, self._unfinished = source, meter, entry, sequences
         self._held = deque[str]()
+        self._tokens = 0
         self._reason: str | None = None
         self._failed = False
         self._settled = False
@@ -202,13 +196,15 @@ class _MeteredEvents:
         if self._held:
             return self._held.popleft()
         try:
-            event = await anext(self._source)
+            event, tokens = await anext(self._source)
+            self._tokens += tokens
             # Most events contain no finish reason, so this cheap test comes first.
             if (_FINISHING in event or event.startswith(_NO_TOKEN)) and self._is_last(event):
                 self._held.append(event)
-                async for other in self._source:
-                    self._read(other)
-                    self._held.append(other)
+                async for last, tokens in self._source:
+                    self._tokens += tokens
+                    self._read(last)
+                    self._held.append(last)
                 await self._settle()
                 return self._held.popleft()
         except StopAsyncIteration:
@@ -244,7 +240,8 @@ class _MeteredEvents:
             self._settled = True
             whole = self._reason is not None and not self._failed
             try:
-                await self._meter.settle(self._entry, _OK if whole else _ENGINE_STOPPED, self._reason)
+                status = _OK if whole else _ENGINE_STOPPED
+                await self._meter.settle(self._entry, status, self._reason, streamed_tokens=self._tokens)
             except RegistryUnavailable as error:
                 # An answer whose usage cannot be recorded must not end as a success.
                 self._held = deque([error_event(error)])
@@ -252,7 +249,7 @@ class _MeteredEvents:
     def _settle_later(self, status: int) -> None:
         if not self._settled:
             self._settled = True
-            self._meter.settle_later(self._entry, status)
+            self._meter.settle_later(self._entry, status, streamed_tokens=self._tokens)
 
 
 def _status_of(error: Exception) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from app.engine.port import Answer, EngineRequest
+from app.engine.port import Answer, AnswerEvent, EngineRequest
 from app.engine.status import EngineState
 from app.main import create_app
 from app.settings import Settings
@@ -52,12 +52,12 @@ class _Events:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> str:
+    async def __anext__(self) -> AnswerEvent:
         if not self._first:
             await asyncio.to_thread(self._may_go_on.wait, 30)
         self._first = False
         for event in self._events:
-            return event
+            return AnswerEvent(event, 1)
         raise StopAsyncIteration
 
     async def aclose(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.load_phases import LoadPhases
 from app.engine.port import EngineEvent
-from app.engine.status import EngineOverview
+from app.engine.status import StatusReport
 from tests.app.api.conftest import Site, Unit, make_unit, parts, running_site
 from tests.app.overviews import overview, queue, residency
 from tests.app.serving import EMPTY, PeftFiles
@@ -26,7 +26,7 @@ def published(site: Site, unit: Unit, files: PeftFiles) -> Iterator[int]:
     site.engine.shown = EMPTY
 
 
-def _busy(version_id: int, unit: Unit) -> EngineOverview:
+def _busy(version_id: int, unit: Unit) -> StatusReport:
     return overview(
         residency(version_id, running=1, waiting=1, oldest_wait_s=0.5),
         residency(10_000, "disk"),

@@ -18,7 +18,7 @@ from starlette.types import Message
 from app.api.files import FileAnswer
 from app.database.migrate import upgrade
 from app.database.session import Database
-from app.engine.port import Answer, EngineRequest, TokenUsage
+from app.engine.port import Answer, AnswerEvent, EngineRequest, TokenUsage
 from app.main import create_app
 from app.services.access.key_watch import KeyWatch
 from app.services.publishing.export import ExportedFile
@@ -62,14 +62,14 @@ class _Tokens:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> str:
+    async def __anext__(self) -> AnswerEvent:
         if self._told:
             await asyncio.Event().wait()
         self._told = True
         choice = {"index": 0, "text": "x", "token_ids": [1], "finish_reason": None}
         logprobs = {"tokens": ["x"], "token_logprobs": [-0.5], "top_logprobs": [{}]}
         event = {"choices": [{**choice, "delta": {"content": "x"}, "logprobs": logprobs, "prompt_token_ids": [1]}]}
-        return f"data: {json.dumps(event)}\n\n"
+        return AnswerEvent(f"data: {json.dumps(event)}\n\n", 1)
 
     async def aclose(self) -> None:
         self._engine.end(self._request_id)

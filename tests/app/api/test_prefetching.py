@@ -23,7 +23,7 @@ def test_the_working_set_outlives_a_restart(base: Path, files: PeftFiles, tmp_pa
         ask_for_an_adapter(site, files)
     (used,) = json.loads((tmp_path / "working-set.json").read_text())["versions"]
     with running_site(tmp_path, base) as site:
-        site.engine.state = EngineState.READY  # type: ignore[misc]
+        site.engine.state = EngineState.READY
         deadline = time.monotonic() + 10
         while not site.engine.prefetched:
             assert time.monotonic() < deadline

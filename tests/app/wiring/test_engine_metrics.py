@@ -1,6 +1,5 @@
 """Engine metrics, sample by sample."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -170,7 +169,8 @@ async def test_first_tokens_warm_and_cold(engine: NoEngine, cache: DiskCache) ->
 
 @pytest.mark.parametrize(("state", "up"), [(EngineState.READY, 1), (EngineState.RESTARTING, 0)])
 async def test_whether_the_engine_is_up(engine: NoEngine, cache: DiskCache, state: EngineState, up: int) -> None:
-    engine.shown = replace(overview(residency(1, oldest_wait_s=2.5), residency(2, oldest_wait_s=1.5)), state=state)
+    engine.shown = overview(residency(1, oldest_wait_s=2.5), residency(2, oldest_wait_s=1.5))
+    engine.state = state
     found = await samples(Metrics(engine, cache))
     assert one(found, "tenora_engine_up") == up
     assert one(found, "tenora_queue_oldest_wait_seconds") == 2.5

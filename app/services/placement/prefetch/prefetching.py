@@ -1,6 +1,6 @@
 """Prefetcher: stage versions that are likely to be requested next while there is room.
 
-A prefetch never evicts a version. The engine guarantees that, see ``Engine.prefetch``. For the design see
+A prefetch never evicts a version. The engine guarantees that, see ``Residency.prefetch``. For the design see
 docs/decisions/0027-prefetching.md.
 """
 
@@ -10,12 +10,13 @@ import math
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Protocol
 
 from adapters.errors import StorageError
 from adapters.identity import VersionKey
 from app.database import prefetching
 from app.database.session import Database
-from app.engine.port import Engine, EngineEvent
+from app.engine.port import EngineEvent, Residency, Status
 from app.engine.status import EngineState
 from app.services.common.in_flight import InFlightLookups
 from app.services.placement.prefetch.candidates import Candidates
@@ -28,6 +29,10 @@ EVERY_S = 0.25
 _ALIASES_EVERY_S = 1.0
 _SAVE_EVERY_S = 30.0
 _PAGE = 200
+
+
+class _Engine(Residency, Status, Protocol):
+    """Part of the engine that the prefetcher uses."""
 
 
 class Prefetcher:
@@ -43,7 +48,7 @@ class Prefetcher:
     def __init__(
         self,
         database: Database,
-        engine: Engine,
+        engine: _Engine,
         readers: InFlightLookups,
         path: Path,
         *,
@@ -102,11 +107,11 @@ class Prefetcher:
         if now - self._aliases_at >= _ALIASES_EVERY_S:
             self._aliases_at = now
             await self._follow_aliases()
-        if self._engine.state is not EngineState.READY:
+        status = self._engine.status()
+        if status.state is not EngineState.READY:
             return
-        restarts = self._engine.stats().restarts
-        if restarts != self._restarts:
-            self._restarts = restarts
+        if status.restarts != self._restarts:
+            self._restarts = status.restarts
             self._candidates.begin_again(self._working_set.ids)
         if self._candidates:
             await self._stage(now)
@@ -166,12 +171,12 @@ class Prefetcher:
                 self._candidates.moved(move.version_id, move.tenant_id)
 
     async def _stage(self, now: float) -> None:
-        overview = self._engine.overview()
-        room = overview.host_bytes - overview.host_used_bytes
+        report = self._engine.report()
+        room = report.status.host_bytes - report.status.host_used_bytes
         if room <= 0:
             self._candidates.no_room()
             return
-        present = {version.version_id for version in overview.versions if version.tier != "disk"}
+        present = {version.version_id for version in report.versions if version.tier != "disk"}
         version_ids = self._candidates.take(now, present)
         if not version_ids:
             return

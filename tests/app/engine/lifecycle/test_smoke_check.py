@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from adapters.identity import VersionKey
 from app.domain.errors import AdapterLoadFailed, EngineUnavailable
 from app.engine.lifecycle.smoke_check import PROMPTS, Scored, SmokeCheck, differs, distance, long_prompt
-from app.engine.port import EngineRequest, SmokeResult
+from app.engine.port import EngineRequest, Outcome, SmokeResult
 
 KEY = VersionKey(7, "a" * 64, "b" * 64, 1, 1)
 
@@ -35,6 +36,22 @@ def scored(offset: Offset) -> Scored:
     return Scored.of(completion(offset), finite=True)
 
 
+@dataclass
+class Call:
+    """Call that ``ask`` answers."""
+
+    request: EngineRequest
+    ask: Callable[[EngineRequest], Awaitable[dict[str, Any]]]
+    finite: bool = True
+
+    @property
+    def outcome(self) -> Outcome:
+        return Outcome(finite=self.finite)
+
+    async def answer(self) -> dict[str, Any]:
+        return await self.ask(self.request)
+
+
 class Engine:
     """Fake engine that answers with planned offsets for base and version; the last offset repeats."""
 
@@ -54,13 +71,12 @@ class Engine:
         plan = self.plans[request.adapter is not None]
         return completion(plan.pop(0) if len(plan) > 1 else plan[0])
 
-    def was_finite(self, request_id: str) -> bool:
-        asked = (*self.asked, *self.long)
-        return not self.not_finite(next(request for request in asked if request.request_id == request_id))
+    def begin(self, request: EngineRequest) -> Call:
+        return Call(request, self.ask, finite=not self.not_finite(request))
 
     @property
     def check(self) -> SmokeCheck:
-        return SmokeCheck(self.ask, self.was_finite, base_name="base", context=CONTEXT)
+        return SmokeCheck(self.begin, base_name="base", context=CONTEXT)
 
 
 def test_the_prompts_fit_every_base() -> None:
@@ -153,7 +169,7 @@ async def test_a_version_that_cannot_be_loaded_is_the_callers_to_hear() -> None:
         raise AdapterLoadFailed("broken", version_id=KEY.version_id)
 
     with pytest.raises(AdapterLoadFailed):
-        await SmokeCheck(ask, lambda _id: True, base_name="base", context=CONTEXT).run(KEY)
+        await SmokeCheck(lambda request: Call(request, ask), base_name="base", context=CONTEXT).run(KEY)
 
 
 async def test_nothing_goes_on_once_one_of_the_two_has_failed() -> None:
@@ -168,7 +184,7 @@ async def test_nothing_goes_on_once_one_of_the_two_has_failed() -> None:
         raise AssertionError("unreachable")
 
     with pytest.raises(EngineUnavailable):
-        await SmokeCheck(ask, lambda _id: True, base_name="base", context=CONTEXT).run(KEY)
+        await SmokeCheck(lambda request: Call(request, ask), base_name="base", context=CONTEXT).run(KEY)
     assert len(asyncio.all_tasks()) == 1
 
 
@@ -213,6 +229,8 @@ async def test_an_engine_that_serves_the_head_is_not_asked_for_the_prompts(first
         asked.append(request)
         return _answers(-5.0 if request.adapter is None else first)
 
-    result = await SmokeCheck(ask, lambda _id: True, base_name="base", context=CONTEXT, prompts=False).run(KEY)
+    result = await SmokeCheck(lambda request: Call(request, ask), base_name="base", context=CONTEXT, prompts=False).run(
+        KEY
+    )
     assert result == SmokeResult(finite=finite, has_effect=True)
     assert [request.body["echo"] for request in asked if not is_long(request)] == [False, False]

@@ -9,7 +9,7 @@ from app.engine.lifecycle.supervisor import Supervisor
 from app.engine.status import EngineState
 
 
-class Life:
+class Session:
     """Fake session; its end fails after the fact if ``stuck`` is set."""
 
     def __init__(self) -> None:
@@ -26,19 +26,19 @@ class Launcher:
     """Fake launcher of engine sessions; the attempts listed in ``failures`` fail."""
 
     def __init__(self, failures: set[int] = frozenset()) -> None:
-        self.lives: list[Life] = []
+        self.sessions: list[Session] = []
         self.attempts = 0
         self.failures = failures
 
-    async def __call__(self) -> Life:
+    async def __call__(self) -> Session:
         self.attempts += 1
         if self.attempts in self.failures:
             raise RuntimeError("no memory")
-        self.lives.append(Life())
-        return self.lives[-1]
+        self.sessions.append(Session())
+        return self.sessions[-1]
 
 
-async def reach(supervisor: Supervisor[Life], state: EngineState, restarts: int) -> None:
+async def reach(supervisor: Supervisor[Session], state: EngineState, restarts: int) -> None:
     async with asyncio.timeout(10):
         while (supervisor.state, supervisor.restarts) != (state, restarts):
             await asyncio.sleep(0)
@@ -49,28 +49,28 @@ async def test_a_dead_engine_is_ended_and_replaced() -> None:
     supervisor = Supervisor(launcher, backoff_s=0.001)
     await supervisor.start()
     assert supervisor.state is EngineState.READY
-    launcher.lives[0].dead.set()
+    launcher.sessions[0].dead.set()
     with pytest.raises(EngineUnavailable) as refused:
-        _ = supervisor.life
+        _ = supervisor.session
     assert refused.value.retry_after
     await reach(supervisor, EngineState.READY, restarts=1)
-    assert launcher.lives[0].ended == 1
-    assert supervisor.life is launcher.lives[1]
+    assert launcher.sessions[0].ended == 1
+    assert supervisor.session is launcher.sessions[1]
     await supervisor.stop()
-    assert launcher.lives[1].ended == 1
+    assert launcher.sessions[1].ended == 1
 
 
 async def test_an_engine_that_cannot_be_ended_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     launcher = Launcher()
     supervisor = Supervisor(launcher, backoff_s=0.001)
     await supervisor.start()
-    launcher.lives[0].stuck = True
-    launcher.lives[0].dead.set()
+    launcher.sessions[0].stuck = True
+    launcher.sessions[0].dead.set()
     await reach(supervisor, EngineState.READY, restarts=1)
-    assert supervisor.life is launcher.lives[1]
+    assert supervisor.session is launcher.sessions[1]
     assert "no such process" in caplog.text
     await supervisor.stop()
-    assert [life.ended for life in launcher.lives] == [1, 1]
+    assert [session.ended for session in launcher.sessions] == [1, 1]
 
 
 async def test_a_server_that_leaves_can_stop_after_an_end_that_failed() -> None:
@@ -78,11 +78,11 @@ async def test_a_server_that_leaves_can_stop_after_an_end_that_failed() -> None:
     supervisor = Supervisor(launcher, backoff_s=0.001)
     await supervisor.start()
     supervisor.leave()
-    launcher.lives[0].stuck = True
-    launcher.lives[0].dead.set()
+    launcher.sessions[0].stuck = True
+    launcher.sessions[0].dead.set()
     await reach(supervisor, EngineState.STOPPED, restarts=0)
     await supervisor.stop()
-    assert (launcher.attempts, launcher.lives[0].ended) == (1, 1)
+    assert (launcher.attempts, launcher.sessions[0].ended) == (1, 1)
 
 
 async def test_a_hung_engine_is_counted_as_one() -> None:
@@ -90,8 +90,8 @@ async def test_a_hung_engine_is_counted_as_one() -> None:
     supervisor = Supervisor(launcher, backoff_s=0.001)
     await supervisor.start()
     for restarts, hung in enumerate((True, False), start=1):
-        launcher.lives[-1].hung = hung
-        launcher.lives[-1].dead.set()
+        launcher.sessions[-1].hung = hung
+        launcher.sessions[-1].dead.set()
         await reach(supervisor, EngineState.READY, restarts=restarts)
         assert supervisor.hangs == 1
     await supervisor.stop()
@@ -101,7 +101,7 @@ async def test_a_restart_that_fails_is_tried_again() -> None:
     launcher = Launcher(failures={2, 3})
     supervisor = Supervisor(launcher, backoff_s=0.001)
     await supervisor.start()
-    launcher.lives[0].dead.set()
+    launcher.sessions[0].dead.set()
     await reach(supervisor, EngineState.READY, restarts=1)
     assert launcher.attempts == 4
     await supervisor.stop()
@@ -119,9 +119,9 @@ async def test_stopping_ends_the_life_and_starts_none() -> None:
     supervisor = Supervisor(launcher, backoff_s=0.001)
     await supervisor.start()
     await supervisor.stop()
-    assert (supervisor.state, launcher.attempts, launcher.lives[0].ended) == (EngineState.STOPPED, 1, 1)
+    assert (supervisor.state, launcher.attempts, launcher.sessions[0].ended) == (EngineState.STOPPED, 1, 1)
     with pytest.raises(EngineUnavailable):
-        _ = supervisor.life
+        _ = supervisor.session
 
 
 async def test_a_server_that_leaves_keeps_its_engine_and_starts_no_other() -> None:
@@ -130,19 +130,19 @@ async def test_a_server_that_leaves_keeps_its_engine_and_starts_no_other() -> No
     await supervisor.start()
     supervisor.leave()
     assert supervisor.state is EngineState.READY
-    assert supervisor.life is launcher.lives[0]
-    launcher.lives[0].dead.set()
+    assert supervisor.session is launcher.sessions[0]
+    launcher.sessions[0].dead.set()
     await reach(supervisor, EngineState.STOPPED, restarts=0)
-    assert (launcher.attempts, launcher.lives[0].ended) == (1, 1)
+    assert (launcher.attempts, launcher.sessions[0].ended) == (1, 1)
     await supervisor.stop()
-    assert (launcher.attempts, launcher.lives[0].ended) == (1, 1)
+    assert (launcher.attempts, launcher.sessions[0].ended) == (1, 1)
 
 
 async def test_a_launch_under_way_is_given_up_once_the_server_leaves() -> None:
     begun, given_up = asyncio.Event(), asyncio.Event()
-    first = Life()
+    first = Session()
 
-    async def launch() -> Life:
+    async def launch() -> Session:
         if not first.dead.is_set():
             return first
         begun.set()
@@ -169,7 +169,7 @@ async def test_a_pause_between_two_tries_is_not_waited_for_by_a_server_that_leav
     launcher = Launcher(failures={2})
     supervisor = Supervisor(launcher, backoff_s=600)
     await supervisor.start()
-    launcher.lives[0].dead.set()
+    launcher.sessions[0].dead.set()
     async with asyncio.timeout(10):
         while launcher.attempts < 2:
             await asyncio.sleep(0)

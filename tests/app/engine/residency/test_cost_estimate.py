@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from adapters.identity import VersionKey
 from app.engine.port import Endpoint, EngineRequest
-from app.engine.residency.cost_estimate import ticket
+from app.engine.residency.cost_estimate import admission_request
 from app.engine.vllm.render_cache import Rendered
 
 
@@ -46,31 +46,33 @@ def request(body: dict[str, Any], **fields: Any) -> EngineRequest:
 def test_tokens_are_counted_or_guessed(
     body: dict[str, Any], prompts: tuple[int, ...], output_tokens: int, sequences: int
 ) -> None:
-    made = ticket(request(body))
+    made = admission_request(request(body))
     assert (made.prompts, made.output_tokens, made.sequences) == (prompts, output_tokens, sequences)
     assert (made.version_id, made.deadline) == (None, None)
 
 
 def test_a_rendered_prompt_is_what_counts() -> None:
-    made = ticket(request({"messages": [{"role": "user", "content": "x"}]}, prompt="y" * 400))
+    made = admission_request(request({"messages": [{"role": "user", "content": "x"}]}, prompt="y" * 400))
     assert made.prompts == (101,)
 
 
 def test_what_was_counted_for_limits_is_not_guessed() -> None:
     rendered = Rendered(Body(), [{"prompt_token_ids": [1] * 30}, {"prompt_token_ids": [1] * 3}])
-    assert ticket(request({"prompt": ["a", "b"]}, rendered=rendered)).prompts == (30, 3)
+    assert admission_request(request({"prompt": ["a", "b"]}, rendered=rendered)).prompts == (30, 3)
 
 
 def test_nothing_is_too_deep_to_be_counted() -> None:
     tools: list[Any] = []
     for _ in range(100_000):
         tools = [tools]
-    assert ticket(request({"messages": [], "tools": tools})).prompts == (0,)
+    assert admission_request(request({"messages": [], "tools": tools})).prompts == (0,)
 
 
 def test_whose_it_is_and_until_when() -> None:
     before = time.monotonic()
-    made = ticket(EngineRequest("r", Endpoint.COMPLETIONS, {"prompt": "x"}, "m", KEY, "salt", None, "retail", 4.0, 2.5))
+    made = admission_request(
+        EngineRequest("r", Endpoint.COMPLETIONS, {"prompt": "x"}, "m", KEY, "salt", None, "retail", 4.0, 2.5)
+    )
     assert (made.tenant, made.weight, made.version_id) == ("retail", 4.0, 7)
     assert made.deadline is not None
     assert before + 2.5 <= made.deadline <= time.monotonic() + 2.5

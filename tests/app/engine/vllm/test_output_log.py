@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.engine.vllm.output_log import OutputLog, Place, SequenceUsage, own_id, place_of
+from app.engine.vllm.output_log import Follower, OutputLog, Place, RequestUsage, SequenceUsage, own_id, place_of
 
 
 class Processor:
@@ -32,6 +32,16 @@ class Processor:
         return len(outputs), timestamp, iteration_stats
 
 
+def watched(processor: Processor, *request_ids: str, follower: Follower | None = None) -> list[RequestUsage]:
+    """Begin requests in a log that watches the processor, and return their usages."""
+    log = OutputLog()
+    log.watch(processor)
+    usages = [RequestUsage(follower) for _ in request_ids]
+    for request_id, usage in zip(request_ids, usages, strict=True):
+        log.begin(request_id, usage)
+    return usages
+
+
 def output(external_id: str, nans: int, tokens: int = 1, cached: int | None = None) -> SimpleNamespace:
     """Build an output of a step; a sequence's first output has ``cached``, the number of cached prompt tokens."""
     return SimpleNamespace(
@@ -51,62 +61,43 @@ def test_the_servers_own_id_is_found_in_vllms(external: str, own: str) -> None:
 
 
 def test_nan_in_any_step_of_any_prompt_is_kept() -> None:
-    processor, log = Processor("cmpl-bad-0", "cmpl-bad-1", "chatcmpl-good"), OutputLog()
-    log.watch(processor)
+    processor = Processor("cmpl-bad-0", "cmpl-bad-1", "chatcmpl-good")
+    bad, good, gone = watched(processor, "bad", "good", "gone")
     assert processor.process_outputs([output("cmpl-bad-1", 7), output("chatcmpl-good", 0)], 1.0, iteration_stats=2) == (
         2,
         1.0,
         2,
     )
     processor.process_outputs([output("cmpl-bad-1", 0), output("cmpl-gone-0", 9)], 2.0)
-    assert not log.was_finite("bad")
-    assert log.was_finite("good")
-    assert log.was_finite("gone"), "an output of a request that was aborted"
+    assert (bad.finite, good.finite) == (False, True)
+    assert gone.finite, "an output of a request that was aborted"
     assert len(processor.seen) == 4
 
 
-def test_the_memory_is_bounded() -> None:
-    names = [f"cmpl-r{number}-0" for number in range(10_100)]
-    processor, log = Processor(*names), OutputLog()
-    log.watch(processor)
-    processor.process_outputs([output(name, 1) for name in names], 1.0)
-    assert log.was_finite("r0")
-    assert log.was_finite("r99")
-    assert not log.was_finite("r100")
-    assert not log.was_finite("r10099")
-
-
 def test_tokens_of_all_prompts_and_steps_are_counted_once() -> None:
-    processor, log = Processor("cmpl-two-0", "cmpl-two-1", "chatcmpl-other"), OutputLog()
-    log.watch(processor)
+    processor = Processor("cmpl-two-0", "cmpl-two-1", "chatcmpl-other", "chatcmpl-unknown")
+    two, other = watched(processor, "two", "other")
     for _ in range(3):
-        processor.process_outputs(
-            [output("cmpl-two-0", 0), output("cmpl-two-1", 0, 2), output("chatcmpl-other", 0)], 1.0
-        )
-    usage, other = log.take("two"), log.take("other")
-    assert usage is not None
-    assert other is not None
-    assert (usage.prompt_tokens, usage.output_tokens, other.output_tokens) == (10, 9, 3)
-    assert log.take("two") is None
+        outputs = [output("cmpl-two-0", 0), output("cmpl-two-1", 0, 2), output("chatcmpl-other", 0)]
+        processor.process_outputs([*outputs, output("chatcmpl-unknown", 1)], 1.0)
+    assert (two.prompt_tokens, two.output_tokens, other.output_tokens) == (10, 9, 3)
 
 
 def test_of_a_prompt_that_the_engine_had_each_token_is_cached_once() -> None:
-    processor, log = Processor("cmpl-n-0", "cmpl-n-1"), OutputLog()
+    processor = Processor("cmpl-n-0", "cmpl-n-1")
     # Two sequences of one prompt.
     processor.request_states["cmpl-n-0-5e6f"] = processor.request_states["cmpl-n-0-1a2b"]
-    log.watch(processor)
+    (usage,) = watched(processor, "n")
     second = SimpleNamespace(**vars(output("", 0, cached=4)) | {"request_id": "cmpl-n-0-5e6f"})
     processor.process_outputs([output("cmpl-n-0", 0, cached=4), second, output("cmpl-n-1", 0, cached=0)], 1.0)
-    usage = log.take("n")
-    assert usage is not None
     assert (usage.prompt_tokens, usage.cached_tokens, usage.output_tokens) == (10, 4, 3)
     assert usage.first_at is not None
     assert abs(usage.first_at - time.monotonic()) < 60
 
 
 def test_tokens_behind_a_stop_string_and_after_the_end_are_nobodys() -> None:
-    processor, log = Processor("cmpl-stop-0"), OutputLog()
-    log.watch(processor)
+    processor = Processor("cmpl-stop-0")
+    (usage,) = watched(processor, "stop")
     cut = output("cmpl-stop-0", 0, tokens=3)
     process = processor.process_outputs
     processor.cut = cut
@@ -114,36 +105,33 @@ def test_tokens_behind_a_stop_string_and_after_the_end_are_nobodys() -> None:
     processor.ending = {cut.request_id}
     process([cut], 2.0)
     process([output("cmpl-stop-0", 0, tokens=5)], 3.0)
-    usage = log.take("stop")
-    assert usage is not None
     assert usage.output_tokens == 1 + 1
 
 
-def test_what_was_on_its_way_or_never_told_when_a_request_was_given_up_is_its_own() -> None:
-    processor, log = Processor("cmpl-gone-0", "cmpl-gone-1"), OutputLog()
+def test_what_was_on_its_way_when_a_request_was_aborted_is_its_own() -> None:
+    processor, log, usage = Processor("cmpl-gone-0", "cmpl-gone-1"), OutputLog(), RequestUsage()
     log.watch(processor)
+    assert log.running(usage) == []
+    log.begin("gone", usage)
     processor.ending = {"cmpl-gone-1-1a2b"}
     processor.process_outputs([output("cmpl-gone-0", 0), output("cmpl-gone-1", 0)], 1.0)
     processor.request_states.clear()
     processor.process_outputs([output("cmpl-gone-0", 0, tokens=8)], 2.0)
-    assert log.unended("gone") == ["cmpl-gone-0-1a2b"]
-    assert log.unended("unknown") == []
-    log.add("gone", 3)
-    log.add("unknown", 3)
-    usage = log.take("gone")
-    assert usage is not None
-    assert usage.output_tokens == 2 + 8 + 3
-    assert log.take("unknown") is None
+    assert log.running(usage) == ["cmpl-gone-0-1a2b"]
+    assert usage.output_tokens == 2 + 8
 
 
-def test_outputs_of_a_request_that_was_given_up_leave_nothing() -> None:
-    processor, log = Processor("cmpl-gone-0"), OutputLog()
+def test_nothing_is_counted_after_the_end_of_a_request() -> None:
+    processor, log, usage = Processor("cmpl-gone-0"), OutputLog(), RequestUsage()
     log.watch(processor)
+    log.begin("gone", usage)
     processor.process_outputs([output("cmpl-gone-0", 0)], 1.0)
+    log.end("gone")
+    log.end("gone")
+    processor.process_outputs([output("cmpl-gone-0", 1)], 2.0)
     processor.request_states.clear()
-    log.take("gone")
-    processor.process_outputs([output("cmpl-gone-0", 0)], 2.0)
-    assert log.take("gone") is None
+    processor.process_outputs([output("cmpl-gone-0", 1)], 3.0)
+    assert (usage.output_tokens, usage.finite, log.running(usage)) == (1, True, [])
 
 
 class Heard:
@@ -180,10 +168,9 @@ def step(*names: str, tokens: int = 1) -> list[SimpleNamespace]:
 
 
 async def test_a_follower_is_told_of_the_first_token_and_the_end_of_every_sequence_once() -> None:
-    processor, log, heard = Processor("cmpl-two-0", "cmpl-two-1", "chatcmpl-other"), OutputLog(), Heard()
+    processor, heard = Processor("cmpl-two-0", "cmpl-two-1", "chatcmpl-other"), Heard()
     first, second = choices(processor, "cmpl-two-1", 2)
-    log.watch(processor)
-    log.follow("two", heard)
+    (usage,) = watched(processor, "two", follower=heard)
     processor.process_outputs(step(first, "cmpl-two-0-1a2b", "chatcmpl-other-1a2b"), 1.0)
     assert heard.told == [], "not within vLLM's own loop"
     assert await heard.all() == [("began", (1, 0)), ("began", (0, 0))]
@@ -193,15 +180,12 @@ async def test_a_follower_is_told_of_the_first_token_and_the_end_of_every_sequen
     processor.ending = {second, "cmpl-two-0-1a2b"}
     processor.process_outputs(step(second, "cmpl-two-0-1a2b"), 3.0)
     assert await heard.all() == [("ended", (1, 1), 0, 3), ("ended", (0, 0), 5, 2)]
-    usage = log.take("two")
-    assert usage is not None
     assert (usage.prompt_tokens, usage.output_tokens) == (10, 8)
 
 
 async def test_a_follower_is_told_of_tokens_whenever_they_have_doubled() -> None:
-    processor, log, heard = Processor("chatcmpl-long"), OutputLog(), Heard()
-    log.watch(processor)
-    log.follow("long", heard)
+    processor, heard = Processor("chatcmpl-long"), Heard()
+    watched(processor, "long", follower=heard)
     told = []
     for _ in range(70):
         processor.process_outputs(step("chatcmpl-long-1a2b"), 1.0)
@@ -209,13 +193,15 @@ async def test_a_follower_is_told_of_tokens_whenever_they_have_doubled() -> None
     assert told == [("began", (0, 0)), *(("grew", (0, 0), tokens) for tokens in (2, 4, 8, 16, 32, 64))]
 
 
-async def test_whose_usage_is_taken_is_followed_no_more() -> None:
+async def test_a_request_that_has_ended_is_followed_no_more() -> None:
     processor, log, heard = Processor("chatcmpl-gone"), OutputLog(), Heard()
     log.watch(processor)
-    log.follow("gone", heard)
-    log.take("gone")
-    processor.ending = {"chatcmpl-gone-1a2b"}
+    log.begin("gone", RequestUsage(heard))
     processor.process_outputs(step("chatcmpl-gone-1a2b"), 1.0)
+    assert await heard.all() == [("began", (0, 0))]
+    log.end("gone")
+    processor.ending = {"chatcmpl-gone-1a2b"}
+    processor.process_outputs(step("chatcmpl-gone-1a2b"), 2.0)
     assert await heard.all() == []
 
 

@@ -11,7 +11,7 @@ from adapters.identity import VersionKey
 from app.domain.adapters import ResolvedVersion
 from app.domain.canary_policy import Figures
 from app.domain.errors import AdapterLoadFailed, EngineUnavailable, InvalidRequest
-from app.engine.port import Answer, EngineEvent, EventStream
+from app.engine.port import Answer, AnswerEvent, Endpoint, EngineEvent, EngineRequest, EventStream
 from app.engine.status import EngineState
 from app.services.rollout.outcomes import Outcomes, RequestTraits, TrialWindow, has_output
 from tests.app.serving import NoEngine
@@ -49,18 +49,20 @@ class Place:
     async def observed(
         self, outcome: Answer | Exception, *, canary_id: int | None = 3, traits: RequestTraits = OWN
     ) -> Answer:
-        async def work() -> Answer:
+        async def answer(_request: EngineRequest) -> Answer:
             if isinstance(outcome, Exception):
                 raise outcome
             return outcome
 
-        return await self.outcomes.observed(version(canary_id), "id", work(), traits)
+        self.engine.answer = answer  # type: ignore[method-assign]
+        request = EngineRequest("id", Endpoint.COMPLETIONS, {}, "prices", KEY, "salt")
+        return await self.outcomes.observed(version(canary_id), self.engine.begin(request), traits)
 
     async def streamed(self, *events: str | Exception | float, traits: RequestTraits = OWN) -> list[str]:
         """Read a stream to its end. A number among the events is a pause in seconds."""
         stream = await self.observed(Stream(events, self.clock), traits=traits)
         assert not isinstance(stream, dict)
-        return [event async for event in stream]
+        return [event.text async for event in stream]
 
     def counted(self) -> Figures:
         taken = self.outcomes.take()
@@ -78,14 +80,14 @@ class Stream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> str:
+    async def __anext__(self) -> AnswerEvent:
         for event in self._events:
             if isinstance(event, float):
                 self._clock.advance(event)
             elif isinstance(event, Exception):
                 raise event
             else:
-                return event
+                return AnswerEvent(event, 1)
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
@@ -190,7 +192,7 @@ async def test_a_caller_who_leaves_is_neither_here_nor_there(place: Place) -> No
     source = Stream((event(text="a"), event(text="b"), DONE), place.clock)
     stream = await place.observed(source)
     assert not isinstance(stream, dict)
-    assert await anext(stream) == event(text="a")
+    assert (await anext(stream)).text == event(text="a")
     await stream.aclose()
     assert source.closed
     assert read(place.counted()) == (0, 0, 0, 1)
@@ -199,7 +201,7 @@ async def test_a_caller_who_leaves_is_neither_here_nor_there(place: Place) -> No
 async def test_a_caller_who_leaves_after_the_last_event_counts(place: Place) -> None:
     stream = await place.observed(Stream((event(text="a"), DONE), place.clock))
     assert not isinstance(stream, dict)
-    assert [await anext(stream), await anext(stream)] == [event(text="a"), DONE]
+    assert [await anext(stream), await anext(stream)] == [(event(text="a"), 1), (DONE, 1)]
     await stream.aclose()
     assert read(place.counted()) == (1, 0, 0, 1)
 
@@ -212,13 +214,13 @@ async def test_time_to_first_token_is_that_of_the_first_content(place: Place) ->
 
 
 async def test_a_request_that_waited_for_the_load_says_nothing_of_the_version_s_speed(place: Place) -> None:
-    async def loading() -> AsyncIterator[str]:
+    async def loading() -> AsyncIterator[AnswerEvent]:
         place.clock.advance(5)
         place.engine.tell(EngineEvent("load", 8, 5.0))
-        yield event(text="a")
-        yield DONE
+        yield AnswerEvent(event(text="a"), 1)
+        yield AnswerEvent(DONE, 0)
 
-    async def run(source: EventStream) -> None:
+    async def run(source: EventStream[AnswerEvent]) -> None:
         stream = await place.observed(source)
         assert not isinstance(stream, dict)
         assert [each async for each in stream]

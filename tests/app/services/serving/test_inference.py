@@ -10,19 +10,17 @@ from app.domain.access import Caller, Scope
 from app.domain.errors import (
     AdapterLoadFailed,
     AdapterQuarantined,
-    EngineUnavailable,
     Forbidden,
     InvalidRequest,
     UnsupportedField,
 )
 from app.domain.load_phases import LoadPhases
 from app.engine.port import Answer, Endpoint, EngineRequest
-from app.services.prompts.chat import ChatPrompts
 from app.services.serving.adapter_traffic import Traffic
-from app.services.serving.inference import InferenceService
 from app.settings import Settings
 from tests.app.serving import NoEngine
 from tests.contract.registry import Node
+from tests.support.inference import inference_service
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
 
@@ -53,11 +51,6 @@ async def caller(node: Node) -> Caller:
     return Caller("key", tenant.id, "pricing", frozenset({Scope.INFERENCE}), "salt")
 
 
-def service(node: Node, engine: NoEngine) -> InferenceService:
-    settings = Settings(engine={"max_model_len": 64})
-    return InferenceService(engine, node.adapters, ChatPrompts(settings, {}), settings, base_name="demo")
-
-
 @pytest.mark.parametrize(
     ("names", "model", "version"),
     [
@@ -74,7 +67,9 @@ def service(node: Node, engine: NoEngine) -> InferenceService:
 )
 async def test_a_name_becomes_a_version_and_stays_in_the_answer(node, caller, names, model, version):
     engine = Recorder({"choices": []})
-    served = await service(node, engine).complete(caller, "id", Endpoint.COMPLETIONS, {"prompt": "x", **names})
+    served = await inference_service(node, engine).complete(
+        caller, "id", Endpoint.COMPLETIONS, {"prompt": "x", **names}
+    )
     assert served.version == version
     (request,) = engine.requests
     expected = None if version is None else (await node.adapters.get_version("pricing", "prices", int(version[-1]))).key
@@ -84,7 +79,7 @@ async def test_a_name_becomes_a_version_and_stays_in_the_answer(node, caller, na
 
 async def test_the_engine_learns_whose_request_it_is_and_until_when_it_waits(node, caller):
     engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
-    inference, heavy = service(node, engine), replace(caller, weight=4.0)
+    inference, heavy = inference_service(node, engine), replace(caller, weight=4.0)
     chat = {"messages": [{"role": "user", "content": "x"}]}
     await inference.complete(heavy, "1", Endpoint.CHAT, chat, deadline_s=2.5)
     await inference.generate(heavy, "2", {"inputs": "x"}, stream=False, deadline_s=0.5)
@@ -100,29 +95,16 @@ async def test_an_answer_carries_what_its_own_request_waited_for(node, caller):
     engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
     cold, other = LoadPhases(1.0, 0.5, 0.25, 0.125), LoadPhases(9.0, 9.0, 9.0, 9.0)
     engine.loads = {"cold": cold, "colder": cold, "else": other}
-    inference, body = service(node, engine), {"prompt": "x", "model": "prices"}
+    inference, body = inference_service(node, engine), {"prompt": "x", "model": "prices"}
     assert (await inference.complete(caller, "cold", Endpoint.COMPLETIONS, body)).load == cold
     assert (await inference.complete(caller, "warm", Endpoint.COMPLETIONS, body)).load is None
     assert (await inference.generate(caller, "colder", {"inputs": "x"}, stream=None)).load == cold
-    assert engine.loads == {"else": other}  # each load is reported once and then dropped
-
-
-@pytest.mark.parametrize("failure", [InvalidRequest("no"), EngineUnavailable("died", retry_after=1)])
-async def test_what_a_request_waited_for_is_not_kept_if_it_fails(node, caller, failure):
-    engine = Recorder(failure)
-    engine.loads = {"cold": LoadPhases(1.0, 0.5, 0.25, 0.125)}
-    with pytest.raises(type(failure)):
-        await service(node, engine).complete(caller, "cold", Endpoint.COMPLETIONS, {"prompt": "x", "model": "prices"})
-    assert engine.loads == {}
 
 
 async def test_requests_for_adapters_are_counted_whatever_becomes_of_them(node, caller):
-    traffic, settings = Traffic(), Settings(engine={"max_model_len": 64})
-    prompts = ChatPrompts(settings, {})
+    traffic = Traffic()
     for outcome in ({"choices": []}, InvalidRequest("no")):
-        inference = InferenceService(
-            Recorder(outcome), node.adapters, prompts, settings, base_name="demo", traffic=traffic
-        )
+        inference = inference_service(node, Recorder(outcome), traffic=traffic)
         for names in ({}, {"model": "prices"}, {"model": "prices@1"}, {"model": "prices:default"}):
             with contextlib.suppress(InvalidRequest):
                 await inference.complete(caller, "id", Endpoint.COMPLETIONS, {"prompt": "x", **names})
@@ -136,13 +118,13 @@ async def test_requests_for_adapters_are_counted_whatever_becomes_of_them(node, 
 async def test_names_that_disagree(node, caller):
     body = {"prompt": "x", "model": "prices", "adapter_id": "prices@1"}
     with pytest.raises(InvalidRequest, match="adapter_id"):
-        await service(node, Recorder({})).complete(caller, "id", Endpoint.COMPLETIONS, body)
+        await inference_service(node, Recorder({})).complete(caller, "id", Endpoint.COMPLETIONS, body)
 
 
 async def test_a_version_that_does_not_load_is_quarantined_for_everyone(node, caller):
     version = await node.adapters.get_version("pricing", "prices", 2)
     engine = Recorder(AdapterLoadFailed("bad weights", version_id=version.key.version_id))
-    inference = service(node, engine)
+    inference = inference_service(node, engine)
     with pytest.raises(AdapterQuarantined, match="prices@2"):
         await inference.generate(caller, "id", {"inputs": "x", "parameters": {"adapter_id": "prices"}}, stream=None)
     with pytest.raises(AdapterQuarantined, match="prices@2"):
@@ -153,14 +135,14 @@ async def test_a_version_that_does_not_load_is_quarantined_for_everyone(node, ca
 
 async def test_a_body_is_refused_before_its_name_is_looked_up(node, caller):
     with pytest.raises(InvalidRequest, match="prompt"):
-        await service(node, Recorder({})).complete(caller, "id", Endpoint.COMPLETIONS, {"model": "never-was"})
+        await inference_service(node, Recorder({})).complete(caller, "id", Endpoint.COMPLETIONS, {"model": "never-was"})
 
 
 @pytest.mark.parametrize("head", [False, True])
 async def test_logprobs_of_a_prompt_are_refused_where_the_head_is_served(node, caller, head):
     settings = Settings(engine={"max_model_len": 64, "lora_head": head})
     engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
-    inference = InferenceService(engine, node.adapters, ChatPrompts(settings, {}), settings, base_name="demo")
+    inference = inference_service(node, engine, settings)
     for fields in ({"echo": True}, {"logprobs": 2}, {"echo": True, "logprobs": None}):
         await inference.complete(caller, "id", Endpoint.COMPLETIONS, {"prompt": "x", **fields})
     asked = {"prompt": "x", "echo": True, "logprobs": 0}
@@ -176,7 +158,7 @@ async def test_logprobs_of_a_prompt_are_refused_where_the_head_is_served(node, c
 
 
 async def test_a_platform_key_has_no_models(node):
-    inference = service(node, Recorder({}))
+    inference = inference_service(node, Recorder({}))
     for body in ({"prompt": "x"}, {"prompt": "x", "model": "prices"}):
         with pytest.raises(Forbidden):
             await inference.complete(PLATFORM, "id", Endpoint.COMPLETIONS, body)
@@ -184,7 +166,7 @@ async def test_a_platform_key_has_no_models(node):
 
 async def test_lorax_gets_its_own_shape_and_a_length_that_fits(node, caller):
     engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
-    served = await service(node, engine).generate(caller, "id", {"inputs": "x"}, stream=False)
+    served = await inference_service(node, engine).generate(caller, "id", {"inputs": "x"}, stream=False)
     assert served.answer == {"generated_text": "five"}
     # The default of 256 tokens exceeds this context length.
     assert engine.requests[0].body["max_tokens"] == 64
@@ -193,7 +175,7 @@ async def test_lorax_gets_its_own_shape_and_a_length_that_fits(node, caller):
 async def test_the_engine_s_refusal_speaks_the_caller_s_language(node, caller):
     engine = Recorder(InvalidRequest("max_tokens=99 is too large", param="max_tokens"))
     with pytest.raises(InvalidRequest, match="max_new_tokens=99") as caught:
-        await service(node, engine).generate(caller, "id", {"inputs": "x"}, stream=False)
+        await inference_service(node, engine).generate(caller, "id", {"inputs": "x"}, stream=False)
     assert caught.value.param == "max_new_tokens"
 
 
@@ -206,7 +188,7 @@ async def describe(node, number, **defaults):
 async def test_a_version_s_defaults_fill_what_the_request_leaves_open(node, caller):
     await describe(node, 1, temperature=0.5, max_tokens=900, stop=["END"], system_prompt="Be short.")
     engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
-    inference = service(node, engine)
+    inference = inference_service(node, engine)
     chat = {"messages": [{"role": "user", "content": "x"}], "temperature": 0.25}
     await inference.complete(caller, "id", Endpoint.CHAT, chat | {"model": "prices@1"})
     await inference.complete(caller, "id", Endpoint.COMPLETIONS, {"prompt": "x", "stop": [], "model": "prices@1"})
@@ -234,7 +216,7 @@ async def test_a_version_s_defaults_fill_what_the_request_leaves_open(node, call
 async def test_a_version_s_prompt_format_is_for_its_chats_only(node, caller):
     await describe(node, 1, prompt_format="mistral", system_prompt="Be short.")
     engine = Recorder({"choices": []})
-    inference = service(node, engine)
+    inference = inference_service(node, engine)
     messages = [{"role": "user", "content": "x"}]
     await inference.complete(caller, "id", Endpoint.CHAT, {"messages": messages, "model": "prices@1"})
     await inference.complete(caller, "id", Endpoint.COMPLETIONS, {"prompt": "x", "model": "prices@1"})
@@ -247,4 +229,4 @@ async def test_a_request_brings_no_template_of_its_own(node, caller, name):
     await describe(node, 1, prompt_format="mistral")
     body = {"messages": [{"role": "user", "content": "x"}], "model": "prices@1", name: "{{ 1 }}"}
     with pytest.raises(UnsupportedField, match=name):
-        await service(node, Recorder({})).complete(caller, "id", Endpoint.CHAT, body)
+        await inference_service(node, Recorder({})).complete(caller, "id", Endpoint.CHAT, body)

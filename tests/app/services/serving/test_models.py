@@ -6,12 +6,10 @@ from app.domain.access import Caller, Scope
 from app.domain.errors import Forbidden, NotFound
 from app.engine.port import Endpoint
 from app.services.catalog.shares import SharingService
-from app.services.prompts.chat import ChatPrompts
-from app.services.serving.inference import InferenceService
 from app.services.serving.models import Model, ModelService
-from app.settings import Settings
 from tests.app.services.serving.test_inference import PLATFORM, Recorder
 from tests.contract.registry import Node
+from tests.support.inference import inference_service
 
 pytest_plugins = ("tests.contract.registry_fixtures",)
 
@@ -75,8 +73,8 @@ async def test_inference_with_a_shared_adapter_is_in_the_recipients_own_cache(no
     retail = await caller_of(node, "retail")
     version = await node.publish("pricing", "prices", "a")
     await share(node, "prices", "retail")
-    engine, settings = Recorder({"choices": []}), Settings(engine={"max_model_len": 64})
-    inference = InferenceService(engine, node.adapters, ChatPrompts(settings, {}), settings, base_name="demo")
+    engine = Recorder({"choices": []})
+    inference = inference_service(node, engine)
     body = {"prompt": "x", "model": "pricing/prices"}
     served = await inference.complete(retail, "id", Endpoint.COMPLETIONS, body)
     assert served.version == "pricing/prices@1"

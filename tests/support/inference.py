@@ -1,0 +1,55 @@
+"""Builder of the inference service over a node of the registry tests."""
+
+from pathlib import Path
+from typing import cast
+
+from app.domain.usage import UsageRecord
+from app.services.common.in_flight import InFlightLookups
+from app.services.limits.memory import MemoryAccounts
+from app.services.limits.prices import PriceService
+from app.services.limits.service import LimitService
+from app.services.placement.prefetch.prefetching import Prefetcher
+from app.services.prompts.chat import ChatPrompts
+from app.services.rollout.outcomes import Outcomes
+from app.services.serving.adapter_traffic import Traffic
+from app.services.serving.inference import InferenceService
+from app.services.usage.ledger import Ledger
+from app.services.usage.meter import Meter
+from app.settings import Settings
+from tests.app.serving import NoEngine
+from tests.contract.registry import BASE_DIGEST, Node
+
+#: Never written: no test here saves the working set.
+_NO_FILE = Path("/nonexistent/working-set.json")
+
+
+class MemoryLedger:
+    """Ledger that keeps its records in a list."""
+
+    def __init__(self) -> None:
+        self.kept: list[UsageRecord] = []
+
+    async def keep(self, record: UsageRecord) -> None:
+        self.kept.append(record)
+
+
+def inference_service(
+    node: Node, engine: NoEngine, settings: Settings | None = None, *, traffic: Traffic | None = None
+) -> InferenceService:
+    """Build the service for the base ``demo`` with 64 tokens of context. Its records are kept in memory only."""
+    settings = settings or Settings(engine={"max_model_len": 64})
+    readers, database = InFlightLookups(), node.database
+    limits = LimitService(engine, MemoryAccounts(database), PriceService(database))
+    return InferenceService(
+        engine,
+        node.adapters,
+        ChatPrompts(settings, {}),
+        settings,
+        base_name="demo",
+        outcomes=Outcomes(engine),
+        readers=readers,
+        traffic=traffic or Traffic(),
+        prefetcher=Prefetcher(database, engine, readers, _NO_FILE, base_digest=BASE_DIGEST),
+        limiting=limits,
+        meter=Meter(cast("Ledger", MemoryLedger()), limits),
+    )
