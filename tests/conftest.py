@@ -5,8 +5,8 @@ The expensive ones are created once a run, and only if a test uses them.
 
 from hypothesis import settings
 
-from tests.demo_fixture import trained_demo
-from tests.e2e.fixtures import keys, reference, server
+from tests.support.demo_fixture import trained_demo
+from tests.support.server_fixtures import keys, reference, server
 
 __all__ = ["keys", "reference", "server", "trained_demo"]
 

@@ -2,8 +2,9 @@
 
     .venv/bin/python -m deploy.docs.reference    # or: make docs
 
-Each table stands between two markers, such as ``<!-- settings -->`` and ``<!-- /settings -->``. tests/docs compares the
-pages with the tables. The table of faults has measured times, so ``python -m tests.faults.table`` writes that one.
+Each table stands between two markers, such as ``<!-- settings -->`` and ``<!-- /settings -->``. tests/unit/docs
+compares the pages with the tables. The table of faults has measured times, so
+``python -m tests.support.faults.table`` writes that one.
 """
 
 import inspect

@@ -108,11 +108,11 @@ _FOUND = "value of a reason's field `found`, which clients may compare"
 #: Files of which nothing is checked -> the reason. Names are relative to the root.
 DATA_FILES = {
     "deploy/lint/prose.py": "it holds the banned words",
-    "tests/lint/test_prose.py": "it plants defects",
+    "tests/unit/lint/test_prose.py": "it plants defects",
 }
 #: (file, whole string, a dash for each value in it) in which a banned word is data -> the reason.
 DATA_STRINGS = {
-    ("tests/postgres.py", "nobody"): "name of a Unix account",
+    ("tests/support/postgres.py", "nobody"): "name of a Unix account",
     ("adapters/archive/tarball.py", "- with bytes of its own"): _FOUND,
     ("adapters/archive/tarball.py", "a folder with bytes of its own"): _FOUND,
     ("adapters/archive/zipped.py", "a folder with bytes of its own"): _FOUND,

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.clients.install import FOLDER, HERE, node, python_of
-from tests.e2e.server import START_S, TENORA, free_port, until
+from tests.support.server import START_S, TENORA, free_port, until
 
 PYTHON = ("openai", "litellm", "langchain", "pydantic_ai", "llama_index")
 NODE = ("openai", "langchain", "ai")

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.s3server import s3_server
+from tests.support.s3server import s3_server
 
 
 @pytest.fixture(scope="session")

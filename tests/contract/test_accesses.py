@@ -10,9 +10,9 @@ from app.database.tables import audit
 from app.domain.access import Caller, Scope
 from app.domain.errors import RegistryUnavailable
 from app.services.access.access_log import AccessLog
-from tests.contract.registry import Node
+from tests.support.registry import Node
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 PLATFORM = Caller("platform-key", None, None, frozenset({Scope.ADMIN}), "")
 RETAIL = Caller("retail-key", 7, "retail", frozenset({Scope.INFERENCE}), "")

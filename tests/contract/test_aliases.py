@@ -11,9 +11,9 @@ from app.database.tables import audit
 from app.domain.errors import Conflict, InvalidRequest, NotFound, PreconditionFailed, WrongBase
 from app.services.common.preconditions import Precondition
 from app.services.rollout.aliases import AliasService
-from tests.contract.registry import BASE_DIGEST, Node
+from tests.support.registry import BASE_DIGEST, Node
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 ANY = Precondition()
 

@@ -9,9 +9,9 @@ from sqlalchemy import delete, insert, select, update
 from app.database.tables import audit, audit_seals
 from app.services.access.audit import AuditService
 from app.services.access.peppers import Peppers
-from tests.contract.registry import PEPPERS, Node
+from tests.support.registry import PEPPERS, Node
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 #: Seconds after which rows are settled.
 SETTLED_S = 11

@@ -8,9 +8,9 @@ from app.domain.canaries import CanaryState
 from app.domain.canary_policy import Policy, Step
 from app.domain.errors import RegistryUnavailable
 from app.services.rollout.outcomes import TrialWindow
-from tests.contract.canaries import ANY, Place, aliases, audited, canaries, report, resolved, start, weights
+from tests.support.canaries import ANY, Place, aliases, audited, canaries, report, resolved, start, weights
 
-pytest_plugins = ("tests.contract.registry_fixtures", "tests.contract.canary_fixtures")
+pytest_plugins = ("tests.support.registry_fixtures", "tests.support.canary_fixtures")
 
 
 async def test_a_good_canary_goes_step_by_step_and_takes_over(place: Place) -> None:

@@ -8,10 +8,10 @@ from app.domain.canaries import CanaryState
 from app.domain.canary_policy import Policy, Step
 from app.domain.errors import Conflict, InvalidRequest, NotFound, PreconditionFailed
 from app.services.common.preconditions import Precondition
-from tests.contract.canaries import ANY, POLICY, Place, aliases, audited, canaries, report, start, weights
-from tests.contract.registry import Node
+from tests.support.canaries import ANY, POLICY, Place, aliases, audited, canaries, report, start, weights
+from tests.support.registry import Node
 
-pytest_plugins = ("tests.contract.registry_fixtures", "tests.contract.canary_fixtures")
+pytest_plugins = ("tests.support.registry_fixtures", "tests.support.canary_fixtures")
 
 
 async def test_somebody_who_moves_the_alias_ends_its_canary(place: Place) -> None:

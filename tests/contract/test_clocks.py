@@ -9,9 +9,9 @@ import pytest
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
 from app.services.operations.nodes import MOST_APART_S, NodeService, Peer
-from tests.contract.registry import Node
+from tests.support.registry import Node
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 FIRST, SECOND = "1" * 32, "2" * 32
 

@@ -15,10 +15,10 @@ from app.database.tables import audit, canaries, pins
 from app.domain.adapters import Version
 from app.domain.deletions import ALIVE_S, CLAIM_S
 from app.domain.errors import Conflict, InvalidRequest, NotFound
-from tests.contract.deleting import FIRST, SECOND, Place, publish, put
-from tests.contract.registry import Node, SettableClock, new_version
+from tests.support.deleting import FIRST, SECOND, Place, publish, put
+from tests.support.registry import Node, SettableClock, new_version
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 
 @pytest.fixture

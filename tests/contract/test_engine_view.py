@@ -12,11 +12,11 @@ from app.domain.load_phases import LoadPhases
 from app.engine.port import EngineEvent
 from app.services.catalog.shares import SharingService
 from app.services.operations.engine_view import EngineViewService, OwnVersion
-from tests.app.overviews import overview, queue, residency
-from tests.app.serving import NoEngine
-from tests.contract.registry import Node, new_version, recorded_statements
+from tests.support.overviews import overview, queue, residency
+from tests.support.registry import Node, new_version, recorded_statements
+from tests.support.serving import NoEngine
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from app.domain.errors import Busy, InvalidRequest, TooManyOpen
 from app.domain.events import Audience, Event
 from app.engine.port import EngineEvent
 from app.services.operations.events import MOST_OF_TENANT, EventFeed, Subscription
-from tests.app.serving import NoEngine
-from tests.contract.deleting import FIRST
-from tests.contract.registry import Node
+from tests.support.deleting import FIRST
+from tests.support.registry import Node
+from tests.support.serving import NoEngine
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 
 @pytest.fixture

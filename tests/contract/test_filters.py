@@ -13,9 +13,9 @@ from app.domain.adapters import VersionState
 from app.domain.errors import InvalidRequest, WrongBase
 from app.domain.filters import VersionFilter
 from app.services.catalog.filters import STATES, version_filter
-from tests.contract.registry import BASE_DIGEST, BASE_NAME, Node, new_version
+from tests.support.registry import BASE_DIGEST, BASE_NAME, Node, new_version
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 OTHER_NAME, OTHER_DIGEST = "llama-old", "c" * 64
 

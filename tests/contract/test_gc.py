@@ -17,10 +17,10 @@ from app.services.operations.store_owner import StoreOwner
 from app.services.publishing.blobs import BlobService
 from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings
-from tests.contract.deleting import FIRST, Place, publish, put
-from tests.contract.registry import Node, SettableClock, new_version
+from tests.support.deleting import FIRST, Place, publish, put
+from tests.support.registry import Node, SettableClock, new_version
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 COLLECTOR = "c" * 32
 AGE = timedelta(hours=24)

@@ -17,9 +17,9 @@ from app.domain.errors import (
 )
 from app.services.access.idempotency import KEPT_FOR, STALE_AFTER, Answer, IdempotencyService, Kept, Reservation
 from app.services.access.peppers import Peppers
-from tests.contract.registry import PEPPERS, Node
+from tests.support.registry import PEPPERS, Node
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 ACTOR, OTHER = "A" * 16, "B" * 16
 REQUEST, OTHER_REQUEST = "1" * 64, "2" * 64

@@ -3,9 +3,9 @@
 import asyncio
 
 from app.database import installation
-from tests.contract.registry import Node
+from tests.support.registry import Node
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 
 async def test_the_first_value_stands_for_everybody(node: Node) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from app.domain.errors import RegistryUnavailable, Unauthenticated
 from app.services.access.key_watch import KeyWatch
-from tests.contract.registry import Node
+from tests.support.registry import Node
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 Ending = Callable[[Node, str], Awaitable[object]]
 

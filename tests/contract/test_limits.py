@@ -21,10 +21,10 @@ from app.services.limits.service import LimitService
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.services.usage.meter import Meter
-from tests.app.serving import NoEngine
-from tests.contract.registry import Node
+from tests.support.registry import Node
+from tests.support.serving import NoEngine
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 SCOPES = ["inference", "usage:read"]
 OWNERS = "would be above the limit that the adapter's owner has set."

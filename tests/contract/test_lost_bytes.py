@@ -17,11 +17,11 @@ from app.services.operations.lost_bytes import LostBytes
 from app.services.publishing.uploads.sessions import UploadService
 from app.services.publishing.uploads.validation import Announced
 from app.settings import LimitSettings
-from tests.contract.deleting import publish, put
-from tests.contract.registry import Node
-from tests.s3server import s3_client
+from tests.support.deleting import publish, put
+from tests.support.registry import Node
+from tests.support.s3server import s3_client
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 
 @pytest.fixture(params=["local", "s3"])

@@ -12,7 +12,7 @@ from app.database.migrate import alembic_config, downgrade, migration_connection
 from app.database.tables import alias_history, alias_targets, aliases, metadata, nodes, tenants, versions
 from app.domain.errors import RegistryUnavailable
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 
 def config_with(connection: Connection) -> Config:

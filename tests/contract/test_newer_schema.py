@@ -24,9 +24,9 @@ from app.database.migrate import (
 from app.database.session import Database
 from app.database.tables import tenants
 from app.domain.errors import RegistryUnavailable
-from tests.contract.registry import Node
+from tests.support.registry import Node
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 CANNOT_USE = r"is at revision 900\d, which this release cannot use. Start the newer release"
 

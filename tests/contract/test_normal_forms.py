@@ -24,10 +24,10 @@ from app.services.deletion.gc import GcService
 from app.services.publishing.blobs import BlobService
 from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings
-from tests.contract.deleting import FIRST, Place, publish, put
-from tests.contract.registry import BASE_DIGEST, BASE_NAME, Node, SettableClock, file_pair, new_version
+from tests.support.deleting import FIRST, Place, publish, put
+from tests.support.registry import BASE_DIGEST, BASE_NAME, Node, SettableClock, file_pair, new_version
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 AGE = timedelta(hours=24)
 

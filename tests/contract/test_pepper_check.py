@@ -16,9 +16,9 @@ from app.services.access.keys import KeyService
 from app.services.access.pepper_check import check_peppers, open_peppers, replace_pepper
 from app.services.access.peppers import MissingPepper, Peppers, WrongPepper, load_peppers
 from app.settings import Settings
-from tests.contract.registry import Node
+from tests.support.registry import Node
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 OLD, NEW, OTHER = (f"the {name} pepper of the tests, which is long enough" for name in ("old", "new", "other"))
 #: Rounds of a rotation, as settings.

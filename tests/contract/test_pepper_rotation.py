@@ -14,9 +14,9 @@ from app.services.access.idempotency import KEPT_FOR, STALE_AFTER, Answer, Idemp
 from app.services.access.key_format import KeyHasher
 from app.services.access.keys import KeyService
 from app.services.access.peppers import Peppers
-from tests.contract.registry import Node, recorded_statements
+from tests.support.registry import Node, recorded_statements
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 _OLD, _NEW, _OTHER = (f"the {name} pepper of the tests, which is long enough".encode() for name in ("old", "new", "x"))
 #: Settings of each round. All servers know both peppers before the first server uses the new one.

@@ -25,10 +25,10 @@ from app.domain.pins import Preload
 from app.services.common.in_flight import InFlightLookups
 from app.services.placement.pins import PinService
 from app.services.placement.placement import PlacementService
-from tests.app.serving import NoEngine
-from tests.contract.registry import BASE_DIGEST, Node
+from tests.support.registry import BASE_DIGEST, Node
+from tests.support.serving import NoEngine
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 SLOTS = 3
 

@@ -15,10 +15,10 @@ from app.services.common.in_flight import InFlightLookups
 from app.services.deletion.worker import DeletionWorker
 from app.services.placement.prefetch.prefetching import Prefetcher
 from app.services.publishing.blobs import BlobService
-from tests.app.serving import NoEngine
-from tests.contract.registry import BASE_DIGEST, Node
+from tests.support.registry import BASE_DIGEST, Node
+from tests.support.serving import NoEngine
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 SLUG, OTHER = "pricing", "supply-chain"
 

@@ -18,12 +18,12 @@ from app.services.limits.shared import SharedAccounts
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.services.usage.meter import Meter
-from tests.app.serving import NoEngine
-from tests.contract.registry import Node
 from tests.contract.test_limits import answered, caller_of, request, service
 from tests.contract.test_usage import NOON, added, record, sums
+from tests.support.registry import Node
+from tests.support.serving import NoEngine
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 CHEAP = {"prompt": "0.15", "cached": "0.075", "output": "0.6"}
 DEAR = {"prompt": "3", "cached": None, "output": "15"}

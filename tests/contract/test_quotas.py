@@ -13,9 +13,9 @@ from app.domain.adapters import Version, VersionState
 from app.domain.errors import InvalidRequest, NotFound, QuotaExceeded
 from app.domain.quotas import UNLIMITED, Quota, Usage
 from app.services.common.quotas import check_room, enforce_quota
-from tests.contract.registry import Node, new_version
+from tests.support.registry import Node, new_version
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 
 async def publish(node: Node, tenant: str, adapter: str, content: str) -> Version:

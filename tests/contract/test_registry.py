@@ -16,9 +16,9 @@ from app.database.tables import audit, tenants, versions
 from app.database.tenants import find_tenant
 from app.database.versions import find_version_by_digest, insert_version
 from app.domain.errors import Conflict, NotFound, RegistryUnavailable
-from tests.contract.registry import Node, new_version, recorded_statements, run_on_server
+from tests.support.registry import Node, new_version, recorded_statements, run_on_server
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 
 async def test_constructing_a_database_does_not_connect(tmp_path: Path) -> None:

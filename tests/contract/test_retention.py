@@ -11,11 +11,11 @@ from app.domain.audit import Seal, anchored
 from app.services.access.audit import AuditService
 from app.services.operations import retention
 from app.services.operations.retention import RetentionService
-from tests.contract.registry import Node
 from tests.contract.test_audit import SETTLED_S, a_day, change, service
 from tests.contract.test_usage import NOON, added, record, sums
+from tests.support.registry import Node
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 DAY_S = 86400
 

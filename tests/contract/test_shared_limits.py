@@ -24,10 +24,10 @@ from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.settings import Settings
 from app.wiring.limit_accounts import accounts_of
-from tests.contract.registry import Node, SettableClock
 from tests.contract.test_usage import record
+from tests.support.registry import Node, SettableClock
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 TENANT: Subject = ("tenant", "7")
 KEY: Subject = ("key", "a")

@@ -13,9 +13,9 @@ from app.domain.adapters import VersionState
 from app.domain.errors import AdapterNotReady, InvalidRequest, NotFound
 from app.services.catalog import shares as module
 from app.services.catalog.shares import SharingService
-from tests.contract.registry import Node, new_version, recorded_statements
+from tests.support.registry import Node, new_version, recorded_statements
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 FORMS = (
     ModelName("prices", owner="pricing"),

@@ -22,7 +22,7 @@ from adapters.errors import BlobNotFound, DigestMismatch, InvalidName, StorageEr
 from adapters.stores import open_store
 from adapters.stores.base import BlobStore
 from adapters.stores.staging import Staged, StagingArea
-from tests.s3server import s3_client
+from tests.support.s3server import s3_client
 
 FILE = "adapter_model.safetensors"
 

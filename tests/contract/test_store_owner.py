@@ -23,11 +23,11 @@ from app.services.operations.store_owner import REGISTRY_ID, StoreOwner
 from app.services.publishing.blobs import BlobService
 from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings
-from tests.contract.deleting import publish, put
-from tests.contract.registry import Node, SettableClock
-from tests.s3server import s3_client
+from tests.support.deleting import publish, put
+from tests.support.registry import Node, SettableClock
+from tests.support.s3server import s3_client
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 
 @pytest.fixture(params=["local", "s3"])

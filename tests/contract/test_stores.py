@@ -13,7 +13,7 @@ from adapters.errors import BlobNotFound, DigestMismatch, StoreUnavailable
 from adapters.stores import open_store
 from adapters.stores.base import BlobStore
 from adapters.stores.s3 import PART_BYTES
-from tests.s3server import s3_client, write_blob
+from tests.support.s3server import s3_client, write_blob
 
 ABSENT = "0" * 64
 BAD_DIGESTS = ["", "../../etc/passwd", "a" * 63, "a" * 65, "A" * 64, "a" * 64 + "\n", "/" * 64, "../" * 21 + "a"]

@@ -12,10 +12,10 @@ from sqlalchemy import event, make_url, text
 from app.database.session import Database
 from app.database.troubles import RECENT_S, Cause, Troubles
 from app.domain.errors import RegistryUnavailable
-from tests.contract.registry import Node, SettableClock, run_on_server
-from tests.postgres import postgres_server
+from tests.support.postgres import postgres_server
+from tests.support.registry import Node, SettableClock, run_on_server
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 FULL = "The registry's database has no room left, so nothing can be changed."
 

@@ -24,12 +24,12 @@ from app.engine.port import Answer, AnswerEvent, EngineRequest
 from app.main import create_app
 from app.settings import Settings
 from app.wiring.node import node_id
-from tests.app.serving import MAX_RANK, NoEngine, PeftFiles, peft_files, save_base, set_up
-from tests.contract.registry import run_on_server
-from tests.live_server import live_server
-from tests.s3server import s3_client, s3_server
+from tests.support.live_server import live_server
+from tests.support.registry import run_on_server
+from tests.support.s3server import s3_client, s3_server
+from tests.support.serving import MAX_RANK, NoEngine, PeftFiles, peft_files, save_base, set_up
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 TENANT = "pricing"
 ADAPTERS = f"/admin/tenants/{TENANT}/adapters"

@@ -24,9 +24,9 @@ from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.services.publishing.uploads.validation import Announced
 from app.settings import LimitSettings
 from app.support.spool import Spool, SpooledFile, Upload
-from tests.contract.registry import Node, SettableClock
+from tests.support.registry import Node, SettableClock
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 FILES = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"weights"}
 OPTIONS: dict[str, Any] = {"raw": {}, "admin": False, "uploaded_from": None}

@@ -18,9 +18,9 @@ from app.domain.usage import Grouping, UsageRecord, Used
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.services.usage.usage import UsageService
-from tests.contract.registry import Node
+from tests.support.registry import Node
 
-pytest_plugins = ("tests.contract.registry_fixtures",)
+pytest_plugins = ("tests.support.registry_fixtures",)
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

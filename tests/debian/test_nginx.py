@@ -11,11 +11,11 @@ import psutil
 import pytest
 
 from app.demo.train import Demo
-from tests.e2e.fixtures import SLOTS
-from tests.e2e.server import Server, free_port, serving, set_up, together, until
-from tests.nginx import running_nginx
-from tests.postgres import running_postgres
-from tests.s3server import Script, scripted_server
+from tests.support.nginx import running_nginx
+from tests.support.postgres import running_postgres
+from tests.support.s3server import Script, scripted_server
+from tests.support.server import Server, free_port, serving, set_up, together, until
+from tests.support.server_fixtures import SLOTS
 
 REQUESTS = 30
 BODY = {"prompt": "[INST] Can you explain sugar? [/INST]", "max_tokens": 3, "temperature": 0, "ignore_eos": True}

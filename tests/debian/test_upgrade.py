@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.server import until
-from tests.nginx import running_nginx
+from tests.support.nginx import running_nginx
+from tests.support.server import until
 
 
 class _Upstream(BaseHTTPRequestHandler):

@@ -16,10 +16,10 @@ import pytest
 from transformers import LlamaForCausalLM
 
 from app.demo.train import Demo
-from tests.e2e.fixtures import SLOTS
-from tests.e2e.server import Server, every_step_size, running
-from tests.peft_adapters import make_adapter
-from tests.reference import PeftReference
+from tests.support.peft_adapters import make_adapter
+from tests.support.reference import PeftReference
+from tests.support.server import Server, every_step_size, running
+from tests.support.server_fixtures import SLOTS
 
 logger = logging.getLogger(__name__)
 

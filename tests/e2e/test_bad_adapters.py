@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from app.demo.train import Demo
-from tests.bad_adapters import BAD
-from tests.e2e.server import Server
+from tests.support.bad_adapters import BAD
+from tests.support.server import Server
 
 #: Rejected during the transfer, before any validation.
 TOO_LARGE = {"config too large"}

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from app.demo.train import Demo
-from tests.canary_traffic import Seen, breach_of, steady_traffic
-from tests.e2e.server import Server, until
-from tests.planted_adapters import mute_adapter, nan_adapter
+from tests.support.canary_traffic import Seen, breach_of, steady_traffic
+from tests.support.planted_adapters import mute_adapter, nan_adapter
+from tests.support.server import Server, until
 
 #: Seconds from the breach to the alias move and to the last request of the bad version.
 BACK_WITHIN_S = 5.0

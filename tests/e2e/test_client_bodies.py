@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.server import Server
+from tests.support.server import Server
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 QUESTION = {"role": "user", "content": "[INST] What is sugar? [/INST]"}

@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from app.demo.train import Demo
-from tests.e2e.server import Server
-from tests.reference import PeftReference
+from tests.support.reference import PeftReference
+from tests.support.server import Server
 
 QUESTION = "Can you explain sugar?"
 USER = {"role": "user", "content": QUESTION}

@@ -10,7 +10,7 @@ import httpx
 from safetensors.numpy import load_file, save_file
 
 from app.demo.train import Demo
-from tests.e2e.server import Server, until
+from tests.support.server import Server, until
 
 RESIDENT, RUNNING = "tenora_engine_adapters_resident", "tenora_engine_requests_running"
 TENANT = "deleting"

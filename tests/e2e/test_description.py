@@ -8,8 +8,8 @@ import requests
 import schemathesis
 from schemathesis import BaseSchema
 
-from tests.e2e.server import Server
 from tests.fuzz.api.judge import Call, complaints
+from tests.support.server import Server
 
 LORAX = {"inputs": "[INST] Hello [/INST]"}
 PARAMETERS = {"adapter_id": "pricing", "max_new_tokens": 4, "details": True, "return_k_alternatives": 2}

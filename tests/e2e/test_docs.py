@@ -1,6 +1,7 @@
 """The commands of README.md and docs/, page by page, each page in one shell against a demo server.
 
-A block runs unless its fence says why not: "```sh not run: needs a GPU". tests/docs checks all blocks without a server.
+A block runs unless its fence says why not: "```sh not run: needs a GPU". tests/unit/docs checks all blocks without a
+server.
 """
 
 import json
@@ -19,8 +20,8 @@ import pytest
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from app.demo.train import Demo
-from tests.docs.pages import ROOT, pages, script
-from tests.e2e.server import START_S, TENORA, free_port, until
+from tests.support.pages import ROOT, pages, script
+from tests.support.server import START_S, TENORA, free_port, until
 
 DAY = "docs/quickstart.md"
 PAGES = [page for page in pages() if script(page)]

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from app.demo.train import Demo
-from tests.e2e.server import Server
+from tests.support.server import Server
 
 CLIENTS = 64
 #: Consecutive refusals after which a client stops: some refusals are temporary, until other requests release tokens.

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.server import Server
-from tests.reference import PeftReference
+from tests.support.reference import PeftReference
+from tests.support.server import Server
 
 PROMPT = "[INST] Can you explain sugar? [/INST]"
 MAX_TOKENS = 40

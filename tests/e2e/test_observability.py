@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from app.demo.train import Demo
-from tests.e2e.fixtures import SLOTS
-from tests.e2e.server import Server, running, until
-from tests.fresh_metrics import fresh_metrics
-from tests.otlp_collector import Collector, Span, collecting
-from tests.promql import exposed, problems
+from tests.support.fresh_metrics import fresh_metrics
+from tests.support.otlp_collector import Collector, Span, collecting
+from tests.support.promql import exposed, problems
+from tests.support.server import Server, running, until
+from tests.support.server_fixtures import SLOTS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "tenora.json"

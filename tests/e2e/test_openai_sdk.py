@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.e2e.server import Server
+from tests.support.server import Server
 
 QUESTION = "Can you explain sugar?"
 MESSAGES = [{"role": "user", "content": QUESTION}]

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.server import Server
+from tests.support.server import Server
 
 #: About one token per byte, and too long to occur by chance.
 SECRET = f"zq{secrets.token_hex(12)}"

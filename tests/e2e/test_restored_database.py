@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from app.demo.train import Demo
-from tests.e2e.fixtures import SLOTS
-from tests.e2e.server import Server, running
+from tests.support.server import Server, running
+from tests.support.server_fixtures import SLOTS
 
 BODY = {"prompt": "[INST] Can you explain sugar? [/INST]", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from app.demo.train import Demo
-from tests.e2e.server import Server, until
-from tests.planted_adapters import nan_adapter
+from tests.support.planted_adapters import nan_adapter
+from tests.support.server import Server, until
 
 RESTARTS = "tenora_engine_restarts_total"
 PROMPT = "[INST] What is coffee? [/INST]"

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from app.demo.train import Demo
-from tests.e2e.fixtures import SLOTS
-from tests.e2e.server import Server, serving, set_up, together
-from tests.postgres import running_postgres
+from tests.support.postgres import running_postgres
+from tests.support.server import Server, serving, set_up, together
+from tests.support.server_fixtures import SLOTS
 
 CLIENTS = 64
 #: Consecutive refusals after which a client stops: some refusals are temporary, until other requests release tokens.

@@ -13,10 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.demo.train import Demo
 from app.engine.vllm.scheduler.output_batching import MOST_UNTOLD
-from tests.e2e.server import Server
 from tests.endurance.accounting import Options, run
-from tests.fresh_metrics import fresh_metrics
-from tests.postgres import running_postgres
+from tests.support.fresh_metrics import fresh_metrics
+from tests.support.postgres import running_postgres
+from tests.support.server import Server
 
 TENANT = "audited"
 SCOPES = ("inference", "adapters:read", "usage:read")

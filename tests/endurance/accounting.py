@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from app.demo.train import Demo, ensure_demo
-from tests.e2e.server import Server, serving, set_up, until
 from tests.endurance.traffic import Seen, Traffic
-from tests.postgres import running_postgres
+from tests.support.postgres import running_postgres
+from tests.support.server import Server, serving, set_up, until
 
 TENANT, ADAPTERS = "audited", ("pricing", "supply-chain")
 #: Fewer concurrent requests than clients, so that some are refused; budgets too high to reach, so that all usage is

@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from app.demo.train import Demo, ensure_demo
-from tests.e2e.server import Server, free_port, serving, set_up, together, until
 from tests.endurance.accounting import ADAPTERS, SETTINGS, TENANT
 from tests.endurance.traffic import SOUND, Seen, Traffic
-from tests.nginx import running_nginx
-from tests.postgres import running_postgres
+from tests.support.nginx import running_nginx
+from tests.support.postgres import running_postgres
+from tests.support.server import Server, free_port, serving, set_up, together, until
 
 #: Answered requests before the first restart, and between two restarts.
 _BETWEEN = 200

@@ -26,10 +26,10 @@ from rich.progress import Progress
 from app.demo.train import Demo, ensure_demo
 from app.lab.bench import report
 from app.lab.bench.plots import Panel, Series, draw
-from tests.e2e.server import Server, every_step_size, running
 from tests.e2e.test_smoke_and_pins import scaled
 from tests.endurance.accounting import ADAPTERS, SETTINGS, TENANT
 from tests.endurance.traffic import Traffic
+from tests.support.server import Server, every_step_size, running
 
 _CLIENTS, _SHARE = 32, 0.8
 _CAPACITY_S, _SAMPLE_S, _CHURN_S = 60, 10, 10

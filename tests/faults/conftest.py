@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from app.demo.train import Demo
-from tests.faults import site as sites
-from tests.faults.site import Site
+from tests.support.faults import site as sites
+from tests.support.faults.site import Site
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from tests.faults.load import OK, Load
-from tests.faults.report import Measured
-from tests.faults.site import Site
+from tests.support.faults.load import OK, Load
+from tests.support.faults.report import Measured
+from tests.support.faults.site import Site
 
 GONE = "registry_unavailable"
 #: Trigger function on every table of the registry: it does nothing, or raises PostgreSQL's error for a full disk.

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from tests.faults.load import OK, Load
-from tests.faults.report import Measured
-from tests.faults.site import Site
+from tests.support.faults.load import OK, Load
+from tests.support.faults.report import Measured
+from tests.support.faults.site import Site
 
 
 @pytest.mark.parametrize(

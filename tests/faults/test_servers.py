@@ -17,10 +17,10 @@ import httpx
 import psutil
 import pytest
 
-from tests.e2e.server import until
-from tests.faults.load import CUT, OK, Load
-from tests.faults.report import Measured
-from tests.faults.site import Host, Site, variants
+from tests.support.faults.load import CUT, OK, Load
+from tests.support.faults.report import Measured
+from tests.support.faults.site import Host, Site, variants
+from tests.support.server import until
 
 LONG = {"prompt": "x", "max_tokens": 1000, "ignore_eos": True, "temperature": 1, "stream": True}
 #: Part of a canary's traffic, and the duration of the step in seconds.

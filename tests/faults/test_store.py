@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.load import OK, Load
-from tests.faults.report import Measured
-from tests.faults.site import BUCKET, Site, variants
-from tests.s3server import s3_client
+from tests.support.faults.load import OK, Load
+from tests.support.faults.report import Measured
+from tests.support.faults.site import BUCKET, Site, variants
+from tests.support.s3server import s3_client
 
 SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 THROTTLED = b"HTTP/1.1 503 Slow Down\r\ncontent-type: application/xml\r\ncontent-length: %d\r\n\r\n%s"

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from tests.faults.report import FAULTS
-from tests.faults.table import recovery
+from tests.support.faults.report import FAULTS
+from tests.support.faults.table import recovery
 
 
 def test_every_fault_has_its_test() -> None:

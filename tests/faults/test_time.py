@@ -11,9 +11,9 @@ from alembic import command
 from sqlalchemy import create_engine, make_url
 
 from app.database.migrate import alembic_config, head_revision
-from tests.faults.load import OK, Load
-from tests.faults.report import Measured
-from tests.faults.site import Site
+from tests.support.faults.load import OK, Load
+from tests.support.faults.report import Measured
+from tests.support.faults.site import Site
 
 HOUR_S = 3600
 #: Possible migration of the next release: a table lock held for seconds, a column, a table.

@@ -6,9 +6,9 @@ import tarfile
 from dataclasses import replace
 from typing import Any
 
-from tests.archives import CONFIG, WEIGHTS, ZipMember, descriptor, reseal, zip_of
 from tests.fuzz.adapter_inputs import GOOD_WEIGHTS
 from tests.fuzz.mutations import mutate_bytes
+from tests.support.archives import CONFIG, WEIGHTS, ZipMember, descriptor, reseal, zip_of
 
 _TOPS = ("", "", "./", "top/", "./top/")
 _DEEP = ("checkpoint-1", "checkpoint-2", "a/b", "__MACOSX", "adapter_model.bin")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.app.api.conftest import Site, running_site
-from tests.app.serving import PeftFiles, peft_files, save_base
+from tests.support.serving import PeftFiles, peft_files, save_base
+from tests.unit.app.api.conftest import Site, running_site
 
 
 @pytest.fixture(scope="module")

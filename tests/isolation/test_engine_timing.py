@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from app.demo.train import Demo
-from tests.e2e.server import Server, until
-from tests.isolation.timing import BOUND, Stopwatch, assert_alike, told_apart
+from tests.support.server import Server, until
+from tests.support.timing import BOUND, Stopwatch, assert_alike, told_apart
 
 #: Long enough for the prefix cache to matter; token ids of the demo's vocabulary, without its special tokens.
 LENGTH, TOKENS = 480, range(10, 700)

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tests.app.api.conftest import Site, make_unit, parts
-from tests.app.serving import peft_files
+from tests.support.serving import peft_files
+from tests.unit.app.api.conftest import Site, make_unit, parts
 
 BOUNDARY = "x"
 

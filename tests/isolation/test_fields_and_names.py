@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.app.api.conftest import Site, make_unit, parts
-from tests.app.serving import PeftFiles
+from tests.support.serving import PeftFiles
+from tests.unit.app.api.conftest import Site, make_unit, parts
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.e2e.server import Server
+from tests.support.server import Server
 
 OWNER, ATTACKER = "pricing", "supply-chain"
 PROMPT = "[INST] What is sugar? [/INST]"

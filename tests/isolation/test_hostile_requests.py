@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from app.demo.train import Demo
-from tests.e2e.server import Server
 from tests.e2e.test_smoke_and_pins import publish, scaled
-from tests.isolation.witness import Witness
-from tests.planted_adapters import mute_adapter, nan_adapter
-from tests.reference import PeftReference
+from tests.support.planted_adapters import mute_adapter, nan_adapter
+from tests.support.reference import PeftReference
+from tests.support.server import Server
+from tests.support.witness import Witness
 
 QUESTION = "[INST] What is sugar? [/INST]"
 MESSAGES = [{"role": "user", "content": "x"}]

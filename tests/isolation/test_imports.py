@@ -16,9 +16,9 @@ import pytest
 
 from app.main import create_app
 from app.settings import Settings
-from tests.app.api.conftest import Site, make_unit, parts, running_site
-from tests.app.serving import PeftFiles, save_base
-from tests.hubserver import COMMIT, FakeHub, hub_server
+from tests.support.hubserver import COMMIT, FakeHub, hub_server
+from tests.support.serving import PeftFiles, save_base
+from tests.unit.app.api.conftest import Site, make_unit, parts, running_site
 
 CONFIG = "adapter_config.json"
 #: Content of the forbidden machine; it must not leak either.

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.app.api.conftest import Site, Unit, make_unit, parts
-from tests.app.serving import PeftFiles
+from tests.support.serving import PeftFiles
+from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
 
 ZEROS = "0" * 64
 ANNOUNCED = {name: {"size": 1, "sha256": ZEROS} for name in ("adapter_config.json", "adapter_model.safetensors")}

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.app.api.conftest import Site, Unit, make_unit, parts
-from tests.app.serving import PeftFiles
+from tests.support.serving import PeftFiles
+from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
 
 #: Marker in the owner's card, and nowhere else on the server.
 MARK = secrets.token_hex(16)

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.server import Server
+from tests.support.server import Server
 
 FLOOD = 100
 #: Nearly the demo base's context length; token ids of its vocabulary without the special tokens.

@@ -6,8 +6,8 @@ It makes no difference whether the object exists.
 import sqlite3
 from pathlib import Path
 
-from tests.app.api.conftest import parts, running_site
-from tests.app.serving import PeftFiles, save_base
+from tests.support.serving import PeftFiles, save_base
+from tests.unit.app.api.conftest import parts, running_site
 
 
 def test_every_refusal_is_in_the_trail_once_the_server_has_ended(tmp_path: Path, files: PeftFiles) -> None:

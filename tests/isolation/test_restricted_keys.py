@@ -5,8 +5,8 @@ import uuid
 import httpx
 import pytest
 
-from tests.app.api.conftest import Site, Unit, make_unit, parts
-from tests.app.serving import PeftFiles
+from tests.support.serving import PeftFiles
+from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
 
 ALLOWED, OTHER = "prices", "margins"
 

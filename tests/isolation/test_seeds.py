@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.server import Server
+from tests.support.server import Server
 
 RESTARTS = "tenora_engine_restarts_total"
 #: Token ids of the demo's vocabulary, without the special tokens.

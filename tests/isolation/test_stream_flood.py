@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from app.demo.train import Demo
-from tests.e2e.server import Server, running
-from tests.reference import PeftReference
+from tests.support.reference import PeftReference
+from tests.support.server import Server, running
 
 PLACES, STREAMS, TOKENS, TRIES = 4, 12, 800, 8
 #: Blocks of 128 tokens each, one of which vLLM reserves. Streams with this number of tokens fill the rest.

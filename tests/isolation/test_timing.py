@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from tests.app.api.conftest import Site, Unit, make_unit, parts
-from tests.app.serving import PeftFiles
-from tests.isolation.guessing import SECRET_AT, guess
-from tests.isolation.timing import Stopwatch, assert_alike
+from tests.support.guessing import SECRET_AT, guess
+from tests.support.serving import PeftFiles
+from tests.support.timing import Stopwatch, assert_alike
+from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
 
 
 @pytest.fixture(scope="module")

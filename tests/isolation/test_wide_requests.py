@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.server import Server
+from tests.support.server import Server
 
 RESTARTS = "tenora_engine_restarts_total"
 #: The demo engine's max_num_seqs.

@@ -16,8 +16,8 @@ from app.services.serving.inference import InferenceService
 from app.services.usage.ledger import Ledger
 from app.services.usage.meter import Meter
 from app.settings import Settings
-from tests.app.serving import NoEngine
-from tests.contract.registry import BASE_DIGEST, Node
+from tests.support.registry import BASE_DIGEST, Node
+from tests.support.serving import NoEngine
 
 #: Never written: no test here saves the working set.
 _NO_FILE = Path("/nonexistent/working-set.json")

@@ -1,7 +1,7 @@
 """vLLM engine of one session, from its start to its death or shutdown.
 
 Only modules of this package import vLLM.
-``tests/app/engine/vllm/test_vllm_contract.py`` checks every name of it that they use.
+``tests/unit/app/engine/vllm/test_vllm_contract.py`` checks every name of it that they use.
 """
 
 import asyncio

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.app.api.conftest import running_site
-from tests.app.serving import PeftFiles, peft_files, save_base
 from tests.fuzz.api.runner import Report, Target, fuzz
+from tests.support.serving import PeftFiles, peft_files, save_base
+from tests.unit.app.api.conftest import running_site
 
 _EVERY_S = 10.0
 
@@ -47,8 +47,8 @@ def with_engine(folder: Path) -> Iterator[Target]:
     """Run `tenora serve` with the real engine and the demo's base and adapters."""
     # Imported here: training needs torch.
     from app.demo.train import ensure_demo
-    from tests.e2e.fixtures import SLOTS
-    from tests.e2e.server import running
+    from tests.support.server import running
+    from tests.support.server_fixtures import SLOTS
 
     demo = ensure_demo(folder / "demo-home", progress=None)
     files = tuple(

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
 
-from tests.app.serving import PeftFiles
 from tests.fuzz.api.calls import prepare, shown
 from tests.fuzz.api.judge import Call, complaints
 from tests.fuzz.api.world import World
+from tests.support.serving import PeftFiles
 
 #: Cases of an operation in each round, and calls of each case, with different names, keys and mutations.
 _CASES = 8

@@ -10,8 +10,8 @@ import httpx
 import requests
 from starlette.routing import compile_path
 
-from tests.app.api.conftest import parts
-from tests.app.serving import PeftFiles
+from tests.support.serving import PeftFiles
+from tests.unit.app.api.conftest import parts
 
 ADAPTERS = ("prices", "margins")
 FOREIGN = "quotes"

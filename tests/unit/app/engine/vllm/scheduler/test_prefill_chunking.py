@@ -1,0 +1,295 @@
+"""Prefill chunking by measured step cost, with vLLM's real scheduler, so that streams do not stall."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.lora.request import LoRARequest
+from vllm.sampling_params import SamplingParams
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
+
+from app.engine.vllm.launch import BOUNDED_SCHEDULER, SCHEDULER, _scheduler
+from app.engine.vllm.scheduler import prefill_chunking
+from app.engine.vllm.scheduler.prefill_chunking import BoundedSteps, StepCosts, evenly
+from tests.support.base_configs import TOY
+
+#: Cost in seconds on the machine below: per step, per token and per adapter.
+STEP_S, TOKEN_S, ADAPTER_S = 0.01, 0.001, 0.008
+BLOCK, MOST_TOKENS, PROMPT = 16, 2048, 1500
+
+
+def engine_config(folder: Path, **arguments: Any) -> VllmConfig:
+    (folder / "config.json").write_text(json.dumps(TOY | {"max_position_embeddings": 2048}))
+    return EngineArgs(
+        str(folder),
+        enable_lora=True,
+        max_model_len=2048,
+        max_num_batched_tokens=MOST_TOKENS,
+        enable_prefix_caching=False,
+        skip_tokenizer_init=True,
+        **arguments,
+    ).create_engine_config()
+
+
+class Machine:
+    """vLLM's scheduler with a simulated machine whose steps have an exact cost.
+
+    Attributes:
+        steps: tokens by request id, for each step.
+        slow: factor on the duration of a step.
+    """
+
+    def __init__(
+        self, config: VllmConfig, clock: list[float], scheduler: type[Scheduler] = BoundedSteps, blocks: int = 4096
+    ) -> None:
+        spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
+        config.cache_config.num_gpu_blocks = blocks
+        self.scheduler = scheduler(
+            vllm_config=config,
+            kv_cache_config=KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)]),
+            structured_output_manager=StructuredOutputManager(config),
+            block_size=BLOCK,
+        )
+        self.steps: list[dict[str, int]] = []
+        self.slow = 1.0
+        self._clock, self._names = clock, itertools.count()
+
+    def send(
+        self,
+        prompt_tokens: int,
+        output_tokens: int = 10_000,
+        adapter: int | None = None,
+        *,
+        priority: int = 0,
+        prompt_logprobs: int | None = None,
+    ) -> str:
+        name = str(next(self._names))
+        sampling = SamplingParams(max_tokens=output_tokens, ignore_eos=True, prompt_logprobs=prompt_logprobs)
+        lora = None if adapter is None else LoRARequest(str(adapter), adapter, "somewhere")
+        prompt = list(range(prompt_tokens))
+        self.scheduler.add_request(Request(name, prompt, sampling, None, lora_request=lora, priority=priority))
+        return name
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            wanted = self.scheduler.schedule()
+            self.steps.append(dict(wanted.num_scheduled_tokens))
+            used = {self.scheduler.requests[name].lora_request for name in wanted.num_scheduled_tokens} - {None}
+            cost = STEP_S + TOKEN_S * wanted.total_num_scheduled_tokens + ADAPTER_S * len(used)
+            self._clock[0] += self.slow * cost
+            self.scheduler.update_from_output(wanted, self._output(wanted))
+
+    def _output(self, wanted: SchedulerOutput) -> ModelRunnerOutput:
+        names = list(wanted.num_scheduled_tokens)
+        done = [not self.scheduler.requests[name].is_prefill_chunk for name in names]
+        return ModelRunnerOutput(
+            req_ids=names,
+            req_id_to_index={name: at for at, name in enumerate(names)},
+            sampled_token_ids=[[7] if one else [] for one in done],
+        )
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Machine that has already served a prompt and a stream."""
+    clock = [0.0]
+    monkeypatch.setattr(prefill_chunking, "monotonic", lambda: clock[0])
+    made = Machine(engine_config(tmp_path), clock)
+    made.send(20, output_tokens=5)
+    made.step(6)
+    made.steps.clear()
+    return made
+
+
+def seconds(step: dict[str, int]) -> float:
+    return STEP_S + TOKEN_S * sum(step.values())
+
+
+def test_a_fresh_engine_takes_prompts_as_vllm_does(tmp_path: Path) -> None:
+    fresh = Machine(engine_config(tmp_path), [0.0])
+    fresh.send(PROMPT)
+    fresh.step()
+    assert fresh.steps == [{"0": PROMPT}]
+
+
+def test_a_stream_gets_a_token_every_50_ms_while_a_long_prompt_is_read(machine: Machine) -> None:
+    stream = machine.send(3)
+    machine.step(3)
+    machine.steps.clear()
+    long = machine.send(PROMPT)
+    machine.step(60)
+    reading = [step for step in machine.steps if step.get(long, 0) > 1]
+    assert all(step[stream] == 1 for step in machine.steps)
+    assert sum(step[long] for step in reading) == PROMPT
+    assert max(map(seconds, reading)) <= 0.05
+    assert max(map(seconds, reading)) > 0.045, "no more steps than it needs"
+
+
+def test_an_adapter_that_a_step_reads_costs_its_prompt_nothing(machine: Machine) -> None:
+    """If the adapter's cost counted as token cost, every later prompt would be cut into tiny chunks."""
+    machine.send(3)
+    machine.step(3)
+    for _ in range(20):
+        short = machine.send(3, output_tokens=4, adapter=7)
+        machine.step(6)
+        assert short not in machine.scheduler.requests
+    machine.steps.clear()
+    long = machine.send(PROMPT, adapter=7)
+    machine.step(20)
+    reading = [step[long] for step in machine.steps]
+    # It would be eleven tokens if the adapter's cost counted as token cost.
+    assert min(reading) >= 0.85 * (0.05 - STEP_S - TOKEN_S) / TOKEN_S
+
+
+def test_several_long_prompts_take_four_times_as_long_and_each_goes_on(machine: Machine) -> None:
+    stream = machine.send(3)
+    machine.step(3)
+    machine.steps.clear()
+    long = [machine.send(PROMPT) for _ in range(8)]
+    machine.step()
+    (step,) = machine.steps
+    assert step[stream] == 1
+    assert sum(name in step for name in long) == 4
+    assert seconds(step) <= 0.05 + 3 * (0.05 - STEP_S)
+    machine.step(500)
+    assert all(sum(step.get(name, 0) for step in machine.steps) >= PROMPT for name in long)
+    assert all(step[stream] == 1 for step in machine.steps)
+
+
+def test_streams_come_first_though_a_prompt_came_before_them(machine: Machine) -> None:
+    machine.send(PROMPT)
+    machine.step()
+    streams = [machine.send(3) for _ in range(30)]
+    machine.step(200)
+    last = machine.steps[-1]
+    assert all(last[name] == 1 for name in streams)
+    first = next(at for at, step in enumerate(machine.steps) if all(name in step for name in streams))
+    assert all(all(step[name] >= 1 for name in streams) for step in machine.steps[first:])
+
+
+def test_short_prompts_come_whole(machine: Machine) -> None:
+    machine.send(3)
+    machine.step(3)
+    machine.steps.clear()
+    short = [machine.send(20) for _ in range(4)]
+    machine.step()
+    assert [machine.steps[0].get(name) for name in short] == [20, 20, 20, 20]
+
+
+def test_one_slow_step_does_not_shorten_those_after_it(machine: Machine) -> None:
+    machine.send(3)
+    machine.step(3)
+    long = machine.send(PROMPT)
+    machine.step()
+    before = machine.steps[-1][long]
+    machine.slow = 10
+    machine.step()
+    machine.slow = 1
+    machine.step()
+    assert machine.steps[-1][long] >= 0.75 * before
+
+
+def test_a_first_step_that_takes_seconds_is_no_price_of_those_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(prefill_chunking, "monotonic", lambda: clock[0])
+    fresh = Machine(engine_config(tmp_path), clock)
+    fresh.slow = 100
+    fresh.send(8, output_tokens=1)
+    fresh.step()
+    fresh.slow = 1
+    for _ in range(6):
+        fresh.send(16, output_tokens=8, adapter=7)
+        fresh.step(8)
+    fresh.send(3)
+    fresh.step(3)
+    fresh.send(PROMPT, adapter=7)
+    fresh.step(10)
+    read = max(fresh.steps[-1].values())
+    assert read == pytest.approx((0.05 - STEP_S - TOKEN_S) / TOKEN_S, rel=0.25)
+
+
+def test_the_parts_of_a_prompt_are_equal_and_no_more_than_they_need_be(machine: Machine) -> None:
+    machine.send(3)
+    machine.step(3)
+    most = machine.scheduler.scheduler_config.long_prefill_token_threshold
+    machine.steps.clear()
+    prompt = machine.send(most + 2)
+    machine.step(2)
+    parts = [step[prompt] for step in machine.steps]
+    assert sum(parts) == most + 2
+    assert max(parts) - min(parts) <= 1
+
+
+@given(st.lists(st.integers(1, 5000), max_size=4), st.integers(1, 5000))
+def test_equal_parts_take_no_prompt_more_steps(prompts: list[int], most: int) -> None:
+    part = evenly(prompts, most)
+    assert 1 <= part <= most
+    assert all(-(-tokens // part) == -(-tokens // most) for tokens in prompts)
+
+
+def test_prompts_are_read_to_their_end_on_a_machine_that_grew_slow(machine: Machine) -> None:
+    stream, long = machine.send(3), machine.send(PROMPT)
+    machine.slow = 1000
+    machine.step(PROMPT + 10)
+    assert sum(step.get(long, 0) for step in machine.steps) > PROMPT
+    assert machine.steps[-1] == {stream: 1, long: 1}
+
+
+seen = st.tuples(st.integers(0, 256), st.integers(0, 4096), st.integers(0, 64), st.floats(0, 100))
+
+
+@given(st.lists(seen, max_size=30), st.integers(0, 256))
+def test_whatever_steps_cost_a_prompt_goes_on(found: list[tuple[int, int, int, float]], streams: int) -> None:
+    costs = StepCosts()
+    for one in found:
+        costs.learn(*one)
+    allowed = costs.tokens_of_prompt(streams)
+    assert allowed is None or allowed >= 1
+
+
+def test_prompts_that_cost_nothing_have_no_bound() -> None:
+    costs = StepCosts()
+    costs.learn(1, 0, 0, 0.01)
+    costs.learn(1, 100, 0, 0.02)
+    for _ in range(5000):
+        costs.learn(1, 100, 0, 0.0)
+    allowed = costs.tokens_of_prompt(1)
+    assert allowed is None or allowed > 2**20
+
+
+@given(st.floats(1e-4, 1), st.floats(1e-6, 0.1), st.floats(0, 0.1), st.integers(0, 256))
+def test_what_is_seen_of_a_steady_machine_is_what_it_costs(
+    step_s: float, token_s: float, adapter_s: float, streams: int
+) -> None:
+    costs = StepCosts()
+    for turn in range(900):
+        adapters = turn % 3
+        for prompt_tokens in (0, 100):
+            seconds = step_s + token_s * (streams + prompt_tokens) + adapter_s * adapters
+            costs.learn(streams, prompt_tokens, adapters, seconds)
+    alone = step_s + token_s * streams
+    most = max(0.05, 1.5 * alone if streams else 4 * step_s)
+    allowed = costs.tokens_of_prompt(streams)
+    assert allowed is not None
+    # Rounded, because 15.000000000000002 would be more than 1 away from 14.
+    assert allowed == pytest.approx(round((most - alone) / token_s, 9), rel=0.05, abs=1)
+
+
+def test_who_says_how_prompts_are_cut_gets_it(tmp_path: Path) -> None:
+    assert _scheduler(engine_config(tmp_path)) == BOUNDED_SCHEDULER
+    assert _scheduler(engine_config(tmp_path, long_prefill_token_threshold=100)) == SCHEDULER
+    assert _scheduler(engine_config(tmp_path, enable_chunked_prefill=False)) == SCHEDULER
