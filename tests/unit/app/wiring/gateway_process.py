@@ -1,4 +1,6 @@
-"""Import the routes and build a gateway without an engine: ``python -m tests.unit.app.wiring.gateway_process BASE HOME``.
+"""Import the routes and build a gateway without an engine.
+
+Usage: ``python -m tests.unit.app.wiring.gateway_process BASE HOME``.
 
 Prints JSON: imported libraries that only an engine needs, and the largest resident memory so far in bytes.
 """
