@@ -13,14 +13,11 @@ _Many = Callable[..., Awaitable[list[Any]]]
 
 
 def work_out_once(llm: AsyncLLM) -> None:
-    """Patch this engine's renderer and input processor."""
-    renderer, processor = llm.renderer, llm.input_processor
+    """Patch this engine's renderer, and the completions of this process."""
+    renderer = llm.renderer
     # transformers searches all special tokens, and then looks up the token's id in its vocabulary under a lock.
     eos = renderer.get_eos_token_id()
     renderer.get_eos_token_id = lambda: eos
-    # It only warns, once per process, that adapters have no tokenizers. Tenora accepts no adapter that has one.
-    if processor.lora_config:
-        processor._validate_lora = _accept
     renderer.render_prompts_async = _alone(renderer._render_prompt_async, renderer.render_prompts_async)
     renderer.tokenize_prompts_async = _alone(renderer.tokenize_prompt_async, renderer.tokenize_prompts_async)
     OpenAIServingCompletion._extract_prompt_text = _prompt_text
@@ -33,10 +30,6 @@ def _alone(one: Callable[..., Awaitable[Any]], many: _Many) -> _Many:
         return [await one(prompts[0], *args)] if len(prompts) == 1 else await many(prompts, *args)
 
     return prepared
-
-
-def _accept(_adapter: object) -> None:
-    """Accept every adapter without a warning."""
 
 
 def _prompt_text(serving: OpenAIServingCompletion, prompt: Any) -> str | None:

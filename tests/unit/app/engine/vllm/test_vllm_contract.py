@@ -172,7 +172,6 @@ def test_the_engines_inputs_say_when_they_came() -> None:
         (BaseRenderer, "render_prompts_async", ["self", "prompts"]),
         (BaseRenderer, "tokenize_prompt_async", ["self", "prompt", "params"]),
         (BaseRenderer, "tokenize_prompts_async", ["self", "prompts", "params"]),
-        (InputProcessor, "_validate_lora", ["self", "lora_request"]),
         (OpenAIServingCompletion, "_extract_prompt_text", ["self", "prompt"]),
         (OpenAIServingCompletion, "_extract_prompt_components", ["self", "prompt"]),
     ],
@@ -185,7 +184,6 @@ def test_the_processor_of_inputs_asks_the_engines_renderer() -> None:
     assert "renderer = renderer_from_config(" in inspect.getsource(AsyncLLM.__init__)
     assert "InputProcessor(self.vllm_config, renderer" in inspect.getsource(AsyncLLM.__init__)
     assert "self.renderer.get_eos_token_id()" in inspect.getsource(InputProcessor.process_inputs)
-    assert "self._validate_lora(" in inspect.getsource(InputProcessor)
 
 
 @pytest.mark.parametrize("body", [CompletionRequest, ChatCompletionRequest])

@@ -44,12 +44,8 @@ def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OpenAIServingCompletion, "_extract_prompt_text", own)
 
 
-def engine(*, lora: bool = True) -> Any:
-    def refuse(request: object) -> None:
-        raise ValueError(request)
-
-    processor = SimpleNamespace(lora_config=object() if lora else None, _validate_lora=refuse)
-    return SimpleNamespace(renderer=Renderer(), input_processor=processor)
+def engine() -> Any:
+    return SimpleNamespace(renderer=Renderer())
 
 
 @pytest.mark.parametrize("prompts", [["a"], ["a", "b", "c"]])
@@ -75,15 +71,6 @@ def test_the_end_token_is_looked_up_once() -> None:
     work_out_once(llm)
     assert [llm.renderer.get_eos_token_id() for _ in range(3)] == [EOS, EOS, EOS]
     assert llm.renderer.asked == 1
-
-
-def test_an_engine_without_slots_still_refuses_adapters() -> None:
-    with_slots, without = engine(), engine(lora=False)
-    work_out_once(with_slots)
-    work_out_once(without)
-    with_slots.input_processor._validate_lora("adapter")
-    with pytest.raises(ValueError, match="adapter"):
-        without.input_processor._validate_lora("adapter")
 
 
 @pytest.mark.parametrize(
