@@ -56,6 +56,11 @@ class EngineSettings(BaseModel):
     extra_args: dict[str, Any] = Field(
         default_factory=dict, description='Other vLLM engine arguments as JSON, e.g. {"max_num_seqs": 64}'
     )
+    patches: str = Field(
+        "all",
+        description="Optional patches of vLLM that apply: all, none, or all but those of a list, e.g. "
+        "-malloc_trim,-stream_events",
+    )
     hang_s: float = Field(
         120,
         gt=0,

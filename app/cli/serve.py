@@ -13,6 +13,7 @@ import typer
 from app.cli.configuration import load_settings
 from app.cli.output import fail
 from app.cli.setup import report_failures
+from app.engine.vllm.patches.ledger import switched_off
 from app.engine.vllm.requirements import check_libraries
 from app.observability.logs import log_config, shared_with_vllm
 from app.settings import Settings
@@ -40,6 +41,7 @@ def serve(
     with ExitStack() as stack:
         with report_failures():
             check_libraries()
+            switched_off(settings.engine.patches)  # raises, as it will in the engine's slow start
         listener = stack.enter_context(closing(_listen(settings)))
         with report_failures():
             stack.enter_context(exclusive(settings.home))

@@ -1,4 +1,4 @@
-"""Generate the reference tables of docs/ from the code: settings, commands and error codes.
+"""Generate the reference tables of docs/ from the code: settings, commands, error codes and patches of vLLM.
 
     .venv/bin/python -m deploy.docs.reference    # or: make docs
 
@@ -23,6 +23,7 @@ from pydantic.fields import FieldInfo
 from app.api.errors import problem_of
 from app.cli.root import app as cli
 from app.domain.errors import ROWS, Row
+from app.engine.vllm.patches.ledger import LEDGER
 from app.settings import PREFIX, Settings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -206,6 +207,26 @@ def _other_errors() -> set[tuple[int, str, str, str]]:
     return {(row.status, row.code, row.type, meaning) for row, meaning in meanings.items()}
 
 
+def patches() -> str:
+    """Return the table of the patches of vLLM, required ones first."""
+    return _markdown(
+        ("patch", "needed", "targets in vLLM", "process", "file", "reason", "upstream", "can go when"),
+        [
+            (
+                f"`{patch.name}`",
+                "required" if patch.required else "optional",
+                ", ".join(f"`{target.removeprefix('vllm.')}`" for target in patch.targets),
+                ", ".join(patch.processes),
+                f"[`{patch.module}`](../app/engine/vllm/{patch.module})",
+                patch.why,
+                patch.upstream,
+                patch.remove_when,
+            )
+            for patch in LEDGER
+        ],
+    )
+
+
 def _summary(described: object) -> str:
     """Return the first paragraph of a docstring as Markdown."""
     paragraph = (inspect.getdoc(described) or "").partition("\n\n")[0]
@@ -226,6 +247,7 @@ TABLES = (
     Table("settings.md", "settings", settings),
     Table("cli.md", "commands", commands),
     Table("http.md", "errors", errors),
+    Table("vllm.md", "patches", patches),
 )
 
 if __name__ == "__main__":

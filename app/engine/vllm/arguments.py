@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from adapters.geometry import HEAD_MODULE, LINEAR_MODULES
+from app.engine.vllm.patches.ledger import additional_config, switched_off
 from app.planning.budget import CPU_KV_CACHE_BYTES
 from app.settings import EngineSettings, Settings
 
@@ -28,6 +29,7 @@ def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: b
 
     Raises:
         InvalidEngineArgument
+        InvalidPatches
     """
     engine = settings.engine
     if not cpu and engine.dtype in _NOT_ON_GPU:
@@ -50,7 +52,8 @@ def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: b
         "dtype": engine.dtype,
         "tensor_parallel_size": engine.tensor_parallel_size,
         "worker_extension_cls": WORKER_EXTENSION,
-        "scheduler_cls": None,  # chosen at the start; see app/engine/vllm/worker/extension.py
+        "scheduler_cls": None,  # set at the start; see app/engine/vllm/scheduler/composition.py
+        "additional_config": additional_config(switched_off(engine.patches)),
         "scheduling_policy": "priority",  # see app/engine/vllm/scheduler/preemption.py
         "enable_auto_tool_choice": True,
         # Safe, as the allow-list of fields removes a client's template. The server sends prompts that it rendered.

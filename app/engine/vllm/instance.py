@@ -33,7 +33,8 @@ from app.engine.vllm import sse, translation
 from app.engine.vllm.kernel_report import KernelReport
 from app.engine.vllm.launch import construct
 from app.engine.vllm.output_log import OutputLog, RequestUsage
-from app.engine.vllm.patches.stats_logger import EngineStatistics
+from app.engine.vllm.patches.ledger import applied
+from app.engine.vllm.patches.stats_logger import BufferedStatistics
 from app.engine.vllm.render_cache import NoRoomForAnswer, Rendered, RenderedOnce
 from app.engine.vllm.scheduler.preemption import priority
 from app.engine.vllm.sequence_gate import SequenceGate
@@ -75,6 +76,7 @@ class EngineInstance:
         self.gate = SequenceGate(llm)
         self._models = state.openai_serving_models
         self._base_name = base_name
+        self._batches_outputs = "output_batching" in applied(llm.vllm_config.additional_config)
         self._endpoints: dict[Endpoint, tuple[type[BaseModel], Callable[[Any], Awaitable[Any]], str]] = {
             Endpoint.COMPLETIONS: (CompletionRequest, state.openai_serving_completion.create_completion, "cmpl"),
             Endpoint.CHAT: (ChatCompletionRequest, state.openai_serving_chat.create_chat_completion, "chatcmpl"),
@@ -226,7 +228,8 @@ class EngineInstance:
             return
         with contextlib.suppress(EngineDeadError):
             await self._llm.abort(self._ids(request))
-        sequences = [] if request.body.get("stream") else self._log.running(usage)
+        batched = self._batches_outputs and not request.body.get("stream")
+        sequences = self._log.running(usage) if batched else []
         if sequences:
             usage.output_tokens += await self._unreported(sequences)
 
@@ -301,7 +304,7 @@ class EngineInstance:
         if self._llm.logger_manager is None:
             return
         for statistics in self._llm.logger_manager.stat_loggers:
-            if isinstance(statistics, EngineStatistics):
+            if isinstance(statistics, BufferedStatistics):
                 statistics.write()
 
     @property

@@ -1,5 +1,6 @@
 """Construction of vLLM's engine from arguments, with Tenora's scheduler, executor and patches."""
 
+import logging
 import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -18,12 +19,16 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from app.engine.vllm import hopper
 from app.engine.vllm.patches.cached_lookups import work_out_once
-from app.engine.vllm.patches.stats_logger import EngineStatistics, TokenStatistics
+from app.engine.vllm.patches.ledger import OPTIONAL, applied
+from app.engine.vllm.patches.stats_logger import BufferedStatistics, EngineStatistics
 from app.engine.vllm.patches.stream_events import write_plainly
+from app.engine.vllm.patches.stream_nulls import omit_nulls
 from app.engine.vllm.requirements import do_without_compiler
-from app.engine.vllm.scheduler.prefill_chunking import can_bound_steps
+from app.engine.vllm.scheduler.output_batching import TokenStatistics
 from app.engine.vllm.worker.fork_server import EngineContext, end_engines, secrets_hidden
 from app.engine.vllm.worker.in_core_executor import CoreExecutor, fits_in_core
+
+logger = logging.getLogger(__name__)
 
 #: Environment that vLLM's processes inherit.
 ENVIRONMENT = {
@@ -33,9 +38,8 @@ ENVIRONMENT = {
     # Start method for processes outside the fork server, such as the workers of several cards; vLLM's server uses it.
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
-SCHEDULER = "app.engine.vllm.worker.extension.ClearingScheduler"
-ASYNC_SCHEDULER = "app.engine.vllm.worker.extension.ClearingAsyncScheduler"
-BOUNDED_SCHEDULER = "app.engine.vllm.worker.extension.BoundedScheduler"
+#: Function that vLLM's core calls instead of a scheduler's class.
+SCHEDULER = "app.engine.vllm.scheduler.composition.scheduler"
 
 
 def construct(arguments: list[str], kernel_configs: Path) -> tuple[AsyncLLM, Any]:
@@ -58,9 +62,9 @@ def construct(arguments: list[str], kernel_configs: Path) -> tuple[AsyncLLM, Any
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
     # The usage context decides defaults such as the batch size. Use the defaults of vLLM's own server.
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(UsageContext.OPENAI_API_SERVER)
-    config.scheduler_config.scheduler_cls = _scheduler(config)
+    patches = _patch_server(config)
     # An executor that the operator names takes precedence.
-    if args.distributed_executor_backend is None and fits_in_core(config):
+    if "in_core_executor" in patches and args.distributed_executor_backend is None and fits_in_core(config):
         config.parallel_config.distributed_executor_backend = CoreExecutor
     starting: AbstractContextManager[None] = nullcontext()
     if config.parallel_config.numa_bind:
@@ -69,20 +73,27 @@ def construct(arguments: list[str], kernel_configs: Path) -> tuple[AsyncLLM, Any
         starting = secrets_hidden()
     else:
         engine_utils.get_mp_context = EngineContext
-    # With speculative decoding, vLLM means to count a step once, not its tokens.
-    if not config.speculative_config:
-        async_llm.IterationStats = TokenStatistics
-    write_plainly()
+    statistics = BufferedStatistics if "buffered_metrics" in patches else EngineStatistics
     # disable_log_stats turns off vLLM's default loggers only. A logger in stat_loggers still runs.
     with starting:
-        llm = AsyncLLM.from_vllm_config(config, stat_loggers=[EngineStatistics], disable_log_stats=True)
+        llm = AsyncLLM.from_vllm_config(config, stat_loggers=[statistics], disable_log_stats=True)
     # Without the cache, every request reads the same variables dozens of times. vLLM's processes enable it themselves.
     envs.enable_envs_cache()
-    work_out_once(llm)
+    if "cached_lookups" in patches:
+        work_out_once(llm)
     return llm, args
 
 
-def _scheduler(config: VllmConfig) -> str:
-    if config.scheduler_config.async_scheduling:
-        return ASYNC_SCHEDULER
-    return BOUNDED_SCHEDULER if can_bound_steps(config) else SCHEDULER
+def _patch_server(config: VllmConfig) -> frozenset[str]:
+    """Apply the patches of modules in this process, and return the optional patches that apply in all processes."""
+    patches = applied(config.additional_config)
+    if patches != OPTIONAL:
+        logger.info("Patches of vLLM that are off: %s", ", ".join(sorted(OPTIONAL - patches)))
+    config.scheduler_config.scheduler_cls = SCHEDULER
+    # With speculative decoding, vLLM means to count a step once, not its tokens.
+    if "output_batching" in patches and not config.speculative_config:
+        async_llm.IterationStats = TokenStatistics
+    omit_nulls()
+    if "stream_events" in patches:
+        write_plainly()
+    return patches

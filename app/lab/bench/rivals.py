@@ -26,7 +26,9 @@ VLLM_MODULE = "vllm.entrypoints.openai.api_server"
 _VLLM_ARGUMENTS = ("--host", "127.0.0.1", "--disable-uvicorn-access-log")
 #: Engine arguments that vLLM's server does not get. The base is passed by its launcher. The others name Tenora's code,
 #: and the rival is unmodified vLLM.
-_NOT_PASSED = frozenset({"--model", "--worker-extension-cls", "--scheduler-cls", "--scheduling-policy"})
+_NOT_PASSED = frozenset(
+    {"--model", "--worker-extension-cls", "--scheduler-cls", "--scheduling-policy", "--additional-config"}
+)
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 

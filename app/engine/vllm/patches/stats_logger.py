@@ -1,8 +1,8 @@
-"""Buffered writes of vLLM's metrics.
+"""vLLM's metrics without a label for the running adapters, and with buffered writes.
 
-vLLM's server updates some forty metrics after every step, in the thread that answers requests. Here the statistics of
-steps are accumulated. They are written after a second, after many tokens, or on request. Every counter and every
-histogram of requests and tokens gets the same values.
+vLLM's server updates some forty metrics after every step, in the thread that answers requests. With buffered writes the
+statistics of steps are accumulated. They are written after a second, after many tokens, or on request. Every counter
+and every histogram of requests and tokens gets the same values.
 See docs/decisions/0022-less-work-per-token-in-the-api-process.md.
 """
 
@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.metrics.loggers import PrometheusStatLogger
 from vllm.v1.metrics.stats import IterationStats, MultiModalCacheStats, SchedulerStats
 
@@ -23,33 +22,25 @@ _PERIOD_S = 1.0
 _TOKENS = 1024
 
 
-class TokenStatistics(IterationStats):  # type: ignore[misc]  # vLLM has no stubs
-    """Token statistics of one engine message. Several tokens of one sequence share its time equally.
-
-    vLLM would count them as one token that took all of it. See :mod:`app.engine.vllm.scheduler.output_batching`.
-    """
-
-    inter_token_latencies_iter: list[float]
-
-    def update_from_output(self, output: EngineCoreOutput, *args: Any, **kwargs: Any) -> None:
-        latencies = self.inter_token_latencies_iter
-        before = len(latencies)
-        super().update_from_output(output, *args, **kwargs)
-        tokens = len(output.new_token_ids)
-        if tokens > 1 and len(latencies) > before:
-            latencies[-1:] = [latencies[-1] / tokens] * tokens
-
-
 class EngineStatistics(PrometheusStatLogger):  # type: ignore[misc]  # vLLM has no stubs
-    """Buffering :class:`PrometheusStatLogger` that does not list the running adapters.
+    """:class:`PrometheusStatLogger` that does not list the running adapters.
 
-    That list is a label: each combination of adapters would be kept forever. A histogram of tokens per step
-    (``vllm:iteration_tokens_total``) has no meaning here.
+    That list is a label: each combination of adapters would be kept forever.
     """
 
     def __init__(self, vllm_config: Any, engine_indexes: list[int] | None = None) -> None:
         super().__init__(vllm_config, engine_indexes)
         self.gauge_lora_info = None
+
+
+class BufferedStatistics(EngineStatistics):
+    """:class:`EngineStatistics` with buffered writes.
+
+    A histogram of tokens per step (``vllm:iteration_tokens_total``) has no meaning here.
+    """
+
+    def __init__(self, vllm_config: Any, engine_indexes: list[int] | None = None) -> None:
+        super().__init__(vllm_config, engine_indexes)
         self._scheduler: SchedulerStats | None = None
         self._iterations: IterationStats | None = None
         self._written = 0.0

@@ -14,7 +14,8 @@ from vllm.config import VllmConfig
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
-from vllm.v1.metrics.stats import PrefixCacheStats
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.metrics.stats import IterationStats, PrefixCacheStats
 from vllm.v1.request import Request
 
 #: Maximum tokens of a sequence that are generated before they are reported to the server.
@@ -100,6 +101,32 @@ class CoalescedOutputs(Scheduler):  # type: ignore[misc]  # vLLM ships no types
             return False
         params = request.sampling_params
         return params is not None and params.output_kind is RequestOutputKind.FINAL_ONLY and not params.stop
+
+
+class TokenStatistics(IterationStats):  # type: ignore[misc]
+    """Token statistics of one message to the server. Several tokens of one sequence share its time equally.
+
+    vLLM would count them as one token that took all of it.
+    """
+
+    inter_token_latencies_iter: list[float]
+
+    def update_from_output(self, output: EngineCoreOutput, *args: Any, **kwargs: Any) -> None:
+        latencies = self.inter_token_latencies_iter
+        before = len(latencies)
+        super().update_from_output(output, *args, **kwargs)
+        tokens = len(output.new_token_ids)
+        if tokens > 1 and len(latencies) > before:
+            latencies[-1:] = [latencies[-1] / tokens] * tokens
+
+
+def add_utility() -> None:
+    """Let the server call :meth:`CoalescedOutputs.take_untold`, by name, as a utility method of the core."""
+    EngineCore.tenora_untold = _untold
+
+
+def _untold(core: EngineCore, names: list[str]) -> int:
+    return int(core.scheduler.take_untold(names))
 
 
 def _says_only_tokens(output: EngineCoreOutput) -> bool:

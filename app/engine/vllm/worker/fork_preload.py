@@ -15,6 +15,7 @@ if current_platform.is_cpu():
     import vllm.v1.worker.cpu_model_runner
     import vllm.v1.worker.cpu_worker  # noqa: F401
 
+    import app.engine.vllm.scheduler.composition
     import app.engine.vllm.worker.extension
     import app.engine.vllm.worker.in_core_executor  # noqa: F401
 

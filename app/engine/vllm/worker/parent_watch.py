@@ -18,9 +18,8 @@ def end_with_server() -> None:
     process, which may end long before the server. vLLM's workers detect by themselves that the engine is gone.
     """
     if server := multiprocessing.parent_process():
-        watching = threading.Thread(target=_watch, args=(server.sentinel, os.getppid()), name="tenora-parent")
-        watching.daemon = True
-        watching.start()
+        parent = (server.sentinel, os.getppid())
+        threading.Thread(target=_watch, args=parent, name="tenora-parent", daemon=True).start()
 
 
 def _watch(server: int, parent: int) -> None:

@@ -20,12 +20,17 @@ def write(module: Any, index: int, weights: Any) -> None:
     """
     lora_a, lora_b = _parts(weights.lora_a), _parts(weights.lora_b)
     if not (isinstance(module, BaseLinearLayerWithLoRA) and _fit(module, lora_a, lora_b)):
-        module.set_lora(index, weights.lora_a, weights.lora_b)
+        set_lora(module, index, weights)
         return
     for stacked, part in zip(module.lora_a_stacked, lora_a, strict=True):
         _fill(stacked[index, 0], part)
     for stacked, part in zip(module.lora_b_stacked, lora_b, strict=True):
         _fill(stacked[index, 0].t(), None if part is None else part.t())
+
+
+def set_lora(module: Any, index: int, weights: Any) -> None:
+    """Write weights into a slot by vLLM's own method."""
+    module.set_lora(index, weights.lora_a, weights.lora_b)
 
 
 def _fit(module: BaseLinearLayerWithLoRA, lora_a: Sequence[Any], lora_b: Sequence[Any]) -> bool:

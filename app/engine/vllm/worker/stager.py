@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -52,13 +52,16 @@ class Stager:
 
     Args:
         workers: vLLM's ``LRUCacheWorkerLoRAManager``.
+        patches: optional patches that apply.
     """
 
-    def __init__(self, workers: Any) -> None:
+    def __init__(self, workers: Any, patches: Collection[str]) -> None:
         self._workers, self._manager = workers, workers._adapter_manager
         workers._lora_model_cls = Copied
         self._apply = workers._apply_adapters
-        workers._apply_adapters = self._apply_adapters
+        if "active_adapters" in patches:
+            workers._apply_adapters = self._apply_adapters
+        self._write = slot_weights.write if "slot_writes" in patches else slot_weights.set_lora
         processors = _processors()
         self._threads = ThreadPoolExecutor(
             min(_THREADS, len(processors)), "tenora-stage", initializer=_step_back, initargs=(processors,)
@@ -69,7 +72,7 @@ class Stager:
         self._ranks: dict[int, int] = {}
         #: Slots whose LoRA B may hold NaN or infinity.
         self._not_finite: set[int] = set()
-        self._freed = Freed()
+        self._freed = Freed() if "malloc_trim" in patches else None
 
     def stage(self, version_id: int, name: str, path: str, evict: list[int]) -> None:
         """Start to stage a version in host memory, once per version. :meth:`finished` reports its end.
@@ -196,7 +199,8 @@ class Stager:
             raise RuntimeError(f"The slots of this engine have no room for {HEAD_MODULE}.")
         self._manager._create_merged_loras_inplace(lora)
         lora.is_finite = not PIN_MEMORY and slot_weights.is_finite(lora)  # used on a CPU only
-        self._freed.give_back()
+        if self._freed:
+            self._freed.give_back()
         return lora
 
     def _copy(self, lora: LoRAModel) -> Iterator[int]:
@@ -208,7 +212,7 @@ class Stager:
         modules = self._manager.modules
         for left, (name, module) in zip(range(len(modules) - 1, -1, -1), modules.items(), strict=True):
             if layer := self._manager._get_lora_layer_weights(lora, name):
-                slot_weights.write(module, index, layer)
+                self._write(module, index, layer)
             else:
                 module.reset_lora(index)
             yield left

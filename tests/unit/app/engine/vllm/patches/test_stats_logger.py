@@ -18,7 +18,8 @@ from vllm.v1.metrics.stats import (
     SchedulerStats,
 )
 
-from app.engine.vllm.patches.stats_logger import EngineStatistics, TokenStatistics
+from app.engine.vllm.patches.stats_logger import BufferedStatistics, EngineStatistics
+from app.engine.vllm.scheduler.output_batching import TokenStatistics
 from tests.support.base_configs import TOY
 
 #: Metrics that are not exported; see app/wiring/engine_metrics.py.
@@ -73,7 +74,7 @@ def shown() -> dict[tuple[str, str], float]:
 def told(logger: PrometheusStatLogger, count: int) -> dict[tuple[str, str], float]:
     for scheduler_stats, iteration_stats in steps(count):
         logger.record(scheduler_stats, iteration_stats)
-    if isinstance(logger, EngineStatistics):
+    if isinstance(logger, BufferedStatistics):
         logger.write()
     return shown()
 
@@ -81,13 +82,13 @@ def told(logger: PrometheusStatLogger, count: int) -> dict[tuple[str, str], floa
 @pytest.mark.parametrize("count", [1, 200])
 def test_all_that_is_shown_is_what_vllm_itself_would_show(config: VllmConfig, count: int) -> None:
     expected = told(PrometheusStatLogger(config), count)
-    found = told(EngineStatistics(config), count)
+    found = told(BufferedStatistics(config), count)
     assert len(expected) > 100
     assert found == expected
 
 
 def test_tokens_are_written_before_there_are_many(config: VllmConfig) -> None:
-    logger = EngineStatistics(config)
+    logger = BufferedStatistics(config)
     logger.write()
     for scheduler_stats, iteration_stats in steps(160):
         logger.record(scheduler_stats, iteration_stats)
@@ -95,8 +96,9 @@ def test_tokens_are_written_before_there_are_many(config: VllmConfig) -> None:
     assert sum(counts) > 1024 - 20
 
 
-def test_adapters_that_run_leave_no_label_behind(config: VllmConfig) -> None:
-    told(EngineStatistics(config), 200)
+@pytest.mark.parametrize("kind", [EngineStatistics, BufferedStatistics])
+def test_adapters_that_run_leave_no_label_behind(config: VllmConfig, kind: type[EngineStatistics]) -> None:
+    told(kind(config), 200)
     named = [metric for metric in REGISTRY.collect() if metric.name == "vllm:lora_requests_info"]
     assert [metric.samples for metric in named] == [[]]
 

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vllm.entrypoints.generate.base.protocol import DeltaFunctionCall, DeltaMessage, DeltaToolCall, UsageInfo
-from vllm.entrypoints.openai.chat_completion import protocol as chat_protocol
-from vllm.entrypoints.openai.chat_completion import serving as chat_serving
+from vllm.entrypoints.generate.base.protocol import UsageInfo
 from vllm.entrypoints.openai.completion import protocol, serving
 
 from app.engine.vllm.patches import stream_events
-from app.engine.vllm.patches.stream_events import CHOICE, EVENT, ChatStreamEvent, StreamChoice, StreamEvent
+from app.engine.vllm.patches.stream_events import CHOICE, EVENT, StreamChoice, StreamEvent
+from app.engine.vllm.patches.stream_nulls import CompletionStreamEvent
 from app.engine.vllm.sse import NULLABLE
 
 PLAIN = {
@@ -76,6 +75,8 @@ def test_an_event_is_what_vllms_model_writes(
 ) -> None:
     text = ours(head, choices).model_dump_json(**how)
     assert text == theirs(head, choices).model_dump_json(**how)
+    models = [protocol.CompletionResponseStreamChoice(**one) for one in choices]
+    assert text == CompletionStreamEvent(**head, choices=models).model_dump_json(**how), "with stream_events off"
     if how:
         assert nulls(json.loads(text)) <= NULLABLE
 
@@ -103,65 +104,9 @@ def test_a_plain_event_has_openais_fields_and_no_other() -> None:
     assert event["choices"] == [{"index": 0, "text": " a", "logprobs": None, "finish_reason": None}]
 
 
-def chat_event(delta: DeltaMessage, **choice: Any) -> dict[str, Any]:
-    """Build a chat event with the fields that vLLM sets, and parse the text that is sent."""
-    one = chat_protocol.ChatCompletionResponseStreamChoice(
-        index=0,
-        delta=delta,
-        **{"logprobs": None, "finish_reason": None, "stop_reason": None, "token_ids": None} | choice,
-    )
-    usage = UsageInfo(prompt_tokens=3, completion_tokens=1, total_tokens=4, completion_tokens_details=None)
-    event = ChatStreamEvent(
-        **HEAD | {"object": "chat.completion.chunk"},
-        choices=[one],
-        prompt_token_ids=None,
-        prompt_text=None,
-        usage=usage,
-    )
-    written: dict[str, Any] = json.loads(event.model_dump_json(exclude_unset=True))
-    assert set(written["usage"]) == {"prompt_tokens", "completion_tokens", "total_tokens"}
-    return written
-
-
-@pytest.mark.parametrize(
-    ("delta", "expected"),
-    [
-        (DeltaMessage(role="assistant", content=""), {"role": "assistant", "content": ""}),
-        (DeltaMessage(content=" a", reasoning=None), {"content": " a"}),
-        (DeltaMessage(content=None, reasoning=None), {"content": None}),
-        (DeltaMessage(), {}),
-        (
-            DeltaMessage(
-                tool_calls=[DeltaToolCall(index=0, id=None, function=DeltaFunctionCall(name=None, arguments="{"))]
-            ),
-            {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]},
-        ),
-        (DeltaMessage(tool_calls=[DeltaToolCall(index=0, function=None)]), {"tool_calls": [{"index": 0}]}),
-    ],
-)
-def test_an_event_of_a_chat_has_openais_fields_and_no_other(delta: DeltaMessage, expected: dict[str, Any]) -> None:
-    event = chat_event(delta)
-    assert set(event) == {*HEAD, "choices", "usage"}
-    assert event["choices"] == [{"index": 0, "delta": expected, "logprobs": None, "finish_reason": None}]
-
-
-def test_an_event_of_a_chat_keeps_what_is_not_null() -> None:
-    event = chat_event(DeltaMessage(content="a"), finish_reason="stop", stop_reason="END", token_ids=[5])
-    assert event["choices"] == [
-        {
-            "index": 0,
-            "delta": {"content": "a"},
-            "logprobs": None,
-            "finish_reason": "stop",
-            "stop_reason": "END",
-            "token_ids": [5],
-        }
-    ]
-
-
 def test_a_plain_event_needs_none_of_vllms_models(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = theirs(HEAD, [PLAIN]).model_dump_json(exclude_unset=True)
-    monkeypatch.delattr(stream_events, "CompletionStreamResponse")
+    monkeypatch.delattr(stream_events, "CompletionStreamEvent")
     assert ours(HEAD, [PLAIN]).model_dump_json(exclude_unset=True) == expected
 
 
@@ -173,13 +118,9 @@ def test_vllms_models_have_these_fields_in_this_order() -> None:
 def test_vllms_streams_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CompletionStreamResponse", "CompletionResponseStreamChoice"):
         monkeypatch.setattr(serving, name, getattr(serving, name))
-    name = "ChatCompletionStreamResponse"
-    monkeypatch.setattr(chat_serving, name, getattr(chat_serving, name))
     stream_events.write_plainly()
     code = serving.OpenAIServingCompletion.completion_stream_generator.__code__
     assert serving.CompletionStreamResponse is StreamEvent
-    assert chat_serving.ChatCompletionStreamResponse is ChatStreamEvent
-    assert name in chat_serving.OpenAIServingChat.chat_completion_stream_generator.__code__.co_names
     assert {"CompletionStreamResponse", "CompletionResponseStreamChoice"} <= set(code.co_names)
     # Keyword names of the calls, in order: with other names, every event would be built from models again.
     assert {EVENT, CHOICE} <= set(code.co_consts)

@@ -15,7 +15,7 @@ EARLY, LATE = 10, 20
 
 
 class Steps(PrioritySteps, BoundedSteps):
-    """Scheduler as in app/engine/vllm/worker/extension.py, without the parts that need an engine process."""
+    """Scheduler as in app/engine/vllm/scheduler/composition.py, without the parts that need an engine process."""
 
 
 @pytest.fixture(params=["who leaves keeps its blocks", "who leaves gives them back"])

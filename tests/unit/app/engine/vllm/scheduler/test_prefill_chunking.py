@@ -20,8 +20,8 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from app.engine.vllm.launch import BOUNDED_SCHEDULER, SCHEDULER, _scheduler
 from app.engine.vllm.scheduler import prefill_chunking
+from app.engine.vllm.scheduler.composition import scheduler_class
 from app.engine.vllm.scheduler.prefill_chunking import BoundedSteps, StepCosts, evenly
 from tests.support.base_configs import TOY
 
@@ -290,6 +290,9 @@ def test_what_is_seen_of_a_steady_machine_is_what_it_costs(
 
 
 def test_who_says_how_prompts_are_cut_gets_it(tmp_path: Path) -> None:
-    assert _scheduler(engine_config(tmp_path)) == BOUNDED_SCHEDULER
-    assert _scheduler(engine_config(tmp_path, long_prefill_token_threshold=100)) == SCHEDULER
-    assert _scheduler(engine_config(tmp_path, enable_chunked_prefill=False)) == SCHEDULER
+    def is_bounded(**arguments: Any) -> bool:
+        return issubclass(scheduler_class(engine_config(tmp_path, **arguments)), BoundedSteps)
+
+    assert is_bounded()
+    assert not is_bounded(long_prefill_token_threshold=100)
+    assert not is_bounded(enable_chunked_prefill=False)

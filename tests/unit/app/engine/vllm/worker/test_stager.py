@@ -14,6 +14,7 @@ from vllm.lora.lora_model import LoRAModel
 from vllm.lora.peft_helper import PEFTHelper
 from vllm.lora.request import LoRARequest
 
+from app.engine.vllm.patches.ledger import OPTIONAL
 from app.engine.vllm.worker.cpu_lora import lay_out
 from app.engine.vllm.worker.stager import Stager
 
@@ -112,7 +113,7 @@ class Worker(SimpleNamespace):
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Worker]:
     manager = Manager()
-    worker = Worker(folder=tmp_path, stager=Stager(manager), manager=manager)
+    worker = Worker(folder=tmp_path, stager=Stager(manager, OPTIONAL), manager=manager)
     yield worker
     worker.stager._threads.shutdown()
 
