@@ -28,7 +28,11 @@ def server(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="session")
 def keys(server: Server, trained_demo: Demo) -> dict[str, str]:
-    """One key per business unit. Each unit's adapter is published under the unit's name."""
+    return published(server, trained_demo)
+
+
+def published(server: Server, trained_demo: Demo) -> dict[str, str]:
+    """Publish each business unit's adapter under the unit's name, and return one key per unit."""
     keys = {unit: server.tenant(unit) for unit in trained_demo.adapters}
     for unit, directory in trained_demo.adapters.items():
         assert server.publish(unit, unit, directory).status_code == 201

@@ -1,0 +1,39 @@
+"""Parity and the published SDK with all optional patches of vLLM off: answers depend on none of them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from app.demo.train import Demo
+from app.engine.vllm.patches.ledger import OPTIONAL
+from tests.e2e import test_openai_sdk, test_parity
+from tests.e2e.fixtures import SLOTS, published
+from tests.e2e.server import Server, running
+from tests.e2e.test_openai_sdk import pricing, supply_chain
+
+__all__ = ["pricing", "supply_chain"]
+
+# The same tests, against this module's server.
+for module in (test_openai_sdk, test_parity):
+    globals().update({name: test for name, test in vars(module).items() if name.startswith("test_")})
+
+
+@pytest.fixture(scope="module")
+def server(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    home = tmp_path_factory.mktemp("patches-off")
+    with running(home, trained_demo.base, **SLOTS, TENORA_ENGINE__PATCHES="none") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def keys(server: Server, trained_demo: Demo) -> dict[str, str]:
+    return published(server, trained_demo)
+
+
+def test_every_process_has_them_off(server: Server) -> None:
+    log = (server.home / "server.log").read_text()
+    names = ", ".join(sorted(OPTIONAL))
+    for process in ("off", "off in the engine core", "off in a worker"):
+        assert f"Patches of vLLM that are {process}: {names}" in log
+    commands = [" ".join(process.cmdline()) for process in server.engine_processes()]
+    assert any("VLLM::Worker" in command for command in commands), "in_core_executor is off"
