@@ -58,8 +58,8 @@ class EngineSettings(BaseModel):
     )
     patches: str = Field(
         "all",
-        description="Optional patches of vLLM that apply: all, none, or all but those of a list, e.g. "
-        "-malloc_trim,-stream_events",
+        description="Optional patches of vLLM that apply: all, none, or all except a list, e.g. "
+        "-malloc_trim,-stream_events. docs/vllm.md lists them.",
     )
     hang_s: float = Field(
         120,

@@ -148,6 +148,13 @@ def test_no_credentials(tmp_path: Path, endpoint: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_patch_that_cannot_be_off_is_refused_at_start(alone: Tenora) -> None:
+    result = alone("serve", "--port", "0", exit_code=1, TENORA_ENGINE__PATCHES="-kv_zeroing")
+    (line,) = result.stderr.splitlines()
+    assert "TENORA_ENGINE__PATCHES has -kv_zeroing" in line
+    assert "-malloc_trim" in line
+
+
 def test_serving_with_a_store_url_that_is_none_is_one_sentence(alone: Tenora, tmp_path: Path) -> None:
     alone("init")
     base = str(save_base(tmp_path / "tiny-llama"))

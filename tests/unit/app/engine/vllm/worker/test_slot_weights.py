@@ -104,3 +104,12 @@ def test_what_is_known_of_an_adapter_leaves_out_what_it_does_not_have() -> None:
     assert slot_weights.is_finite(lora)
     merged.lora_b[2][1, 1] = float("inf")
     assert not slot_weights.is_finite(lora)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_vllm_clears_one_slot_in_either_layout(layout: Any) -> None:
+    module = layer(BaseLinearLayerWithLoRA, [10, 6], layout)
+    module.reset_lora(1)
+    for part in (*module.lora_a_stacked, *module.lora_b_stacked):
+        assert not part[1].any()
+        assert (part[[0, 2]] == 7).all()
