@@ -6,10 +6,11 @@ import pytest
 
 from app.demo.train import Demo
 from app.engine.vllm.patches.ledger import OPTIONAL
-from tests.e2e import test_openai_sdk, test_parity
-from tests.e2e.fixtures import SLOTS, published
-from tests.e2e.server import Server, running
+from tests.e2e import test_openai_sdk
 from tests.e2e.test_openai_sdk import pricing, supply_chain
+from tests.engine import test_parity
+from tests.support.server import Server, running
+from tests.support.server_fixtures import SLOTS, published
 
 __all__ = ["pricing", "supply_chain"]
 
