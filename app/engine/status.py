@@ -118,7 +118,8 @@ class EngineStatus:
 class StatusReport:
     """Status with every version in host memory, in a slot or in demand, and every tenant in the queue.
 
-    It takes milliseconds for a thousand versions.
+    The lists block the event loop longer than a periodic job may: see
+    docs/decisions/0042-calls-that-bring-their-outcome.md.
     """
 
     status: EngineStatus

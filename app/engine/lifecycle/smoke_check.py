@@ -75,11 +75,11 @@ class Scored:
         return cls(tuple(tuple(choice["tokens"]) for choice in scored), logprobs, finite and numbers)
 
 
-def distance(one: Scored, other: Scored) -> float:
+def distance(answer: Scored, other: Scored) -> float:
     """Largest difference of logprobs at tokens with equal prefixes; 0 only if both answers are equal."""
     largest = 0.0
     for tokens, others, scores, other_scores in zip(
-        one.tokens, other.tokens, one.logprobs, other.logprobs, strict=True
+        answer.tokens, other.tokens, answer.logprobs, other.logprobs, strict=True
     ):
         for token, other_token, score, other_score in zip(tokens, others, scores, other_scores, strict=True):
             if score is not None and other_score is not None:
