@@ -1,4 +1,4 @@
-# `make serve` and `make test` need nothing but Python 3.11 and a package registry.
+# `make serve` and `make test` need nothing but Python 3.11 and a package registry. docs/architecture.md describes the tests.
 PYTHON ?= python3.11
 DEVICE ?= cpu
 BIN := .venv/bin
@@ -11,11 +11,18 @@ unexport PYTHONDONTWRITEBYTECODE
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
 	@$(BIN)/tenora serve --demo
 
-test: environment lint  ## everything, against the real engine, PostgreSQL and S3 over HTTP
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+# The workers share the tests by file. All tests of the shared engine run on one of them.
+PARALLEL := -n 2 --dist loadgroup
+# These flood a server or measure time, so nothing runs next to them.
+ALONE := tests/isolation tests/faults tests/unit/app/lab
 
-test-all: test  ## and what needs Debian's nginx and promtool (deploy/ci/prepare.sh)
-	$(BIN)/python -m pytest tests/debian
+test: environment lint  ## ten minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
+	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
+
+test-all: test  ## and what is slow, or needs nginx and promtool (deploy/ci/prepare.sh) or the published clients
+	$(PYTHON) -m tests.clients.install
+	$(BIN)/python -m pytest -m slow $(PARALLEL) $(ALONE:%=--ignore=%) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m slow $(ALONE) $(PYTEST_ARGS)
 
 test-clients: environment  ## published clients, each in an environment of its own, against a demo server
 	$(PYTHON) -m tests.clients.install

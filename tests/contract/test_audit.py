@@ -9,26 +9,10 @@ from sqlalchemy import delete, insert, select, update
 from app.database.tables import audit, audit_seals
 from app.services.access.audit import AuditService
 from app.services.access.peppers import Peppers
-from tests.support.registry import PEPPERS, Node
+from tests.support.audit_trail import SETTLED_S, a_day, change, service
+from tests.support.registry import Node
 
 pytest_plugins = ("tests.support.registry_fixtures",)
-
-#: Seconds after which rows are settled.
-SETTLED_S = 11
-
-
-def service(node: Node, folder: Path, peppers: Peppers = PEPPERS) -> AuditService:
-    return AuditService(node.database, peppers, folder / "audit-seal", clock=node.clock)
-
-
-async def a_day(node: Node, *, tenants: int = 4) -> int:
-    """Make some changes and return the number of rows that they left."""
-    for number in range(tenants):
-        slug = f"unit-{node.clock.now.timestamp():.0f}-{number}"
-        await node.tenants.create(slug, name="Einkauf, größer", weight=1.5, actor="cli")
-        await node.tenants.update(slug, quota={"adapters": number}, actor="cli")
-        await node.keys.create(slug, name="app", actor="cli")
-    return 3 * tenants
 
 
 @pytest.fixture
@@ -40,12 +24,6 @@ async def sealed(node: Node, tmp_path: Path) -> AuditService:
     assert await made.seal() == rows
     await node.tenants.create("fresh", actor="cli")
     return made
-
-
-async def change(node: Node, *statements: object) -> None:
-    async with node.database.write() as connection:
-        for statement in statements:
-            await connection.execute(statement)  # type: ignore[call-overload]
 
 
 async def test_what_happened_verifies(node: Node, sealed: AuditService) -> None:

@@ -6,47 +6,27 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.identity import ModelName, VersionKey
+from adapters.identity import ModelName
 from app.domain.access import Caller, Scope
 from app.domain.adapters import ResolvedVersion
 from app.domain.errors import BudgetExceeded, InvalidRequest, LimitExceeded, NotFound, TenoraError
 from app.domain.limits.limiter import RateLimitStatus
 from app.domain.limits.limits import UNLIMITED, Limits
 from app.domain.restrictions import UNRESTRICTED, Restrictions
-from app.engine.port import Endpoint, EngineRequest, MostTokens, TokenUsage
+from app.engine.port import EngineRequest, MostTokens
 from app.services.catalog.shares import SharingService
-from app.services.limits.memory import MemoryAccounts
-from app.services.limits.prices import PriceService
-from app.services.limits.service import LimitService
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.services.usage.meter import Meter
+from tests.support.limit_requests import answered, caller_of, request, service
 from tests.support.registry import Node
 from tests.support.serving import NoEngine
 
 pytest_plugins = ("tests.support.registry_fixtures",)
 
-SCOPES = ["inference", "usage:read"]
 OWNERS = "would be above the limit that the adapter's owner has set."
 WAIT = "Wait for the time in Retry-After."
 NEVER = "This request can never fit. Ask for fewer tokens."
-WHOLE = {"choices": [{"finish_reason": "stop"}]}
-
-
-def request(identity: str) -> EngineRequest:
-    key = VersionKey(3, "c" * 64, "w" * 64, 1, 1)
-    return EngineRequest(identity, Endpoint.COMPLETIONS, {"prompt": "x"}, "prices", key, "salt")
-
-
-def service(node: Node, engine: NoEngine) -> LimitService:
-    accounts = MemoryAccounts(node.database, clock=node.clock, monotonic=node.clock.monotonic)
-    return LimitService(engine, accounts, PriceService(node.database, clock=node.clock))
-
-
-async def caller_of(node: Node, tenant: str, **limits: int) -> Caller:
-    """Create a key and return its authenticated caller."""
-    new = await node.keys.create(tenant, name="test", scopes=SCOPES, restrictions={"limits": limits}, actor="cli")
-    return await node.keys.authenticate(new.text)
 
 
 async def test_limits_of_tenants_and_keys_are_kept_changed_lifted_and_rotated(node: Node) -> None:
@@ -261,26 +241,6 @@ async def test_who_is_refused_in_any_case_costs_no_counting(node: Node) -> None:
             await limits.admit(caller, request(number))
     assert engine.counted == 1
     assert limits.refused["requests_per_minute"] == 3
-
-
-async def answered(
-    meter: Meter,
-    limits: LimitService,
-    caller: Caller,
-    engine: NoEngine,
-    one: EngineRequest,
-    version: ResolvedVersion | None = None,
-) -> None:
-    """Run one request for which the engine reports 7 tokens."""
-
-    async def work() -> dict[str, object]:
-        await asyncio.sleep(0)
-        engine.usages[one.request_id] = TokenUsage(4, 0, 3, 0.1)
-        return WHOLE
-
-    key = version.key if version else None
-    permit, one = await limits.admit(caller, one, version), replace(one, adapter=key)
-    await meter.metered(caller, engine.begin(one), work(), permit=permit)
 
 
 async def test_what_was_not_used_is_given_back_and_a_restart_forgets_nothing(node: Node, tmp_path) -> None:

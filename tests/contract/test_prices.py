@@ -18,10 +18,10 @@ from app.services.limits.shared import SharedAccounts
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.services.usage.meter import Meter
-from tests.contract.test_limits import answered, caller_of, request, service
-from tests.contract.test_usage import NOON, added, record, sums
+from tests.support.limit_requests import answered, caller_of, request, service
 from tests.support.registry import Node
 from tests.support.serving import NoEngine
+from tests.support.usage_records import NOON, added, record, sums
 
 pytest_plugins = ("tests.support.registry_fixtures",)
 

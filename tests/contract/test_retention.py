@@ -11,9 +11,9 @@ from app.domain.audit import Seal, anchored
 from app.services.access.audit import AuditService
 from app.services.operations import retention
 from app.services.operations.retention import RetentionService
-from tests.contract.test_audit import SETTLED_S, a_day, change, service
-from tests.contract.test_usage import NOON, added, record, sums
+from tests.support.audit_trail import SETTLED_S, a_day, change, service
 from tests.support.registry import Node
+from tests.support.usage_records import NOON, added, record, sums
 
 pytest_plugins = ("tests.support.registry_fixtures",)
 

@@ -24,8 +24,8 @@ from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.settings import Settings
 from app.wiring.limit_accounts import accounts_of
-from tests.contract.test_usage import record
 from tests.support.registry import Node, SettableClock
+from tests.support.usage_records import record
 
 pytest_plugins = ("tests.support.registry_fixtures",)
 

@@ -21,6 +21,8 @@ from tests.support.reference import PeftReference
 from tests.support.server import Server, every_step_size, running
 from tests.support.server_fixtures import SLOTS
 
+pytestmark = pytest.mark.slow
+
 logger = logging.getLogger(__name__)
 
 CLIENTS = 20

@@ -23,6 +23,8 @@ from app.demo.train import Demo
 from tests.support.pages import ROOT, pages, script
 from tests.support.server import START_S, TENORA, free_port, until
 
+pytestmark = pytest.mark.slow
+
 DAY = "docs/quickstart.md"
 PAGES = [page for page in pages() if script(page)]
 ADDRESS = "127.0.0.1:8000"

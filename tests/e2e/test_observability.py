@@ -19,6 +19,8 @@ from tests.support.promql import exposed, problems
 from tests.support.server import Server, running, until
 from tests.support.server_fixtures import SLOTS
 
+pytestmark = pytest.mark.slow
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "tenora.json"
 ALERTS = DEPLOY / "prometheus" / "alerts.yml"

@@ -10,6 +10,8 @@ from app.demo.train import Demo
 from tests.support.server import Server, running
 from tests.support.server_fixtures import SLOTS
 
+pytestmark = pytest.mark.slow
+
 BODY = {"prompt": "[INST] Can you explain sugar? [/INST]", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
 
 

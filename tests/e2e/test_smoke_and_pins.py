@@ -1,7 +1,6 @@
 """Smoke check, NaN and pins on the real engine, which has two slots."""
 
 import asyncio
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from app.demo.train import Demo
 from tests.support.planted_adapters import nan_adapter
+from tests.support.scaled_adapters import publish, scaled
 from tests.support.server import Server, until
 
 RESTARTS = "tenora_engine_restarts_total"
@@ -21,29 +19,6 @@ PROMPT = "[INST] What is coffee? [/INST]"
 SCORED = {"prompt": PROMPT, "max_tokens": 4, "temperature": 0, "logprobs": 1}
 #: Keeps other requests in the engine during smoke checks.
 TRAFFIC = {"prompt": "x", "max_tokens": 40, "ignore_eos": True, "temperature": 1}
-
-
-def scaled(source: Path, directory: Path, factor: float) -> Path:
-    """Copy an adapter with its lora_B multiplied."""
-
-    def change(name: str, tensor: Tensor) -> Tensor:
-        return tensor * factor if "lora_B" in name else tensor
-
-    directory.mkdir(parents=True)
-    (directory / "adapter_config.json").write_bytes((source / "adapter_config.json").read_bytes())
-    tensors = load_file(source / "adapter_model.safetensors")
-    changed = {name: change(name, tensor).contiguous() for name, tensor in tensors.items()}
-    save_file(changed, directory / "adapter_model.safetensors", metadata={"format": "pt"})
-    return directory
-
-
-def publish(client: httpx.Client, adapter: str, directory: Path, **options: object) -> httpx.Response:
-    files = {
-        name: (name, (directory / name).read_bytes()) for name in ("adapter_config.json", "adapter_model.safetensors")
-    }
-    return client.post(
-        f"/v1/adapters/{adapter}/versions", files=files | {"options": ("options", json.dumps(options).encode())}
-    )
 
 
 def codes(answer: httpx.Response) -> list[str]:

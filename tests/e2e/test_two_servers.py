@@ -15,6 +15,8 @@ from tests.support.postgres import running_postgres
 from tests.support.server import Server, serving, set_up, together
 from tests.support.server_fixtures import SLOTS
 
+pytestmark = pytest.mark.slow
+
 CLIENTS = 64
 #: Consecutive refusals after which a client stops: some refusals are temporary, until other requests release tokens.
 ENOUGH = 8

@@ -175,6 +175,7 @@ def test_refused_requests_used_nothing(server: Server, key: str) -> None:
     assert difference(before, used(server, key)) == (0, 0, 0, 0)
 
 
+@pytest.mark.slow
 def test_the_books_of_a_server_that_was_killed_are_what_clients_saw(
     trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -26,9 +26,9 @@ from rich.progress import Progress
 from app.demo.train import Demo, ensure_demo
 from app.lab.bench import report
 from app.lab.bench.plots import Panel, Series, draw
-from tests.e2e.test_smoke_and_pins import scaled
 from tests.endurance.accounting import ADAPTERS, SETTINGS, TENANT
 from tests.endurance.traffic import Traffic
+from tests.support.scaled_adapters import scaled
 from tests.support.server import Server, every_step_size, running
 
 _CLIENTS, _SHARE = 32, 0.8

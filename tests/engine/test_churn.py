@@ -19,6 +19,8 @@ from tests.support.peft_adapters import make_adapter
 from tests.support.reference import PeftReference
 from tests.support.server import Server, running
 
+pytestmark = pytest.mark.slow
+
 logger = logging.getLogger(__name__)
 
 ADAPTERS = 64

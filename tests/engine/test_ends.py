@@ -18,6 +18,8 @@ from app.demo.train import Demo
 from tests.support.server import Server, running, until
 from tests.support.server_fixtures import SLOTS
 
+pytestmark = pytest.mark.slow
+
 RUNNING = "tenora_engine_requests_running"
 #: Runs for many seconds unless it is aborted.
 LONG = {"prompt": "x", "max_tokens": 1000, "n": 8, "ignore_eos": True, "temperature": 1}

@@ -17,6 +17,8 @@ from tests.support.broken_kernels import DEFECTS, SOUND
 from tests.support.broken_workers import DEFECT
 from tests.support.server import START_S, Server, environment, free_port, set_up
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

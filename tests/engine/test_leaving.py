@@ -17,6 +17,8 @@ from app.demo.train import Demo
 from tests.support.server import TENORA, Server, environment, free_port, processes_of, serving, set_up, until
 from tests.support.server_fixtures import SLOTS
 
+pytestmark = pytest.mark.slow
+
 #: Runs longer than the server accepts requests after SIGTERM.
 TOKENS = 400
 LONG = {"prompt": "x", "max_tokens": TOKENS, "ignore_eos": True, "temperature": 0, "stream": True}

@@ -11,11 +11,13 @@ import pytest
 from transformers import LlamaForCausalLM
 
 from app.demo.train import Demo
-from tests.engine.test_parity import QUESTIONS, complete, prompt_of
+from tests.support.parity import QUESTIONS, complete, prompt_of
 from tests.support.peft_adapters import make_adapter
 from tests.support.reference import PeftReference
 from tests.support.server import Server, running, serving
 from tests.support.server_fixtures import SLOTS
+
+pytestmark = pytest.mark.slow
 
 TOKENS = 12
 

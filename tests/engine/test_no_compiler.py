@@ -7,11 +7,14 @@ import subprocess
 from pathlib import Path
 
 import httpx
+import pytest
 
 from app.demo.train import Demo
 from tests.support.reference import PeftReference
 from tests.support.server import START_S, TENORA, environment, free_port, until
 from tests.support.server_fixtures import SLOTS
+
+pytestmark = pytest.mark.slow
 
 PROMPT = "[INST] Can you explain sugar? [/INST]"
 

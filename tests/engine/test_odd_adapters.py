@@ -10,9 +10,9 @@ import pytest
 from transformers import LlamaForCausalLM
 
 from app.demo.train import Demo
-from tests.engine.test_parity import QUESTIONS, complete, prompt_of
 from tests.support.bad_configs import config
 from tests.support.odd_adapters import BOTH, ODD
+from tests.support.parity import QUESTIONS, complete, prompt_of
 from tests.support.peft_adapters import make_adapter
 from tests.support.reference import PeftReference
 from tests.support.server import Server

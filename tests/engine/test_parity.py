@@ -9,24 +9,13 @@ import pytest
 from transformers import LlamaForCausalLM
 
 from app.demo.train import Demo
+from tests.support.parity import QUESTIONS, complete, prompt_of
 from tests.support.peft_adapters import make_adapter
 from tests.support.reference import PeftReference
 from tests.support.server import Server
 
-QUESTIONS = ["Can you explain sugar?", "What is coffee?", "Tell me about rice.", "Explain milk to me."]
 CHURN_ADAPTERS = 6
 CHURN_REQUESTS = 300
-
-
-def prompt_of(question: str) -> str:
-    return f"[INST] {question} [/INST]"
-
-
-async def complete(client: httpx.AsyncClient, key: str, model: str, prompt: str, max_tokens: int = 40) -> list[int]:
-    body = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "return_token_ids": True}
-    answer = await client.post("/v1/completions", json=body, headers={"authorization": f"Bearer {key}"})
-    assert answer.status_code == 200, answer.text
-    return list(answer.json()["choices"][0]["token_ids"])
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

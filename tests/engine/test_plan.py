@@ -15,9 +15,10 @@ from app.planning.machine import read_base, resolve_slots, serving_of
 from app.settings import EngineSettings, Settings
 from tests.support.base_configs import TOY
 
-pytestmark = pytest.mark.skipif(
-    not current_platform.is_cpu(), reason="a GPU engine takes what is free for its KV cache"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not current_platform.is_cpu(), reason="a GPU engine takes what is free for its KV cache"),
+]
 
 #: A KV cache size that is not a whole number of blocks.
 ENGINE = EngineSettings(dtype="float32", kv_cache_bytes=2**26 + 12345, extra_args={"skip_tokenizer_init": True})

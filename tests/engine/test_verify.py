@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file
 from app.demo.train import Demo
 from tests.support.server import TENORA, Server, environment, running
 
+pytestmark = pytest.mark.slow
+
 UNIT = "pricing"
 #: Tensor of the adapter whose sign changes the answers least.
 CHANGED = "base_model.model.model.layers.1.self_attn.k_proj.lora_B.weight"

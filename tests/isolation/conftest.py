@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.support.serving import PeftFiles, peft_files, save_base
-from tests.unit.app.api.conftest import Site, running_site
+from tests.support.site import Site, running_site
 
 
 @pytest.fixture(scope="module")

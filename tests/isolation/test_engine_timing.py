@@ -11,6 +11,8 @@ from app.demo.train import Demo
 from tests.support.server import Server, until
 from tests.support.timing import BOUND, Stopwatch, assert_alike, told_apart
 
+pytestmark = pytest.mark.slow
+
 #: Long enough for the prefix cache to matter; token ids of the demo's vocabulary, without its special tokens.
 LENGTH, TOKENS = 480, range(10, 700)
 

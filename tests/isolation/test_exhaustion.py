@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from tests.support.serving import peft_files
-from tests.unit.app.api.conftest import Site, make_unit, parts
+from tests.support.site import Site, make_unit, parts
 
 BOUNDARY = "x"
 

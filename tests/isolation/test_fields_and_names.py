@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, make_unit, parts
+from tests.support.site import Site, make_unit, parts
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Enumeration of another tenant's adapters: each answer equals the answer for a name that never existed."""
 
 import contextlib
-import re
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from typing import Any
@@ -10,10 +9,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from tests.support.foreign_names import calls, without
 from tests.support.server import Server
 
 OWNER, ATTACKER = "pricing", "supply-chain"
-PROMPT = "[INST] What is sugar? [/INST]"
 
 
 @pytest.fixture(scope="module")
@@ -28,25 +27,6 @@ def version(server: Server, keys: dict[str, str]) -> dict[str, Any]:
     with server.client(keys[OWNER]) as owner:
         found: dict[str, Any] = owner.get("/v1/adapters/pricing/versions/1").json()
     return found
-
-
-def without(name: str, answer: httpx.Response) -> tuple[int, str, list[str]]:
-    """Return all of an answer except the requested slug and the request's own id."""
-    slug = re.split("[@:]", name)[0]
-    own = {"date", "x-request-id", "content-length"}
-    headers = sorted(f"{key}: {value}" for key, value in answer.headers.items() if key not in own)
-    return answer.status_code, answer.text.replace(slug, "NAME") if slug else answer.text, headers
-
-
-def calls(model: str) -> list[tuple[str, dict[str, Any]]]:
-    return [
-        ("/v1/completions", {"model": model, "prompt": PROMPT, "max_tokens": 2}),
-        ("/v1/completions", {"adapter_id": model, "prompt": PROMPT, "max_tokens": 2, "stream": True}),
-        ("/v1/chat/completions", {"model": model, "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}),
-        ("/generate", {"inputs": PROMPT, "parameters": {"adapter_id": model}}),
-        ("/generate_stream", {"inputs": PROMPT, "parameters": {"adapter_id": model}}),
-        ("/", {"inputs": PROMPT, "parameters": {"adapter_id": model}}),
-    ]
 
 
 @pytest.mark.parametrize("warm", [False, True])

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.isolation.test_foreign_names import without
+from tests.support.foreign_names import without
 from tests.support.guessing import SECRET_AT, checksum, guess
-from tests.unit.app.api.conftest import Site, Unit, make_unit
+from tests.support.site import Site, Unit, make_unit
 
 
 @pytest.fixture(scope="module")

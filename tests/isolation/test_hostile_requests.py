@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from app.demo.train import Demo
-from tests.e2e.test_smoke_and_pins import publish, scaled
 from tests.support.planted_adapters import mute_adapter, nan_adapter
 from tests.support.reference import PeftReference
+from tests.support.scaled_adapters import publish, scaled
 from tests.support.server import Server
 from tests.support.witness import Witness
 

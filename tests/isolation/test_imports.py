@@ -18,7 +18,7 @@ from app.main import create_app
 from app.settings import Settings
 from tests.support.hubserver import COMMIT, FakeHub, hub_server
 from tests.support.serving import PeftFiles, save_base
-from tests.unit.app.api.conftest import Site, make_unit, parts, running_site
+from tests.support.site import Site, make_unit, parts, running_site
 
 CONFIG = "adapter_config.json"
 #: Content of the forbidden machine; it must not leak either.

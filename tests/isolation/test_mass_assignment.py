@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+from tests.support.site import Site, Unit, make_unit, parts
 
 ZEROS = "0" * 64
 ANNOUNCED = {name: {"size": 1, "sha256": ZEROS} for name in ("adapter_config.json", "adapter_model.safetensors")}

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+from tests.support.site import Site, Unit, make_unit, parts
 
 #: Marker in the owner's card, and nowhere else on the server.
 MARK = secrets.token_hex(16)

@@ -8,8 +8,11 @@ import random
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.support.server import Server
+
+pytestmark = pytest.mark.slow
 
 FLOOD = 100
 #: Nearly the demo base's context length; token ids of its vocabulary without the special tokens.

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from tests.support.serving import PeftFiles, save_base
-from tests.unit.app.api.conftest import parts, running_site
+from tests.support.site import parts, running_site
 
 
 def test_every_refusal_is_in_the_trail_once_the_server_has_ended(tmp_path: Path, files: PeftFiles) -> None:

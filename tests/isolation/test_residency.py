@@ -2,10 +2,10 @@
 
 import httpx
 
-from tests.isolation.test_foreign_names import without
+from tests.support.foreign_names import without
 from tests.support.overviews import overview, queue, residency
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+from tests.support.site import Site, Unit, make_unit, parts
 
 
 def owner_of(site: Site, admin: httpx.Client, files: PeftFiles, adapter: str) -> tuple[Unit, int]:

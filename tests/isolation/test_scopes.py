@@ -8,9 +8,9 @@ import pytest
 
 from app.main import create_app
 from app.settings import Settings
-from tests.isolation.test_foreign_names import without
+from tests.support.foreign_names import without
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+from tests.support.site import Site, Unit, make_unit, parts
 
 #: All operations of the OpenAPI description, so that future routes are attacked too.
 OPERATIONS = sorted(

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.isolation.test_foreign_names import calls, without
+from tests.support.foreign_names import calls, without
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+from tests.support.site import Site, Unit, make_unit, parts
 
 #: Status for a permitted name, since there is no engine here.
 RESOLVED = 503

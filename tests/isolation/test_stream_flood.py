@@ -16,6 +16,8 @@ from app.demo.train import Demo
 from tests.support.reference import PeftReference
 from tests.support.server import Server, running
 
+pytestmark = pytest.mark.slow
+
 PLACES, STREAMS, TOKENS, TRIES = 4, 12, 800, 8
 #: Blocks of 128 tokens each, one of which vLLM reserves. Streams with this number of tokens fill the rest.
 FEW_BLOCKS, SENT = 13, 270

@@ -8,8 +8,10 @@ import pytest
 
 from tests.support.guessing import SECRET_AT, guess
 from tests.support.serving import PeftFiles
+from tests.support.site import Site, Unit, make_unit, parts
 from tests.support.timing import Stopwatch, assert_alike
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

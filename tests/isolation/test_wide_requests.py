@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.server import Server
 
+pytestmark = pytest.mark.slow
+
 RESTARTS = "tenora_engine_restarts_total"
 #: The demo engine's max_num_seqs.
 PLACES = 128

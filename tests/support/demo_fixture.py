@@ -1,4 +1,7 @@
-"""The demo's models, trained once for all tests of a run."""
+"""The demo's models, trained once for all runs and all workers of pytest.
+
+`ensure_demo` trains them again if their recipe or the training code changes.
+"""
 
 import pytest
 
@@ -6,5 +9,5 @@ from app.demo.train import Demo, ensure_demo
 
 
 @pytest.fixture(scope="session")
-def trained_demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    return ensure_demo(tmp_path_factory.mktemp("demo-home"), progress=None)
+def trained_demo(pytestconfig: pytest.Config) -> Demo:
+    return ensure_demo(pytestconfig.rootpath / ".pytest_cache" / "demo-home", progress=None)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.fuzz.api.runner import Report, Target, fuzz
 from tests.support.serving import PeftFiles, peft_files, save_base
-from tests.unit.app.api.conftest import running_site
+from tests.support.site import running_site
 
 _EVERY_S = 10.0
 

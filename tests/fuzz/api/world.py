@@ -11,7 +11,7 @@ import requests
 from starlette.routing import compile_path
 
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import parts
+from tests.support.site import parts
 
 ADAPTERS = ("prices", "margins")
 FOREIGN = "quotes"

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.observability.logs import ACCESS, JsonFormatter
-from tests.unit.app.api.conftest import Site, Unit
+from tests.support.site import Site, Unit
 
 Lines = Callable[[], list[dict[str, Any]]]
 

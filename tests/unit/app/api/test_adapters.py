@@ -7,7 +7,7 @@ import pytest
 
 from adapters.identity import content_digest
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+from tests.support.site import Site, Unit, make_unit, parts
 
 
 def _upload(client: httpx.Client, path: str, files: PeftFiles) -> dict[str, object]:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts, running_site
+from tests.support.site import Site, Unit, make_unit, parts, running_site
 
 
 def _versions(unit: Unit) -> str:

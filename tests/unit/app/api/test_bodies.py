@@ -10,7 +10,7 @@ import zlib
 import httpx
 import pytest
 
-from tests.unit.app.api.conftest import Site, Unit
+from tests.support.site import Site, Unit
 
 ASKED = json.dumps({"prompt": "Hello", "max_tokens": 1}).encode()
 JSON = {"content-type": "application/json"}

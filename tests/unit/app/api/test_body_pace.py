@@ -17,9 +17,9 @@ from starlette.types import Message
 from app.api.body_pace import BodyPace
 from app.domain.errors import BodyTooSlow
 from app.settings import LimitSettings
+from tests.support.idempotency_rows import idempotency_rows
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, make_unit, parts, running_site
-from tests.unit.app.api.test_idempotency import _rows
+from tests.support.site import Site, make_unit, parts, running_site
 
 KIB, LONG_S = 1024, 600
 
@@ -181,8 +181,8 @@ def test_a_part_of_a_resumable_upload_has_it_too(patient: Site, files: PeftFiles
 def test_a_slow_request_with_an_idempotency_key_leaves_no_row(patient: Site) -> None:
     with patient.client(patient.admin_key) as admin:
         owner = make_unit(admin)
-    before = _rows(patient)
+    before = idempotency_rows(patient)
     with begin(patient, owner.key, "/v1/adapters/a/versions", body=FIRST, idempotency_key="k", **FORM) as connection:
         head, _ = answer(connection)
     assert head.startswith("http/1.1 408")
-    assert _rows(patient) == before
+    assert idempotency_rows(patient) == before

@@ -18,7 +18,7 @@ from app.settings import Settings
 from tests.support.canary_traffic import Seen, breach_of, steady_traffic
 from tests.support.live_server import live_server
 from tests.support.serving import MAX_RANK, NoEngine, PeftFiles, set_up
-from tests.unit.app.api.conftest import Unit, make_unit, parts
+from tests.support.site import Unit, make_unit, parts
 
 #: Longest time in seconds from the breach, as the registry records it, until only the old version answers.
 BACK_WITHIN_S = 5.0

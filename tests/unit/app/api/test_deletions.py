@@ -13,7 +13,7 @@ from app.database.urls import database_url
 from app.engine.port import SmokeResult
 from app.services.catalog.adapters import AdapterService
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+from tests.support.site import Site, Unit, make_unit, parts
 
 
 def publish(client: httpx.Client, path: str, files: PeftFiles) -> dict[str, object]:

@@ -12,7 +12,7 @@ from app.engine.status import StatusReport
 from tests.support.fresh_metrics import fresh_metrics
 from tests.support.overviews import overview, queue, residency
 from tests.support.serving import EMPTY, PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts, running_site
+from tests.support.site import Site, Unit, make_unit, parts, running_site
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from app.domain.errors import (
     QueueFull,
     TooLarge,
 )
-from tests.unit.app.api.conftest import Site
+from tests.support.site import Site
 
 
 def _leaves(module: object, base: type[Exception]) -> list[type[Exception]]:

@@ -16,7 +16,7 @@ import pytest
 from app.engine.port import EngineEvent
 from app.services.operations.events import MOST_OF_TENANT
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+from tests.support.site import Site, Unit, make_unit, parts
 
 
 @dataclass

@@ -18,7 +18,7 @@ from app.api.files import FileAnswer
 from app.services.publishing.export import ExportedFile
 from tests.support.odd_adapters import ODD
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+from tests.support.site import Site, Unit, make_unit, parts
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 

@@ -14,15 +14,12 @@ import httpx
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from sqlalchemy import func, select
 
 from app.api.idempotency import _Digest
-from app.database.session import Database
-from app.database.tables import idempotency
-from app.database.urls import database_url
 from app.domain.errors import EngineUnavailable
+from tests.support.idempotency_rows import idempotency_rows
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts, running_site
+from tests.support.site import Site, Unit, make_unit, parts, running_site
 
 #: Headers that belong to one exchange and are not replayed.
 OF_THE_EXCHANGE = {"x-request-id", "date", "idempotent-replayed", "connection"}
@@ -46,17 +43,6 @@ def _check_replay(first: httpx.Response, again: httpx.Response) -> None:
 def _code(answer: httpx.Response) -> str:
     code: str = answer.json()["error"]["code"]
     return code
-
-
-def _rows(site: Site) -> int:
-    async def count() -> int:
-        database = Database(database_url(site.settings))
-        async with database.read() as connection:
-            found: int | None = await connection.scalar(select(func.count()).select_from(idempotency))
-        await database.close()
-        return found or 0
-
-    return asyncio.run(count())
 
 
 @pytest.fixture
@@ -142,7 +128,7 @@ def test_a_request_during_the_first_is_told_to_come_later(
 
 def test_refusals_leave_nothing_behind_and_are_judged_again(site: Site, admin: httpx.Client, unit: Unit) -> None:
     weak = admin.post(f"/admin/tenants/{unit.slug}/keys", json={"name": "weak", "scopes": ["inference"]}).json()["key"]
-    before, slug, header = _rows(site), f"unit-{uuid.uuid4().hex[:8]}", _key()
+    before, slug, header = idempotency_rows(site), f"unit-{uuid.uuid4().hex[:8]}", _key()
     path = f"/admin/tenants/{slug}/keys"
     versions = f"/admin/tenants/{unit.slug}/adapters/a/versions"
     with site.client(weak) as attacker:
@@ -160,7 +146,7 @@ def test_refusals_leave_nothing_behind_and_are_judged_again(site: Site, admin: h
         ]
         for client, where, what, status in refused:
             assert client.post(where, **what).status_code == status, (where, what)
-    assert _rows(site) == before
+    assert idempotency_rows(site) == before
     admin.post("/admin/tenants", json={"slug": slug})
     assert admin.post(path, json={"name": "app"}, headers=header).status_code == 201
 
@@ -192,23 +178,23 @@ def test_two_headers_are_refused(admin: httpx.Client, unit: Unit) -> None:
 
 
 def test_nothing_is_kept_for_strangers(site: Site, unit: Unit, client: httpx.Client) -> None:
-    before, header = _rows(site), _key()
+    before, header = idempotency_rows(site), _key()
     for key in (None, "tnr_nobody", unit.key[:-1] + ("0" if unit.key[-1] != "0" else "1")):
         with site.client(key) as stranger:
             assert stranger.post("/admin/tenants", json={"slug": "x"}, headers=header).status_code == 401
-    assert _rows(site) == before
+    assert idempotency_rows(site) == before
     # Routes that ignore the header store nothing either.
     client.get("/v1/adapters", headers=header)
     client.post("/v1/completions", json={"model": "absent", "prompt": "x"}, headers=header)
-    assert _rows(site) == before
+    assert idempotency_rows(site) == before
 
 
 def test_a_large_upload_that_was_refused_unread_is_not_kept(site: Site, admin: httpx.Client) -> None:
-    before, header = _rows(site), _key()
+    before, header = idempotency_rows(site), _key()
     path = f"/admin/tenants/unit-{uuid.uuid4().hex[:8]}/adapters/pricing/versions"
     form = {"adapter_model.safetensors": ("x", b"x" * (site.settings.limits.body_bytes + 2**20))}
     assert admin.post(path, files=form, headers=header).status_code == 404
-    assert _rows(site) == before
+    assert idempotency_rows(site) == before
 
 
 def test_a_chunked_body_is_the_same_as_one_of_a_known_length(admin: httpx.Client, unit: Unit) -> None:

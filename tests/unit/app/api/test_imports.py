@@ -16,7 +16,7 @@ from app.database.urls import database_url
 from tests.support.hubserver import COMMIT, FakeHub, hub_server
 from tests.support.s3server import s3_client, s3_server
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, running_site
+from tests.support.site import Site, Unit, make_unit, running_site
 
 BUCKET = "training-runs"
 

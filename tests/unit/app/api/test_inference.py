@@ -5,7 +5,7 @@ import uuid
 import httpx
 import pytest
 
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+from tests.support.site import Site, Unit, make_unit, parts
 
 ROUTES = {
     "/v1/completions": {"prompt": "hi"},

@@ -25,7 +25,7 @@ from app.services.publishing.export import ExportedFile
 from app.settings import Settings
 from tests.support.live_server import live_server
 from tests.support.serving import MAX_RANK, NoEngine, set_up
-from tests.unit.app.api.conftest import Site, Unit, make_unit
+from tests.support.site import Site, Unit, make_unit
 
 USED = TokenUsage(prompt_tokens=5, cached_tokens=0, output_tokens=3, ttft_s=0.1)
 

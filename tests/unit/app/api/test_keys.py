@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from tests.unit.app.api.conftest import Site, Unit
-from tests.unit.app.api.test_limits import NAMES
+from tests.support.limit_names import NAMES
+from tests.support.site import Site, Unit
 
 PATHS = pytest.mark.parametrize("owned", [True, False], ids=["tenant", "platform"])
 

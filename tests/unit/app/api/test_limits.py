@@ -4,19 +4,10 @@ import httpx
 import openai
 import pytest
 
+from tests.support.limit_names import NAMES
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+from tests.support.site import Site, Unit, make_unit, parts
 
-NAMES = (
-    "requests_per_minute",
-    "tokens_per_minute",
-    "concurrent_requests",
-    "tokens_per_request",
-    "tokens_per_day",
-    "tokens_per_month",
-    "cost_per_day",
-    "cost_per_month",
-)
 BODY = {"prompt": "x"}
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import load
 from tests.support.peft_adapters import make_adapter
 from tests.support.peft_oracle import differences, merge_by_peft, save_real_base
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+from tests.support.site import Site, Unit, make_unit, parts
 
 #: Seconds. The merge process imports torch and runs at low CPU priority.
 PATIENCE = 300

@@ -22,7 +22,7 @@ from app.wiring.engine_metrics import Metrics
 from tests.support.fresh_metrics import fresh_metrics
 from tests.support.live_server import live_server
 from tests.support.serving import NoEngine
-from tests.unit.app.api.conftest import Site, Unit, running_site
+from tests.support.site import Site, Unit, running_site
 
 REQUEST_ID = re.compile(r"[0-9a-f]{32}")
 

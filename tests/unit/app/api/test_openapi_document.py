@@ -7,7 +7,7 @@ import pytest
 
 from app.services.bodies.lorax import PARAMETERS
 from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, MODEL_FIELDS
-from tests.unit.app.api.conftest import Site
+from tests.support.site import Site
 
 Operation = tuple[str, str, dict[str, Any]]
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.fresh_metrics import fresh_metrics
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, parts, running_site
+from tests.support.site import Site, Unit, parts, running_site
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.unit.app.api.conftest import Site, Unit, running_site
+from tests.support.site import Site, Unit, running_site
 
 ORIGIN = "https://app.example.org"
 

@@ -13,7 +13,7 @@ from app.main import create_app
 from app.settings import Settings
 from tests.support.live_server import live_server
 from tests.support.serving import NoEngine, PeftFiles, peft_files, save_base, set_up
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts, running_site
+from tests.support.site import Site, Unit, make_unit, parts, running_site
 
 #: Default number of engine slots.
 SLOTS = 4

@@ -15,7 +15,7 @@ from app.main import create_app
 from app.settings import Settings
 from tests.support.live_server import live_server
 from tests.support.serving import MAX_RANK, NoEngine, set_up
-from tests.unit.app.api.conftest import Site, make_unit
+from tests.support.site import Site, make_unit
 
 
 @pytest.fixture

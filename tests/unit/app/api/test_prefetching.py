@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app.engine.status import EngineState
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, make_unit, parts, running_site
+from tests.support.site import Site, make_unit, parts, running_site
 
 
 def ask_for_an_adapter(site: Site, files: PeftFiles) -> None:

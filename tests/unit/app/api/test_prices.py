@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, parts
+from tests.support.site import Site, Unit, parts
 
 PRICE = {"prompt": "0.15", "cached": "0.075", "output": "0.60"}
 SHOWN = PRICE | {"output": "0.6"}

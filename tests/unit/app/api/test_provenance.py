@@ -11,7 +11,7 @@ from app.database.tables import audit, versions
 from app.served_base import open_base
 from app.services.catalog.labels import MAX_CARD_BYTES
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+from tests.support.site import Site, Unit, make_unit, parts
 
 CARD = "# Prices\n\n<script>alert(1)</script> & <b>bold</b> \x1b[31m \u202e\n"
 

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, parts
-from tests.unit.app.api.test_trials import publish, version
+from tests.support.site import Site, Unit, parts
+from tests.support.trials import publish, version
 
 ADAPTER = "/v1/adapters/quotes"
 

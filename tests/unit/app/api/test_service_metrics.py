@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.fresh_metrics import fresh_metrics
-from tests.unit.app.api.conftest import Site, Unit, running_site
+from tests.support.site import Site, Unit, running_site
 
 Found = dict[tuple[str, str], float]
 

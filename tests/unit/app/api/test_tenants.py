@@ -5,8 +5,8 @@ import uuid
 import httpx
 import pytest
 
-from tests.unit.app.api.conftest import Site, Unit
-from tests.unit.app.api.test_limits import NAMES
+from tests.support.limit_names import NAMES
+from tests.support.site import Site, Unit
 
 
 def test_a_tenants_life(admin: httpx.Client) -> None:

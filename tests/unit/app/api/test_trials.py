@@ -1,6 +1,5 @@
 """The smoke check between the gate and ``ready``, from the publisher's side."""
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,8 @@ import pytest
 from app.domain.errors import AdapterLoadFailed, EngineUnavailable
 from app.engine.port import SmokeResult
 from tests.support.serving import NoEngine, PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts
+from tests.support.site import Site, Unit, make_unit
+from tests.support.trials import publish, version
 
 
 @contextmanager
@@ -27,15 +27,6 @@ def finding(engine: NoEngine, result: SmokeResult | Exception) -> Iterator[None]
 def client(site: Site, unit: Unit) -> Iterator[httpx.Client]:
     with site.client(unit.key) as client:
         yield client
-
-
-def publish(client: httpx.Client, files: PeftFiles, **options: object) -> httpx.Response:
-    form = parts(files) | {"options": ("options", json.dumps(options).encode())}
-    return client.post("/v1/adapters/quotes/versions", files=form)
-
-
-def version(client: httpx.Client, number: int) -> dict[str, object]:
-    return client.get(f"/v1/adapters/quotes/versions/{number}").json()
 
 
 def until_state(client: httpx.Client, number: int, state: str) -> None:

@@ -26,7 +26,7 @@ from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings
 from tests.support.s3server import s3_client, s3_server
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts, running_site
+from tests.support.site import Site, Unit, make_unit, parts, running_site
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 

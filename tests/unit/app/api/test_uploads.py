@@ -17,7 +17,7 @@ from app.database.tables import audit, versions
 from app.database.urls import database_url
 from app.services.catalog.adapters import AdapterService
 from tests.support.serving import PeftFiles
-from tests.unit.app.api.conftest import Site, Unit, make_unit, parts, running_site
+from tests.support.site import Site, Unit, make_unit, parts, running_site
 
 BOUNDARY = "the-boundary"
 

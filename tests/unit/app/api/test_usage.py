@@ -15,7 +15,7 @@ from app.database.session import Database
 from app.database.urls import database_url
 from app.domain.access import Scope
 from app.domain.usage import UsageRecord
-from tests.unit.app.api.conftest import Site, Unit, make_unit
+from tests.support.site import Site, Unit, make_unit
 
 AT = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 RANGE = {"from": "2026-03-01T00:00:00Z", "to": "2026-03-02T00:00:00Z"}

@@ -1,36 +1,16 @@
 """A live server with a fake engine, and the CLI as a script calls it."""
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from app.cli.root import app
 from app.main import create_app
 from app.settings import Settings
+from tests.support.cli import Tenora
 from tests.support.live_server import live_server
 from tests.support.serving import MAX_RANK, NoEngine, peft_files, save_base, set_up
-
-
-@dataclass(frozen=True)
-class Tenora:
-    """Callable that runs the CLI against one server."""
-
-    environment: dict[str, str]
-
-    def __call__(self, *arguments: str, exit_code: int = 0, **environment: str) -> Result:
-        result = CliRunner().invoke(app, arguments, env=self.environment | environment)
-        assert result.exit_code == exit_code, (arguments, result.stdout, result.stderr)
-        assert "Traceback" not in result.stderr
-        return result
-
-    def json(self, *arguments: str, **environment: str) -> Any:
-        return json.loads(self(*arguments, "--json", **environment).stdout)
 
 
 @pytest.fixture(scope="session")

@@ -326,12 +326,15 @@ def test_few_requests_wait_behind_another(connect: Callable[[], socket.socket]) 
 
 BEHIND = {
     "no request": b"nonsense\r\n\r\n",
-    "a head without end": b"GET / HTTP/1.1\r\nx-filler: " + b"a" * 10_000,
     "a body that is none": b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nx",
 }
 
 
-@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
+#: It ends with the timeout of a head.
+ENDLESS = pytest.param(b"GET / HTTP/1.1\r\nx-filler: " + b"a" * 10_000, marks=pytest.mark.slow, id="a head without end")
+
+
+@pytest.mark.parametrize("behind", [*(pytest.param(behind, id=name) for name, behind in BEHIND.items()), ENDLESS])
 def test_what_cannot_be_read_behind_a_request_takes_no_answer_from_it(
     connect: Callable[[], socket.socket], behind: bytes
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.cli.descriptions import with_alias_words
-from tests.unit.app.cli.conftest import Tenora
+from tests.support.cli import Tenora
 
 CARD = "# Prices\n\n\x1b[31m[red]<b>bold</b>\n"
 

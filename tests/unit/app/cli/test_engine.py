@@ -9,10 +9,10 @@ import pytest
 
 from app.domain.load_phases import LoadPhases
 from app.engine.port import EngineEvent
+from tests.support.cli import Tenora
 from tests.support.overviews import overview, queue, residency
 from tests.support.serving import save_base
-from tests.unit.app.api.conftest import Site, running_site
-from tests.unit.app.cli.conftest import Tenora
+from tests.support.site import Site, running_site
 
 HOSTILE = "\x1b[2J[red]"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from app.cli import export
+from tests.support.cli import Tenora
 from tests.support.hubserver import COMMIT
-from tests.unit.app.cli.conftest import Tenora
 
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 

@@ -13,10 +13,10 @@ from sqlalchemy import make_url
 
 from app.cli.registry import works_for_platform
 from app.settings import Settings
+from tests.support.cli import Tenora
 from tests.support.registry import run_on_server
 from tests.support.s3server import s3_client, s3_server
 from tests.support.serving import save_base
-from tests.unit.app.cli.conftest import Tenora
 
 pytest_plugins = ("tests.support.registry_fixtures",)
 

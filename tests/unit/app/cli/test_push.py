@@ -21,9 +21,9 @@ from app.client.api import Api, Refused, adapters_path
 from app.client.upload import Sender, Source, bytes_there, lanes, persistent
 from app.main import create_app
 from app.settings import Settings
+from tests.support.cli import Tenora
 from tests.support.live_server import live_server
 from tests.support.serving import MAX_RANK, NoEngine, peft_files, save_base, set_up
-from tests.unit.app.cli.conftest import Tenora
 
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 

@@ -25,8 +25,8 @@ from app.services.operations.readiness import Readiness
 from app.settings import LimitSettings
 from app.wiring.engine_metrics import Metrics
 from tests.support.overviews import overview, queue, residency
+from tests.support.samples import AT, Samples, samples
 from tests.support.serving import NoEngine
-from tests.unit.app.wiring.test_engine_metrics import AT, Samples, samples
 
 NAMES = 10_000
 

@@ -17,7 +17,7 @@ from app.observability.context import CURRENT, RequestContext
 from app.observability.tracing import begin_trace, open_tracing, record_load, stage, start_span
 from tests.support.otlp_collector import Collector, Span, collecting
 from tests.support.serving import save_base
-from tests.unit.app.api.conftest import Site, running_site
+from tests.support.site import Site, running_site
 
 PARENT = "4bf92f3577b34da6a3ce929d0e0e4736"
 

@@ -1,10 +1,8 @@
 """Engine metrics, sample by sample."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.cache import DiskCache
 from adapters.identity import VersionKey
@@ -19,10 +17,8 @@ from app.services.limits.accounts import Health
 from app.services.serving.adapter_traffic import Traffic
 from app.wiring.engine_metrics import TOP, Metrics
 from tests.support.overviews import overview, queue, residency
+from tests.support.samples import AT, Samples, samples
 from tests.support.serving import NoEngine
-
-AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
-Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture
@@ -33,16 +29,6 @@ def engine() -> NoEngine:
 @pytest.fixture
 def cache(tmp_path: Path) -> DiskCache:
     return DiskCache(tmp_path / "cache", LocalStore(tmp_path / "blobs"), 2**20)
-
-
-async def samples(metrics: Metrics) -> Samples:
-    families = text_string_to_metric_families((await metrics.render()).decode())
-    return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in families
-        if family.name.startswith("tenora_")
-        for sample in family.samples
-    }
 
 
 def one(found: Samples, name: str, **labels: str) -> float:

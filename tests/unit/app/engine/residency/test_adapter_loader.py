@@ -14,7 +14,7 @@ from app.engine.port import EngineEvent
 from app.engine.residency import adapter_loader as loading
 from app.engine.residency.adapter_loader import AdapterLoader
 from app.engine.residency.transfer import Transfers
-from tests.unit.app.engine.conftest import SLOTS, Desk, Versions, Workers
+from tests.support.workers import SLOTS, Desk, Versions, Workers
 
 
 async def until(condition) -> None:

@@ -9,7 +9,7 @@ from adapters.errors import BlobNotFound
 from app.domain.errors import AdapterLoadFailed, Conflict, EngineUnavailable
 from app.engine.residency.adapter_loader import AdapterLoader
 from app.engine.residency.pinning import DesiredAdapters, Pins
-from tests.unit.app.engine.conftest import PLACES, SLOTS, Desk, Versions, Workers
+from tests.support.workers import PLACES, SLOTS, Desk, Versions, Workers
 
 
 @pytest.fixture

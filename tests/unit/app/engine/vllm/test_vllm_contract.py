@@ -74,8 +74,8 @@ from app.engine.vllm.worker.extension import WorkerExtension
 from app.engine.vllm.worker.in_core_executor import CoreExecutor
 from app.engine.vllm.worker.stager import Copied, Placed, Stager
 from app.settings import EngineSettings, Settings
+from tests.support.prefill_machine import BLOCK, Machine, engine_config
 from tests.unit.app.engine.vllm.patches.changes_of_vllm import is_known, names_in
-from tests.unit.app.engine.vllm.scheduler.test_prefill_chunking import BLOCK, Machine, engine_config
 
 
 def parameters(function: object) -> list[str]:

@@ -34,6 +34,8 @@ from app.lab.bench.timeline import NotMeasured
 from tests.support.live_server import live_server
 from tests.support.paced import Seen, paced_app, served, setup_in
 
+pytestmark = pytest.mark.slow
+
 OTHER = TENANTS[1]
 EVEN = {HOSTILE: 1.0, OTHER: 1.0}
 

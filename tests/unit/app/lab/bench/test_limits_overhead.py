@@ -8,7 +8,7 @@ from app.lab.bench import limits_overhead
 from app.lab.bench.publishing import TENANT
 from app.lab.bench.servers import Server
 from tests.support.serving import save_base
-from tests.unit.app.api.conftest import running_site
+from tests.support.site import running_site
 
 
 def test_every_limit_is_set_and_is_far_away(tmp_path: Path) -> None:

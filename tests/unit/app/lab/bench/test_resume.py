@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from app.lab.bench.resume import run
+
+pytestmark = pytest.mark.slow
 
 S3_PART = 5 * 2**20
 

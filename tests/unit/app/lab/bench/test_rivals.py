@@ -10,6 +10,8 @@ from app.lab.bench import models, rivals
 from app.lab.bench.engineless import serving
 from app.lab.bench.publishing import TENANT, copy_home, make_home, settings_of
 
+pytestmark = pytest.mark.slow
+
 TENANTS = {"first": "red", "second": "blue"}
 
 

@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from app.lab.bench.upload import run, summary
+
+pytestmark = pytest.mark.slow
 
 MIB = 2**20
 

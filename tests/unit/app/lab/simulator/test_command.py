@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import app.lab.simulator.__main__ as command
-from tests.unit.app.lab.simulator.test_simulation import NeverDrains
+from tests.support.never_drains import NeverDrains
 
 ARGUMENTS = ["--requests", "3000", "--adapters", "1000", "--tenants", "100", "--slots", "8", "--window", "32"]
 

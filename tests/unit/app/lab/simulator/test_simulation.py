@@ -1,6 +1,5 @@
 """Small simulations of the server's scheduler: its guarantees hold, and a broken scheduler is caught."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,7 @@ from app.lab.simulator.outcome import Outcome
 from app.lab.simulator.simulation import Simulation
 from app.lab.simulator.workload import Workload
 from app.scheduling.admission import Admission
-from app.scheduling.admission_request import Bounds
+from tests.support.never_drains import NeverDrains
 
 #: Few slots, little memory and bursts, so that every rule is exercised.
 MACHINE = Machine(slots=8, window=32, host_bytes=2**30, bytes_per_rank=100_000)
@@ -69,13 +68,6 @@ def test_the_same_seed_gives_the_same_outcome() -> None:
     workload = replace(WORKLOAD, requests=5_000)
     assert whole(simulated(workload)) == whole(simulated(workload))
     assert whole(simulated(workload)) != whole(simulated(replace(workload, seed=3)))
-
-
-class NeverDrains(Admission):
-    """Broken scheduler: a hot adapter keeps its slot as long as requests for it arrive."""
-
-    def __init__(self, *, slots: int, window: int, max_age_s: float, bounds: Bounds) -> None:
-        super().__init__(slots=slots, window=window, max_age_s=math.inf, bounds=bounds)
 
 
 def test_a_scheduler_that_never_drains_is_caught() -> None:

@@ -92,7 +92,11 @@ async def test_the_text_of_a_key_is_stored_nowhere(node: Node) -> None:
     assert secret[:43] not in repr(made)
 
 
-@pytest.mark.parametrize("text", [None, "", "tnr_", "Bearer", KEY[:-1], KEY + "0", KEY.upper(), "tnr_\0", "é" * 70])
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "tnr_", "Bearer", KEY[:-1], KEY + "0", KEY.upper(), "tnr_\0", "é" * 70],
+    ids=["none", "empty", "prefix", "word", "short", "long", "upper case", "zero byte", "no ASCII"],
+)
 async def test_malformed_keys_are_refused_without_a_query(node: Node, text: str | None, registry_url: str) -> None:
     with recorded_statements(registry_url) as statements, pytest.raises(Unauthenticated):
         await node.keys.authenticate(text)

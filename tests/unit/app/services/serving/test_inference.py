@@ -15,31 +15,14 @@ from app.domain.errors import (
     UnsupportedField,
 )
 from app.domain.load_phases import LoadPhases
-from app.engine.port import Answer, Endpoint, EngineRequest
+from app.engine.port import Endpoint, EngineRequest
 from app.services.serving.adapter_traffic import Traffic
 from app.settings import Settings
 from tests.support.inference import inference_service
+from tests.support.recorder import PLATFORM, Recorder
 from tests.support.registry import Node
-from tests.support.serving import NoEngine
 
 pytest_plugins = ("tests.support.registry_fixtures",)
-
-PLATFORM = Caller("key", None, None, frozenset({Scope.ADMIN}), "")
-
-
-class Recorder(NoEngine):
-    """Engine that records its requests and gives one prepared answer."""
-
-    def __init__(self, outcome: Answer | Exception) -> None:
-        super().__init__()
-        self.requests: list[EngineRequest] = []
-        self._outcome = outcome
-
-    async def answer(self, request: EngineRequest) -> Answer:
-        self.requests.append(request)
-        if isinstance(self._outcome, Exception):
-            raise self._outcome
-        return self._outcome
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from app.engine.port import Endpoint
 from app.services.catalog.shares import SharingService
 from app.services.serving.models import Model, ModelService
 from tests.support.inference import inference_service
+from tests.support.recorder import PLATFORM, Recorder
 from tests.support.registry import Node
-from tests.unit.app.services.serving.test_inference import PLATFORM, Recorder
 
 pytest_plugins = ("tests.support.registry_fixtures",)
 

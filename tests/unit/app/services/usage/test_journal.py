@@ -5,8 +5,7 @@ import errno
 import os
 import subprocess
 import sys
-from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -16,26 +15,7 @@ from hypothesis import strategies as st
 from app.domain.usage import UsageRecord
 from app.services.usage import journal as journals
 from app.services.usage.journal import Journal, forget, read
-
-RECORD = UsageRecord(
-    request_id="a" * 32,
-    at=datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=UTC),
-    tenant_id=7,
-    key_id="k" * 16,
-    version_id=3,
-    prompt_tokens=5,
-    cached_tokens=4,
-    output_tokens=2,
-    ttft_s=0.1,
-    duration_s=0.25,
-    load_s=None,
-    finish_reason="stop",
-    status=200,
-)
-
-
-def numbered(number: int) -> UsageRecord:
-    return replace(RECORD, request_id=f"{number:032x}")
+from tests.support.journal_records import RECORD, numbered
 
 
 @pytest.fixture
@@ -140,7 +120,7 @@ _ADDING = """
 import asyncio, sys
 from pathlib import Path
 from app.services.usage.journal import Journal
-from tests.unit.app.services.usage.test_journal import numbered
+from tests.support.journal_records import numbered
 
 async def main():
     journal, number = Journal(Path(sys.argv[1])), 0

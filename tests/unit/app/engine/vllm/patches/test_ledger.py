@@ -37,8 +37,8 @@ from app.engine.vllm.worker import extension, slot_weights
 from app.engine.vllm.worker.in_core_executor import CoreExecutor
 from app.settings import EngineSettings, Settings
 from tests.support.base_configs import TOY
+from tests.support.prefill_machine import Machine
 from tests.unit.app.engine.vllm.patches.changes_of_vllm import ROOT, changes, is_known, switches
-from tests.unit.app.engine.vllm.scheduler.test_prefill_chunking import Machine
 
 LISTS = ["all", "none", *sorted(f"-{name}" for name in OPTIONAL)]
 THEIRS = "vLLM's own"

@@ -8,7 +8,7 @@ from vllm.v1.request import RequestStatus
 from app.engine.vllm.scheduler import preemption
 from app.engine.vllm.scheduler.preemption import MOST_ASIDE_S, PrioritySteps, priority
 from app.engine.vllm.scheduler.prefill_chunking import BoundedSteps
-from tests.unit.app.engine.vllm.scheduler.test_prefill_chunking import BLOCK, Machine, engine_config
+from tests.support.prefill_machine import BLOCK, Machine, engine_config
 
 PLACES = 4
 EARLY, LATE = 10, 20

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.domain.errors import AdapterLoadFailed, EngineUnavailable
 from app.engine.residency.transfer import Transfers
-from tests.unit.app.engine.conftest import Desk, Versions, Workers
+from tests.support.workers import Desk, Versions, Workers
 
 
 class Recording(Workers):
