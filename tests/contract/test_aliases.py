@@ -94,7 +94,7 @@ async def test_what_points_there_already_is_no_change(node: Node) -> None:
     assert len((await service(node).history("pricing", "prices", "stable")).data) == 1
 
 
-async def test_a_rollback_returns_to_the_targets_before_and_a_second_one_comes_back(node: Node) -> None:
+async def test_a_second_rollback_undoes_the_first(node: Node) -> None:
     await three_versions(node)
     await put(node, "stable", {1: 100})
     await put(node, "stable", {1: 95, 2: 5})
@@ -122,7 +122,7 @@ async def test_a_rollback_reaches_past_a_long_history_of_equals(node: Node, monk
     assert await roll_back(node, "stable") == {3: 100}
 
 
-async def test_there_is_no_way_back_before_the_beginning_or_to_what_is_not_ready(node: Node) -> None:
+async def test_no_rollback_before_the_first_or_to_unready(node: Node) -> None:
     await three_versions(node)
     await put(node, "stable", {1: 100})
     with pytest.raises(Conflict, match="has no earlier target"):
@@ -199,7 +199,7 @@ async def test_another_tenants_adapter_is_not_there(node: Node) -> None:
             await call
 
 
-async def test_of_many_who_move_one_alias_at_once_with_its_etag_one_does(node: Node, other_node: Node) -> None:
+async def test_one_of_many_moves_with_the_same_etag_wins(node: Node, other_node: Node) -> None:
     await three_versions(node)
     revision = await put(node, "stable", {1: 100})
     condition = Precondition(if_match=frozenset({str(revision)}))

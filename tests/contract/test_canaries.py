@@ -165,7 +165,7 @@ async def test_late_trouble_is_not_hidden_by_a_good_beginning(place: Place) -> N
     assert await weights(place.node) == {1: 100}
 
 
-async def test_with_all_traffic_on_the_candidate_the_baseline_stands_by_what_it_did(place: Place) -> None:
+async def test_a_baseline_without_traffic_keeps_its_figures(place: Place) -> None:
     node = place.node
     await start(node, policy=Policy(steps=(Step(50, 60), Step(100, 60)), min_requests=20))
     await place.answer(80, empties=20, candidate=False)
@@ -182,7 +182,7 @@ async def test_with_all_traffic_on_the_candidate_the_baseline_stands_by_what_it_
     assert await weights(node) == {1: 100}
 
 
-async def test_answers_of_an_earlier_step_do_not_count_in_the_present_one(place: Place) -> None:
+async def test_answers_of_an_earlier_step_do_not_count_now(place: Place) -> None:
     found = await start(place.node)
     stale = TrialWindow(found.canary.id, found.canary.revision, found.canary.candidate_id)
     await place.answer(20)

@@ -153,9 +153,7 @@ async def test_bytes_of_another_tenants_version_stay_everywhere(
     assert sizes(store, theirs) == [None, None]
 
 
-async def test_a_node_that_is_away_is_named_and_makes_it_good_when_it_comes_back(
-    place: Place, other: Place, version: Version
-) -> None:
+async def test_an_absent_node_is_named_and_catches_up(place: Place, other: Place, version: Version) -> None:
     await other.serve(version)
     place.clock.advance(ALIVE_S)
     await place.nodes.beat()
@@ -240,7 +238,7 @@ async def finished_rows(place: Place) -> list[str]:
         return list(await connection.scalars(statement))
 
 
-async def test_another_node_takes_over_a_dead_ones_blobs_only_when_its_claim_is_old(
+async def test_a_dead_nodes_blobs_are_taken_over_once_claims_are_old(
     place: Place, other: Place, version: Version, store: LocalStore
 ) -> None:
     deletion, _ = await place.deletions.delete_version("pricing", "prices", 1, force=True, actor="key")
@@ -261,7 +259,7 @@ async def test_two_nodes_at_once_finish_it_once(place: Place, other: Place, vers
     assert await finished_rows(place) == ["prices@1"]
 
 
-async def test_a_publisher_of_the_same_bytes_waits_for_who_deletes_them_and_puts_them_back(
+async def test_a_publisher_waits_for_a_deletion_of_the_same_bytes(
     node: Node, place: Place, other: Place, version: Version, store: LocalStore, tmp_path: Path
 ) -> None:
     """The row and the claim race: the deleter did not see the row, but the publisher sees the claim."""
@@ -299,9 +297,7 @@ async def test_bytes_published_before_the_claim_are_kept(
     assert None not in sizes(store, again)
 
 
-async def test_whatever_holds_a_version_is_named_and_gives_way_to_force(
-    node: Node, place: Place, version: Version
-) -> None:
+async def test_references_to_a_version_are_named_and_force_wins(node: Node, place: Place, version: Version) -> None:
     other = await node.publish("pricing", "prices", "b")
     line = await node.adapters.get_adapter("pricing", "prices")
     ids = {1: version.key.version_id, 2: other.key.version_id}
@@ -353,9 +349,7 @@ async def test_a_whole_adapter_goes_with_all_its_versions(
             await node.adapters.resolve(tenant.id, name)
 
 
-async def test_reports_are_their_tenants_and_not_those_of_a_later_one_with_its_name(
-    node: Node, place: Place, version: Version
-) -> None:
+async def test_reports_do_not_pass_to_a_reused_slug(node: Node, place: Place, version: Version) -> None:
     await node.tenants.create("supply-chain", actor="cli")
     deletion, _ = await place.deletions.delete_adapter("pricing", "prices", force=True, actor="key")
     assert (await place.deletions.get(deletion.id, tenant="pricing"))[0] == deletion
@@ -403,7 +397,7 @@ async def test_a_forgotten_node_registers_again(place: Place, clock: SettableClo
     assert [peer.alive for peer in await place.nodes.peers()] == [True]
 
 
-async def test_unneeded_files_are_swept_at_the_start_and_needed_ones_stay(
+async def test_a_start_sweeps_only_unneeded_files(
     node: Node, place: Place, version: Version, store: LocalStore, tmp_path: Path
 ) -> None:
     await place.serve(version)

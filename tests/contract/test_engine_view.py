@@ -50,7 +50,7 @@ async def share(node: Node, recipient: str) -> None:
     )
 
 
-async def test_the_platform_sees_who_waits_first_then_who_runs_then_the_fastest_tier(
+async def test_the_platform_view_is_sorted_by_waiting_then_running(
     view: EngineViewService, engine: NoEngine, versions: list[Version], registry_url: str
 ) -> None:
     one, two, three = (version.key.version_id for version in versions)
@@ -109,7 +109,7 @@ async def test_tenants_see_their_own(view: EngineViewService, engine: NoEngine, 
         await view.own("unknown")
 
 
-async def test_a_shared_adapter_is_seen_by_both_and_its_requests_by_neither(
+async def test_a_shared_adapters_requests_are_seen_by_neither_side(
     view: EngineViewService, engine: NoEngine, node: Node, versions: list[Version]
 ) -> None:
     engine.shown = overview(*(residency(version.key.version_id, running=1, waiting=2) for version in versions))

@@ -60,7 +60,7 @@ async def test_what_commits_late_is_told_in_its_place(
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"], indirect=True)  # SQLite has one writer at a time
-async def test_what_was_rolled_back_holds_nobody_up_for_long_and_what_is_very_late_is_told_all_the_same(
+async def test_a_rolled_back_id_delays_briefly_and_late_ids_arrive(
     node: Node, feed: EventFeed, registry_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app.domain.events, "GAP_S", 0.0)
@@ -75,7 +75,7 @@ async def test_what_was_rolled_back_holds_nobody_up_for_long_and_what_is_very_la
     assert await heard(subscription) == ["late"]
 
 
-async def test_one_that_comes_back_misses_nothing_and_hears_nothing_twice(node: Node, feed: EventFeed) -> None:
+async def test_a_reconnected_reader_gets_each_event_once(node: Node, feed: EventFeed) -> None:
     for number in range(450):
         async with node.database.write() as connection:
             await record(node, connection, str(number))
@@ -157,9 +157,7 @@ async def test_a_place_that_can_be_none_is_refused(node: Node, feed: EventFeed, 
         await feed.subscribe(Audience(), after=after)
 
 
-async def test_what_the_engine_does_while_names_are_looked_up_is_told_too(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_events_during_a_name_lookup_are_reported(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     await node.tenants.create("pricing", actor="cli")
     first, second = [(await node.publish("pricing", "prices", content)).key.version_id for content in "ab"]
     engine = NoEngine()

@@ -59,7 +59,7 @@ def date(root: Path, digests: set[str], written: datetime) -> None:
         os.utime(root / "sha256" / digest[:2] / digest, (written.timestamp(), written.timestamp()))
 
 
-async def test_old_orphans_are_listed_and_then_removed_and_nothing_else(
+async def test_only_old_orphans_are_listed_and_removed(
     node: Node, gc: GcService, tenant_id: int, store: LocalStore, tmp_path: Path
 ) -> None:
     files, now = tmp_path / "files", node.clock()
@@ -86,7 +86,7 @@ async def test_old_orphans_are_listed_and_then_removed_and_nothing_else(
     assert (deletion.finished_at, set(deletion.blobs)) == (now, old)
 
 
-async def test_what_an_upload_under_way_names_stays_and_goes_when_that_has_ended(
+async def test_blobs_of_an_upload_stay_until_it_ends(
     node: Node, gc: GcService, tenant_id: int, store: LocalStore, tmp_path: Path
 ) -> None:
     now = node.clock()
@@ -100,7 +100,7 @@ async def test_what_an_upload_under_way_names_stays_and_goes_when_that_has_ended
     assert len((await gc.survey(min_age=AGE)).orphans) == 2
 
 
-async def test_an_upload_that_begins_between_the_look_and_the_removal_keeps_its_bytes(
+async def test_an_upload_begun_during_a_sweep_keeps_its_bytes(
     node: Node, gc: GcService, tenant_id: int, store: LocalStore, tmp_path: Path
 ) -> None:
     old = orphan(store, tmp_path / "files", "old", written=node.clock() - 2 * AGE)
@@ -113,7 +113,7 @@ async def test_an_upload_that_begins_between_the_look_and_the_removal_keeps_its_
     assert store.size(max(old)) is None
 
 
-async def test_a_version_published_between_the_look_and_the_removal_keeps_its_bytes(
+async def test_a_version_published_during_a_sweep_keeps_its_bytes(
     node: Node, gc: GcService, tenant_id: int, store: LocalStore, tmp_path: Path
 ) -> None:
     old = orphan(store, tmp_path / "files", "old", written=node.clock() - 2 * AGE)
@@ -195,7 +195,7 @@ async def test_rows_that_say_nothing_any_more_are_counted_and_removed(
         assert (await connection.scalars(select(nodes.c.id))).all() == ["b" * 32]
 
 
-async def test_a_store_that_does_not_answer_ends_it_and_a_second_try_goes_on(
+async def test_a_mute_store_ends_a_deletion_and_a_retry_resumes(
     node: Node, gc: GcService, tenant_id: int, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = orphan(store, tmp_path / "files", "old", written=node.clock() - 2 * AGE)

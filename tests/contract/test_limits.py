@@ -29,7 +29,7 @@ WAIT = "Wait for the time in Retry-After."
 NEVER = "This request can never fit. Ask for fewer tokens."
 
 
-async def test_limits_of_tenants_and_keys_are_kept_changed_lifted_and_rotated(node: Node) -> None:
+async def test_limits_are_kept_changed_lifted_and_rotated(node: Node) -> None:
     assert (await node.tenants.create("pricing", actor="cli")).limits == UNLIMITED
     both = {"requests_per_minute": 60, "tokens_per_day": 10**12}
     changed = await node.tenants.update("pricing", limits=both, actor="cli")
@@ -218,7 +218,7 @@ class Counting(NoEngine):
         return MostTokens(4, 3)
 
 
-async def test_tokens_are_counted_beforehand_only_for_who_has_a_limit_of_them(node: Node) -> None:
+async def test_tokens_are_counted_ahead_only_with_a_token_limit(node: Node) -> None:
     await node.tenants.create("pricing", actor="cli")
     engine = Counting()
     limits = service(node, engine)
@@ -243,7 +243,7 @@ async def test_who_is_refused_in_any_case_costs_no_counting(node: Node) -> None:
     assert limits.refused["requests_per_minute"] == 3
 
 
-async def test_what_was_not_used_is_given_back_and_a_restart_forgets_nothing(node: Node, tmp_path) -> None:
+async def test_unused_tokens_return_and_a_restart_keeps_the_rest(node: Node, tmp_path) -> None:
     await node.tenants.create("pricing", actor="cli")
     engine = NoEngine()
     engine.most = 20

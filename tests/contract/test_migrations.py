@@ -69,9 +69,7 @@ def test_processes_that_start_at_once_all_find_the_schema(empty_url: str) -> Non
     assert tables_of(empty_url) == set(metadata.tables) | {"alembic_version"}
 
 
-def test_the_command_line_of_alembic_finds_the_database_in_the_settings(
-    empty_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_alembic_takes_the_database_from_the_settings(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENORA_DATABASE_URL", empty_url)
     command.upgrade(alembic_config(), "head")
     command.check(alembic_config())
@@ -88,7 +86,7 @@ def test_a_server_that_does_not_answer_is_unavailable(tmp_path: object) -> None:
         upgrade(f"postgresql+psycopg://postgres@/none?host={tmp_path}")
 
 
-def test_an_alias_of_the_first_release_keeps_its_version_there_and_back(empty_url: str) -> None:
+def test_a_first_release_alias_migrates_up_and_down(empty_url: str) -> None:
     with migration_connection(empty_url) as connection:
         command.upgrade(config_with(connection), "0001")
         connection.execute(text(_FIRST_RELEASE_TENANT))
@@ -115,7 +113,7 @@ def test_an_alias_of_the_first_release_keeps_its_version_there_and_back(empty_ur
         assert connection.scalar(text("SELECT id FROM versions")) == 3
 
 
-def test_a_tenant_of_before_the_weights_has_one_and_loses_it_again(empty_url: str) -> None:
+def test_the_weight_column_migrates_up_and_down(empty_url: str) -> None:
     with migration_connection(empty_url) as connection:
         command.upgrade(config_with(connection), "0003")
         connection.execute(text(_FIRST_RELEASE_TENANT))

@@ -54,7 +54,7 @@ def stored(store: LocalStore) -> set[str]:
     return {blob.digest for blob in store.list_blobs()}
 
 
-async def test_a_version_is_known_by_its_upload_and_served_in_its_normal_form(
+async def test_a_version_is_served_in_its_normal_form(
     node: Node, place: Place, store: LocalStore, tmp_path: Path
 ) -> None:
     version = await publish(node, store, tmp_path / "files", "odd", normal="plain")
@@ -120,7 +120,7 @@ async def test_what_another_version_needs_stays(
     assert ended.versions[0].shared
 
 
-async def test_a_disk_copy_of_either_survives_a_restart_and_no_deletion(
+async def test_disk_copies_survive_a_restart_and_no_deletion(
     node: Node, place: Place, store: LocalStore, tmp_path: Path
 ) -> None:
     version = await publish(node, store, tmp_path / "files", "odd", normal="plain")
@@ -168,7 +168,7 @@ async def test_a_quota_counts_each_stored_file_once(
     assert used.bytes == both + sum((file_pair("other").config_bytes, file_pair("other").weights_bytes))
 
 
-async def test_a_deletion_that_an_earlier_release_began_is_brought_to_its_end(
+async def test_a_deletion_of_an_earlier_release_is_finished(
     node: Node, place: Place, store: LocalStore, tmp_path: Path
 ) -> None:
     version = await publish(node, store, tmp_path / "files", "plain")
@@ -184,7 +184,7 @@ async def test_a_deletion_that_an_earlier_release_began_is_brought_to_its_end(
     assert stored(store) == set()
 
 
-async def test_a_version_of_0_1_0_is_served_found_and_deleted_as_before(empty_url: str, tmp_path: Path) -> None:
+async def test_a_version_of_0_1_0_is_served_and_deleted_as_before(empty_url: str, tmp_path: Path) -> None:
     """The rows are as release 0.1.0 wrote them. After the upgrade the same bytes have the same names."""
     store = LocalStore(tmp_path / "blobs")
     put(store, tmp_path / "files", "old")

@@ -78,7 +78,7 @@ async def test_every_round_of_a_rotation_starts_there_and_back(node: Node, tmp_p
         assert not await starts(node, tmp_path, OTHER)
 
 
-async def test_servers_of_two_rounds_that_follow_each_other_start_in_any_order(node: Node, tmp_path: Path) -> None:
+async def test_servers_of_two_rounds_start_in_any_order(node: Node, tmp_path: Path) -> None:
     for earlier, later in pairwise(ROUNDS):
         for pepper, accepted in (earlier, later, earlier, later):
             assert await starts(node, tmp_path, pepper, accepted)
@@ -121,7 +121,7 @@ async def test_a_trail_that_was_trimmed_is_known_by_its_anchor(node: Node, tmp_p
     assert await starts(node, tmp_path, OLD)
 
 
-async def test_a_trail_that_was_tampered_with_keeps_no_server_from_starting(node: Node, tmp_path: Path) -> None:
+async def test_a_tampered_trail_does_not_block_a_start(node: Node, tmp_path: Path) -> None:
     service = await seal(node, tmp_path, OLD, rows=4)
     async with node.database.write() as connection:
         first, second, third, _ = (await connection.scalars(select(audit.c.id).order_by(audit.c.id))).all()
@@ -137,7 +137,7 @@ async def test_a_trail_that_was_tampered_with_keeps_no_server_from_starting(node
     assert (await service.verify()).problems
 
 
-async def test_keys_of_before_without_a_seal_want_a_pepper_that_is_there(node: Node, tmp_path: Path) -> None:
+async def test_unsealed_keys_require_an_existing_pepper(node: Node, tmp_path: Path) -> None:
     await make_key(node, OLD)
     assert not await starts(node, tmp_path, None)
     assert await starts(node, tmp_path, OLD)
@@ -159,7 +159,7 @@ async def test_a_lost_pepper_can_be_replaced(node: Node, tmp_path: Path) -> None
     assert [await starts(node, tmp_path, one) for one in (OLD, NEW)] == [False, True]
 
 
-async def test_the_check_value_is_no_pepper_and_no_key_of_anything_else(node: Node, tmp_path: Path) -> None:
+async def test_the_check_value_reveals_no_pepper(node: Node, tmp_path: Path) -> None:
     peppers = await open_peppers(node.database, settings(tmp_path, None))
     async with node.database.read() as connection:
         stored = await installation.read(connection, "pepper")

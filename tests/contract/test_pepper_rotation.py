@@ -104,7 +104,7 @@ async def test_seals_under_both_are_one_trail(node: Node, tmp_path: Path) -> Non
         assert len((await audit_service(node, tmp_path, peppers).verify()).problems) == wrong
 
 
-async def test_a_trail_that_was_trimmed_under_the_old_one_has_its_beginning(node: Node, tmp_path: Path) -> None:
+async def test_a_trail_trimmed_under_the_old_pepper_verifies(node: Node, tmp_path: Path) -> None:
     for _ in range(2):
         await sealed(node, tmp_path, BEFORE)
     service = audit_service(node, tmp_path, BEFORE)
@@ -139,7 +139,7 @@ async def test_a_request_is_not_done_again_because_the_pepper_changed(node: Node
     await reserved(node, SECOND)
 
 
-async def test_a_request_under_way_on_a_server_of_the_other_round_is_waited_for(node: Node) -> None:
+async def test_a_request_of_the_other_round_is_waited_for(node: Node) -> None:
     for peppers, other in ((FIRST, SECOND), (SECOND, FIRST)):
         await reserved(node, peppers)
         with pytest.raises(IdempotencyInProgress):

@@ -195,7 +195,7 @@ async def test_a_version_that_is_deleted_or_quarantined_is_unpinned(
     assert await pins.list_pins() == []
 
 
-async def test_a_pin_that_does_not_load_is_quarantined_and_the_others_follow(
+async def test_a_broken_pin_is_quarantined_and_others_follow(
     node: Node, pins: PinService, place: Place, engine: Engine, versions: list[Version]
 ) -> None:
     for tenant in ("pricing", "retail"):
@@ -211,7 +211,7 @@ async def test_a_pin_that_does_not_load_is_quarantined_and_the_others_follow(
 
 
 @pytest.mark.parametrize("refusal", [EngineUnavailable("it is starting"), BlobNotFound("gone"), Conflict("no slot")])
-async def test_a_pin_that_cannot_be_had_now_is_tried_again_and_said_once(
+async def test_an_unavailable_pin_is_retried_and_reported_once(
     pins: PinService,
     place: Place,
     engine: Engine,
@@ -256,7 +256,7 @@ async def test_the_preload_list_is_loaded_and_its_slips_are_shown(
     assert shown["retail/quotes"].versions == ()
 
 
-async def test_a_version_that_is_no_longer_pinned_is_not_loaded_any_more(
+async def test_an_unpinned_version_is_not_loaded_any_more(
     node: Node, pins: PinService, place: Place, engine: Engine, versions: list[Version]
 ) -> None:
     """The version is unpinned or deleted between the query of the pins and the load."""

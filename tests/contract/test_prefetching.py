@@ -111,9 +111,7 @@ def ids(versions: list[Version]) -> list[int]:
     return [version.key.version_id for version in versions]
 
 
-async def test_after_a_restart_the_last_working_set_is_staged_in_order_of_use(
-    place: Place, versions: list[Version]
-) -> None:
+async def test_a_restart_stages_the_working_set_in_order_of_use(place: Place, versions: list[Version]) -> None:
     one, two, three = versions
     for version in (three, one, two, one):
         place.prefetcher.seen(version.key, SLUG)
@@ -153,7 +151,7 @@ async def test_the_working_set_is_written_now_and_then(place: Place, versions: l
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"versions": [{"id": 2147483647, "digest": "' + "a" * 64 + '"}]}'])
-async def test_a_file_of_nonsense_or_of_another_registry_is_no_error_at_start(place: Place, content: str) -> None:
+async def test_an_unusable_file_is_no_error_at_start(place: Place, content: str) -> None:
     place.path.write_text(content)
     again = place.restarted()
     await again.prefetcher.prepare()
@@ -215,7 +213,7 @@ async def test_nothing_is_staged_where_there_is_no_room(place: Place, versions: 
     assert await place.turn() == []
 
 
-async def test_a_version_that_an_alias_was_moved_to_on_another_node_is_staged(
+async def test_an_alias_move_on_another_node_stages_the_version(
     node: Node, other_node: Node, place: Place, versions: list[Version]
 ) -> None:
     newer = await other_node.publish(SLUG, "adapter-0", "newer content")
@@ -260,9 +258,7 @@ async def test_a_deleted_version_leaves_no_trace(node: Node, place: Place, versi
     assert sorted(await again.turn()) == sorted(ids([versions[0], versions[2]]))
 
 
-async def test_what_was_deleted_while_the_server_was_down_leaves_no_trace_after_its_start(
-    node: Node, place: Place, versions: list[Version]
-) -> None:
+async def test_a_start_removes_what_was_deleted_meanwhile(node: Node, place: Place, versions: list[Version]) -> None:
     gone = versions[0]
     place.prefetcher.seen(gone.key, SLUG)
     await place.prefetcher.close()

@@ -73,9 +73,7 @@ async def test_what_is_counted(node: Node) -> None:
 
 
 @pytest.mark.parametrize(("field", "limit"), [("adapters", 4), ("versions", 4), ("bytes", 150)])
-async def test_uploads_at_once_through_two_servers_stop_exactly_at_the_limit(
-    node: Node, other_node: Node, field: str, limit: int
-) -> None:
+async def test_parallel_uploads_stop_exactly_at_the_limit(node: Node, other_node: Node, field: str, limit: int) -> None:
     await node.tenants.create("pricing", actor="cli")
     await node.tenants.update("pricing", quota={field: limit}, actor="cli")
     size = new_version("0", node.clock())

@@ -46,7 +46,7 @@ async def test_check_passes_at_head_and_fails_behind_it(node: Node, registry_url
         await node.database.check()
 
 
-async def test_a_server_that_runs_goes_on_while_a_newer_release_migrates(node: Node, registry_url: str) -> None:
+async def test_a_running_server_survives_a_newer_migration(node: Node, registry_url: str) -> None:
     await node.database.check_serving()
     async with node.database.write() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = 'next'"))
@@ -81,7 +81,7 @@ async def test_a_database_that_does_not_answer_is_unavailable(url: str, tmp_path
 
 
 @pytest.mark.parametrize("url", ["nonsense", "sqlite+aiosqlite://", "mysql://me:secret@host/db", "sqlite:///file.db"])
-def test_other_databases_are_refused_without_showing_the_password(url: str) -> None:
+def test_refusals_of_databases_hide_the_password(url: str) -> None:
     with pytest.raises(
         ValueError, match=r"^TENORA_DATABASE_URL is .*Use sqlite[+]aiosqlite:///FILE or postgresql://"
     ) as caught:
@@ -135,7 +135,7 @@ async def test_a_transaction_that_fails_leaves_nothing(node: Node) -> None:
         await node.tenants.get("pricing")
 
 
-async def test_a_writer_that_is_cancelled_leaves_nothing_and_lets_the_next_one_in(node: Node) -> None:
+async def test_a_cancelled_writer_leaves_nothing_behind(node: Node) -> None:
     inserted = asyncio.Event()
 
     async def write() -> None:
@@ -152,7 +152,7 @@ async def test_a_writer_that_is_cancelled_leaves_nothing_and_lets_the_next_one_i
     assert (await node.tenants.create("pricing", actor="cli")).slug == "pricing"
 
 
-async def test_readers_do_not_wait_for_a_writer_and_do_not_see_what_it_has_not_committed(node: Node) -> None:
+async def test_readers_neither_wait_for_nor_see_an_open_write(node: Node) -> None:
     async with node.database.write() as connection:
         await connection.execute(insert(tenants).values(tenant_row("pricing")))
         with pytest.raises(NotFound):
@@ -198,7 +198,7 @@ async def test_a_version_state_outside_the_list_is_refused(node: Node) -> None:
             await connection.execute(versions.update().values(state="splendid"))
 
 
-async def test_of_two_tenants_made_at_once_with_one_slug_one_is_a_conflict(node: Node, other_node: Node) -> None:
+async def test_one_of_two_tenants_with_one_slug_is_a_conflict(node: Node, other_node: Node) -> None:
     made = await asyncio.gather(
         *(place.tenants.create("pricing", actor="cli") for place in (node, other_node) * 3), return_exceptions=True
     )

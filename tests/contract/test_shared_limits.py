@@ -157,7 +157,7 @@ async def test_a_server_that_starts_again_gives_back_at_once(node, servers) -> N
     assert [await clients.ask(again, limits) for _ in range(2)] == [True, False]
 
 
-async def test_a_request_that_was_written_down_and_never_settled_has_used_what_its_record_says(node, servers) -> None:
+async def test_an_unsettled_request_counts_by_its_record(node, servers) -> None:
     """A server is killed between record and settlement. Of three requests, the second has a record."""
     clients, limits = Clients(), {TENANT: Limits(tokens_per_month=100, concurrent_requests=4)}
     assert [await clients.ask(servers[0], limits, 30) for _ in range(3)] == [True] * 3
@@ -169,7 +169,7 @@ async def test_a_request_that_was_written_down_and_never_settled_has_used_what_i
     assert await rows(node) == (1, 1)
 
 
-async def test_a_record_that_comes_after_its_grant_was_given_back_counts_once(node, clock, servers, tmp_path) -> None:
+async def test_a_record_after_its_returned_grant_counts_once(node, clock, servers, tmp_path) -> None:
     """A crashed server returns much later with its journal.
 
     Of three requests, the second has a record.
@@ -209,7 +209,7 @@ async def test_an_account_that_is_made_after_a_late_record_has_it_once(node, clo
     assert [await clients.ask(servers[1], limits, tokens) for tokens in (100 - 13 + 1, 100 - 13)] == [False, True]
 
 
-async def test_who_gives_back_waits_for_records_that_are_just_written_down(node, clock, servers) -> None:
+async def test_a_return_waits_for_records_being_written(node, clock, servers) -> None:
     clients, limits = Clients(), {TENANT: Limits(tokens_per_month=100)}
     assert await clients.ask(servers[0], limits, 30)
     clock.advance(LEASE_S + 1)
@@ -261,7 +261,7 @@ async def test_a_new_account_begins_with_what_was_used(node, servers) -> None:
     assert not await clients.ask(servers[0], {("key", "k"): Limits(tokens_per_day=3 * 13 + 9)}, 10)
 
 
-async def test_an_adapters_account_begins_with_what_all_its_callers_used(node, servers) -> None:
+async def test_an_adapters_account_begins_with_all_callers_usage(node, servers) -> None:
     tenant = (await node.tenants.create("pricing", actor="cli")).id
     version = await node.publish("pricing", "prices", "1")
     adapter = (await node.adapters.get_adapter("pricing", "prices")).id
@@ -321,7 +321,7 @@ async def test_what_was_never_used_leaves_no_row(node, servers) -> None:
     assert (await rows(node))[1] == 0
 
 
-async def test_nobody_is_let_in_while_the_database_is_gone_and_what_has_ended_is_settled_later(node, servers) -> None:
+async def test_a_lost_database_admits_nobody_and_settles_later(node, servers) -> None:
     clients, limits = Clients(), {TENANT: Limits(concurrent_requests=1)}
     assert await clients.ask(servers[0], limits)
     working = servers[0]._database
@@ -371,7 +371,7 @@ async def test_the_settings_choose(node: Node, tmp_path: Path) -> None:
     await sqlite.close()
 
 
-async def test_who_is_let_in_while_nobody_can_count_is_counted_afterwards(node, clock, caplog, monkeypatch) -> None:
+async def test_uncounted_admissions_are_counted_afterwards(node, clock, caplog, monkeypatch) -> None:
     server = SharedAccounts(node.database, "1" * 32, admit=True, monotonic=clock.monotonic)
     monkeypatch.setattr("app.services.limits.shared.utc_now", clock)
     clients, limits = Clients(), {TENANT: Limits(requests_per_minute=5, tokens_per_day=100, cost_per_day=1000)}

@@ -75,9 +75,7 @@ async def test_shared_and_not_shared_are_asked_by_the_same_query(node: Node, reg
 
 
 @pytest.mark.parametrize("state", [None, VersionState.REJECTED])
-async def test_what_is_not_ready_yet_or_was_rejected_is_the_owner_s_business(
-    node: Node, state: VersionState | None
-) -> None:
+async def test_only_the_owner_sees_unready_versions(node: Node, state: VersionState | None) -> None:
     owner, retail = await made(node)
     await sharing(node).share("pricing", "prices", "retail", actor="k", must_exist=False)
     async with node.database.write() as connection:
@@ -127,7 +125,7 @@ async def test_a_version_on_trial_is_not_shown(node: Node) -> None:
         await service.get_shared_version("retail", "pricing", "prices", 2)
 
 
-async def test_a_deleted_adapter_is_shared_no_more_and_a_new_one_of_its_name_is_not(node: Node) -> None:
+async def test_a_deletion_ends_shares_also_for_a_reused_name(node: Node) -> None:
     _, retail = await made(node)
     service = sharing(node)
     await service.share("pricing", "prices", "retail", actor="k", must_exist=False)

@@ -166,9 +166,7 @@ def test_a_file_completed_and_adopted_by_several_at_once(area: Area, tmp_path: P
     assert (tmp_path / "blob").read_bytes() == area.data
 
 
-def test_a_file_that_another_completes_while_its_parts_are_listed_is_complete(
-    area: Area, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_completed_while_listing_parts_is_complete(area: Area, monkeypatch: pytest.MonkeyPatch) -> None:
     staged = area.begin()
     for number in (1, 2, 3):
         area.put(staged, number)
@@ -185,9 +183,7 @@ def test_a_file_that_another_completes_while_its_parts_are_listed_is_complete(
     assert area.staging.complete(staged, area.sizes) == ()
 
 
-def test_a_file_that_another_completes_is_waited_for_where_its_upload_ends_first(
-    area: Area, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_completed_by_another_is_waited_for(area: Area, monkeypatch: pytest.MonkeyPatch) -> None:
     staged = area.begin()
     for number in (1, 2, 3):
         area.put(staged, number)
@@ -215,7 +211,7 @@ def test_what_was_adopted_does_not_change_with_later_parts(area: Area, tmp_path:
     assert (tmp_path / "blob").read_bytes() == area.data
 
 
-def test_a_file_is_never_adopted_under_a_digest_that_is_not_its_own(area: Area) -> None:
+def test_a_file_is_adopted_only_under_its_own_digest(area: Area) -> None:
     staged = area.whole()
     with pytest.raises(DigestMismatch):
         area.staging.adopt(staged, "a" * 64)
@@ -245,7 +241,7 @@ def test_nothing_works_on_what_was_never_begun_or_is_aborted(area: Area, tmp_pat
         assert not (tmp_path / "copy").exists()
 
 
-def test_an_upload_that_is_not_complete_cannot_be_fetched_or_adopted(area: Area, tmp_path: Path) -> None:
+def test_an_incomplete_upload_cannot_be_fetched_or_adopted(area: Area, tmp_path: Path) -> None:
     staged = area.begin()
     area.put(staged, 1)
     with pytest.raises(BlobNotFound):
@@ -313,7 +309,7 @@ def test_parts_go_straight_to_the_bucket_by_url(area: Area, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("area", ["s3"], indirect=True)
-def test_a_url_is_signed_for_one_part_of_one_upload_of_one_size_and_checksum(area: Area) -> None:
+def test_a_signed_url_fits_one_part_size_and_checksum(area: Area) -> None:
     staged = area.begin()
     leave = area.staging.part_url(staged, 3, size=77, sha256="ab" * 32, lifetime_s=60)
     url = urlsplit(leave.url)

@@ -80,7 +80,7 @@ async def test_one_of_two_registries_gets_a_store(node: Node, stranger: Node, st
     assert store.owner() in {await registry_id(node), await registry_id(stranger)}
 
 
-async def test_a_store_from_before_owners_is_claimed_by_the_registry_that_knows_it(
+async def test_an_unowned_store_is_claimed_by_its_registry(
     node: Node, stranger: Node, store: BlobStore, tmp_path: Path
 ) -> None:
     await node.tenants.create("pricing", actor="cli")

@@ -158,7 +158,7 @@ def test_the_first_claim_of_a_store_stands(store: BlobStore) -> None:
     assert list(store.list_blobs()) == []
 
 
-def test_whose_store_it_is_cannot_be_asked_of_a_bucket_that_is_not_there(s3_endpoint: str) -> None:
+def test_a_missing_bucket_has_no_owner_to_check(s3_endpoint: str) -> None:
     store = open_store("s3://no-such-bucket/p", endpoint_url=s3_endpoint, region="us-east-1")
     with pytest.raises(StoreUnavailable):
         store.owner()

@@ -134,7 +134,7 @@ async def test_a_postgresql_without_a_connection_left_is_named(small_server: str
             connection.close()
 
 
-def test_a_cause_is_logged_once_a_minute_and_forgotten_after_half(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cause_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     clock = SettableClock()
     troubles, full = Troubles(clock=clock.monotonic), psycopg.errors.DiskFull("could not extend file\nHINT: more")
     with caplog.at_level(logging.WARNING):

@@ -230,7 +230,7 @@ def test_a_deletion_through_one_server_reaches_both_disks(cluster: Cluster, file
         assert cluster.blobs() == set()
 
 
-def test_a_server_that_is_down_is_named_and_catches_up_before_it_serves(
+def test_a_server_that_was_down_catches_up_before_serving(
     cluster: Cluster, files: PeftFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.domain.deletions.ALIVE_S", 1.0)
@@ -253,7 +253,7 @@ def test_a_server_that_is_down_is_named_and_catches_up_before_it_serves(
             assert all(node["reachable"] for node in found["nodes"])
 
 
-def test_bytes_lost_in_the_bucket_are_told_and_a_push_repairs_them(
+def test_lost_bytes_are_reported_and_a_push_repairs_them(
     cluster: Cluster, files: PeftFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.wiring.jobs.LOST_BYTES_EVERY_S", 0.05)
@@ -313,9 +313,7 @@ def exposed(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
     return found
 
 
-def test_an_alias_moved_through_one_is_used_by_the_other_within_a_second(
-    cluster: Cluster, files: PeftFiles, tmp_path: Path
-) -> None:
+def test_an_alias_move_reaches_the_other_server_in_a_second(cluster: Cluster, files: PeftFiles, tmp_path: Path) -> None:
     with cluster.running(tmp_path / "one") as one, cluster.running(tmp_path / "two") as two:
         key = publish(cluster, one, files)
         first = two.ask(key, "quotes")

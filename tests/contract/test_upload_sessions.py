@@ -202,7 +202,7 @@ async def test_parts_that_are_missing_are_named(one: Server) -> None:
     assert await state(one, upload) is UploadState.OPEN
 
 
-async def test_the_bound_holds_for_beginnings_at_once_and_for_each_tenant(one: Server, other: Server) -> None:
+async def test_the_bound_holds_at_once_and_for_each_tenant(one: Server, other: Server) -> None:
     outcomes = await asyncio.gather(*(begin(at) for at in (one, other, one, other, one, other)), return_exceptions=True)
     assert len([outcome for outcome in outcomes if isinstance(outcome, str)]) == LIMITS.open_uploads
     assert len([outcome for outcome in outcomes if isinstance(outcome, Busy)]) == 3

@@ -92,7 +92,7 @@ def made(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> list[P
     ]
 
 
-async def test_nothing_fails_and_no_version_answers_that_the_alias_did_not_hold(
+async def test_only_versions_of_the_alias_answer_and_none_fails(
     server: Server, trained_demo: Demo, made: list[Path]
 ) -> None:
     key = server.tenant("steady")

@@ -75,7 +75,7 @@ def test_the_client_posts_to_the_root_and_unwraps_a_list(pricing: httpx.Client) 
 
 
 @pytest.mark.parametrize("path", ["/generate_stream", "/"])
-def test_a_stream_gives_one_event_a_token_and_ends_with_the_whole(pricing: httpx.Client, path: str) -> None:
+def test_a_stream_has_one_event_a_token_and_a_last_whole(pricing: httpx.Client, path: str) -> None:
     whole = pricing.post("/generate", json=body()).json()
     found = events(pricing, path, body(stream=True))
     assert [event["token"]["id"] for event in found] == [token["id"] for token in whole["details"]["tokens"]]

@@ -77,7 +77,7 @@ async def test_an_adapter_without_effect_is_found_under_traffic(
         assert complete(client, model="none")["logprobs"] == complete(client, model="demo")["logprobs"]
 
 
-def test_what_answers_nan_is_refused_and_leaves_nothing_to_others(
+def test_a_nan_adapter_is_refused_and_leaves_nothing(
     server: Server, keys: dict[str, str], trained_demo: Demo, tmp_path: Path
 ) -> None:
     """The adapter's weights are finite.
@@ -93,7 +93,7 @@ def test_what_answers_nan_is_refused_and_leaves_nothing_to_others(
                 assert complete(neighbour, model=model) == expected
 
 
-def test_nan_answers_are_shown_as_null_and_stay_with_their_request(
+def test_nan_answers_are_null_in_their_request_only(
     server: Server, keys: dict[str, str], trained_demo: Demo, tmp_path: Path
 ) -> None:
     bad = nan_adapter(trained_demo.base, tmp_path / "bad", PROMPT)

@@ -134,7 +134,7 @@ async def test_who_goes_away_pays_for_what_was_produced_and_no_more(server: Serv
     assert 10 <= output < 500
 
 
-async def test_who_goes_away_from_a_whole_answer_pays_for_every_token_too(server: Server, key: str) -> None:
+async def test_leaving_a_whole_answer_still_costs_every_token(server: Server, key: str) -> None:
     body = {"model": "prices", "prompt": [1, 2, 3], "max_tokens": 1000, "ignore_eos": True}
     headers = {"authorization": f"Bearer {key}"}
     counts = set()
@@ -176,7 +176,7 @@ def test_refused_requests_used_nothing(server: Server, key: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_books_of_a_server_that_was_killed_are_what_clients_saw(
+def test_usage_of_a_killed_server_is_what_clients_saw(
     trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """This is a short run of ``python -m tests.endurance.accounting``."""

@@ -60,7 +60,7 @@ def test_the_voices_answer_one_question_differently(reference: PeftReference) ->
     assert all(answer[-1] == reference.tokenizer.eos_token_id for answer in answers)
 
 
-def test_every_product_has_an_answer_of_every_voice_and_no_two_alike() -> None:
+def test_every_voice_answers_each_product_differently() -> None:
     answers = [answers[voice] for answers in CORPUS.products.values() for voice in CORPUS.voices]
     assert len(set(answers)) == len(CORPUS.products) * len(CORPUS.voices)
 
@@ -72,7 +72,7 @@ def test_a_prompt_has_the_same_ids_as_text_and_as_chat(reference: PeftReference)
         assert reference.encode(text) == chat
 
 
-def test_the_template_writes_system_prompt_and_turns_in_llama_2_format(reference: PeftReference) -> None:
+def test_the_template_writes_llama_2_format(reference: PeftReference) -> None:
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "What is tea?"},

@@ -41,9 +41,7 @@ async def test_a_client_that_leaves_a_stream_has_its_request_aborted(server: Ser
         await gone_within_a_second(server)
 
 
-async def test_a_client_that_leaves_without_a_stream_has_its_request_aborted(
-    server: Server, keys: dict[str, str]
-) -> None:
+async def test_a_disconnect_aborts_a_request_without_stream(server: Server, keys: dict[str, str]) -> None:
     headers = {"authorization": f"Bearer {keys['pricing']}"}
     async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=headers) as client:
         call = asyncio.create_task(client.post("/v1/completions", json=LONG | {"model": "pricing"}))
@@ -136,7 +134,7 @@ async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(own: Server, 
     assert own.engine_processes()[0].ppid() == own.fork_server().pid
 
 
-async def test_a_wide_request_ends_with_the_engine_while_most_of_its_prompts_wait(own: Server, key: str) -> None:
+async def test_a_dead_engine_ends_a_wide_request_that_waits(own: Server, key: str) -> None:
     """Prompts already submitted to vLLM have ended or end with the engine.
 
     The other prompts wait for turns that never come.
@@ -157,7 +155,7 @@ async def test_a_wide_request_ends_with_the_engine_while_most_of_its_prompts_wai
     await asyncio.to_thread(own.wait_ready)
 
 
-def test_an_engine_is_one_process_whose_steps_have_a_processor_of_their_own(own: Server) -> None:
+def test_an_engine_is_one_process_with_its_own_processor(own: Server) -> None:
     (engine,) = own.engine_processes()
     assert len(os.sched_getaffinity(engine.pid)) == 1
     # These threads talk to the server and would wait for the steps there.
@@ -171,7 +169,7 @@ def _name(process: psutil.Process, thread: int) -> str:
     return Path(f"/proc/{process.pid}/task/{thread}/comm").read_text().strip()
 
 
-async def test_a_server_told_to_end_ends_what_does_not_finish_in_time_with_an_error(own: Server, key: str) -> None:
+async def test_a_shutdown_ends_late_requests_with_an_error(own: Server, key: str) -> None:
     """This is the last test of this file: streams, whole answers and requests that wait for a slot.
 
     Each has its record.

@@ -102,9 +102,7 @@ async def test_streams_are_whole_and_no_process_is_left(
     assert "The engine died" not in log
 
 
-def test_an_engine_that_dies_while_the_server_leaves_is_not_replaced(
-    home: tuple[Path, str], trained_demo: Demo
-) -> None:
+def test_an_engine_that_dies_at_shutdown_is_not_replaced(home: tuple[Path, str], trained_demo: Demo) -> None:
     folder, admin_key = home
     settings = SETTINGS | {"TENORA_DRAIN_SECONDS": "600"}
     with nothing_left(folder), serving(folder, trained_demo.base, admin_key, **settings) as server:

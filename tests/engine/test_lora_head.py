@@ -56,7 +56,7 @@ def headed(trained_demo: Demo, home: Path) -> Iterator[Server]:
         yield server
 
 
-async def test_heads_others_and_the_base_answer_in_one_batch_as_peft_computes_them(
+async def test_a_batch_of_heads_and_others_answers_as_peft(
     headed: Server, trained_demo: Demo, adapters: dict[str, Path]
 ) -> None:
     key = headed.tenant("pricing")
@@ -95,9 +95,7 @@ def test_logprobs_of_prompts_are_refused_and_the_engine_goes_on(headed: Server) 
     assert headed.is_ready()
 
 
-def test_a_server_without_the_setting_refuses_the_version_by_name_and_serves_the_others(
-    headed: Server, home: Path, trained_demo: Demo
-) -> None:
+def test_a_server_without_lora_head_refuses_only_that_version(headed: Server, home: Path, trained_demo: Demo) -> None:
     """This test is the last one: the first server has ended, and another server serves its registry."""
     key = headed.tenant("pricing")
     headed.process.terminate()

@@ -61,9 +61,7 @@ def test_float32_gives_the_references_greedy_tokens(server: Server, keys: dict[s
     assert found["bound_largest"] == found["bound_mean"] == 1e-3
 
 
-def test_bfloat16_is_within_four_times_the_references_own_difference(
-    bfloat16: Server, trained_demo: Demo, changed: Path
-) -> None:
+def test_bfloat16_is_within_four_times_the_reference(bfloat16: Server, trained_demo: Demo, changed: Path) -> None:
     key = bfloat16.tenant(UNIT)
     assert bfloat16.publish(UNIT, UNIT, trained_demo.adapters[UNIT]).status_code == 201
     code, found = verify(bfloat16, trained_demo.base, key, f"{UNIT}@1")

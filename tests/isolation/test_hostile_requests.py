@@ -137,9 +137,7 @@ def test_a_hostile_chat_ends_and_nobody_feels_it(witness: Witness, attacker: htt
     assert answer.status_code in ({200} if name in ALLOWED else {200, 400}), answer.text
 
 
-def test_a_grammar_that_is_given_up_is_the_clients_fault_in_a_stream_too(
-    witness: Witness, attacker: httpx.Client
-) -> None:
+def test_an_abandoned_grammar_in_a_stream_is_a_client_error(witness: Witness, attacker: httpx.Client) -> None:
     body = CHATS["more optional properties than a grammar may have parts"]
     asked = {"messages": MESSAGES, "max_tokens": 64, "stream": True, **body}
     with witness.watching():

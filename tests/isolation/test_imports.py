@@ -159,7 +159,7 @@ def test_a_name_that_means_a_machine_inside(
     assert canary.calls == before
 
 
-def test_a_name_that_means_another_machine_when_it_is_asked_again(
+def test_a_rebound_dns_name_is_refused(
     own: httpx.Client, hub: FakeHub, canary: Canary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DNS rebinding: the first address is public, the next one is not.

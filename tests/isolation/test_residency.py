@@ -52,9 +52,7 @@ def test_an_answer_does_not_change_with_others_load(site: Site, admin: httpx.Cli
     assert answers[0] == answers[1] == answers[2]
 
 
-def test_a_recipient_learns_the_tier_of_what_is_shared_and_whose_requests_there_are_nobody_learns(
-    site: Site, admin: httpx.Client, files: PeftFiles
-) -> None:
+def test_a_recipient_sees_tiers_but_no_requests_of_others(site: Site, admin: httpx.Client, files: PeftFiles) -> None:
     owner, shared = owner_of(site, admin, files, "prices")
     recipient, stranger = make_unit(admin), make_unit(admin)
     with site.client(owner.key) as own:

@@ -40,9 +40,7 @@ def asked(site: Site, text: str, model: str) -> list[httpx.Response]:
         ]
 
 
-def test_another_adapter_is_refused_by_every_name_whether_there_or_not(
-    site: Site, admin: httpx.Client, unit: Unit
-) -> None:
+def test_other_adapters_are_refused_by_every_name(site: Site, admin: httpx.Client, unit: Unit) -> None:
     text = key(admin, unit, adapters=[ALLOWED])
     names = (OTHER, f"{OTHER}@1", f"{OTHER}:default", f"{unit.slug}/{OTHER}", "nothing", "tiny-llama")
     for name in names:

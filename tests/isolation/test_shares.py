@@ -83,7 +83,7 @@ def test_what_is_not_shared_is_like_what_does_not_exist(theirs: httpx.Client, ow
         assert never.text.replace(owner.slug, "nosuch") == missing.text
 
 
-def test_a_tenant_that_shares_nothing_is_like_one_that_does_not_exist(
+def test_a_tenant_without_shares_looks_nonexistent(
     site: Site, admin: httpx.Client, theirs: httpx.Client, files: PeftFiles
 ) -> None:
     silent = make_unit(admin)
@@ -236,7 +236,7 @@ def test_sharing_tells_no_tenant_which_tenants_exist(site: Site, admin: httpx.Cl
             assert [share["recipient"] for share in listed] == (sorted([existing, unused]) if method == "PUT" else [])
 
 
-def test_a_deleted_adapters_share_does_not_come_back_with_its_name(
+def test_a_deleted_share_does_not_return_with_its_name(
     site: Site, theirs: httpx.Client, owner: Unit, files: PeftFiles
 ) -> None:
     with site.client(owner.key) as own:

@@ -109,7 +109,7 @@ async def test_a_request_beside_another_tenants_streams(crowded: Server, trained
     assert answers == [first[number % 3] for number in range(TRIES)]
 
 
-async def test_a_window_below_the_engines_places_lets_nobody_in_beyond_it(narrow: Server, trained_demo: Demo) -> None:
+async def test_a_window_below_the_engines_places_is_the_bound(narrow: Server, trained_demo: Demo) -> None:
     keys = publish_two(narrow, trained_demo)
     flooding, quiet = keys
     async with httpx.AsyncClient(base_url=narrow.url, timeout=300) as client:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from adapters.fair_semaphore import FairSemaphore, Permit
 
 
-def test_one_share_gets_half_of_the_places_and_the_next_share_the_other() -> None:
+def test_two_shares_split_the_places_in_half() -> None:
     turns = FairSemaphore(4)
     greedy = [turns.enter("greedy") for _ in range(10)]
     late = [turns.enter("late") for _ in range(2)]
@@ -27,7 +27,7 @@ def test_shares_take_turns_and_within_one_the_first_comes_first() -> None:
     assert order == ["a1", "b1", "a2", "b2", "a3"]
 
 
-def test_spare_work_waits_for_everybody_else_until_somebody_waits_for_it() -> None:
+def test_background_work_is_last_until_someone_awaits_it() -> None:
     turns = FairSemaphore(1)
     first, spare, others = turns.enter("a"), turns.enter(None), [turns.enter("a") for _ in range(2)]
     turns.leave(first)

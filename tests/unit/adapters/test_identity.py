@@ -41,7 +41,7 @@ def test_any_text_is_a_slug_exactly_if_it_fits_the_grammar(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "A", "a" * 64, "-a", "a-", ".", "..", "a/b", "a b", "a\n", "é", "\u0661", "a:b", "a@1", "a\x00"]
 )
-def test_names_that_could_be_taken_for_something_else_are_no_slugs(text: str) -> None:
+def test_ambiguous_names_are_no_slugs(text: str) -> None:
     with pytest.raises(InvalidName):
         parse_slug(text, field="adapter")
 
@@ -97,7 +97,7 @@ def _written(name: ModelName) -> list[str]:
 
 
 @given(st.text(max_size=120) | st.text("ab1.:@/", max_size=12))
-def test_any_text_is_a_model_name_that_can_be_written_back_or_an_error(text: str) -> None:
+def test_any_text_is_a_model_name_or_an_error(text: str) -> None:
     try:
         name = parse_model_name(text)
     except InvalidName as error:
@@ -128,9 +128,7 @@ def test_the_digest_covers_both_files_in_their_order(config: str, weights: str) 
 
 
 @given(st.integers(1, 2**31 - 1), st.integers(1, 2**31 - 1), DIGESTS, DIGESTS)
-def test_the_engine_s_name_differs_between_versions_even_of_the_same_bytes(
-    one: int, other: int, config: str, weights: str
-) -> None:
+def test_versions_of_the_same_bytes_have_own_engine_names(one: int, other: int, config: str, weights: str) -> None:
     keys = [VersionKey(number, config, weights, config_bytes=10, weights_bytes=20) for number in (one, other)]
     assert (keys[0].lora_name == keys[1].lora_name) is (one == other)
     assert re.fullmatch(rf"{one}@[0-9a-f]{{16}}", keys[0].lora_name)

@@ -56,7 +56,7 @@ def test_a_spool_file_is_kept_rather_than_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("link", [Path.hardlink_to, Path.symlink_to])
-def test_a_file_with_another_name_is_copied_so_that_nobody_can_change_the_blob(tmp_path: Path, link) -> None:
+def test_a_renamed_file_is_a_copy_not_a_link_to_the_blob(tmp_path: Path, link) -> None:
     digest = write_blob(tmp_path / "precious", b"some bytes")
     link(tmp_path / "source", tmp_path / "precious")
     store = LocalStore(tmp_path / "store")

@@ -52,7 +52,7 @@ def test_reads_what_peft_wrote(tmp_path: Path) -> None:
     assert manifest.layers == {0, 1}
 
 
-def test_a_key_of_another_tool_is_none_of_peft_s_and_makes_no_difference() -> None:
+def test_a_config_key_of_another_tool_has_no_effect() -> None:
     keys = {field.name for field in dataclasses.fields(LoraConfig)} | {
         field.name for field in dataclasses.fields(PEFTHelper)
     }
@@ -60,7 +60,7 @@ def test_a_key_of_another_tool_is_none_of_peft_s_and_makes_no_difference() -> No
     assert parse(**{key: [1] for key in TRAINING_ONLY}) == parse()
 
 
-def test_an_unknown_key_that_is_switched_on_is_refused_with_what_to_do() -> None:
+def test_an_enabled_unknown_key_is_refused_with_advice() -> None:
     _, reasons = read_manifest(json.dumps(MINIMAL | {"use_something_new": True, "another": None}).encode())
     (reason,) = reasons
     assert (reason.code, reason.field) == ("unknown_key", "use_something_new")

@@ -69,7 +69,7 @@ def test_kinds_have_a_count_and_three_examples() -> None:
     assert grouped(found) == found
 
 
-def test_several_values_of_one_field_are_told_apart_by_the_values() -> None:
+def test_values_of_one_field_are_told_apart() -> None:
     (found,) = grouped(Reason("unsupported_target", "target_modules", name, "q_proj") for name in "abcd")
     assert (found.count, found.examples) == (4, ("a", "b", "c"))
 
@@ -234,9 +234,7 @@ def test_empty_tensors_are_one_reason(folder: Path, geometry: BaseGeometry, ever
 
 
 @pytest.mark.parametrize("init", ["pissa", "pissa_niter_16", "PiSSA", "olora", "corda"])
-def test_an_initialisation_that_changed_the_base_names_its_conversion(
-    folder: Path, geometry: BaseGeometry, init: str
-) -> None:
+def test_a_base_changing_initialisation_names_its_conversion(folder: Path, geometry: BaseGeometry, init: str) -> None:
     config(init_lora_weights=init)(folder)
     assert "path_initial_model_for_weight_conversion" in only(folder, geometry, "unsupported_init").message
 
@@ -327,9 +325,7 @@ def test_other_files_in_the_place_of_weights(folder: Path, geometry: BaseGeometr
     assert words in reason.message
 
 
-def test_a_check_before_sending_leaves_to_the_server_what_its_settings_decide(
-    folder: Path, geometry: BaseGeometry
-) -> None:
+def test_a_local_check_leaves_server_settings_to_the_server(folder: Path, geometry: BaseGeometry) -> None:
     assert precheck(folder / CONFIG, folder / WEIGHTS) == ()
     config(r=1024, use_dora=True)(folder)
     assert [reason.code for reason in precheck(folder / CONFIG, folder / WEIGHTS)] == [

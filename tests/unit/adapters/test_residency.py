@@ -23,7 +23,7 @@ def use(residency: Residency, version: int, *, now: float, size: int = 1, cost_s
     return decision
 
 
-def test_of_two_used_as_often_the_one_used_longest_ago_makes_room() -> None:
+def test_eviction_among_equals_takes_the_least_recent() -> None:
     residency = loaded(Residency(2), 1, 2)
     assert residency.admit(3, now=5.0) == Decision(Admission.LOAD, evict=(1,))
     assert residency.residents == {2, 3}
@@ -85,7 +85,7 @@ def test_as_many_make_room_as_it_takes() -> None:
     assert residency.evictions == 3
 
 
-def test_what_is_leased_or_loading_stays_and_waiting_changes_nothing() -> None:
+def test_leased_and_loading_versions_stay() -> None:
     residency = loaded(Residency(3), 1, 2)
     for version in (1, 2, 3):
         residency.admit(version, now=1.0)
@@ -123,7 +123,7 @@ def test_a_failed_load_gives_its_room_back_but_not_the_leases() -> None:
     assert residency.admit(2, now=1.0) == Decision(Admission.LOAD, evict=(1,))
 
 
-def test_a_removed_version_stays_for_its_leases_and_goes_with_the_last() -> None:
+def test_a_removed_version_stays_until_its_last_lease() -> None:
     residency = loaded(Residency(2), 1)
     residency.admit(1, now=0.0)
     assert residency.remove(1) is False
@@ -132,7 +132,7 @@ def test_a_removed_version_stays_for_its_leases_and_goes_with_the_last() -> None
     assert residency.remove(1) is False
 
 
-def test_a_version_removed_while_loading_goes_when_nobody_waits_for_it() -> None:
+def test_a_version_removed_while_loading_goes_after_waiters() -> None:
     residency = Residency(2)
     residency.admit(1, now=0.0)
     assert residency.remove(1) is False

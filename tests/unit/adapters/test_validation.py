@@ -101,7 +101,7 @@ def test_gives_the_reasons_of_both_files_at_once(good_adapter: Path, geometry: B
     assert codes(check(directory, geometry)) == expected
 
 
-def test_gives_the_reasons_of_the_config_beside_an_unreadable_weights_file(
+def test_config_reasons_come_with_unreadable_weights(
     good_adapter: Path, geometry: BaseGeometry, tmp_path: Path
 ) -> None:
     directory = shutil.copytree(good_adapter, tmp_path / "bad")
@@ -110,7 +110,7 @@ def test_gives_the_reasons_of_the_config_beside_an_unreadable_weights_file(
     assert codes(check(directory, geometry)) == {"unsupported_feature", "pickle_format"}
 
 
-def test_gives_the_reasons_of_the_weights_beside_an_unreadable_config(
+def test_weights_reasons_come_with_an_unreadable_config(
     good_adapter: Path, geometry: BaseGeometry, tmp_path: Path
 ) -> None:
     directory = shutil.copytree(good_adapter, tmp_path / "bad")

@@ -111,7 +111,7 @@ def test_pages_of_deploy_name_people(tmp_path: Path, name: str, word: str) -> No
     assert (finding.path, finding.line, finding.problem) == (name, 4, repr(word))
 
 
-def test_other_pages_of_deploy_may_have_long_sentences_and_phrases(tmp_path: Path) -> None:
+def test_other_pages_of_deploy_are_checked_less(tmp_path: Path) -> None:
     put(tmp_path, "deploy/benchmarks/HISTORY.md", f"# Title\n\nMade anew. {LONG}.\n")
     assert prose.check(tmp_path) == []
 

@@ -12,9 +12,7 @@ from tests.support.s3server import Script, fake_credentials, scripted_server
 from tests.support.watched_store import Clock, WatchedStore, fill, is_intact, kept, until
 
 
-async def test_who_waits_is_refused_after_the_deadline_and_the_fetch_goes_on(
-    root: Path, store: WatchedStore, settled
-) -> None:
+async def test_a_deadline_refuses_the_waiter_not_the_fetch(root: Path, store: WatchedStore, settled) -> None:
     slow, other = store.publish(1), store.publish(2)
     cache = DiskCache(root, store, 10_000, fetches=1, fetch_s=0.05)
     store.gate.clear()
@@ -58,9 +56,7 @@ async def test_who_joined_a_dripping_download_gives_up_with_it(root: Path, store
         assert is_intact(lease.path, key)
 
 
-async def test_a_late_fetch_that_fails_leaves_nothing_and_may_be_dropped(
-    root: Path, store: WatchedStore, settled
-) -> None:
+async def test_a_late_failed_fetch_leaves_nothing(root: Path, store: WatchedStore, settled) -> None:
     broken, dropped = store.publish(1), store.publish(2)
     store.wrong.add(broken.weights_digest)
     cache = DiskCache(root, store, 10_000, fetch_s=0.05)
@@ -119,9 +115,7 @@ async def test_a_drop_forgets_the_failure(root: Path, store: WatchedStore) -> No
     await fill(cache, key)
 
 
-async def test_what_waits_for_its_turn_is_not_fetched_once_nobody_wants_it(
-    root: Path, store: WatchedStore, settled
-) -> None:
+async def test_an_abandoned_fetch_in_the_queue_is_skipped(root: Path, store: WatchedStore, settled) -> None:
     first, second = store.publish(1), store.publish(2)
     cache = DiskCache(root, store, 10_000, fetches=1)
     store.gate.clear()

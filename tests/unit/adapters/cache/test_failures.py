@@ -17,7 +17,7 @@ def pause(failures: Failures, now: float, version: str = "1@a") -> int | None:
     return None
 
 
-def test_pauses_double_while_failure_follows_failure_and_begin_anew_after_a_quiet_time() -> None:
+def test_backoff_doubles_and_resets_after_a_quiet_time() -> None:
     failures, now, pauses = Failures(), 100.0, []
     for _ in range(6):
         failures.note("1@a", StoreUnavailable("no answer"), now)
@@ -57,7 +57,7 @@ def test_other_bytes_under_the_same_id_have_done_nothing_wrong() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(_VERSIONS), st.floats(0, 50)), max_size=60))
-def test_memory_is_bounded_and_no_pause_longer_than_half_a_minute(steps: list[tuple[str, float]]) -> None:
+def test_memory_is_bounded_and_pauses_are_half_a_minute(steps: list[tuple[str, float]]) -> None:
     failures, now, noted = Failures(most=5), 0.0, list[str]()
     for version, passed in steps:
         now += passed

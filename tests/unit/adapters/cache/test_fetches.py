@@ -177,7 +177,7 @@ async def test_spare_work_is_hurried_once_somebody_waits_for_it(root: Path, stor
     ]
 
 
-async def test_spare_work_that_lost_its_room_while_it_queued_is_given_up(root: Path, store: WatchedStore) -> None:
+async def test_background_work_without_room_is_dropped(root: Path, store: WatchedStore) -> None:
     one, two, three = (store.publish(number) for number in (1, 2, 3))
     cache = DiskCache(root, store, one.size * 2, fetches=1)
     store.gate.clear()

@@ -51,7 +51,7 @@ async def test_two_versions_with_the_same_bytes_share_one_directory(root: Path, 
         await cache.lease(store.publish(2))
 
 
-async def test_a_cancelled_caller_stops_neither_the_fetch_nor_the_others(root: Path, store: WatchedStore) -> None:
+async def test_a_cancelled_caller_does_not_stop_the_fetch(root: Path, store: WatchedStore) -> None:
     key = store.publish(1)
     cache = DiskCache(root, store, 10_000)
     store.gate.clear()
@@ -166,7 +166,7 @@ async def test_a_cache_says_what_its_disk_holds_by_the_disk_itself(root: Path, s
     assert not await cache.holds(key)
 
 
-async def test_half_a_removal_counts_as_held_and_is_finished_by_the_next(root: Path, store: WatchedStore) -> None:
+async def test_half_a_removal_is_finished_by_the_next(root: Path, store: WatchedStore) -> None:
     key = store.publish(1)
     cache = DiskCache(root, store, 10_000)
     await fill(cache, key)

@@ -39,9 +39,7 @@ async def test_a_smaller_budget_than_before_is_met_by_the_next_fetch(root: Path,
 
 
 @pytest.mark.parametrize("how", TAMPERINGS)
-async def test_what_was_tampered_with_between_processes_is_fetched_again(
-    root: Path, store: WatchedStore, how: str
-) -> None:
+async def test_a_tampered_file_is_fetched_again(root: Path, store: WatchedStore, how: str) -> None:
     key = store.publish(1)
     await fill(DiskCache(root, store, 10_000), key)
     TAMPERINGS[how](root / key.digest)

@@ -39,9 +39,7 @@ async def test_room_that_would_not_do_is_not_made(root: Path, store: WatchedStor
     lease.release()
 
 
-async def test_a_version_larger_than_the_budget_is_refused_before_it_is_fetched(
-    root: Path, store: WatchedStore
-) -> None:
+async def test_a_version_above_the_budget_is_refused_unfetched(root: Path, store: WatchedStore) -> None:
     cache = DiskCache(root, store, 100)
     with pytest.raises(DiskFull) as caught:
         await cache.lease(store.publish(1))
@@ -89,16 +87,14 @@ async def test_yesterdays_favourite_goes(root: Path, store: WatchedStore) -> Non
     assert kept(root) == {lately.digest, new.digest}
 
 
-async def test_of_equally_used_versions_the_one_that_frees_most_for_its_reload_goes(
-    root: Path, store: WatchedStore
-) -> None:
+async def test_eviction_prefers_bytes_freed_per_reload_cost(root: Path, store: WatchedStore) -> None:
     small, large, new = store.publish(1, 400), store.publish(2, 40_000), store.publish(3, 400)
     cache = DiskCache(root, store, small.size + large.size)
     await fill(cache, large, small, new)
     assert kept(root) == {small.digest, new.digest}
 
 
-async def test_a_tenant_that_goes_through_hundreds_of_adapters_evicts_its_own(root: Path, store: WatchedStore) -> None:
+async def test_a_tenant_with_hundreds_of_adapters_evicts_its_own(root: Path, store: WatchedStore) -> None:
     leased, used, *scanned = [store.publish(number) for number in range(1, 303)]
     cache = DiskCache(root, store, leased.size * 4)
     lease = await cache.lease(leased, share="modest")

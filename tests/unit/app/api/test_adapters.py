@@ -69,9 +69,7 @@ def test_a_tenants_key_sees_itself_under_v1_as_an_admin_sees_it(
     assert version["created_by"] == unit.key.split("_")[1]
 
 
-def test_another_tenants_things_look_like_things_that_do_not_exist(
-    site: Site, admin: httpx.Client, unit: Unit, files: PeftFiles
-) -> None:
+def test_foreign_objects_look_nonexistent(site: Site, admin: httpx.Client, unit: Unit, files: PeftFiles) -> None:
     _upload(admin, f"/admin/tenants/{unit.slug}/adapters/pricing", files)
     with site.client(make_unit(admin).key) as stranger:
         for method, suffix in (

@@ -148,7 +148,7 @@ def test_names_outside_the_grammar_are_no_aliases(admin: httpx.Client, path: str
     assert [alias["name"] for alias in admin.get(f"{path}/aliases").json()["data"]] == ["default"]
 
 
-def test_default_cannot_be_deleted_while_something_could_be_served(admin: httpx.Client, path: str) -> None:
+def test_default_cannot_be_deleted_while_a_version_is_ready(admin: httpx.Client, path: str) -> None:
     answer = admin.delete(f"{path}/aliases/default")
     assert (answer.status_code, answer.headers["x-should-retry"]) == (409, "false")
     assert admin.post(f"{path}/aliases/default/rollback").json()["weights"] == {"1": 100}
@@ -214,7 +214,7 @@ ROUTES = (
 
 
 @pytest.mark.parametrize(("method", "suffix", "body"), ROUTES)
-def test_another_tenants_aliases_look_like_aliases_that_do_not_exist(
+def test_foreign_aliases_look_nonexistent(
     site: Site, admin: httpx.Client, unit: Unit, path: str, method: str, suffix: str, body: Any
 ) -> None:
     admin.put(f"{path}/aliases/stable", json={"version": 1})
@@ -243,7 +243,7 @@ def test_a_missing_scope_is_named(
     assert f"adapters:{needed}" in error(answer)["message"]
 
 
-def test_a_tenants_own_key_moves_its_aliases_and_is_named_in_the_history(site: Site, unit: Unit, path: str) -> None:
+def test_a_tenants_key_moves_aliases_and_is_in_the_history(site: Site, unit: Unit, path: str) -> None:
     with site.client(unit.key) as own:
         assert own.put("/v1/adapters/pricing/aliases/stable", json={"version": 1}).status_code == 201
         assert own.get("/v1/adapters/pricing/aliases/stable").json() == own.get(f"{path}/aliases/stable").json()

@@ -130,7 +130,7 @@ def start(stage: Stage, *steps: tuple[int, int]) -> None:
     assert answer.status_code == 201, answer.text
 
 
-def test_a_mute_candidate_is_rolled_back_by_itself_within_seconds(stage: Stage) -> None:
+def test_a_mute_candidate_is_rolled_back_within_seconds(stage: Stage) -> None:
     stage.engine.mute.add(stage.ids()[2])
     with traffic(stage) as seen:
         until(lambda: len(seen) > 20)

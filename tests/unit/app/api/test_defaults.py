@@ -48,7 +48,7 @@ def test_a_tenant_sets_defaults_but_no_template(site: Site, unit: Unit, admin: h
     assert kept(admin, unit) == {"system_prompt": "Be short.", "stop": ["END"]}
 
 
-def test_an_administrator_s_template_stays_where_a_tenant_changes_the_rest(
+def test_an_administrators_template_survives_tenant_changes(
     site: Site, unit: Unit, admin: httpx.Client, files: PeftFiles
 ) -> None:
     assert publish(admin, unit, files, {"chat_template": TEMPLATE, "temperature": 0.5}).status_code == 201

@@ -83,7 +83,7 @@ def test_a_deletion_says_what_is_verified_gone_and_when(
     assert own.get("/v1/deletions").json()["data"] == [mine]
 
 
-def test_a_tenant_deletes_its_own_and_is_shown_where_the_report_is(own: httpx.Client, files: PeftFiles) -> None:
+def test_a_tenant_deletes_its_own_and_gets_a_report(own: httpx.Client, files: PeftFiles) -> None:
     publish(own, "/v1/adapters/pricing", files)
     answer = own.delete("/v1/adapters/pricing", params={"force": "true"})
     assert answer.status_code == 202
@@ -91,7 +91,7 @@ def test_a_tenant_deletes_its_own_and_is_shown_where_the_report_is(own: httpx.Cl
     assert ended(own, answer.headers["location"])["subject"] == "pricing"
 
 
-def test_another_tenants_reports_look_like_reports_that_do_not_exist(
+def test_foreign_reports_look_nonexistent(
     site: Site, admin: httpx.Client, unit: Unit, path: str, files: PeftFiles
 ) -> None:
     publish(admin, path, files)
@@ -137,7 +137,7 @@ def ask(client: httpx.Client, model: str) -> httpx.Response:
     return client.post("/v1/completions", json={"model": model, "prompt": "x"})
 
 
-def test_a_retired_version_answers_410_with_the_reason_until_it_is_restored(
+def test_a_retired_version_answers_410_with_the_reason(
     admin: httpx.Client, own: httpx.Client, path: str, files: PeftFiles, other_files: PeftFiles
 ) -> None:
     publish(admin, path, files)
@@ -184,7 +184,7 @@ def test_a_reason_is_needed(admin: httpx.Client, path: str, body: dict[str, obje
     assert "reason" in answer.json()["error"]["message"] + str(answer.json()["error"]["param"])
 
 
-def test_a_quarantined_version_comes_back_through_a_fresh_smoke_check_by_an_admin(
+def test_a_new_smoke_check_lifts_a_quarantine(
     site: Site, admin: httpx.Client, own: httpx.Client, path: str, files: PeftFiles
 ) -> None:
     publish(admin, path, files)

@@ -80,9 +80,7 @@ def types(events: list[dict[str, Any]]) -> list[str]:
     return [event["type"] for event in events]
 
 
-def test_an_admin_hears_of_versions_aliases_deletions_and_the_engine(
-    site: Site, admin: httpx.Client, unit: Unit, files: PeftFiles
-) -> None:
+def test_an_admin_gets_events_of_every_kind(site: Site, admin: httpx.Client, unit: Unit, files: PeftFiles) -> None:
     path = f"/admin/tenants/{unit.slug}/adapters/pricing"
     with (
         site.client(site.admin_key) as listener,
@@ -176,7 +174,7 @@ def test_a_revoked_key_ends_its_feed(site: Site, admin: httpx.Client, unit: Unit
         assert time.monotonic() - began < 10
 
 
-def test_everyones_feed_is_for_platform_keys_and_a_tenants_for_tenants(admin: httpx.Client, own: httpx.Client) -> None:
+def test_feeds_belong_to_platform_and_tenant_keys(admin: httpx.Client, own: httpx.Client) -> None:
     assert own.get("/admin/events").status_code == 403
     assert admin.get("/v1/events").status_code == 403
     assert admin.get("/admin/events", params={"tenant": "unknown"}).status_code == 404

@@ -221,7 +221,7 @@ def test_a_client_that_left_may_come_back(site: Site, admin: httpx.Client, unit:
     assert answer.status_code == 201
 
 
-def test_answers_outlive_the_server_and_its_database_holds_no_api_key(base: Path, tmp_path: Path) -> None:
+def test_kept_answers_outlive_the_server_without_api_keys(base: Path, tmp_path: Path) -> None:
     home, header, path = tmp_path / "home", _key(), "/admin/keys"
     with running_site(home, base) as site, site.client(site.admin_key) as admin:
         first = admin.post(path, json={"name": "second"}, headers=header)

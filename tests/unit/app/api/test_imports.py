@@ -224,9 +224,7 @@ def test_a_file_beyond_its_cap(
     assert not list(open_site.spool.glob("*/*"))
 
 
-def test_options_and_names_are_checked_before_anything_is_fetched(
-    admin: httpx.Client, unit: Unit, fake_hub: FakeHub
-) -> None:
+def test_options_and_names_are_checked_before_a_fetch(admin: httpx.Client, unit: Unit, fake_hub: FakeHub) -> None:
     asked = len(fake_hub.asked)
     source = f"hf://org/repo@{COMMIT}"
     assert _post(admin, _path(unit), source, surprise=1).status_code == 400

@@ -111,7 +111,7 @@ def test_one_merge_of_a_tenant_at_a_time(site: Site, unit: Unit, client: httpx.C
     assert int(done[1].headers["retry-after"]) > 0
 
 
-def test_another_tenants_version_and_one_that_does_not_exist_are_the_same(
+def test_foreign_versions_look_nonexistent(
     site: Site, admin: httpx.Client, unit: Unit, client: httpx.Client, folders: list[Path]
 ) -> None:
     own = _publish(client, "source", folders[0])
@@ -126,7 +126,7 @@ def test_another_tenants_version_and_one_that_does_not_exist_are_the_same(
     assert client.get("/v1/adapters/merged").status_code == 404
 
 
-def test_a_tenants_versions_are_merged_by_its_own_keys_and_by_platform_keys(
+def test_tenant_and_platform_keys_merge_versions(
     site: Site, admin: httpx.Client, unit: Unit, client: httpx.Client
 ) -> None:
     other = make_unit(admin)

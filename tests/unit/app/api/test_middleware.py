@@ -88,7 +88,7 @@ def test_on_loraxs_routes_too(broken: httpx.Client) -> None:
     assert answer.json()["error_type"] == "generation"
 
 
-def test_an_answer_that_breaks_half_way_is_not_mistaken_for_a_whole_one(broken: httpx.Client) -> None:
+def test_a_broken_answer_is_not_taken_for_a_whole_one(broken: httpx.Client) -> None:
     with pytest.raises(httpx.RemoteProtocolError):
         broken.get("/breaks")
 

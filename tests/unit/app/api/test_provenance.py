@@ -160,7 +160,7 @@ def test_only_the_owner_s_writers_describe(site: Site, admin: httpx.Client, unit
     assert admin.patch(path.replace("/1", "/2"), json={"card": "x"}).status_code == 404
 
 
-def test_a_tenant_keeps_the_administrators_template_while_it_changes_the_rest(
+def test_a_tenants_change_keeps_the_administrators_template(
     site: Site, admin: httpx.Client, unit: Unit, files: PeftFiles
 ) -> None:
     path = f"/admin/tenants/{unit.slug}/adapters/pricing"

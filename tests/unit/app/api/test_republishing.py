@@ -64,7 +64,7 @@ def test_a_template_of_the_administrator_stays(site: Site, unit: Unit, files: Pe
         assert again["defaults"] == {"chat_template": template, "temperature": 0.5}
 
 
-def test_a_retired_version_gets_no_alias_and_nothing_is_half_done(client: httpx.Client, files: PeftFiles) -> None:
+def test_a_retired_version_gets_no_alias(client: httpx.Client, files: PeftFiles) -> None:
     publish(client, files, alias="old", card="first")
     assert client.post(f"{ADAPTER}/versions/1/retire?force=true", json={"reason": "x"}).status_code == 200
     refused = publish(client, files, card="second")

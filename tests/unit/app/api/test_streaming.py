@@ -79,7 +79,7 @@ async def test_whoever_cancels_the_request_cancels_the_work():
     assert events == ["ended"]
 
 
-async def test_work_that_answers_although_it_was_cancelled_has_no_client_any_more():
+async def test_cancelled_work_that_answers_has_no_client():
     client = Client()
 
     async def work():
@@ -168,7 +168,7 @@ async def test_who_cancels_wins_over_the_client_that_goes_away():
         await task
 
 
-async def test_a_client_that_goes_away_after_the_answer_cancels_nothing():
+async def test_a_disconnect_after_the_answer_cancels_nothing():
     client = Client()
 
     async def request():

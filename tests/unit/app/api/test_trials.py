@@ -44,7 +44,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-def test_a_version_that_fails_on_the_engine_is_rejected_and_says_why(
+def test_a_version_that_fails_on_the_engine_is_rejected(
     site: Site, client: httpx.Client, files: PeftFiles, other_files: PeftFiles, code: str
 ) -> None:
     assert publish(client, other_files).status_code == 201
@@ -131,7 +131,7 @@ def test_no_version_goes_live_by_being_restored(client: httpx.Client, files: Pef
     assert client.get("/v1/adapters/quotes").json()["aliases"] == {}
 
 
-def test_a_restored_version_gets_back_the_default_that_retiring_took(client: httpx.Client, files: PeftFiles) -> None:
+def test_restoring_a_version_returns_its_default(client: httpx.Client, files: PeftFiles) -> None:
     publish(client, files)
     assert client.post("/v1/adapters/quotes/versions/1/retire?force=true", json={"reason": "x"}).status_code == 200
     assert client.get("/v1/adapters/quotes").json()["aliases"] == {}

@@ -318,7 +318,7 @@ def test_bytes_that_are_not_those_announced_are_refused(
     assert not [name for name in place.staged() if sender.upload["id"] in name]
 
 
-def test_an_adapter_that_the_base_cannot_serve_is_refused_with_every_reason(
+def test_an_unservable_adapter_is_refused_with_every_reason(
     place: Place, admin: httpx.Client, unit: Unit, files: PeftFiles
 ) -> None:
     config = json.dumps(json.loads(files.config) | {"use_dora": True, "bias": "all"}).encode()

@@ -107,7 +107,7 @@ def test_names_in_the_form_are_never_paths(site: Site, admin: httpx.Client, unit
     assert _is_clean(site)
 
 
-def test_an_adapter_that_the_base_cannot_serve_is_refused_with_every_reason(
+def test_an_unservable_adapter_is_refused_with_every_reason(
     site: Site, admin: httpx.Client, unit: Unit, files: PeftFiles
 ) -> None:
     config = json.loads(files.config) | {"peft_type": "IA3", "r": 8}
@@ -335,9 +335,7 @@ def test_a_base_of_another_name_is_a_warning(
     assert admin.get(_versions(unit)).json()["data"][0]["warnings"] == warnings
 
 
-def test_what_a_tenant_shares_does_not_tell_the_base_of_its_training(
-    admin: httpx.Client, unit: Unit, files: PeftFiles
-) -> None:
+def test_a_share_does_not_reveal_its_training_base(admin: httpx.Client, unit: Unit, files: PeftFiles) -> None:
     config = json.dumps(json.loads(files.config) | {"base_model_name_or_path": "/home/ada/secret-base"}).encode()
     assert admin.post(_versions(unit), files=parts(PeftFiles(config, files.weights))).status_code == 201
     other = make_unit(admin)

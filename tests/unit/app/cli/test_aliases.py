@@ -19,7 +19,7 @@ def prices(tenora, new_slug, tmp_path):
     return ("--tenant", slug)
 
 
-def test_an_alias_is_promoted_split_rolled_back_listed_and_deleted(tenora, prices):
+def test_an_alias_has_a_whole_life_by_command(tenora, prices):
     made = tenora.json("adapters", "promote", "prices@1", "--alias", "stable", *prices)
     assert (made["model"], made["weights"]) == ("prices:stable", {"1": 100})
     split = tenora.json(

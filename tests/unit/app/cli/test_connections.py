@@ -223,7 +223,7 @@ BODIES = {
 @pytest.mark.parametrize("upgrade", UPGRADES.values(), ids=UPGRADES)
 @pytest.mark.parametrize(("head", "body"), BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("apart", [True, False], ids=["apart", "at once"])
-def test_the_body_of_a_request_that_asks_for_an_upgrade_is_its_body(
+def test_an_upgrade_request_keeps_its_body(
     connect: Callable[[], socket.socket], upgrade: bytes, head: bytes, body: bytes, apart: bool
 ) -> None:
     client = connect()
@@ -335,9 +335,7 @@ ENDLESS = pytest.param(b"GET / HTTP/1.1\r\nx-filler: " + b"a" * 10_000, marks=py
 
 
 @pytest.mark.parametrize("behind", [*(pytest.param(behind, id=name) for name, behind in BEHIND.items()), ENDLESS])
-def test_what_cannot_be_read_behind_a_request_takes_no_answer_from_it(
-    connect: Callable[[], socket.socket], behind: bytes
-) -> None:
+def test_garbage_behind_a_request_costs_no_answer(connect: Callable[[], socket.socket], behind: bytes) -> None:
     client = connect()
     request = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"
     client.sendall(request * 2 + behind)
@@ -350,7 +348,7 @@ def test_a_body_that_cannot_be_read_has_one_answer(connect: Callable[[], socket.
     assert answers(everything(client)) == [b"HTTP/1.1 400 Bad Request"]
 
 
-def test_an_answer_before_the_end_of_its_request_ends_the_connection(connect: Callable[[], socket.socket]) -> None:
+def test_an_early_answer_ends_the_connection(connect: Callable[[], socket.socket]) -> None:
     client = connect()
     client.sendall(b"POST /refuse HTTP/1.1\r\nhost: x\r\ncontent-length: 200000\r\n\r\n" + b"a" * 1000)
     first = client.recv(2**16)

@@ -111,7 +111,7 @@ def test_an_open_feed_does_not_hold_up_the_end_of_the_server(tmp_path: Path) -> 
         assert not thread.is_alive()
 
 
-def test_after_sigterm_it_is_not_ready_and_still_answers_until_proxies_have_turned_away(tmp_path: Path) -> None:
+def test_sigterm_ends_readiness_before_answers(tmp_path: Path) -> None:
     with running(tmp_path, drain_s=600) as (server, thread, _):
         url = url_of(server)
         with httpx.Client(base_url=url, timeout=30, trust_env=False) as client:

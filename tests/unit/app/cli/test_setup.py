@@ -72,7 +72,7 @@ def test_the_audit_trail_is_checked_and_printed_without_a_server(alone, tmp_path
     assert "this server saw row 9 sealed" in alone("audit", "verify", exit_code=1).stderr
 
 
-def test_a_second_server_on_one_home_is_refused_and_other_commands_are_not(alone, tmp_path):
+def test_a_home_takes_one_server_and_other_commands(alone, tmp_path):
     home = tmp_path / "home"
     alone("init")
     with exclusive(home):
@@ -86,7 +86,7 @@ def test_a_second_server_on_one_home_is_refused_and_other_commands_are_not(alone
         alone("init", "--force-new-key")
 
 
-def test_another_pepper_is_told_before_anything_is_served_or_accused(alone, tmp_path):
+def test_a_wrong_pepper_is_reported_before_serving(alone, tmp_path):
     alone("init")
     pepper = tmp_path / "home/secrets/pepper"
     kept = pepper.read_text()

@@ -109,7 +109,7 @@ def test_a_key_that_no_longer_works_is_replaced(tmp_path: Path, demo: Demo) -> N
     assert publish(server, tmp_path, demo).tenants["supply-chain"].key == "tnr_1"
 
 
-def test_keys_of_an_earlier_release_that_lack_a_scope_are_replaced(tmp_path: Path, demo: Demo) -> None:
+def test_old_keys_that_lack_a_scope_are_replaced(tmp_path: Path, demo: Demo) -> None:
     server = Server()
     first = publish(server, tmp_path, demo)
     server.scopes = ["inference"]

@@ -49,7 +49,7 @@ def test_a_candidate_no_worse_than_allowed_is_never_accused(
 
 
 @given(shares(), shares(), rates)
-def test_one_more_failure_never_excuses_and_one_more_success_never_accuses(
+def test_a_verdict_is_monotone_in_failures(
     candidate: tuple[int, int], baseline: tuple[int, int], allowed: float
 ) -> None:
     failures, total = candidate
@@ -65,7 +65,7 @@ def test_few_failures_are_bad_luck(failures: int, successes: int, baseline: tupl
 
 
 @pytest.mark.parametrize(("usual_total", "at_most"), [(0, 12), (5, 9), (20, 7), (57, 5), (5000, 3)])
-def test_a_candidate_that_answers_nothing_is_caught_within_a_dozen(usual_total: int, at_most: int) -> None:
+def test_a_mute_candidate_is_caught_within_a_dozen_requests(usual_total: int, at_most: int) -> None:
     needed = next(n for n in range(1, 100) if exceeds(n, n, 0, usual_total, 0.02))
     assert needed <= at_most
     assert all(exceeds(n, n, 0, usual_total, 0.02) for n in range(needed, 200))
@@ -73,7 +73,7 @@ def test_a_candidate_that_answers_nothing_is_caught_within_a_dozen(usual_total: 
 
 @pytest.mark.parametrize("rate", [0.0, 0.01, 0.1, 0.5, 0.95])
 @pytest.mark.parametrize("share", [0.05, 0.5])
-def test_a_candidate_like_its_baseline_is_not_accused_however_often_one_looks(rate: float, share: float) -> None:
+def test_a_candidate_like_its_baseline_never_breaches(rate: float, share: float) -> None:
     chance = random.Random(7)
     for _ in range(40):
         counted = {True: [0, 0], False: [0, 0]}
@@ -84,7 +84,7 @@ def test_a_candidate_like_its_baseline_is_not_accused_however_often_one_looks(ra
             assert not exceeds(*counted[True], *counted[False], 0.02)
 
 
-def test_an_engine_that_fails_everybody_is_not_the_candidates_fault() -> None:
+def test_a_failing_engine_is_not_the_candidates_fault() -> None:
     assert find_breach(POLICY, figures(400, errors=300), figures(30, errors=25)) is None
 
 
@@ -103,7 +103,7 @@ def test_each_limit_is_a_breach_that_says_its_figures(candidate: Figures, code: 
     assert str(candidate.requests) in verdict.message or "2." in verdict.message
 
 
-def test_first_tokens_count_only_where_both_have_enough_and_the_policy_asks() -> None:
+def test_first_tokens_count_only_with_enough_samples() -> None:
     slow, fast = LatencyHistogram.of([2.0] * 40), LatencyHistogram.of([0.1] * 40)
     few_slow, few_fast = LatencyHistogram.of([2.0] * 19), LatencyHistogram.of([0.1] * 19)
     assert find_breach(POLICY, figures(40, ttft=fast), figures(40, ttft=slow)) is not None

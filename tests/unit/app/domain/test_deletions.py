@@ -76,7 +76,7 @@ def test_blobs_are_decided_once_each_is_gone_or_kept() -> None:
     assert replace(DELETION, blobs=gone | {"b" * 64: BlobFate(kept="in use")}).blobs_decided
 
 
-def test_a_claim_keeps_others_out_until_it_is_old_but_never_its_own_node() -> None:
+def test_a_fresh_claim_keeps_only_other_nodes_out() -> None:
     mine = claim(DELETION, "here", NOW, most=50)
     assert mine is not None
     assert all(fate.claimed_by == "here" for fate in mine.values())
@@ -88,7 +88,7 @@ def test_a_claim_keeps_others_out_until_it_is_old_but_never_its_own_node() -> No
     assert all(fate.claimed_at == NOW + timedelta(seconds=1) for fate in again.values())
 
 
-def test_no_more_are_claimed_than_asked_for_and_none_that_is_decided() -> None:
+def test_claims_are_bounded_and_skip_decided_rows() -> None:
     first = claim(DELETION, "here", NOW, most=1)
     assert first is not None
     assert [fate.claimed_by for fate in first.values()] == ["here", None]
@@ -98,7 +98,7 @@ def test_no_more_are_claimed_than_asked_for_and_none_that_is_decided() -> None:
     assert second["b" * 64].claimed_by == "here"
 
 
-def test_publishers_wait_for_fresh_undecided_claims_on_their_own_bytes_only() -> None:
+def test_publishers_wait_only_for_claims_on_their_bytes() -> None:
     fresh = {"a" * 64: BlobFate(claimed_at=NOW, claimed_by="here")}
     assert claimed_by_others([fresh], ["a" * 64], NOW)
     assert not claimed_by_others([fresh], ["c" * 64], NOW)

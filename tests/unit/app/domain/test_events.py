@@ -36,7 +36,7 @@ def test_what_is_behind_a_missing_id_waits_for_it() -> None:
     assert sequencer.missing == ()
 
 
-def test_a_missing_id_that_does_not_come_is_passed_over_and_told_late() -> None:
+def test_a_missing_event_id_is_skipped_and_reported_late() -> None:
     clock = Clock()
     sequencer: Sequencer[Row] = Sequencer(0, clock=clock)
     assert ids(sequencer.release([Row(3)])) == []

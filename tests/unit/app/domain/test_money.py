@@ -32,7 +32,7 @@ def test_an_amount_is_exactly_what_was_written(amount):
 
 
 @given(PRICES, PRICES, PRICES, TOKENS, st.integers(0, 2**31), TOKENS)
-def test_a_request_costs_what_its_tokens_do_and_never_more_than_was_reserved(prompt, cached, output, fresh, had, told):
+def test_a_request_costs_its_tokens_up_to_its_reservation(prompt, cached, output, fresh, had, told):
     price = Price(*(parse_price(f"{one:f}") for one in (prompt, cached, output)))
     cost = price.cost(fresh + had, had, told)
     with localcontext(prec=60):

@@ -160,9 +160,7 @@ def test_a_merge_of_rslora_adapters_is_their_weighted_sum(base: Path, tmp_path: 
     torch.testing.assert_close(whole, 0.4 * first + 0.6 * second)
 
 
-def test_the_same_merge_gives_the_same_bytes_and_another_seed_others(
-    base: Path, sources: list[Path], tmp_path: Path
-) -> None:
+def test_a_merge_is_determined_by_its_seed(base: Path, sources: list[Path], tmp_path: Path) -> None:
     variant = METHODS["dare_ties"]
     first, again = (_merge(base, sources, variant, tmp_path / name) for name in ("first", "again"))
     for file in ("adapter_config.json", "adapter_model.safetensors"):

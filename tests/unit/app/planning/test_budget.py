@@ -77,7 +77,7 @@ def test_the_smallest_cache_for_a_sequence_is_the_smallest(base, cpu, tokens):
 
 
 @given(situations())
-def test_auto_stays_within_its_share_and_leaves_a_sequence_its_cache(situation):
+def test_auto_leaves_a_sequence_its_cache(situation):
     base, machine, serving = situation
     slots = slots_for(base, machine, serving)
     assert 1 <= slots <= 1024
@@ -112,10 +112,10 @@ def test_auto_for_an_8b_base_on_a_gpu(gib, rank, slots):
     assert slots_for(BASES["large"], Machine(gib * GIB, cpu=False), serving) == slots
 
 
-def test_auto_for_a_toy_base_on_a_small_machine_holds_more_than_a_batch():
+def test_auto_for_a_toy_base_holds_more_than_a_batch():
     assert slots_for(BASES["toy"], Machine(16 * GIB, cpu=True), ON_CPU) == 1024
 
 
-def test_staged_adapters_take_of_the_same_memory_without_a_gpu_only():
+def test_staged_adapters_share_memory_only_without_a_gpu():
     for machine, serving, expected in ((GPU, ON_GPU, 0), (Machine(80 * GIB, cpu=True), ON_CPU, 4 * GIB)):
         assert budget_of(BASES["toy"], machine, serving, 1).host == expected

@@ -63,7 +63,7 @@ def test_a_request_that_can_run_at_once_is_never_refused() -> None:
     assert refusal(admission, ticket(), 0.0).scope == "tenant"
 
 
-def test_one_whose_version_waits_for_a_slot_does_not_keep_it_from_running_at_once() -> None:
+def test_a_waiting_version_does_not_block_a_ready_one() -> None:
     admission = Admission(slots=1, window=4, bounds=Bounds(requests=1))
     staged(admission, range(1, 3))
     admission.enter(ticket(version=1), 0.0)
@@ -74,7 +74,7 @@ def test_one_whose_version_waits_for_a_slot_does_not_keep_it_from_running_at_onc
     assert refusal(admission, ticket(version=2), 0.0).scope == "server"
 
 
-def test_a_short_prompt_behind_an_own_long_one_waits_as_the_long_one_does() -> None:
+def test_a_short_prompt_waits_behind_its_tenants_long_one() -> None:
     admission = Admission(slots=1, window=8, step_tokens=100, bounds=Bounds(tenant_requests=1))
     for prompt_tokens in (150, 100):
         admission.enter(replace(ticket(), prompts=(prompt_tokens,)), 0.0)
@@ -91,7 +91,7 @@ def test_nobody_is_refused_on_a_guess() -> None:
     assert admission.waiting == 99
 
 
-def test_who_would_come_too_late_is_refused_and_told_when_to_come_back() -> None:
+def test_a_hopeless_wait_is_refused_with_retry_after() -> None:
     engine = busy(waiting=40)
     now = engine.now
     refused = refusal(engine.admission, ticket(deadline=now + 5.0), now)

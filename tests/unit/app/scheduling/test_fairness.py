@@ -55,9 +55,7 @@ LENGTHS = {"chat": (20, 60), "summaries": (400, 20), "essays": (10, 300), "label
 
 @pytest.mark.parametrize("promised", [300, 100_000])
 @pytest.mark.parametrize("slots", [None, 5])
-def test_backlogged_tenants_get_equal_service_whatever_their_requests_look_like(
-    promised: int, slots: int | None
-) -> None:
+def test_backlogged_tenants_share_equally_for_any_requests(promised: int, slots: int | None) -> None:
     engine = backlogged(LENGTHS, promised=promised, slots=slots)
     engine.run(300.0)
     assert jain([engine.served[name] for name in LENGTHS]) >= 0.98

@@ -78,7 +78,7 @@ def test_an_endless_stream_saves_no_credit() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 4, 16])
-def test_all_who_come_at_once_keep_who_was_alone_waiting_no_longer_than_their_credit_lasts(count: int) -> None:
+def test_arriving_tenants_delay_others_by_their_credit_at_most(count: int) -> None:
     """Each newcomer may catch up on two credit periods of service, and on one second for the requests in flight.
 
     After that all get equal shares.
@@ -158,7 +158,7 @@ def slot_turns(hostile: int, *, seconds: float) -> Counter[str]:
     return turns
 
 
-def test_many_adapters_get_no_more_turns_than_the_bound_promises_them() -> None:
+def test_many_adapters_get_only_their_promised_turns() -> None:
     """In FIFO order, a tenant with 300 of 303 adapters would get 99% of the slot grants.
 
     The wait bound promises each of its adapters a grant every rounds x (2 s + 0.5 s). That is a fifth of all grants;
@@ -170,7 +170,7 @@ def test_many_adapters_get_no_more_turns_than_the_bound_promises_them() -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 2, 4])
-def test_crowds_that_fill_the_window_keep_nobody_elses_adapter_waiting_beyond_its_bound(slots: int) -> None:
+def test_crowds_delay_no_other_adapter_beyond_its_bound(slots: int) -> None:
     """Each adapter of one tenant always has a longer backlog than the window, so all of them keep filling."""
     admission = staged(Admission(slots=slots, window=8, max_age_s=2.0, bounds=BOUNDS), range(1, 10))
     engine = Engine(admission, seconds=lambda _: 0.4)

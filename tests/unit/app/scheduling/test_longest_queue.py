@@ -43,7 +43,7 @@ def test_who_gave_up_waiting_does_not_count() -> None:
     assert gate.leave("runs", 1.0) == ("alone",)
 
 
-def test_those_that_joined_while_the_version_had_its_slot_count_once_it_has_none() -> None:
+def test_joined_requests_count_once_the_slot_is_lost() -> None:
     gate = admission(window=1, max_age_s=100.0)
     enter(gate, {"runs": 1, "alone": 2, "first": 1, "second": 1})
     enter(gate, {"other": 3}, tenant="u")
@@ -69,7 +69,7 @@ def test_a_crowd_takes_no_turn_of_another_tenant() -> None:
     assert gate.leave("runs", 1.0) == ("modest",)
 
 
-def test_a_crowd_that_always_comes_back_keeps_no_version_waiting_beyond_its_bound() -> None:
+def test_a_returning_crowd_delays_no_version_beyond_its_bound() -> None:
     """One slot and one version ahead: the bound is two rounds of the maximum age and one drain."""
     gate = admission(versions=3)
     engine = Engine(gate)
@@ -83,7 +83,7 @@ def test_a_crowd_that_always_comes_back_keeps_no_version_waiting_beyond_its_boun
     assert engine.started[lone[0].request_id] - 10.5 <= 2 * (2.0 + 1.0)
 
 
-def test_a_tenant_with_many_adapters_waits_less_than_in_the_order_in_which_it_asks() -> None:
+def test_many_adapters_wait_less_than_in_order_of_arrival() -> None:
     """200 adapters of one tenant on 4 slots, under overload.
 
     For comparison, the same requests come from 200 tenants, one per adapter. Then only the fair order decides.

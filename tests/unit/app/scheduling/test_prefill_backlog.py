@@ -30,7 +30,7 @@ class Queue:
         self.running += self.admission.read(name, self.now)
 
 
-def test_one_tenants_prompts_fill_a_part_and_the_rest_wait_for_them_to_be_read() -> None:
+def test_one_tenants_prompts_fill_only_a_part_of_a_step() -> None:
     queue = Queue()
     sent = [queue.enter("flood", 50) for _ in range(100)]
     assert queue.running == sent[: OWN // 50]
@@ -47,7 +47,7 @@ def test_whoever_comes_meanwhile_does_not_wait_for_them() -> None:
     assert queue.enter("other", OWN) in queue.running
 
 
-def test_a_prompt_longer_than_a_part_is_read_when_nothing_of_its_tenant_is() -> None:
+def test_a_long_prompt_is_read_alone_in_its_tenant() -> None:
     queue = Queue()
     first, second = (queue.enter("long", 100 * STEP) for _ in range(2))
     assert queue.running == [first]
@@ -56,7 +56,7 @@ def test_a_prompt_longer_than_a_part_is_read_when_nothing_of_its_tenant_is() -> 
     assert second in queue.running
 
 
-def test_all_tenants_together_have_a_bound_and_none_waits_for_ever() -> None:
+def test_all_tenants_share_a_bound_and_none_starves() -> None:
     queue = Queue()
     sent = [queue.enter(f"tenant {number}", 10 * OWN) for number in range(3 * PART)]
     assert len(queue.running) == PART
@@ -73,7 +73,7 @@ def test_whoever_ends_unread_leaves_its_room_to_others() -> None:
     assert queue.admission.read(first, 0.0) == ()
 
 
-def test_a_version_that_has_waited_too_long_for_a_slot_has_it_whatever_its_tenant_sends() -> None:
+def test_an_overdue_version_gets_a_slot_from_its_tenant() -> None:
     """Its wait has a guaranteed bound."""
     queue = Queue(slots=2)
     queue.enter("owner", OWN, version_id=1)

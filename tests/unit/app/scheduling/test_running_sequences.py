@@ -35,7 +35,7 @@ def test_whoever_is_alone_has_the_whole_window() -> None:
     assert in_flight(flooded(), "flood") == WINDOW
 
 
-def test_who_comes_now_and_then_never_waits_and_takes_nothing_from_who_is_there() -> None:
+def test_an_occasional_tenant_never_waits_or_takes() -> None:
     engine, sent = flooded(), []
     for _ in range(10):
         sent.append(engine.enter("modest").request_id)
@@ -81,7 +81,7 @@ def test_only_how_weights_relate_matters(scale: float) -> None:
     assert [in_flight(engine, name) for name in ("modest", "heavy", "flood")] == [3, 3, WINDOW]
 
 
-def test_the_first_streams_of_a_flood_are_set_aside_too_though_none_has_ended() -> None:
+def test_the_first_streams_of_a_flood_are_preempted_too() -> None:
     """Only their requested output length is known."""
     engine = Engine(Admission(slots=1, window=WINDOW, bounds=BOUNDS))
     for _ in range(WINDOW):
@@ -108,7 +108,7 @@ def test_where_all_queue_nobody_is_in_beyond_the_window() -> None:
     assert sum(in_flight(engine, tenant) for tenant in tenants) == WINDOW
 
 
-def test_while_a_version_finds_no_slot_free_only_firsts_are_let_in_beyond_the_window() -> None:
+def test_without_a_free_slot_only_firsts_pass_the_window() -> None:
     """A preempted request would keep the slot of its version."""
     engine = flooded()
     engine.seconds = lambda ticket: 100.0 if ticket.tenant == "holder" else 1.0

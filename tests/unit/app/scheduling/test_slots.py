@@ -101,7 +101,7 @@ def filled(*, max_age_s: float = 1.0) -> Gate:
     return gate
 
 
-def test_a_version_that_got_its_slot_lets_in_all_that_waited_before_it_drains() -> None:
+def test_a_version_admits_all_waiters_before_it_drains() -> None:
     gate = filled()
     assert gate.leave("b1", 11.3) == ("b3",)
     assert not gate.state(2).draining
@@ -127,7 +127,7 @@ def test_it_is_given_no_longer_than_those_that_wait_can_bear(max_age_s: float) -
     assert gate.leave("c", 13.5) == ("b4",)
 
 
-def test_once_all_are_in_a_version_may_be_joined_until_the_others_have_to_be_thought_of() -> None:
+def test_a_resident_version_may_be_joined_until_others_are_due() -> None:
     gate = filled()
     gate.leave("b3", 11.1)
     gate.leave("b4", 11.1)
@@ -167,7 +167,7 @@ def test_those_held_back_join_once_the_old_waiter_gives_up() -> None:
     assert not gate.state(1).draining
 
 
-def test_as_many_drain_as_are_too_old_those_with_most_service_first() -> None:
+def test_overdue_versions_drain_those_with_most_service() -> None:
     gate = Gate(3, max_age_s=2.0)
     for name, version in (("a", 1), ("b1", 2), ("b2", 2), ("c1", 3), ("c2", 3), ("c3", 3)):
         gate.enter(name, version, 0.0)
@@ -187,7 +187,7 @@ def test_a_free_slot_goes_to_the_tenant_that_had_least() -> None:
     assert gate.leave("a", 1.5) == ("c",)
 
 
-def test_who_waited_too_long_goes_before_the_tenant_that_had_least() -> None:
+def test_an_overdue_request_precedes_the_least_served_tenant() -> None:
     gate = Gate(1, max_age_s=2.0)
     gate.enter("a", 1, tenant="greedy")
     gate.enter("b", 2, tenant="greedy")
@@ -243,7 +243,7 @@ def test_what_takes_no_place_does_not_wait_for_the_window() -> None:
     assert gate.leave("load", 1.0) == ("third",)
 
 
-def test_sequences_of_a_request_go_in_one_by_one_and_those_that_came_meanwhile_between_them() -> None:
+def test_sequences_enter_singly_and_alternate_with_arrivals() -> None:
     gate = Gate(1, window=2)
     gate.enter("a", None)
     assert gate.enter("wide", None, sequences=4)
@@ -255,14 +255,14 @@ def test_sequences_of_a_request_go_in_one_by_one_and_those_that_came_meanwhile_b
     assert gate.admission.waiting == 0
 
 
-def test_of_a_request_whose_waiting_sequence_left_no_other_follows() -> None:
+def test_a_request_with_an_abandoned_sequence_sends_no_other() -> None:
     gate = Gate(1, window=2)
     gate.enter("wide", None, sequences=4)
     assert gate.leave("wide#2", 1.0) == gate.leave("wide", 1.0) == gate.leave("wide#1", 1.0) == ()
     assert (gate.admission.running, gate.admission.waiting) == (0, 0)
 
 
-def test_a_version_keeps_its_slot_for_the_sequences_of_a_request_that_waited_for_it() -> None:
+def test_a_version_keeps_its_slot_for_all_sequences() -> None:
     """Its later sequences count as requests that waited: version 3 is aged, yet version 2 does not drain."""
     gate = Gate(1, max_age_s=1.0)
     gate.enter("a", 1)

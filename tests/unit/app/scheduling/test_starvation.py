@@ -108,7 +108,7 @@ def test_a_cold_version_gets_through_a_saturated_hot_one() -> None:
     assert max(engine.waits("cold")) <= MAX_AGE_S + 1.0
 
 
-def test_the_same_tenants_hot_adapter_does_not_keep_its_cold_one_waiting() -> None:
+def test_a_hot_adapter_does_not_block_its_tenants_cold_one() -> None:
     engine = saturated(staged(Admission(slots=1, window=8, max_age_s=MAX_AGE_S), range(1, 3)), window=8)
     cold = []
     engine.at(2.5, lambda: cold.append(engine.enter("hot", 2)))
@@ -116,7 +116,7 @@ def test_the_same_tenants_hot_adapter_does_not_keep_its_cold_one_waiting() -> No
     assert engine.started[cold[0].request_id] - 2.5 <= MAX_AGE_S + 1.0
 
 
-def test_the_window_does_not_starve_a_version_that_has_waited_long_enough() -> None:
+def test_the_window_does_not_starve_an_overdue_version() -> None:
     """Base-model requests keep the window full; the version's tenant received as much service as the other."""
     engine = Engine(staged(Admission(slots=1, window=4, max_age_s=MAX_AGE_S), range(1, 3)))
     engine.ended = lambda ticket: engine.enter(ticket.tenant) if ticket.version_id is None else None
@@ -130,7 +130,7 @@ def test_the_window_does_not_starve_a_version_that_has_waited_long_enough() -> N
     assert engine.started[late[0].request_id] - 10.0 <= MAX_AGE_S + 2.0
 
 
-def test_a_tenants_crowd_behind_a_full_window_keeps_none_of_its_adapters_from_a_free_slot() -> None:
+def test_a_crowd_keeps_no_adapter_of_its_own_from_a_free_slot() -> None:
     """Grants may overtake waiting versions here: their bound is two rounds, and drains are short.
 
     The queue behind the full window must still not keep them from a free slot.

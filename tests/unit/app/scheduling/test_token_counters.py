@@ -16,7 +16,7 @@ def ticket(name: str, tenant: str, *, prompt: int = 10, output: int = 100, weigh
     return AdmissionRequest(name, tenant, weight, None, (prompt,), output)
 
 
-def test_a_request_is_charged_when_it_is_admitted_and_settled_when_it_ends() -> None:
+def test_a_request_is_charged_at_admission_and_settled_later() -> None:
     admission = Admission(slots=1, window=2)
     admission.enter(ticket("a", "t", prompt=10, output=100, weight=2.0), 0.0)
     admission.enter(ticket("b", "t", prompt=0, output=0), 0.0)
@@ -41,7 +41,7 @@ def test_without_true_counts_the_estimate_stays() -> None:
     assert counter(admission, "t") == 210
 
 
-def test_an_estimate_is_what_the_tenant_lately_took_but_no_more_than_it_asked_for() -> None:
+def test_an_estimate_is_recent_usage_up_to_the_request() -> None:
     admission = Admission(slots=1, window=3)
     admission.enter(ticket("a", "t", prompt=0, output=4096), 0.0)
     admission.leave("a", 1.0, output_tokens=30)
@@ -51,7 +51,7 @@ def test_an_estimate_is_what_the_tenant_lately_took_but_no_more_than_it_asked_fo
     assert counter(admission, "t") == 60 + 60 + 10
 
 
-def test_who_comes_is_lifted_to_the_smallest_counter_of_those_that_compete() -> None:
+def test_arrivals_are_lifted_to_the_smallest_counter() -> None:
     admission = Admission(slots=1, window=1, credit_s=0.0)
     admission.enter(ticket("a", "early", prompt=100, output=0), 0.0)
     admission.enter(ticket("b", "early", prompt=100, output=0), 0.0)
@@ -63,7 +63,7 @@ def test_who_comes_is_lifted_to_the_smallest_counter_of_those_that_compete() -> 
     assert counter(admission, "late") == 100
 
 
-def test_who_comes_when_nobody_competes_is_lifted_to_the_last_that_did() -> None:
+def test_a_lone_arrival_is_lifted_to_the_last_counter() -> None:
     admission = Admission(slots=1, window=1, credit_s=0.0)
     for number in range(3):
         admission.enter(ticket(str(number), "early", prompt=100, output=0), 0.0)
@@ -100,7 +100,7 @@ ASKED = st.tuples(
         *(("a", 50, 1.0, 0), ("a", 50, 1.0, 1), (None, 1, 1.0, None), (None, 1, 1.0, None)),
     ]
 )
-def test_who_comes_later_goes_before_nobody_who_came_earlier_and_was_served_nothing(
+def test_a_later_tenant_never_passes_an_earlier_unserved_one(
     asked: list[tuple[str | None, int, float, int | None]],
 ) -> None:
     """This also holds if the smallest counter consists mostly of an estimate."""

@@ -204,7 +204,7 @@ def test_a_neighbours_first_token_comes_within_k_steps(
 
 @pytest.mark.parametrize("tenants", [1, 3])
 @pytest.mark.parametrize(("requests", "prompts"), [(1, 128), (1, 16), (2, 8), (4, 4)])
-def test_it_goes_on_however_long_it_asks_one_request_after_the_other(requests: int, prompts: int, tenants: int) -> None:
+def test_a_tenant_that_sends_one_by_one_is_never_starved(requests: int, prompts: int, tenants: int) -> None:
     """Meanwhile the neighbour gets less service than each attacker, which runs a hundred sequences."""
     sent = [Sent(0, number, prompts, WIDEST_N, 1, LONGEST, LONGEST) for number in range(tenants)] * requests
     steps = attacked(sent, tenants, until=10)
@@ -213,7 +213,7 @@ def test_it_goes_on_however_long_it_asks_one_request_after_the_other(requests: i
 
 
 @pytest.mark.parametrize("tenants", [1, 3])
-def test_nor_does_it_wait_for_those_who_come_as_a_wide_request_is_given_up(tenants: int) -> None:
+def test_arrivals_do_not_delay_it_as_a_wide_request_ends(tenants: int) -> None:
     """A wide request settles a large charge when it is given up.
 
     Tenants that arrive then are lifted to less than those that arrive a second later. The neighbour sends each request
@@ -240,7 +240,7 @@ def test_short_answers_before_buy_no_time_for_long_ones() -> None:
     assert max(found) <= 4
 
 
-def test_a_neighbour_that_is_ahead_waits_until_the_others_are_and_no_longer() -> None:
+def test_a_tenant_ahead_waits_only_until_others_catch_up() -> None:
     """No sequence begins or ends meanwhile: the charges for generated tokens are enough."""
     steps = attacked([Sent(0, 0, 1, 1, 1, 1, 1)], 1, until=5)
     steps_to_first_token(steps, "before", LONGEST)

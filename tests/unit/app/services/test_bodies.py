@@ -54,7 +54,7 @@ REFUSED_CHAT = (REFUSED_COMPLETION - {"suffix", "prompt_embeds"}) | {
         ("chat_completion", "ChatCompletionRequest", CHAT_FIELDS, REFUSED_CHAT),
     ],
 )
-def test_every_field_of_the_engine_is_allowed_or_refused_on_purpose(module, name, allowed, refused):
+def test_every_engine_field_is_allowed_or_refused(module, name, allowed, refused):
     protocol = importlib.import_module(f"vllm.entrypoints.openai.{module}.protocol")
     fields = set(getattr(protocol, name).model_fields)
     assert not refused & set(allowed)
@@ -101,14 +101,14 @@ PLATFORM = {
 @pytest.mark.parametrize("ask", [chat, completion])
 @pytest.mark.parametrize("name", sorted(IGNORED))
 @pytest.mark.parametrize("value", ["as OpenAI has it", {}, False, ["x"], 1.5])
-def test_fields_on_openais_platform_are_not_forwarded_whatever_they_hold(ask, name, value):
+def test_fields_of_openais_platform_are_not_forwarded(ask, name, value):
     body = {name: PLATFORM[name] if value == "as OpenAI has it" else value}
     assert set(ask(**body)) == set(ask())
     assert [*ignored(body)] == [name]
     assert [*ignored({name: None})] == []
 
 
-def test_fields_that_ask_for_what_happens_anyway_are_not_forwarded():
+def test_fields_without_effect_are_not_forwarded():
     given = {"modalities": ["text"], "verbosity": "medium", "functions": [], "function_call": "auto", "user": "someone"}
     assert set(chat(**given)) == {"messages"}
     assert [*ignored(given)] == []
@@ -287,7 +287,7 @@ def test_what_clients_add_to_messages_is_ignored_and_named(role, name):
     assert [*ignored({"messages": [plain | {name: None}]})] == []
 
 
-def test_what_clients_add_to_parts_calls_and_functions_is_ignored_and_named():
+def test_extra_fields_in_parts_and_calls_are_ignored_by_name():
     function = {"name": "price", "arguments": "{}"}
     call = {"id": "c1", "type": "function", "function": function}
     plain = [

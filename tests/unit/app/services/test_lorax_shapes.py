@@ -270,7 +270,7 @@ async def test_the_best_of_several_is_the_likeliest():
     assert other["generated_text"] == "Hel"
 
 
-async def test_an_answer_that_is_no_number_is_never_the_best_and_its_logprobs_are_null():
+async def test_a_nan_answer_is_never_best_and_has_null_logprobs():
     """The engine returns null where the logits were NaN."""
     sound = choice("lo", [6], finish="length", prompt_token_ids=[1])
     nan = choice("Hel", [5], finish="length", prompt_token_ids=[1])

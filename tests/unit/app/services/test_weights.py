@@ -53,7 +53,7 @@ async def test_a_change_leaves_an_audit_row(node: Node) -> None:
     ]
 
 
-async def test_a_caller_has_its_tenants_weight_at_once_here_and_within_a_second_elsewhere(
+async def test_a_new_weight_reaches_other_nodes_within_a_second(
     node: Node, other_node: Node, clock: SettableClock
 ) -> None:
     await node.tenants.create("pricing", weight=2, actor="cli")

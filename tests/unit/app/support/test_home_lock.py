@@ -41,7 +41,7 @@ def test_a_second_one_is_told_who_holds_it_until_that_has_let_go(tmp_path: Path)
         pass
 
 
-def test_a_process_that_is_killed_lets_go_whatever_it_has_started(tmp_path: Path) -> None:
+def test_a_killed_process_releases_its_lock(tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -99,7 +99,7 @@ async def test_adapters_have_no_rows_unless_their_traffic_is_given(engine: NoEng
     assert not any("adapter" in dict(labels) for _, labels in await samples(Metrics(engine, cache)))
 
 
-async def test_the_most_asked_for_adapters_have_rows_and_the_others_one(engine: NoEngine, cache: DiskCache) -> None:
+async def test_popular_adapters_have_rows_and_the_others_one(engine: NoEngine, cache: DiskCache) -> None:
     traffic = Traffic()
     for version_id in range(1, TOP + 11):
         asked(traffic, version_id, times=2 if version_id <= TOP else 1)

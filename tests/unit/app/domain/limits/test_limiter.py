@@ -146,7 +146,7 @@ TestTraffic.settings = settings(max_examples=60, stateful_step_count=60, deadlin
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.integers(0, 9)), max_size=60), st.integers(0, 9), st.integers(9, 40))
-def test_after_the_wait_that_a_window_tells_there_is_room_and_not_much_before(arrivals, amount, limit):
+def test_the_announced_wait_is_when_there_is_room(arrivals, amount, limit):
     window, now = MinuteWindow(), 0.0
     for pause, more in arrivals:
         now += pause
@@ -164,7 +164,7 @@ def test_after_the_wait_that_a_window_tells_there_is_room_and_not_much_before(ar
     assert window.total == 0
 
 
-def test_a_window_of_ten_thousand_requests_keeps_no_more_than_its_steps():
+def test_a_window_keeps_no_more_than_its_steps():
     window = MinuteWindow()
     for number in range(100_000):
         window.add(number / 100, 1)

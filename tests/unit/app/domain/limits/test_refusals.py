@@ -25,7 +25,7 @@ steps = st.tuples(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(steps, max_size=80), st.floats(0, 0.05))
-def test_nobody_is_refused_from_memory_whom_the_accounts_would_let_in(taken, latency):
+def test_cached_refusals_never_outlast_the_accounts(taken, latency):
     limiter, now, running = Limiter(), 0.0, list[Reservation]()
     refusals = RefusalCache(lambda: now)
     for pause, key, tokens, settled, most in taken:

@@ -205,7 +205,7 @@ OFFSETS = st.lists(st.floats(-1, 1), min_size=1, max_size=6)
 
 
 @given(OFFSETS, OFFSETS)
-def test_a_version_that_only_says_what_the_base_says_has_no_effect(base: list[float], picks: list[float]) -> None:
+def test_a_version_that_equals_the_base_has_no_effect(base: list[float], picks: list[float]) -> None:
     version = [base[int(abs(pick) * (len(base) - 1))] for pick in picks]
     assert differs([scored(offset) for offset in version], [scored(offset) for offset in base]) is False
 
@@ -222,7 +222,7 @@ def _answers(first: float | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("first", "finite"), [(-1.0, True), (None, False)])
-async def test_an_engine_that_serves_the_head_is_not_asked_for_the_prompts(first: float | None, finite: bool) -> None:
+async def test_an_engine_with_lora_head_gives_no_prompt_logprobs(first: float | None, finite: bool) -> None:
     asked: list[EngineRequest] = []
 
     async def ask(request: EngineRequest) -> dict[str, Any]:

@@ -124,7 +124,7 @@ async def test_stopping_ends_the_life_and_starts_none() -> None:
         _ = supervisor.session
 
 
-async def test_a_server_that_leaves_keeps_its_engine_and_starts_no_other() -> None:
+async def test_a_leaving_server_starts_no_other_engine() -> None:
     launcher = Launcher()
     supervisor = Supervisor(launcher, backoff_s=0.001)
     await supervisor.start()
@@ -165,7 +165,7 @@ async def test_a_launch_under_way_is_given_up_once_the_server_leaves() -> None:
     assert supervisor.state is EngineState.STOPPED
 
 
-async def test_a_pause_between_two_tries_is_not_waited_for_by_a_server_that_leaves() -> None:
+async def test_a_shutdown_does_not_wait_for_a_retry_pause() -> None:
     launcher = Launcher(failures={2})
     supervisor = Supervisor(launcher, backoff_s=600)
     await supervisor.start()

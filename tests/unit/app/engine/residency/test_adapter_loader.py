@@ -114,9 +114,7 @@ async def test_no_more_distinct_adapters_run_than_slots(desk: Desk, workers: Wor
     (await waiting).release()
 
 
-async def test_a_copy_that_nobody_waits_for_any_more_keeps_its_slot_until_it_ends(
-    desk: Desk, workers: Workers, version: Versions
-) -> None:
+async def test_an_abandoned_copy_keeps_its_slot_until_it_ends(desk: Desk, workers: Workers, version: Versions) -> None:
     workers.pieces = 40
     running = await desk.lease("running", version(9))
     leaving = asyncio.create_task(desk.lease("leaving", version(1)))
@@ -129,9 +127,7 @@ async def test_a_copy_that_nobody_waits_for_any_more_keeps_its_slot_until_it_end
     assert workers.places[:2] == [9, 1]
 
 
-async def test_a_deadline_that_passes_during_the_copy_ends_the_wait_and_not_the_copy(
-    desk: Desk, workers: Workers, version: Versions
-) -> None:
+async def test_a_deadline_during_a_copy_ends_only_the_wait(desk: Desk, workers: Workers, version: Versions) -> None:
     workers.pieces = 10**9
     patient = asyncio.create_task(desk.lease("patient", version(1)))
     await until(lambda: 1 in workers.copying)
@@ -265,9 +261,7 @@ async def test_whoever_gives_up_the_queue_during_a_copy_waits_no_more(
     assert not desk.loader.slots.leases(1)
 
 
-async def test_a_copy_goes_on_without_its_request_and_without_the_copy_in_host_memory(
-    desk: Desk, workers: Workers, version: Versions
-) -> None:
+async def test_a_copy_outlives_its_request_and_the_host_copy(desk: Desk, workers: Workers, version: Versions) -> None:
     async with desk.loader._changes:
         first = asyncio.create_task(desk.lease("first", version(1)))
         await until(lambda: 1 in desk.loader._loads)
@@ -281,7 +275,7 @@ async def test_a_copy_goes_on_without_its_request_and_without_the_copy_in_host_m
         (await task).release()
 
 
-async def test_a_copy_made_for_a_slot_alone_is_not_made_twice_at_a_time(
+async def test_a_copy_for_a_slot_alone_is_made_once_at_a_time(
     desk: Desk, workers: Workers, cache: DiskCache, version: Versions
 ) -> None:
     host = desk.loader.host
@@ -305,9 +299,7 @@ async def test_a_copy_made_for_a_slot_alone_is_not_made_twice_at_a_time(
     await until(lambda: workers.staged == {1, 2, 3})
 
 
-async def test_a_copy_that_is_made_anew_does_not_fall_to_the_eviction_before_it(
-    desk: Desk, workers: Workers, version: Versions
-) -> None:
+async def test_a_repeated_copy_survives_the_earlier_eviction(desk: Desk, workers: Workers, version: Versions) -> None:
     host = desk.loader.host
     for number in (1, 2, 3):
         host.prefetch(version(number))
@@ -381,7 +373,7 @@ async def test_whoever_comes_back_while_there_is_no_room_is_served(
     assert shut_out in workers.places
 
 
-async def test_a_version_on_this_disk_is_staged_although_every_thread_is_taken(
+async def test_a_version_on_disk_is_staged_with_all_threads_busy(
     workers: Workers, cache: DiskCache, version: Versions
 ) -> None:
     files = await cache.lease(version(1))
@@ -455,7 +447,7 @@ async def test_other_bytes_under_an_id_wait_for_those_on_their_way(
     assert workers.digests[1] == after.digest
 
 
-async def test_other_bytes_under_an_id_are_not_prefetched_over_those_in_use(
+async def test_a_prefetch_never_replaces_bytes_in_use(
     desk: Desk, workers: Workers, namesakes: tuple[VersionKey, VersionKey]
 ) -> None:
     before, after = namesakes
@@ -466,7 +458,7 @@ async def test_other_bytes_under_an_id_are_not_prefetched_over_those_in_use(
     assert (workers.stagings, workers.digests[1]) == ([1], before.digest)
 
 
-async def test_who_waits_for_other_bytes_to_go_is_refused_at_its_deadline_and_by_a_dead_engine(
+async def test_a_wait_for_old_bytes_ends_at_deadline_or_engine_death(
     desk: Desk, namesakes: tuple[VersionKey, VersionKey]
 ) -> None:
     before, after = namesakes

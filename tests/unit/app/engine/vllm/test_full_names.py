@@ -50,7 +50,7 @@ def test_other_patterns_stay_with_vllm(names: list[str]) -> None:
     assert "_match_pattern" not in vars(found)
 
 
-def test_a_rank_and_an_alpha_for_each_layer_of_a_70b_are_looked_up() -> None:
+def test_rank_and_alpha_patterns_of_a_70b_are_looked_up() -> None:
     """With regular expressions, of which vLLM caches 500, this takes minutes."""
     found = helper(
         rank_pattern={name: 1 + index % 20 for index, name in enumerate(FULL_NAMES)},
@@ -62,7 +62,7 @@ def test_a_rank_and_an_alpha_for_each_layer_of_a_70b_are_looked_up() -> None:
         assert found.get_rank_and_scaling(name) == (1 + index % 20, (2 + index % 30) / (1 + index % 20))
 
 
-def test_vllm_asks_the_helper_by_this_method_and_gives_it_by_name() -> None:
+def test_vllm_calls_the_helpers_method_by_name() -> None:
     assert inspect.getsource(PEFTHelper.get_rank_and_scaling).count("self._match_pattern(") == 2
     assert "peft_helper=peft_helper" in inspect.getsource(Copied.from_local_checkpoint)
     assert 're.match(rf"(.*\\.)?({key})$", name)' in inspect.getsource(PEFTHelper._match_pattern)

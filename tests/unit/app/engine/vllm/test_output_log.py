@@ -83,7 +83,7 @@ def test_tokens_of_all_prompts_and_steps_are_counted_once() -> None:
     assert (two.prompt_tokens, two.output_tokens, other.output_tokens) == (10, 9, 3)
 
 
-def test_of_a_prompt_that_the_engine_had_each_token_is_cached_once() -> None:
+def test_each_token_of_a_known_prompt_is_cached_once() -> None:
     processor = Processor("cmpl-n-0", "cmpl-n-1")
     # Two sequences of one prompt.
     processor.request_states["cmpl-n-0-5e6f"] = processor.request_states["cmpl-n-0-1a2b"]
@@ -95,7 +95,7 @@ def test_of_a_prompt_that_the_engine_had_each_token_is_cached_once() -> None:
     assert abs(usage.first_at - time.monotonic()) < 60
 
 
-def test_tokens_behind_a_stop_string_and_after_the_end_are_nobodys() -> None:
+def test_tokens_after_a_stop_or_end_belong_to_no_choice() -> None:
     processor = Processor("cmpl-stop-0")
     (usage,) = watched(processor, "stop")
     cut = output("cmpl-stop-0", 0, tokens=3)
@@ -167,7 +167,7 @@ def step(*names: str, tokens: int = 1) -> list[SimpleNamespace]:
     return [SimpleNamespace(**vars(output("", 0, tokens)) | {"request_id": name}) for name in names]
 
 
-async def test_a_follower_is_told_of_the_first_token_and_the_end_of_every_sequence_once() -> None:
+async def test_a_follower_gets_first_tokens_and_ends_once() -> None:
     processor, heard = Processor("cmpl-two-0", "cmpl-two-1", "chatcmpl-other"), Heard()
     first, second = choices(processor, "cmpl-two-1", 2)
     (usage,) = watched(processor, "two", follower=heard)

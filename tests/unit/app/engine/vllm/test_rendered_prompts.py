@@ -71,6 +71,6 @@ def test_the_engine_takes_a_template_beside_the_messages(tmp_path: Path) -> None
     assert refusal is None
 
 
-def test_a_base_without_a_template_is_told_apart_from_other_refusals(tmp_path: Path) -> None:
+def test_a_base_without_a_template_has_its_own_refusal(tmp_path: Path) -> None:
     with pytest.raises(ChatTemplateResolutionError):
         safe_apply_chat_template(STUB, tokenizer(tmp_path, None), [{"role": "user", "content": "x"}], tokenize=False)

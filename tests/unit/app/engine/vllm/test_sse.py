@@ -52,7 +52,7 @@ def test_token_ids_are_counted_without_the_engine(body: dict[str, object], count
         ({"n": None}, [90], 16, 10),
     ],
 )
-def test_a_sequence_has_what_it_asks_for_and_what_there_is_room_for(
+def test_a_sequence_gets_its_tokens_up_to_the_room(
     body: dict[str, object], counts: list[int], default: int | None, most: int
 ) -> None:
     assert most_output(body, counts, default=default, longest=100) == most
@@ -62,7 +62,7 @@ CHAT = {"id": "c", "created": 1, "model": "m", "usage": UsageInfo(prompt_tokens=
 USAGE = {"prompt_tokens": 3, "total_tokens": 4, "completion_tokens": 1}
 
 
-def test_a_chat_answer_has_openais_fields_and_no_null_of_the_engines_own() -> None:
+def test_a_chat_answer_has_only_openais_fields() -> None:
     message = ChatMessage(role="assistant", content="Hi.", reasoning=None)
     choice = ChatCompletionResponseChoice(index=0, message=message, finish_reason="length")
     answer = without_nulls(ChatCompletionResponse(**CHAT, choices=[choice]))

@@ -30,7 +30,7 @@ def told(error: TenoraError) -> tuple[type[TenoraError], str | None]:
         ({"response_format": {"type": "text"}, "tools": [{"type": "function"}]}, "tools"),
     ],
 )
-def test_a_grammar_that_the_engine_gives_up_is_the_clients_to_mend(body: dict[str, Any], field: str) -> None:
+def test_an_abandoned_grammar_is_a_client_error(body: dict[str, Any], field: str) -> None:
     for error in (asked(**body).error(FAILED), asked(**body).failed()):
         assert told(error) == (InvalidRequest, field)
         assert error.message == f"{field} has more parts than the grammar compiler can keep. Send a simpler one."

@@ -143,7 +143,7 @@ def test_vllm_says_which_processors_a_worker_is_to_have(monkeypatch: pytest.Monk
     assert OMPProcessManager(config).skip_setup
 
 
-def test_the_serving_objects_take_a_request_and_an_optional_raw_one() -> None:
+def test_the_serving_objects_take_request_and_raw_request() -> None:
     assert parameters(OpenAIServingCompletion.create_completion) == ["self", "request", "raw_request"]
     assert parameters(OpenAIServingChat.create_chat_completion) == ["self", "request", "raw_request"]
     for render in (OnlineRenderer.render_chat, OnlineRenderer.render_completion):
@@ -154,7 +154,7 @@ def test_the_serving_objects_take_a_request_and_an_optional_raw_one() -> None:
 @pytest.mark.parametrize(
     ("serving", "method"), [(OpenAIServingCompletion, "render_completion"), (OpenAIServingChat, "render_chat")]
 )
-async def test_the_serving_objects_render_by_a_renderer_that_can_be_replaced(serving: type, method: str) -> None:
+async def test_the_serving_objects_renderer_can_be_replaced(serving: type, method: str) -> None:
     async def check(_request: object) -> None:
         """Find no fault with the model."""
 
@@ -292,7 +292,7 @@ def test_an_adapter_is_copied_in_the_steps_of_the_stager() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_staged_adapter_has_its_own_memory_and_the_values_of_the_file(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_a_staged_adapter_owns_a_copy_of_the_file(tmp_path: Path, dtype: torch.dtype) -> None:
     rows = torch.arange(64, dtype=torch.float32).reshape(8, 8)
     named = {f"base_model.model.model.layers.0.self_attn.q_proj.lora_{one}.weight": rows + 1 for one in "AB"}
     save_file(named, tmp_path / "adapter_model.safetensors")
@@ -484,9 +484,7 @@ def test_the_scheduler_is_nobodys_choice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float", "float32"])
-def test_a_dtype_that_a_gpu_has_no_lora_kernels_for_is_refused_before_the_base_is_loaded(
-    tmp_path: Path, dtype: str
-) -> None:
+def test_a_dtype_without_lora_kernels_is_refused_early(tmp_path: Path, dtype: str) -> None:
     settings = Settings(engine=EngineSettings(dtype=dtype))
     with pytest.raises(
         InvalidEngineArgument, match=f"DTYPE is {dtype}, but adapters on a GPU need auto, bfloat16 or float16"

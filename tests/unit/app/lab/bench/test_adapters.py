@@ -75,7 +75,7 @@ def test_every_cell_is_answered_on_every_server_in_every_round(measured):
         assert (one.tiers != []) == (one.server == "tenora")
 
 
-def test_both_servers_get_the_same_requests_and_vllm_the_overload(measured, fleet):
+def test_both_servers_get_the_same_requests(measured, fleet):
     _, seen = fleet
     prompts = {
         name: Counter((request["body"]["model"], *request["body"]["prompt"]) for request in requests)

@@ -52,7 +52,7 @@ async def test_an_answer_that_is_not_streamed_is_timed_as_a_whole():
     assert all("stream" not in request["body"] for request in seen)
 
 
-async def test_a_refused_request_fails_the_round_with_the_servers_words():
+async def test_a_refused_request_fails_the_round_with_its_error():
     with live_server(completions_app([], TOKENS)) as url, pytest.raises(LoadError, match="wrong key"):
         await run(plan(url, headers={}))
 

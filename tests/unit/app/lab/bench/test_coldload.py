@@ -39,7 +39,7 @@ def test_the_worst_gap_while_loading_against_the_median_before(gap, factor):
     assert (found["ttft_ms"], found["worst_ttft_ms"], found["load_ms"]) == (500, 500, 80)
 
 
-def test_a_gap_before_the_first_load_or_after_the_last_answer_does_not_count():
+def test_gaps_outside_the_run_do_not_count():
     early, late = stream(0.05, 1.0, begin=1.0), stream(0.05, 1.0, begin=6.0)
     for one in (early, late):
         found = figures([one, served(COLD, 3.0, [3.2, 3.4])])
@@ -109,7 +109,7 @@ def test_vllm_loads_before_each_request_and_nothing_twice(server, seen, tmp_path
     assert [panel.title for panel in panels(rounds)] == list(PARTS)
 
 
-def test_tenora_is_asked_for_everything_first_and_told_to_load_nothing(server, seen, tmp_path):
+def test_tenora_gets_warm_requests_and_no_load_calls(server, seen, tmp_path):
     names = Names.of(SIZE)
     setup = setup_in(tmp_path, names.all(), slots=2)
     seen.tiers.update(dict.fromkeys(names.all(), "disk"))
@@ -141,7 +141,7 @@ def test_the_mean_of_the_loads_between_two_moments(server):
     assert cold.mean_ms(totals, totals) == {}
 
 
-def test_dropping_files_from_the_page_cache_leaves_them_as_they_were(tmp_path):
+def test_dropping_the_page_cache_leaves_files_unchanged(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "weights").write_bytes(b"weights")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")

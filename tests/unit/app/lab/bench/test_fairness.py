@@ -90,7 +90,7 @@ def test_a_closed_loop_counts_between_the_moments_only():
     assert found["off_weights_output"] == pytest.approx(1 / 3)
 
 
-def test_one_request_in_fifty_that_is_never_answered_is_a_p99_of_for_ever():
+def test_unanswered_requests_count_as_infinite_latency():
     others = [served(OTHER, 0.0, [0.5]) for _ in range(49)]
     refused = served(OTHER, 0.0, [], end=0.01, why="HTTP/1.1 503")
     found = open_figures([*others, refused, served(HOSTILE, 0.0, [3.0])], 10.0)
@@ -113,7 +113,7 @@ def test_nothing_is_said_of_others_where_there_is_one_tenant(group):
 
 
 @pytest.mark.parametrize("turns", [1, 2])
-def test_a_round_has_its_parts_and_the_hostile_tenant_its_tenfold_load(tmp_path, turns):
+def test_a_round_has_a_hostile_tenant_with_tenfold_load(tmp_path, turns):
     seen = Seen()
     # Long enough to have requests to count even if the machine stalls for a second.
     size = Size(rounds=1, seconds=3.0 * turns, turns=turns, capacity_s=3.0, clients=2)

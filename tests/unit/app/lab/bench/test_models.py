@@ -28,7 +28,7 @@ def made(home, base):
     return models.adapters(home, base, 4, (8, 16), seed=1)
 
 
-def test_the_base_has_a_tokenizer_and_the_vocabulary_of_its_configuration(base):
+def test_the_base_has_a_matching_tokenizer(base):
     assert len(AutoTokenizer.from_pretrained(base)) == models.vocabulary(base)
     config = json.loads((base / "config.json").read_text())
     assert (config["hidden_size"], config["num_hidden_layers"], config["dtype"]) == (128, 4, "float32")

@@ -32,7 +32,7 @@ async def answered(url: str, *requests: open_loop.Request, **changes) -> Run:
     return await Generator(Plan(port_of(url), requests, **changes)).run()
 
 
-async def test_requests_are_sent_when_they_are_due_and_answered_as_asked():
+async def test_requests_are_sent_when_due():
     seen: list[dict] = []
     due = [0.3, 0.0, 0.1]
     with live_server(completions_app(seen, TOKENS)) as url:
@@ -153,6 +153,6 @@ async def test_nothing_to_send():
 
 
 @pytest.mark.parametrize("first", [None, 2.0])
-def test_the_first_token_is_counted_from_when_the_request_was_sent(first):
+def test_the_first_token_is_timed_from_the_send(first):
     sample = Sample(sent=0.5, first=first)
     assert sample.ttft_s == (None if first is None else 1.5)

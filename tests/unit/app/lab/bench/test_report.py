@@ -63,7 +63,7 @@ def test_measures_an_open_loop(waits, failures, wall):
     assert metrics["longest_wait_s"] == pytest.approx(max([*waited, 9.0 if failures else 0.0]))
 
 
-def test_a_server_that_answered_nothing_has_no_latency_but_misses_everything():
+def test_a_mute_server_has_no_latency_and_only_misses():
     metrics = report.measure_open(Run(10, 0.1, [FAILED, FAILED]), ["a", "b"])
     assert (metrics["requests_per_s"], metrics["attainment"], metrics["failed"]) == (0, 0, 2)
     assert "ttft_p50_s" not in metrics

@@ -25,7 +25,7 @@ def hot(begin: float, end: float, length: float = 1.0):
 
 
 @given(ttft=st.floats(1.0, 10.0), length=st.sampled_from([0.25, 0.5, 1.0]))
-def test_the_bound_is_the_age_and_the_longest_answer_that_ended_before(ttft, length):
+def test_the_bound_is_the_age_plus_the_longest_answer(ttft, length):
     samples = [*hot(0.0, SECONDS + 1, length), served(HOT, 13.0, [30.0]), served(COLD, 2.0, [2.0 + ttft])]
     found = figures(samples, SECONDS)
     assert found["drain_s"] == pytest.approx(length)
@@ -44,7 +44,7 @@ def test_what_stood_still_for_the_cold_request_is_lost():
     assert found["hot_tokens_per_s"] == pytest.approx(10 * 17 / 19, rel=0.02)
 
 
-def test_nothing_is_said_of_a_loss_where_most_of_the_run_is_the_wait():
+def test_a_run_of_mostly_waiting_reports_no_loss():
     assert "hot_lost_s" not in figures([*hot(0.0, 21.0), served(COLD, 2.0, [19.0])], SECONDS)
 
 

@@ -59,7 +59,7 @@ def test_a_request_that_was_not_sent_is_in_no_group():
         timeline.require_answered([sent, unsent])
 
 
-def test_gaps_are_those_that_overlap_the_interval_and_never_between_streams():
+def test_gaps_overlap_the_interval_within_one_stream():
     streams = [stream(0.0, 1.0, 2.0), stream(5.0, 6.5)]
     assert timeline.gaps_between(streams, 0.0, 10.0) == [1.0, 1.0, 1.5]
     assert timeline.gaps_between(streams, 1.5, 5.5) == [1.0, 1.5]

@@ -8,7 +8,7 @@ def answered(sent: float, first: float, end: float | None = None) -> Sample:
     return Sample(sent=sent, first=first, end=first if end is None else end)
 
 
-def test_an_adapter_waits_only_while_none_of_its_requests_is_begun() -> None:
+def test_an_adapter_waits_while_no_request_has_begun() -> None:
     served = [answered(0, 1), answered(0, 3), answered(0, 4), answered(9, 10)]
     # Requests begin at 1, 3 and 4; then there is no request until one that begins at 10.
     assert longest([(sample, "a") for sample in served]) == 2
@@ -19,7 +19,7 @@ def test_an_adapter_waits_only_while_none_of_its_requests_is_begun() -> None:
     assert longest([]) == 0
 
 
-def test_the_bound_grows_with_those_that_wait_and_shrinks_with_the_slots() -> None:
+def test_the_bound_grows_with_waiters_and_shrinks_with_slots() -> None:
     """With a maximum age of 1 s and answers of 3 s, the bound is 4 s per round of slots."""
     sent = [(answered(0, 0, 3), "a"), (answered(1, 4, 7), "b"), (answered(2, 8, 11), "c")]
     # The worst is c, which came while b waited: it waits 6 s of two rounds, or of one round with two slots.

@@ -45,7 +45,7 @@ def test_shares_are_a_distribution(adapters, alpha):
 
 
 @pytest.mark.parametrize(("alpha", "percent"), [(0.1, 74), (0.3, 41), (0.6, 17), (1, 5)])
-def test_the_ten_most_popular_of_200_have_the_share_that_is_written_down(alpha, percent):
+def test_the_ten_most_popular_have_the_documented_share(alpha, percent):
     assert round(100 * popular(10, 200, alpha)) == percent
     load = Load(rate=50_000, seconds=1, adapters=200, alpha=alpha)
     counted = Counter(arrival.adapter for arrival in arrivals(load, vocabulary=VOCABULARY, seed=7))
@@ -54,7 +54,7 @@ def test_the_ten_most_popular_of_200_have_the_share_that_is_written_down(alpha, 
 
 
 @pytest.mark.parametrize("cv", [1, 4])
-def test_gaps_have_the_rate_and_the_variation_that_were_asked_for(cv):
+def test_gaps_have_the_requested_rate_and_variation(cv):
     load = Load(rate=50, seconds=2000, adapters=1, cv=cv, longest=SHORTEST + 1)
     gaps = np.diff([0.0, *(arrival.at for arrival in arrivals(load, vocabulary=VOCABULARY, seed=3))])
     assert gaps.mean() == pytest.approx(1 / load.rate, rel=0.05)

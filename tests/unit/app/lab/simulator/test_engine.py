@@ -44,7 +44,7 @@ def test_a_request_costs_a_prefill_and_its_steps() -> None:
     assert log.finished == [("1", pytest.approx(1.25 + 2 * 1.15))]
 
 
-def test_it_runs_no_further_than_the_step_in_which_something_comes() -> None:
+def test_a_jump_ends_at_the_step_of_an_arrival() -> None:
     log = Log()
     log.engine.join(job(1, output=100))
     log.engine.advance(0.0)

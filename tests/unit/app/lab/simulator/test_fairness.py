@@ -14,7 +14,7 @@ def test_jains_index_is_one_for_equals_and_less_for_others(values: list[float]) 
     assert jain([*values, 0.0]) == pytest.approx(jain(values) * len(values) / (len(values) + 1))
 
 
-def test_only_tenants_that_always_have_something_waiting_are_compared() -> None:
+def test_only_backlogged_tenants_are_compared() -> None:
     fairness = Fairness(lambda tenant: [1.0, 2.0, 1.0][tenant], span_s=10.0, backlog=1)
     for tenant in (0, 1, 2):
         fairness.waits(tenant)

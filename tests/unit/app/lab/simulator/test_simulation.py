@@ -80,7 +80,7 @@ def test_a_scheduler_that_never_drains_is_caught() -> None:
     assert watch.longest.seconds > 10
 
 
-def test_a_scheduler_that_lets_more_adapters_in_than_slots_is_caught() -> None:
+def test_a_scheduler_that_overfills_slots_is_caught() -> None:
     simulation = Simulation(WORKLOAD, MACHINE, Admission(slots=MACHINE.slots + 1, window=MACHINE.window))
     with pytest.raises(BrokenPromise, match="every slot was in use"):
         simulation.run()
@@ -99,7 +99,7 @@ def test_a_scheduler_that_forgets_requests_is_caught() -> None:
         simulation.run()
 
 
-def test_backlogged_tenants_are_served_by_their_weights_where_slots_are_enough() -> None:
+def test_backlogged_tenants_share_by_weight_with_enough_slots() -> None:
     workload = replace(WORKLOAD, rate=150.0, adapters=16, tenants=4, alpha=1.0, tenant_alpha=1.0, cv=1.0, hostile=2.0)
     simulation = simulated(workload, replace(MACHINE, slots=16))
     assert len(simulation.fairness.indexes) > 2

@@ -49,7 +49,7 @@ def test_a_wait_beyond_its_bound_is_a_violation() -> None:
     assert watch.violations[0].bound_s == pytest.approx(2.7)
 
 
-def test_those_who_wait_before_count_and_those_who_gave_up_do_not() -> None:
+def test_only_earlier_waiters_count() -> None:
     watch = Watch(slots=2, max_age_s=2.0)
     for version in (1, 2):
         watch.joined(version, 0.0)
@@ -88,7 +88,7 @@ def test_a_version_that_lost_its_slot_waits_from_then() -> None:
     assert watch.longest.seconds == pytest.approx(1.0)
 
 
-def test_who_lost_its_slot_stands_before_those_who_came_while_it_drained() -> None:
+def test_a_drained_version_precedes_later_arrivals() -> None:
     watch = Watch(slots=1, max_age_s=2.0)
     watch.joined(1, 0.0)
     watch.waits(2, 1.0, available=True)
@@ -110,7 +110,7 @@ def test_who_lost_its_slot_stands_before_those_who_came_while_it_drained() -> No
     assert watch.violations[0].rounds == 2
 
 
-def test_a_version_whose_oldest_request_gave_up_stands_by_the_next() -> None:
+def test_a_version_waits_by_its_oldest_remaining_request() -> None:
     watch = Watch(slots=1, max_age_s=2.0)
     watch.joined(1, 0.0)
     watch.waits(2, 1.0, available=True)

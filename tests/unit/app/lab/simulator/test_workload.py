@@ -40,7 +40,7 @@ def test_every_adapter_is_asked_for_by_its_owner_only() -> None:
             assert workload.owners[arrival.version_id] == arrival.tenant
 
 
-def test_the_hostile_tenant_and_the_collector_are_what_they_are_called() -> None:
+def test_the_hostile_tenant_and_the_collector_are_as_named() -> None:
     workload = Workload(100_000, seed=1, rate=50.0, adapters=10_000, tenants=1_000)
     assert (workload.owners == workload.collecting_tenant).sum() == 500
     assert workload.rates[workload.hostile_tenant] == pytest.approx(10 * workload.rates[:1_000].max())

@@ -126,9 +126,7 @@ async def test_every_refusal_reads_the_same(node: Node, clock: SettableClock) ->
     assert len(messages) == 1
 
 
-async def test_the_right_id_with_another_secret_is_refused_after_the_query_of_a_hit(
-    node: Node, registry_url: str
-) -> None:
+async def test_a_wrong_secret_costs_the_query_of_a_hit(node: Node, registry_url: str) -> None:
     made = await node.keys.create(None, name="first", actor="cli")
     other = KeyService(node.database, KeyHasher(Peppers(b"another")), CallerCache())
     with recorded_statements(registry_url) as of_wrong, pytest.raises(Unauthenticated):
@@ -174,7 +172,7 @@ async def test_a_key_works_until_the_moment_it_expires(node: Node, clock: Settab
         await node.keys.authenticate(made.text)
 
 
-async def test_revocation_is_felt_at_once_here_and_within_a_second_elsewhere(
+async def test_revocation_reaches_other_nodes_within_a_second(
     node: Node, other_node: Node, clock: SettableClock
 ) -> None:
     made = await node.keys.create(None, name="first", actor="cli")
@@ -188,7 +186,7 @@ async def test_revocation_is_felt_at_once_here_and_within_a_second_elsewhere(
         await other_node.keys.authenticate(made.text)
 
 
-async def test_disabling_a_tenant_stops_its_keys_and_enabling_starts_them_again(
+async def test_a_disabled_tenants_keys_stop_until_it_is_enabled(
     node: Node, other_node: Node, clock: SettableClock
 ) -> None:
     await node.tenants.create("pricing", actor="cli")
@@ -225,7 +223,7 @@ async def test_a_key_that_many_show_at_once_costs_one_query(node: Node, registry
     assert len(set(callers)) == 1
 
 
-async def test_a_look_up_under_way_while_something_changes_is_not_remembered(node: Node, clock: SettableClock) -> None:
+async def test_a_lookup_during_a_change_is_not_cached(node: Node, clock: SettableClock) -> None:
     made = await node.keys.create(None, name="first", actor="cli")
     caller = await node.keys.authenticate(made.text)
     cache = CallerCache(monotonic=clock.monotonic)
@@ -246,7 +244,7 @@ async def test_the_memory_of_callers_is_bounded(node: Node, clock: SettableClock
     assert [cache.get(hash_, clock.now) for hash_ in ("a", "b", "c")] == [None, caller, caller]
 
 
-async def test_a_rotated_key_works_through_the_grace_beside_the_new_one(node: Node, clock: SettableClock) -> None:
+async def test_a_rotated_key_works_through_its_grace_period(node: Node, clock: SettableClock) -> None:
     await node.tenants.create("pricing", actor="cli")
     old = await node.keys.create("pricing", name="till", scopes=["usage:read"], expires_in_s=86400, actor="cli")
     clock.advance(3600)

@@ -25,7 +25,7 @@ async def test_its_name_is_the_slug_unless_given(node: Node) -> None:
 
 
 @pytest.mark.parametrize("slug", ["", "Pricing", "-x", "a" * 64, "a/b", "\0", "x\n"])
-async def test_what_is_no_slug_is_refused_when_made_and_absent_when_sought(node: Node, slug: str) -> None:
+async def test_an_invalid_slug_is_refused_and_never_found(node: Node, slug: str) -> None:
     with pytest.raises(InvalidName, match=r"^tenant '.*' is not valid"):
         await node.tenants.create(slug, actor="cli")
     with pytest.raises(NotFound):
@@ -47,7 +47,7 @@ async def test_a_slug_is_taken_while_its_tenant_lives(node: Node) -> None:
     assert (await node.tenants.create("pricing", actor="cli")).id > first.id
 
 
-async def test_a_new_tenant_gets_nothing_of_the_deleted_one_with_its_slug(node: Node) -> None:
+async def test_a_reused_slug_inherits_nothing(node: Node) -> None:
     await node.tenants.create("pricing", actor="cli")
     old = await node.keys.create("pricing", name="till", actor="cli")
     await node.tenants.delete("pricing", actor="cli")
@@ -120,7 +120,7 @@ async def test_a_bad_limit_is_named(node: Node, limit: int) -> None:
     assert caught.value.param == "limit"
 
 
-async def test_every_change_leaves_an_audit_row_and_no_change_leaves_none(node: Node) -> None:
+async def test_exactly_the_changes_leave_audit_rows(node: Node) -> None:
     await node.tenants.create("pricing", name="Pricing", actor="cli")
     await node.tenants.update("pricing", disabled=True, actor="admin-key")
     await node.tenants.update("pricing", disabled=True, actor="admin-key")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from app.services.common.in_flight import InFlightLookups
 
 
-def test_a_barrier_waits_for_those_on_the_way_to_its_versions_and_for_nobody_else() -> None:
+def test_a_barrier_waits_for_requests_of_its_versions_only() -> None:
     readers = InFlightLookups()
     with ExitStack() as undecided, ExitStack() as mine:
         unknown = undecided.enter_context(readers.reading())

@@ -66,7 +66,7 @@ def test_without_a_quota_everything_fits(used: Usage, adding: Usage) -> None:
 
 
 @given(QUOTAS, USAGES)
-def test_adding_nothing_always_fits_even_where_the_quota_was_lowered(quota: Quota, used: Usage) -> None:
+def test_adding_nothing_fits_a_lowered_quota(quota: Quota, used: Usage) -> None:
     assert breaches(quota, used, Usage()) == []
 
 

@@ -44,7 +44,7 @@ def test_only_the_last_ones_count() -> None:
 
 
 @given(st.lists(st.builds(LoadPhases, SECONDS, SECONDS, SECONDS, SECONDS), min_size=1, max_size=50))
-def test_half_of_all_are_not_above_the_median_and_the_99th_is_not_below_it(loads: list[LoadPhases]) -> None:
+def test_quantiles_are_ordered_and_split_the_samples(loads: list[LoadPhases]) -> None:
     times = loaded(*loads).times()
     assert times.p50 is not None
     assert times.p99 is not None

@@ -65,7 +65,7 @@ def test_everything_that_may_be_a_default():
         ({"system_prompt": "\ud800"}, "system_prompt"), ({"prompt_format": "chatml"}, "prompt_format"),
     ],
 )  # fmt: skip
-def test_values_that_a_request_could_not_have_are_refused_with_their_field(raw, param):
+def test_invalid_values_are_refused_with_their_field(raw, param):
     with pytest.raises(InvalidRequest) as caught:
         checked(raw)
     assert caught.value.param.split(".")[:2] == ["defaults", param]
@@ -108,7 +108,7 @@ def test_the_caps_are_the_settings():
             checked(raw, admin=True, limits=small)
 
 
-def test_a_tenant_neither_changes_nor_drops_an_administrator_s_template():
+def test_a_tenant_cannot_change_an_administrators_template():
     old, new = {"chat_template": "mine", "top_p": 0.5}, {"temperature": 0.5}
     assert replaced_defaults(old, new, admin=True) == new
     assert replaced_defaults(old, new, admin=False) == {"temperature": 0.5, "chat_template": "mine"}
@@ -127,13 +127,13 @@ def test_what_the_request_does_not_say_comes_from_the_defaults():
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])
-def test_the_request_s_own_system_message_wins_wherever_it_stands(role):
+def test_the_requests_system_message_wins(role):
     messages = [{"role": "user", "content": "x"}, {"role": role, "content": "Be long."}]
     assert chat(EVERYTHING, messages=messages)["messages"][-1] == {"role": "system", "content": "Be long."}
     assert len(chat(EVERYTHING, messages=messages)["messages"]) == 2
 
 
-def test_the_full_number_of_turns_and_a_system_prompt_of_the_default():
+def test_the_most_turns_fit_with_the_default_system_prompt():
     messages = [{"role": "user", "content": "x"}] * 2048
     assert len(chat(EVERYTHING, messages=messages)["messages"]) == 2049
 

@@ -280,9 +280,7 @@ async def until_registered(bench: Bench, adapter: str, number: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_collection_of_garbage_and_a_publication_of_the_same_bytes_cross(
-    bench: Bench, made: list[PeftFiles]
-) -> None:
+async def test_garbage_collection_races_a_publication_of_its_bytes(bench: Bench, made: list[PeftFiles]) -> None:
     """The bytes are already stored as garbage. The uploader reuses them before the collector sees the version row."""
     upload = bench.upload(made[0])
     for file in (upload.config, upload.weights):
@@ -305,9 +303,7 @@ async def test_a_collection_of_garbage_and_a_publication_of_the_same_bytes_cross
     assert (await collector.survey(min_age=timedelta(0))).dangling == ()
 
 
-async def test_a_version_whose_bytes_are_gone_is_rejected_not_tried_for_ever(
-    bench: Bench, made: list[PeftFiles]
-) -> None:
+async def test_a_version_without_bytes_is_rejected(bench: Bench, made: list[PeftFiles]) -> None:
     """State after a server dies between writing a version row and checking its bytes again."""
     bench.engine.smoke_result = BlobNotFound("the store holds no such bytes")
     with pytest.raises(AdapterRejected) as caught:
@@ -328,7 +324,7 @@ def _odd(folder: Path, made: PeftFiles, name: str) -> PeftFiles:
 @pytest.mark.parametrize(
     ("name", "blobs"), [("no prefix, and expressions", 4), ("exclude_modules as text", 3), ("fan_in_fan_out", 2)]
 )
-async def test_a_normal_form_is_stored_beside_the_upload_only_where_it_differs(
+async def test_a_normal_form_is_stored_only_if_it_differs(
     bench: Bench, made: list[PeftFiles], tmp_path: Path, name: str, blobs: int
 ) -> None:
     files = _odd(tmp_path / "odd", made[0], name)
@@ -365,7 +361,7 @@ async def test_a_warning_is_kept_with_the_version(bench: Bench, made: list[PeftF
     assert (await bench.adapters.get_version("pricing", "quotes", 1)).warnings == (warning,)
 
 
-async def test_a_slow_expression_is_refused_and_others_are_still_validated(
+async def test_a_slow_expression_is_refused_and_others_validated(
     bench: Bench, made: list[PeftFiles], tmp_path: Path
 ) -> None:
     config = json.loads(made[0].config) | {"alpha_pattern": {"(.*)*(.*)*(.*)*(.*)*(.*)*(.*)*x": 4}}

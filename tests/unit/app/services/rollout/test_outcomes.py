@@ -213,7 +213,7 @@ async def test_time_to_first_token_is_that_of_the_first_content(place: Place) ->
     assert 0.4 <= p95 < 0.5
 
 
-async def test_a_request_that_waited_for_the_load_says_nothing_of_the_version_s_speed(place: Place) -> None:
+async def test_a_wait_for_a_load_is_no_measure_of_a_version(place: Place) -> None:
     async def loading() -> AsyncIterator[AnswerEvent]:
         place.clock.advance(5)
         place.engine.tell(EngineEvent("load", 8, 5.0))
@@ -293,7 +293,7 @@ async def test_an_answer_that_the_version_left_empty_counts(
     assert read(place.counted())[:3] == (2, 0, 2)
 
 
-async def test_numbers_that_are_not_finite_count_whatever_the_caller_asked(place: Place) -> None:
+async def test_nonfinite_answers_count_for_any_request(place: Place) -> None:
     place.engine.not_finite.add("id")
     await place.observed(whole(text=""), traits=RequestTraits.of({"logit_bias": {"2": 100}}, None))
     assert read(place.counted()) == (1, 0, 1, 0)

@@ -60,7 +60,7 @@ async def test_a_name_becomes_a_version_and_stays_in_the_answer(node, caller, na
     assert request == own
 
 
-async def test_the_engine_learns_whose_request_it_is_and_until_when_it_waits(node, caller):
+async def test_the_engine_gets_tenant_and_deadline(node, caller):
     engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
     inference, heavy = inference_service(node, engine), replace(caller, weight=4.0)
     chat = {"messages": [{"role": "user", "content": "x"}]}
@@ -84,7 +84,7 @@ async def test_an_answer_carries_what_its_own_request_waited_for(node, caller):
     assert (await inference.generate(caller, "colder", {"inputs": "x"}, stream=None)).load == cold
 
 
-async def test_requests_for_adapters_are_counted_whatever_becomes_of_them(node, caller):
+async def test_requests_for_adapters_count_with_any_outcome(node, caller):
     traffic = Traffic()
     for outcome in ({"choices": []}, InvalidRequest("no")):
         inference = inference_service(node, Recorder(outcome), traffic=traffic)
@@ -104,7 +104,7 @@ async def test_names_that_disagree(node, caller):
         await inference_service(node, Recorder({})).complete(caller, "id", Endpoint.COMPLETIONS, body)
 
 
-async def test_a_version_that_does_not_load_is_quarantined_for_everyone(node, caller):
+async def test_a_version_that_fails_to_load_is_quarantined(node, caller):
     version = await node.adapters.get_version("pricing", "prices", 2)
     engine = Recorder(AdapterLoadFailed("bad weights", version_id=version.key.version_id))
     inference = inference_service(node, engine)
@@ -122,7 +122,7 @@ async def test_a_body_is_refused_before_its_name_is_looked_up(node, caller):
 
 
 @pytest.mark.parametrize("head", [False, True])
-async def test_logprobs_of_a_prompt_are_refused_where_the_head_is_served(node, caller, head):
+async def test_prompt_logprobs_are_refused_with_lora_head(node, caller, head):
     settings = Settings(engine={"max_model_len": 64, "lora_head": head})
     engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
     inference = inference_service(node, engine, settings)

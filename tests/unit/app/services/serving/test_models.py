@@ -67,7 +67,7 @@ async def test_a_model_by_any_name(node: Node) -> None:
             await service.get_model(retail, name)
 
 
-async def test_inference_with_a_shared_adapter_is_in_the_recipients_own_cache(node: Node) -> None:
+async def test_shared_adapters_use_the_recipients_prefix_cache(node: Node) -> None:
     """The prefix cache salt is the caller's, not the adapter owner's."""
     await caller_of(node, "pricing")
     retail = await caller_of(node, "retail")

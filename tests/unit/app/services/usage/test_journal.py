@@ -161,7 +161,7 @@ async def test_a_damaged_line_is_told_and_its_file_kept_aside(journal, tmp_path,
 
 
 @pytest.mark.parametrize("failing", ["write", "fdatasync"])
-async def test_what_a_full_disk_did_not_take_is_refused_and_never_found(journal, tmp_path, monkeypatch, failing):
+async def test_a_full_disk_refuses_and_keeps_nothing(journal, tmp_path, monkeypatch, failing):
     await journal.add(numbered(1))
     whole = getattr(os, failing)
 

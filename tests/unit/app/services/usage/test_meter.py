@@ -129,7 +129,7 @@ async def test_a_whole_answer_waits_for_its_record(engine, ledger, meter):
     ]
 
 
-async def test_a_budget_counts_what_is_written_down_and_nothing_before_that(engine, ledger):
+async def test_a_budget_counts_only_recorded_usage(engine, ledger):
     """A server may be killed at any moment, so no charge may exist without its record."""
     limits = Settled()
     meter = Meter(ledger, limits)
@@ -149,7 +149,7 @@ async def test_a_budget_counts_what_is_written_down_and_nothing_before_that(engi
     assert limits.seen == [("r", 7, 2140), ("gone", 7, 2140)]
 
 
-async def test_what_a_request_took_goes_back_also_if_it_used_nothing_or_nobody_can_write_it_down(engine, ledger):
+async def test_a_reservation_returns_after_every_outcome(engine, ledger):
     limits = Settled()
     meter = Meter(ledger, limits)
     permit = Permit("r", Reservation((), 0, 0, 0, 0), RateLimitStatus(None, None), FREE)
@@ -180,7 +180,7 @@ async def test_the_base_model_has_no_version(engine, ledger, meter):
 
 
 @pytest.mark.parametrize("usage_event", [[], ['data: {"choices":[],"usage":{}}\n\n']])
-async def test_nothing_that_says_how_a_stream_ended_goes_out_before_its_record(engine, ledger, meter, usage_event):
+async def test_a_streams_end_goes_out_after_its_record(engine, ledger, meter, usage_event):
     said = 'he said "finish_reason":"stop" twice'
     events = [event(), event(said), event("end", "stop"), *usage_event, DONE]
     ledger.may.clear()
@@ -301,7 +301,7 @@ async def test_a_whole_answer_without_an_end_is_none(engine, ledger, meter):
     assert [record.status for record in ledger.kept] == [503] * 3
 
 
-async def test_who_goes_away_while_the_record_is_written_does_not_stop_it(engine, ledger, meter):
+async def test_a_disconnect_does_not_stop_the_record(engine, ledger, meter):
     engine.usages["r"] = USED
     ledger.may.clear()
     asking = asyncio.create_task(metered(meter, engine, request(), {"choices": [{"finish_reason": "stop"}]}))
@@ -314,7 +314,7 @@ async def test_who_goes_away_while_the_record_is_written_does_not_stop_it(engine
     assert [record.status for record in ledger.kept] == [200]
 
 
-async def test_an_answer_that_can_be_accounted_for_nowhere_does_not_end_well(engine, ledger, meter, caplog):
+async def test_an_answer_without_accounting_is_an_error(engine, ledger, meter, caplog):
     ledger.works = False
     engine.usages["r"] = USED
     with pytest.raises(RegistryUnavailable):

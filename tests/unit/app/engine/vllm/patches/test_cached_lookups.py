@@ -49,7 +49,7 @@ def engine() -> Any:
 
 
 @pytest.mark.parametrize("prompts", [["a"], ["a", "b", "c"]])
-async def test_prompts_are_prepared_as_vllm_does_and_one_that_is_alone_without_a_task(prompts: list[str]) -> None:
+async def test_prompts_are_prepared_as_vllm_does(prompts: list[str]) -> None:
     plain, llm = Renderer(), engine()
     work_out_once(llm)
     expected = await plain.render_prompts_async(prompts), await plain.tokenize_prompts_async(prompts, "p")

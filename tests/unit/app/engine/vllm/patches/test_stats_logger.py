@@ -104,7 +104,7 @@ def test_adapters_that_run_leave_no_label_behind(config: VllmConfig, kind: type[
 
 
 @pytest.mark.parametrize("kind", [IterationStats, TokenStatistics])
-def test_tokens_that_come_together_are_counted_as_if_they_came_one_by_one(kind: type[IterationStats]) -> None:
+def test_joint_tokens_count_as_single_ones(kind: type[IterationStats]) -> None:
     def counted(stats: IterationStats, *messages: tuple[int, float]) -> tuple[int, list[float]]:
         request, adapters = RequestStateStats(), LoRARequestStates()
         for number, (tokens, came) in enumerate(messages):

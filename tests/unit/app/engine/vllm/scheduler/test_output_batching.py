@@ -91,7 +91,7 @@ def test_somebody_waits_for_each_token_of_these(params: dict[str, Any]) -> None:
         {"routed_experts": ()},
     ],
 )
-def test_whatever_else_an_output_says_is_told_at_once_behind_what_has_waited(news: dict[str, Any]) -> None:
+def test_other_outputs_flush_the_batch_before_them(news: dict[str, Any]) -> None:
     core = Coalesced()
     core.ask("whole")
     assert core.step(tokens("whole", 1)) is None
@@ -109,7 +109,7 @@ def test_first_tokens_are_told_before_all_others() -> None:
     assert list(said(step)) == ["new", "newer", "old", "older"]
 
 
-def test_with_a_message_that_goes_anyway_those_go_that_have_enough() -> None:
+def test_a_sent_message_takes_along_ready_outputs() -> None:
     core = Coalesced()
     core.ask("old", "young")
     core.ask("stream", kind=RequestOutputKind.DELTA)
@@ -120,7 +120,7 @@ def test_with_a_message_that_goes_anyway_those_go_that_have_enough() -> None:
     assert said(core.step(tokens("young", 1, finish_reason=FinishReason.STOP))) == {"young": [0, 1]}
 
 
-def test_no_more_go_along_than_a_stream_can_bear_and_those_that_wait_longest_go_first() -> None:
+def test_longest_waiting_prompts_join_within_a_streams_gap() -> None:
     core = Coalesced()
     names = [f"r{number}" for number in range(ALONG * 3)]
     core.ask(*names)
@@ -150,7 +150,7 @@ def test_a_step_without_outputs_says_how_things_are() -> None:
     assert core.step(stats=SchedulerStats(num_running_reqs=0)) == []
 
 
-def test_of_a_request_that_was_given_up_only_the_number_of_tokens_is_kept_until_it_is_asked_for() -> None:
+def test_an_abandoned_request_keeps_only_its_token_count() -> None:
     core = Coalesced()
     core.ask("gone", "other")
     core.step(tokens("gone", 1), tokens("other", 1))
@@ -181,7 +181,7 @@ def test_speculation_is_told_of_by_step() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_token_arrives_once_in_order_and_none_waits_for_long(seed: int) -> None:
+def test_every_token_arrives_once_in_order_and_soon(seed: int) -> None:
     chance, core = random.Random(seed), Coalesced()
     left: dict[str, int] = {}
     made: dict[str, list[int]] = {}

@@ -39,7 +39,7 @@ def full(machine: Machine, priority: int, output_tokens: int = 10_000) -> list[s
     return names
 
 
-def test_the_last_leaves_for_one_that_goes_before_it_in_the_very_next_step(machine: Machine) -> None:
+def test_the_last_is_preempted_in_the_next_step(machine: Machine) -> None:
     late = full(machine, LATE)
     early = machine.send(3, priority=EARLY)
     machine.step()
@@ -63,7 +63,7 @@ def test_it_goes_on_where_it_was_before_who_came_later(machine: Machine) -> None
     assert first[later] > max(first[name] for name in late)
 
 
-def test_as_many_leave_as_come_and_never_for_one_that_goes_after_them(machine: Machine) -> None:
+def test_preemptions_match_arrivals_with_earlier_tags(machine: Machine) -> None:
     late = full(machine, LATE)
     early = [machine.send(3, priority=EARLY) for _ in range(3)]
     machine.send(3, priority=LATE + 1)
@@ -95,7 +95,7 @@ def test_a_prompt_whose_logprobs_are_told_is_not_read_twice(machine: Machine) ->
     assert early in machine.steps[-1]
 
 
-def test_who_gives_up_before_it_has_its_place_leaves_nobody_aside(machine: Machine) -> None:
+def test_a_cancelled_waiter_leaves_nobody_preempted(machine: Machine) -> None:
     late = full(machine, LATE)
     for _ in range(5):
         early = machine.send(3, priority=EARLY)
@@ -148,7 +148,7 @@ def preemptions(machine: Machine) -> dict[str, int]:
     return {name: found.num_preemptions for name, found in machine.scheduler.requests.items() if found.num_preemptions}
 
 
-def test_blocks_are_kept_as_long_as_those_in_the_steps_have_enough(tmp_path: Path) -> None:
+def test_blocks_are_kept_while_running_sequences_have_enough(tmp_path: Path) -> None:
     machine = small(tmp_path, blocks=PLACES + 2)
     late = full(machine, LATE, output_tokens=BLOCK - 3)
     early = [machine.send(BLOCK - 4, 4, priority=EARLY) for _ in range(2)]

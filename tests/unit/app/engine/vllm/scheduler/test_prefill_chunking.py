@@ -1,6 +1,7 @@
 """Prefill chunking by measured step cost, with vLLM's real scheduler, so that streams do not stall."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.engine.vllm.scheduler import prefill_chunking
 from app.engine.vllm.scheduler.composition import scheduler_class
-from app.engine.vllm.scheduler.prefill_chunking import StepCosts, evenly
+from app.engine.vllm.scheduler.prefill_chunking import BoundedSteps, StepCosts, evenly
 from tests.support.prefill_machine import PROMPT, STEP_S, TOKEN_S, Machine, engine_config
 
 
@@ -35,7 +36,7 @@ def test_a_fresh_engine_takes_prompts_as_vllm_does(tmp_path: Path) -> None:
     assert fresh.steps == [{"0": PROMPT}]
 
 
-def test_a_stream_gets_a_token_every_50_ms_while_a_long_prompt_is_read(machine: Machine) -> None:
+def test_streams_get_a_token_every_50_ms_during_a_prefill(machine: Machine) -> None:
     stream = machine.send(3)
     machine.step(3)
     machine.steps.clear()
@@ -64,7 +65,7 @@ def test_an_adapter_that_a_step_reads_costs_its_prompt_nothing(machine: Machine)
     assert min(reading) >= 0.85 * (0.05 - STEP_S - TOKEN_S) / TOKEN_S
 
 
-def test_several_long_prompts_take_four_times_as_long_and_each_goes_on(machine: Machine) -> None:
+def test_several_long_prompts_progress_at_a_quarter_speed(machine: Machine) -> None:
     stream = machine.send(3)
     machine.step(3)
     machine.steps.clear()
@@ -112,9 +113,7 @@ def test_one_slow_step_does_not_shorten_those_after_it(machine: Machine) -> None
     assert machine.steps[-1][long] >= 0.75 * before
 
 
-def test_a_first_step_that_takes_seconds_is_no_price_of_those_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_first_step_sets_no_price_for_later_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(prefill_chunking, "monotonic", lambda: clock[0])
     fresh = Machine(engine_config(tmp_path), clock)
@@ -133,7 +132,7 @@ def test_a_first_step_that_takes_seconds_is_no_price_of_those_after_it(
     assert read == pytest.approx((0.05 - STEP_S - TOKEN_S) / TOKEN_S, rel=0.25)
 
 
-def test_the_parts_of_a_prompt_are_equal_and_no_more_than_they_need_be(machine: Machine) -> None:
+def test_a_prompt_has_the_fewest_equal_parts(machine: Machine) -> None:
     machine.send(3)
     machine.step(3)
     most = machine.scheduler.scheduler_config.long_prefill_token_threshold
@@ -152,7 +151,7 @@ def test_equal_parts_take_no_prompt_more_steps(prompts: list[int], most: int) ->
     assert all(-(-tokens // part) == -(-tokens // most) for tokens in prompts)
 
 
-def test_prompts_are_read_to_their_end_on_a_machine_that_grew_slow(machine: Machine) -> None:
+def test_prompts_are_prefilled_on_a_machine_that_grew_slow(machine: Machine) -> None:
     stream, long = machine.send(3), machine.send(PROMPT)
     machine.slow = 1000
     machine.step(PROMPT + 10)

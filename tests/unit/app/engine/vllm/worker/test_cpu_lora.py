@@ -120,7 +120,7 @@ def test_what_is_laid_out_is_the_same_memory() -> None:
     assert laid[:, 0].transpose(1, 2).is_contiguous()
 
 
-def test_tokens_of_the_base_stay_as_they_are_where_vllm_gives_them_the_last_slots_adapter() -> None:
+def test_base_tokens_get_no_adapter_of_the_last_slot() -> None:
     batch = Batch([8, 8], [None, 0, None])
     ours, theirs = batch.applied(batch.grouped()), batch.applied(PunicaWrapperCPU(512, 512, "cpu"))
     assert torch.equal(ours[0], batch.y[0])
@@ -131,7 +131,7 @@ def test_tokens_of_the_base_stay_as_they_are_where_vllm_gives_them_the_last_slot
 @pytest.mark.parametrize("copying", [True, False])
 @pytest.mark.parametrize(("factor", "value"), [("a", float("nan")), ("a", 3e38), ("b", float("nan")), ("b", 3e38)])
 @pytest.mark.parametrize("tokens", [[0, 1, None, 2, 1], [0, 1, 2, 2, 1], [1, None], [1, 1], [0, 2, None]])
-def test_what_an_adapter_overflows_with_stays_with_its_own_tokens(
+def test_an_overflow_stays_with_its_own_tokens(
     tokens: list[int | None], factor: str, value: float, copying: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This includes an unused slot: a released slot still holds the old weights."""
@@ -183,7 +183,7 @@ class Head:
     ranks=st.lists(st.integers(1, MAX_RANK), min_size=1, max_size=6),
     places=st.lists(st.integers(-3, 5), min_size=1, max_size=20),
 )
-def test_every_sequence_gets_its_own_adapter_s_head_and_the_base_none(ranks: list[int], places: list[int]) -> None:
+def test_every_sequence_gets_its_own_adapters_head(ranks: list[int], places: list[int]) -> None:
     head = Head(ranks, [place % len(ranks) if place >= 0 else None for place in places])
     found = head.applied(head.batch.grouped())
     torch.testing.assert_close(found.double(), head.expected(), rtol=1e-4, atol=1e-3)
@@ -192,7 +192,7 @@ def test_every_sequence_gets_its_own_adapter_s_head_and_the_base_none(ranks: lis
             assert torch.equal(found[row], head.logits[row])
 
 
-def test_the_head_is_what_vllm_computes_where_every_sequence_has_an_adapter() -> None:
+def test_heads_equal_vllms_where_all_have_an_adapter() -> None:
     head = Head([8, 3, 16], [0, 2, 1, 1, 0])
     theirs = head.applied(PunicaWrapperCPU(512, 512, "cpu"))
     torch.testing.assert_close(head.applied(head.batch.grouped()), theirs, rtol=1e-4, atol=1e-3)

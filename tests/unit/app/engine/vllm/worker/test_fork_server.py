@@ -113,7 +113,7 @@ def test_nor_does_one_that_comes_before_they_have_a_session(tmp_path: Path) -> N
         assert not alive
 
 
-def test_they_end_with_a_server_that_is_killed_before_the_engine_has_done_anything(started: Started) -> None:
+def test_they_end_with_a_server_killed_at_engine_start(started: Started) -> None:
     started.starter.kill()
     _, alive = psutil.wait_procs([started.engine, started.fork_server], GONE_S)
     assert not alive
@@ -171,9 +171,7 @@ ON_A_GPU = "fork_server.is_cpu_build = lambda: False"
         (ON_A_GPU, "", "True False"),
     ],
 )
-def test_a_fork_server_is_started_again_if_its_environment_is_another(
-    tmp_path: Path, before: str, change: str, printed: str
-) -> None:
+def test_a_changed_environment_restarts_the_fork_server(tmp_path: Path, before: str, change: str, printed: str) -> None:
     script = tmp_path / "ahead.py"
     script.write_text(AHEAD.format(before=before, change=change))
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=GONE_S, check=False)

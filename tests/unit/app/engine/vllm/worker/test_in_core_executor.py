@@ -41,7 +41,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_forked_engine_has_a_thread_on_each_of_its_processors_and_no_other_of_python(tmp_path: Path) -> None:
+def test_a_forked_engine_has_one_thread_per_processor(tmp_path: Path) -> None:
     script = tmp_path / "ask.py"
     script.write_text(ASK.replace("PROCESSORS", str(sorted(os.sched_getaffinity(0)))))
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=240)

@@ -50,7 +50,7 @@ async def test_one_that_fails_harms_no_other(version: Versions) -> None:
     assert workers.held == workers.named == {1, 3}
 
 
-async def test_a_worker_that_fails_as_a_whole_is_no_fault_of_the_versions(version: Versions) -> None:
+async def test_a_failed_worker_is_no_fault_of_the_versions(version: Versions) -> None:
     class Broken(Recording):
         def change_slots(self, changes: list[tuple[int | None, list[int]]], budget_s: float) -> list[str]:
             raise RuntimeError("whatever")
@@ -75,9 +75,7 @@ async def test_of_two_workers_the_slower_one_is_waited_for(version: Versions) ->
     assert workers.asked == [[1], [1], [1]]
 
 
-async def test_a_lease_has_its_version_in_a_slot_whatever_else_comes_and_goes(
-    desk: Desk, workers: Workers, version: Versions
-) -> None:
+async def test_a_leased_version_always_has_a_slot(desk: Desk, workers: Workers, version: Versions) -> None:
     """Six versions on two slots: evictions race with new leases of the same version."""
     chance = random.Random(11)
 

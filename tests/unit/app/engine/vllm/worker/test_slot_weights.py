@@ -96,7 +96,7 @@ def test_a_layer_of_another_kind_is_left_to_vllm() -> None:
     assert calls == [(2, found.lora_a, found.lora_b)]
 
 
-def test_what_is_known_of_an_adapter_leaves_out_what_it_does_not_have() -> None:
+def test_an_adapter_description_omits_missing_facts() -> None:
     merged = weights(3, [10, None, 6])
     lora = SimpleNamespace(loras={"qkv_proj": merged, "o_proj": weights(5, [4])})
     assert slot_weights.largest_rank(lora) == 5

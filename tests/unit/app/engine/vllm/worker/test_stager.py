@@ -118,7 +118,7 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
     worker.stager._threads.shutdown()
 
 
-def test_a_slot_gets_what_the_file_has_and_as_it_lies_in_host_memory(worker: Worker) -> None:
+def test_a_slot_has_the_weights_of_the_file(worker: Worker) -> None:
     worker.stage(7, 0.5)
     staged = worker.stager._staged[7].result()
     assert worker.place(7) == [""]
@@ -133,7 +133,7 @@ def test_a_slot_gets_what_the_file_has_and_as_it_lies_in_host_memory(worker: Wor
         assert layer.lora_b.stride() == slot.stride() == (1, SIZE)
 
 
-def test_numbers_beyond_the_dtype_are_known_of_until_the_slot_holds_others(worker: Worker) -> None:
+def test_overflow_is_known_until_the_slot_changes(worker: Worker) -> None:
     for version_id, value in ((1, 0.5), (2, TOO_LARGE), (3, 0.5)):
         worker.stage(version_id, value)
     assert worker.place(1) == [""]

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from app.services.placement.prefetch.candidates import AT_ONCE, Candidates
 
 
-def test_moves_come_first_then_predictions_then_what_was_there_before() -> None:
+def test_alias_moves_go_before_predictions_and_leftovers() -> None:
     candidates = Candidates()
     candidates.begin_again([7, 8])
     for version_id in (1, 2):
@@ -27,7 +27,7 @@ def test_what_is_there_is_not_wanted_until_it_is_evicted() -> None:
     assert candidates.take(2.0, there={2}) == [1]
 
 
-def test_a_version_that_does_not_come_is_asked_for_again_after_a_minute_at_the_earliest() -> None:
+def test_a_failed_prefetch_is_retried_after_a_minute() -> None:
     candidates, asked = Candidates(), []
     for moment in range(150):
         candidates.seen("a", 1, float(moment))
@@ -47,7 +47,7 @@ def test_no_more_are_on_their_way_than_the_engine_is_to_bear() -> None:
     assert candidates.take(11.0, there=first[:3]) == list(range(19, 19 + AT_ONCE - 3))
 
 
-def test_an_engine_that_begins_again_gets_what_was_used_whatever_was_asked_for_before() -> None:
+def test_a_restarted_engine_gets_the_used_versions() -> None:
     candidates = Candidates()
     candidates.begin_again(range(AT_ONCE))
     candidates.take(0.0, there=())
@@ -63,7 +63,7 @@ def test_one_tenants_moves_leave_the_others_in() -> None:
     assert candidates.take(0.0, there=()) == [1, 5996, 5997, 5998, 5999]
 
 
-def test_one_tenant_with_thousands_of_adapters_gets_two_predictions_at_a_time() -> None:
+def test_a_tenant_gets_two_predictions_at_a_time() -> None:
     candidates = Candidates()
     for version_id in range(5000):
         candidates.seen("hostile", 10_000 + version_id, 0.0)
@@ -91,9 +91,7 @@ _STEPS = st.lists(
 
 
 @given(_STEPS, st.integers(1, 30))
-def test_what_is_forgotten_is_never_taken_and_what_is_taken_is_not_there(
-    steps: list[tuple[str, int, float]], gone: int
-) -> None:
+def test_a_forgotten_prompt_is_never_taken(steps: list[tuple[str, int, float]], gone: int) -> None:
     candidates, now = Candidates(), 0.0
     for step, number, passed in [*steps, ("forget", gone, 0.0), *(("take", one, 61.0) for one in range(3))]:
         now += passed

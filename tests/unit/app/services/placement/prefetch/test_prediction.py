@@ -35,7 +35,7 @@ def guess(trace: Trace, *, guesses: int) -> Hits:
     return hits
 
 
-def test_what_follows_is_predicted_far_better_than_by_recency_or_popularity() -> None:
+def test_prediction_beats_recency_and_popularity() -> None:
     hits = guess(workflows(seed=7), guesses=2)
     chance = 2 / 11 * hits.changes
     assert hits.predicted > 2 * max(hits.popular, hits.recent, chance)
@@ -101,7 +101,7 @@ def test_a_tenant_with_many_adapters_displaces_no_other_tenant() -> None:
     assert predictor.likely("modest", 10.0, most=5) == before == [1]
 
 
-def test_tenants_beyond_the_bound_are_forgotten_the_longest_quiet_first() -> None:
+def test_the_longest_quiet_tenants_are_forgotten_first() -> None:
     predictor = Predictor(tenants=2)
     for tenant in ("a", "b", "a", "c"):
         for version_id in (1, 2):

@@ -97,7 +97,7 @@ async def test_one_tenant_cannot_take_all_places(uploads: Uploads, tmp_path: Pat
     receiver.close()
 
 
-async def test_who_waits_too_long_for_a_place_is_told_when_to_come_back(uploads: Uploads, tmp_path: Path) -> None:
+async def test_a_long_wait_for_a_place_gets_retry_after(uploads: Uploads, tmp_path: Path) -> None:
     limits = LimitSettings(parts=2, upload_idle_seconds=0.2)
     receiver, entered, release = PartReceiver(uploads, tmp_path / "p", limits), asyncio.Event(), asyncio.Event()  # type: ignore[arg-type]
     receiver.open()
