@@ -89,7 +89,7 @@ def replace_block(text: str, marker: str, content: str) -> str:
 
 def settings() -> str:
     """Return one table for each group of settings."""
-    groups = [("General", PREFIX, Settings), *_groups(Settings)]
+    groups: list[tuple[str, str, type[BaseModel]]] = [("General", PREFIX, Settings), *_groups(Settings)]
     return "\n".join(_settings_group(*group) for group in groups)
 
 

@@ -1,6 +1,7 @@
 """Canaries on both databases: steps, breaches, restarts, and several servers of which exactly one acts."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,8 @@ async def test_a_breach_moves_all_traffic_back_and_says_why(place: Place, kind: 
     node = place.node
     await start(node)
     await place.answer(100, candidate=False)
-    await place.answer(0, **{kind: 6})
+    failed: dict[str, Any] = {kind: 6}
+    await place.answer(0, **failed)
     await place.runner.tick()
     assert await weights(node) == {1: 100}
     assert ((await resolved(node)).number, (await resolved(node)).canary_id) == (1, None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ async def filled(node: Node) -> Node:
     return node
 
 
-async def adapters(node: Node, only: VersionFilter, **page: object) -> list[str]:
+async def adapters(node: Node, only: VersionFilter, **page: Any) -> list[str]:
     return [adapter.name for adapter in (await node.adapters.list_adapters("pricing", only=only, **page)).data]
 
 

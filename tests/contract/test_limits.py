@@ -264,8 +264,8 @@ async def test_unused_tokens_return_and_a_restart_keeps_the_rest(node: Node, tmp
         await again.admit(caller, request("8"))
     node.clock.advance(62)
     meter = Meter(ledger, again, clock=node.clock, monotonic=node.clock.monotonic)
-    for number in "ab":
-        await answered(meter, again, caller, engine, request(number * 32))
+    for letter in "ab":
+        await answered(meter, again, caller, engine, request(letter * 32))
     await ledger.ship()
     third = service(node, engine)
     await third.accounts.restore()

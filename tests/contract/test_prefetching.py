@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -222,7 +223,7 @@ async def test_an_alias_move_on_another_node_stages_the_version(
     async with other_node.database.write() as connection:
         line = await node.adapters.get_adapter(SLUG, "adapter-0")
         targets = {versions[0].key.version_id: 90, newer.key.version_id: 10}
-        how = {"at": node.clock(), "actor": "cli", "action": "split"}
+        how: dict[str, Any] = {"at": node.clock(), "actor": "cli", "action": "split"}
         await set_targets(connection, line.id, "default", targets, **how)
     assert sorted(await place.turn()) == sorted(targets)
 

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Mapping
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from app.database import usage
 from app.database.session import Database
 from app.database.tables import limit_accounts, limit_grants, limit_reclaimed
 from app.domain.errors import RegistryUnavailable
-from app.domain.limits.limiter import LimitBreach, RateStatus, Reservation, Subject
+from app.domain.limits.limiter import LimitBreach, Reservation, Subject
 from app.domain.limits.limits import Limits
 from app.domain.limits.remaining import Left
 from app.services.limits.accounts import Health
@@ -199,7 +200,8 @@ async def test_a_record_after_its_returned_grant_counts_once(node, clock, server
 
 async def test_an_account_that_is_made_after_a_late_record_has_it_once(node, clock, servers) -> None:
     tenant = (await node.tenants.create("pricing", actor="cli")).id
-    clients, limits = Clients(), {("tenant", str(tenant)): Limits(tokens_per_month=100)}
+    own: Subject = ("tenant", str(tenant))
+    clients, limits = Clients(), {own: Limits(tokens_per_month=100)}
     assert await clients.ask(servers[0], limits, 30)
     clock.advance(LEASE_S + 1)
     await servers[1].tend()
@@ -446,7 +448,7 @@ async def test_who_does_not_wait_asks_the_database_once(node, clock, servers, mo
         decision = await servers[0].take("x" * 32, limits, 1)
         assert isinstance(decision.outcome, LimitBreach)
     assert decision.outcome.retry_after_s == pytest.approx(30, abs=0.21)
-    assert decision.standing.requests == RateStatus(2, 0, pytest.approx(30, abs=0.21))
+    assert astuple(decision.standing.requests) == (2, 0, pytest.approx(30, abs=0.21))
     assert transactions == asked
     # A changed limit applies immediately, and so does the end of the minute.
     assert await clients.ask(servers[0], {TENANT: Limits(requests_per_minute=3)}, 1)

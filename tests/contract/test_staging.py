@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -36,7 +37,7 @@ class Area:
     folder: Path
     data: bytes
     root: Path | None
-    client: object = None
+    client: Any = None
     bucket: str = ""
 
     @property

@@ -170,7 +170,7 @@ def test_a_chat_without_a_number_can_use_all_that_fits(server: Server, tenant: t
     slug, key = tenant
     limit(server, slug, tokens_per_request=50)
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0) as sdk:
-        message = [{"role": "user", "content": "What is sugar?"}]
+        message: list[Any] = [{"role": "user", "content": "What is sugar?"}]
         with pytest.raises(openai.BadRequestError, match="tokens_per_request"):
             sdk.chat.completions.create(model="prices", messages=message)
         assert sdk.chat.completions.create(model="prices", messages=message, max_tokens=5).usage

@@ -11,7 +11,7 @@ import pytest
 from tests.support.server import Server
 
 QUESTION = "Can you explain sugar?"
-MESSAGES = [{"role": "user", "content": QUESTION}]
+MESSAGES: list[Any] = [{"role": "user", "content": QUESTION}]
 
 
 @pytest.fixture(scope="module")

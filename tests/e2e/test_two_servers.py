@@ -31,7 +31,7 @@ def pair(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     for home in homes:
         home.mkdir()
     with contextlib.ExitStack() as stack:
-        settings = SLOTS | together(folder, stack.enter_context(running_postgres()))
+        settings: dict[str, Any] = SLOTS | together(folder, stack.enter_context(running_postgres()))
         admin_key = set_up(homes[0], trained_demo.base, **settings)
         yield [stack.enter_context(serving(home, trained_demo.base, admin_key, **settings)) for home in homes]
 

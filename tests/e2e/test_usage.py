@@ -21,7 +21,7 @@ from tests.support.server import Server
 TENANT = "audited"
 SCOPES = ("inference", "adapters:read", "usage:read")
 PROMPT = "[INST] What is sugar? [/INST]"
-MESSAGES = [{"role": "user", "content": "What is sugar?"}]
+MESSAGES: list[Any] = [{"role": "user", "content": "What is sugar?"}]
 SUMS = ("requests", "failed", "prompt_tokens", "output_tokens")
 
 

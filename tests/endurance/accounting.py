@@ -33,7 +33,11 @@ TENANT, ADAPTERS = "audited", ("pricing", "supply-chain")
 LIMITS = {"concurrent_requests": 56, "tokens_per_minute": 10**9, "tokens_per_day": 10**9, "tokens_per_month": 10**9}
 #: Tokens left in the budget for the exact check, and tokens of its prompts.
 LEFT, PROMPT = 30, 10
-SETTINGS = {"TENORA_ENGINE__MAX_LORAS": "2", "TENORA_ENGINE__MAX_LORA_RANK": "16", "TENORA_ENGINE__DTYPE": "float32"}
+SETTINGS: dict[str, Any] = {
+    "TENORA_ENGINE__MAX_LORAS": "2",
+    "TENORA_ENGINE__MAX_LORA_RANK": "16",
+    "TENORA_ENGINE__DTYPE": "float32",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ def run(home: Path, demo: Demo, options: Options, database_url: str | None = Non
     Args:
         database_url: default: SQLite in HOME.
     """
-    settings = SETTINGS | ({"TENORA_DATABASE_URL": database_url} if database_url else {})
+    settings: dict[str, Any] = SETTINGS | ({"TENORA_DATABASE_URL": database_url} if database_url else {})
     admin_key = set_up(home, demo.base, **settings)
     traffic, key, clients = None, "", None
     for life in range(options.kills + 1):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 from safetensors import safe_open
 
 from app.demo.corpus import BASE_VOICE, ask, load_corpus
@@ -134,7 +134,7 @@ def test_an_adapter_is_what_peft_writes(trained_demo: Demo, name: str) -> None:
 class Interrupting(Progress):
     """Progress bar that interrupts the training at its third step, like Ctrl-C."""
 
-    def advance(self, task_id: int, advance: float = 1) -> None:
+    def advance(self, task_id: TaskID, advance: float = 1) -> None:
         super().advance(task_id, advance)
         if self.tasks[task_id].completed == 3:
             raise KeyboardInterrupt

@@ -48,11 +48,13 @@ def test_every_answer_is_as_described(tmp_path: Path) -> None:
     assert all(statuses for statuses in report.statuses.values())
 
 
-def _call(status: int, body: Any, *, caller: str = "admin", described: bool = True, **headers: str) -> Call:
+def _call(
+    status: int, body: Any, *, caller: str = "admin", described: bool = True, headers: dict[str, str] | None = None
+) -> Call:
     schema = schemathesis.openapi.from_dict(_DOCUMENT)
     request = requests.Request("GET", "http://server/v1/things").prepare()
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    fields = {"content-type": "application/json", "x-request-id": "1"} | headers
+    fields = {"content-type": "application/json", "x-request-id": "1"} | (headers or {})
     sent = urllib3.HTTPResponse(io.BytesIO(raw), fields, status, preload_content=False)
     answer = HTTPAdapter().build_response(request, sent)
     case = schema["/v1/things"]["GET"].Case()
@@ -64,7 +66,7 @@ def _call(status: int, body: Any, *, caller: str = "admin", described: bool = Tr
     [
         _call(200, {}),
         _call(404, _ENVELOPE),
-        _call(503, {"error": _ENVELOPE["error"] | {"code": "busy"}}, **{"retry-after": "1"}),
+        _call(503, {"error": _ENVELOPE["error"] | {"code": "busy"}}, headers={"retry-after": "1"}),
         _call(200, {}, caller="no key", described=False),
     ],
 )
@@ -76,17 +78,17 @@ def test_a_right_answer_has_no_complaint(call: Call) -> None:
     ("call", "complaint"),
     [
         (_call(200, []), "200: Response violates schema"),
-        (_call(200, {}, **{"content-type": "text/html"}), "200: Undocumented Content-Type"),
-        (_call(200, {}, **{"x-request-id": ""}), "no x-request-id"),
+        (_call(200, {}, headers={"content-type": "text/html"}), "200: Undocumented Content-Type"),
+        (_call(200, {}, headers={"x-request-id": ""}), "no x-request-id"),
         (_call(200, {}, caller="no key"), "200 for no key"),
         (_call(418, _ENVELOPE), "418: Undocumented status code"),
         (_call(404, b"Not Found"), "404 without the envelope"),
         (_call(404, {"detail": "Not Found"}), "404 without the envelope"),
-        (_call(404, _ENVELOPE, **{"content-type": "text/plain"}), "404 as text/plain"),
+        (_call(404, _ENVELOPE, headers={"content-type": "text/plain"}), "404 as text/plain"),
         (_call(409, _ENVELOPE), "409 without x-should-retry"),
         (_call(429, _ENVELOPE), "429 without retry-after"),
         (_call(500, _ENVELOPE), "500 not_found"),
-        (_call(503, _ENVELOPE, **{"retry-after": "1"}), "503 not_found"),
+        (_call(503, _ENVELOPE, headers={"retry-after": "1"}), "503 not_found"),
         (_call(404, {"error": _ENVELOPE["error"] | {"message": "/secret/home/x"}}), "'/secret/home' in an error"),
     ],
 )

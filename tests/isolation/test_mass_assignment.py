@@ -42,7 +42,7 @@ GREED: dict[str, Any] = {
 }
 
 #: Valid bodies: method, path, body. ``{t}`` is the tenant, ``{k}`` a key of it.
-OF_THE_PLATFORM = {
+OF_THE_PLATFORM: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a new tenant": ("POST", "/admin/tenants", {"slug": "greedy"}),
     "a tenant": ("PATCH", "/admin/tenants/{t}", {"name": "x"}),
     "a tenant's quota": ("PATCH", "/admin/tenants/{t}", {"quota": {}}),
@@ -53,7 +53,7 @@ OF_THE_PLATFORM = {
     "a key's limits": ("PATCH", "/admin/tenants/{t}/keys/{k}", {"limits": {}}),
     "a rotation": ("POST", "/admin/tenants/{t}/keys/{k}/rotate", {"grace_s": 60}),
 }
-OF_A_TENANT = {
+OF_A_TENANT: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a version": ("PATCH", "/v1/adapters/mine/versions/1", {"card": "x"}),
     "an alias": ("PUT", "/v1/adapters/mine/aliases/greedy", {"version": 1}),
     "a canary": ("PUT", "/v1/adapters/mine/aliases/default/canary", {"version": 1}),

@@ -7,6 +7,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -24,7 +25,9 @@ def member(
     return info, data
 
 
-def tar_of(members: Iterable[tuple[tarfile.TarInfo, bytes]], *, format_: int = tarfile.USTAR_FORMAT) -> bytes:
+def tar_of(
+    members: Iterable[tuple[tarfile.TarInfo, bytes]], *, format_: Literal[0, 1, 2] = tarfile.USTAR_FORMAT
+) -> bytes:
     """Concatenate members and the end of the archive. ``size`` may disagree with the data."""
     raw = bytearray()
     for info, data in members:
@@ -33,7 +36,7 @@ def tar_of(members: Iterable[tuple[tarfile.TarInfo, bytes]], *, format_: int = t
     return bytes(raw) + bytes(1024)
 
 
-def tar_gz(*members: tuple[tarfile.TarInfo, bytes], format_: int = tarfile.USTAR_FORMAT) -> bytes:
+def tar_gz(*members: tuple[tarfile.TarInfo, bytes], format_: Literal[0, 1, 2] = tarfile.USTAR_FORMAT) -> bytes:
     return gzip.compress(tar_of(members, format_=format_), 1, mtime=0)
 
 

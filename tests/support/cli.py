@@ -15,11 +15,11 @@ class Tenora:
 
     environment: dict[str, str]
 
-    def __call__(self, *arguments: str, exit_code: int = 0, **environment: str) -> Result:
+    def __call__(self, *arguments: str, exit_code: int = 0, **environment: Any) -> Result:
         result = CliRunner().invoke(app, arguments, env=self.environment | environment)
         assert result.exit_code == exit_code, (arguments, result.stdout, result.stderr)
         assert "Traceback" not in result.stderr
         return result
 
-    def json(self, *arguments: str, **environment: str) -> Any:
+    def json(self, *arguments: str, **environment: Any) -> Any:
         return json.loads(self(*arguments, "--json", **environment).stdout)

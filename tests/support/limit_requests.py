@@ -17,7 +17,7 @@ from tests.support.serving import NoEngine
 SCOPES = ["inference", "usage:read"]
 
 
-WHOLE = {"choices": [{"finish_reason": "stop"}]}
+WHOLE: dict[str, object] = {"choices": [{"finish_reason": "stop"}]}
 
 
 def request(identity: str) -> EngineRequest:

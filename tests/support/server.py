@@ -133,7 +133,7 @@ def environment(home: Path, base: Path, **settings: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def running(home: Path, base: Path, **settings: str) -> Iterator[Server]:
+def running(home: Path, base: Path, **settings: Any) -> Iterator[Server]:
     """Set up a server, start it on a free port, and stop it with all its processes at the end."""
     with serving(home, base, set_up(home, base, **settings), **settings) as server:
         yield server

@@ -1,6 +1,7 @@
 """One server with the real engine for all end-to-end tests: two slots, little host memory, the demo's adapters."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.support.server import Server, running
 
 #: Fewer slots than adapters, so that every test runs during swaps. float32, so that tokens can be compared one by one
 #: with PEFT's.
-SLOTS = {
+SLOTS: dict[str, Any] = {
     "TENORA_ENGINE__MAX_LORAS": "2",
     "TENORA_ENGINE__HOST_BYTES": str(2**20),
     "TENORA_ENGINE__MAX_LORA_RANK": "16",

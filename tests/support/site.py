@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -46,7 +47,7 @@ class Unit:
 
 
 @contextmanager
-def running_site(home: Path, base: Path, **settings: object) -> Iterator[Site]:
+def running_site(home: Path, base: Path, **settings: Any) -> Iterator[Site]:
     configured = Settings(
         home=home, base_model=str(base), engine={"max_lora_rank": MAX_RANK, "max_loras": 4}, **settings
     )

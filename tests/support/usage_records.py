@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from app.database import usage as usage_repo
 from app.database.session import Database
@@ -13,7 +14,7 @@ from tests.support.registry import Node
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def record(number: int, tenant_id: int = 1, **values: object) -> UsageRecord:
+def record(number: int, tenant_id: int = 1, **values: Any) -> UsageRecord:
     plain = UsageRecord(f"{number:032x}", NOON, tenant_id, "a" * 16, None, 10, 4, 3, 0.1, 0.5, None, "stop", 200)
     return replace(plain, **values)
 

@@ -61,7 +61,8 @@ class WatchedStore:
                 source.write(blob)
                 source.flush()
                 self.real.put(digest, Path(source.name))
-        return VersionKey(version_id or number, *digests, *map(len, blobs))
+        config, weights = digests
+        return VersionKey(version_id or number, config, weights, *map(len, blobs))
 
 
 class Clock:

@@ -58,7 +58,11 @@ def main() -> None:
     # A truncated answer stays part of the conversation.
     cut = client.chat.completions.create(messages=[QUESTION], **asked | {"max_tokens": 2}).choices[0].message
     assert cut.tool_calls
-    back = [QUESTION, cut, {"role": "tool", "tool_call_id": cut.tool_calls[0].id, "content": "What do you mean?"}]
+    back: list[Any] = [
+        QUESTION,
+        cut,
+        {"role": "tool", "tool_call_id": cut.tool_calls[0].id, "content": "What do you mean?"},
+    ]
     assert client.chat.completions.create(model=MODEL, messages=back, tools=TOOLS, max_tokens=4).choices
     raw = client.chat.completions.with_raw_response.create(
         model=MODEL, messages=[QUESTION], max_tokens=2, metadata={"team": "a"}, store=True

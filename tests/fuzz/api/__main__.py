@@ -36,7 +36,7 @@ def main() -> int:
 @contextmanager
 def without_engine(folder: Path) -> Iterator[Target]:
     """Run the application in this process; operations that need an engine answer 503."""
-    files = tuple(peft_files(folder / f"peft-{seed}", seed=seed) for seed in (1, 2))
+    files = (peft_files(folder / "peft-1", seed=1), peft_files(folder / "peft-2", seed=2))
     base = save_base(folder / "tiny-llama")
     with running_site(folder / "home", base) as site:
         yield Target(site.url, site.admin_key, files, folder)
@@ -51,14 +51,14 @@ def with_engine(folder: Path) -> Iterator[Target]:
     from tests.support.server_fixtures import SLOTS
 
     demo = ensure_demo(folder / "demo-home", progress=None)
-    files = tuple(
+    first, second, *_ = (
         PeftFiles((path / "adapter_config.json").read_bytes(), (path / "adapter_model.safetensors").read_bytes())
         for path in demo.adapters.values()
     )
     home = folder / "home"
     home.mkdir()
     with running(home, demo.base, **SLOTS) as server:
-        yield Target(server.url, server.admin_key, files[:2], folder)
+        yield Target(server.url, server.admin_key, (first, second), folder)
 
 
 def show(report: Report) -> None:

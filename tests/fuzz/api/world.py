@@ -5,6 +5,7 @@ They are recreated regularly, since the calls destroy them.
 
 import random
 from collections import defaultdict, deque
+from typing import Any
 
 import httpx
 import requests
@@ -90,8 +91,8 @@ class World:
         if response.status_code >= 300:
             return
         for place in (path, response.headers.get("location")):
-            for pattern in self._patterns if place else ():
-                if found := pattern.fullmatch(place):
+            for pattern in self._patterns:
+                if place and (found := pattern.fullmatch(place)):
                     for name, value in found.groupdict().items():
                         if value not in self._known[name]:
                             self._known[name].append(value)
@@ -117,7 +118,7 @@ class World:
     def _make_key(self, path: str, **body: object) -> str:
         return str(self._do("POST", path, json={"name": "fuzz", **body}).json()["key"])
 
-    def _do(self, method: str, path: str, **options: object) -> httpx.Response:
+    def _do(self, method: str, path: str, **options: Any) -> httpx.Response:
         answer = self._keeper.request(method, path, **options)
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer

@@ -2,6 +2,7 @@
 
 import copy
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ class Pair:
     ) -> None:
         self.slots, self.window, self.now, self.count = slots, window, 0.0, 0
         self.bounds = Bounds(requests=bound, tenant_requests=bound - 1, seconds=1e15)
-        rules = {"max_age_s": max_age_s, "credit_s": credit_s, "step_tokens": step_tokens}
+        rules: dict[str, Any] = {"max_age_s": max_age_s, "credit_s": credit_s, "step_tokens": step_tokens}
         self.admission = Admission(slots=slots, window=window, bounds=self.bounds, **rules)
         self.model = Model(slots=slots, window=window, **rules)
         #: Pinned versions, with the requests that keep their slots.

@@ -95,7 +95,7 @@ def test_no_reason_is_lost_and_none_is_said_twice(given_reasons: list[Reason]) -
 
 
 def test_a_reason_that_an_older_release_kept_is_read() -> None:
-    old = {"code": "rank_too_large", "field": "r", "found": "rank 9", "allowed": "at most 8"}
+    old: dict[str, Any] = {"code": "rank_too_large", "field": "r", "found": "rank 9", "allowed": "at most 8"}
     assert Reason.read(old) == Reason(**old)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -16,13 +17,13 @@ from tests.support.serving import PeftFiles
 from tests.support.site import Site, Unit, make_unit, parts
 
 
-def publish(client: httpx.Client, path: str, files: PeftFiles) -> dict[str, object]:
+def publish(client: httpx.Client, path: str, files: PeftFiles) -> dict[str, Any]:
     answer = client.post(f"{path}/versions", files=parts(files))
     assert answer.status_code == 201, answer.text
     return dict(answer.json())
 
 
-def ended(client: httpx.Client, location: str) -> dict[str, object]:
+def ended(client: httpx.Client, location: str) -> dict[str, Any]:
     for _ in range(600):
         report = client.get(location).json()
         if report["state"] == "finished":

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -132,7 +133,7 @@ def test_refusals_leave_nothing_behind_and_are_judged_again(site: Site, admin: h
     path = f"/admin/tenants/{slug}/keys"
     versions = f"/admin/tenants/{unit.slug}/adapters/a/versions"
     with site.client(weak) as attacker:
-        refused = [
+        refused: list[tuple[httpx.Client, str, dict[str, Any], int]] = [
             (admin, path, {"json": {"name": "app"}, "headers": header}, 404),
             (admin, "/admin/no-such-route", {"headers": _key()}, 404),
             (admin, f"{path}/x/y/z", {"headers": _key()}, 404),

@@ -86,7 +86,7 @@ async def _source_of(site: Site, digest: str) -> dict[str, Any]:
     database = Database(database_url(site.settings))
     query = select(versions.c.source).where(versions.c.digest == digest.removeprefix("sha256:"))
     async with database.read() as connection:
-        source = await connection.scalar(query)
+        source: Any = await connection.scalar(query)
     await database.close()
     return dict(source)
 

@@ -127,6 +127,11 @@ def record(site: Site, request_id: str) -> tuple[int, int] | None:
         return found.fetchone()
 
 
+def engine_of(site: Site) -> Endless:
+    assert isinstance(site.engine, Endless)
+    return site.engine
+
+
 def until(condition: Callable[[], bool]) -> None:
     """Wait until the condition holds. The time limit of the test run ends an endless wait."""
     pause = threading.Event()
@@ -162,8 +167,8 @@ def test_a_stream_ends_with_its_key(
             assert told["error_type"] == "invalid_api_key"
             assert "is no longer valid" in told["error"]
         request_id, neighbours = answer.headers["x-request-id"], beside.headers["x-request-id"]
-        assert request_id in endless.engine.closed
-        assert neighbours not in endless.engine.closed
+        assert request_id in engine_of(endless).closed
+        assert neighbours not in engine_of(endless).closed
         until(lambda: record(endless, request_id) is not None)
         assert record(endless, request_id) == (401, 3)
         assert record(endless, neighbours) is None
@@ -173,7 +178,7 @@ def test_a_stream_ends_with_its_key(
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/generate"])
 def test_a_whole_answer_ends_with_its_key(endless: Site, platform: httpx.Client, owner: Unit, path: str) -> None:
-    asked = len(endless.engine.asked)
+    asked = len(engine_of(endless).asked)
     body = {name: value for name, value in (STREAMS.get(path) or {"inputs": "hi"}).items() if name != "stream"}
     answers: list[httpx.Response] = []
 
@@ -183,11 +188,11 @@ def test_a_whole_answer_ends_with_its_key(endless: Site, platform: httpx.Client,
 
     asking = threading.Thread(target=ask)
     asking.start()
-    until(lambda: len(endless.engine.asked) > asked)
+    until(lambda: len(engine_of(endless).asked) > asked)
     revoke(platform, owner)
     asking.join()
     assert [answer.status_code for answer in answers] == [401]
-    request_id = endless.engine.asked[asked]
+    request_id = engine_of(endless).asked[asked]
     until(lambda: record(endless, request_id) is not None)
     assert record(endless, request_id) == (401, 3)
 
@@ -232,7 +237,7 @@ async def test_a_download_ends_with_its_key(tmp_path: Path) -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    lease = SimpleNamespace(release=lambda: released.append(True))
+    lease: Any = SimpleNamespace(release=lambda: released.append(True))
     file = ExportedFile(
         name="adapter_model.safetensors", path=tmp_path / "weights", size=2**21, digest="0" * 64, lease=lease
     )

@@ -109,7 +109,7 @@ def test_no_key_and_a_bad_one_get_the_same_answer(site: Site, unit: Unit) -> Non
                 {"authorization": unit.key},
                 {"authorization": f"Bearer {swapped}"},
                 {"x-api-key": "tnr_x_y"},
-                {"authorization": b"Bearer \xff"},
+                httpx.Headers([(b"authorization", b"Bearer \xff")]),
             )
         ]
     assert {answer.status_code for answer in answers} == {401}

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -64,13 +65,13 @@ def ask(
 
 
 def test_no_page_may_call_unless_it_is_said(site: Site) -> None:
-    preflight = {"access-control-request-method": "POST"}
+    preflight: dict[str, Any] = {"access-control-request-method": "POST"}
     answers = [ask(site, ORIGIN), ask(site, ORIGIN, method="OPTIONS", path="/v1/completions", **preflight)]
     assert not [name for answer in answers for name in answer.headers if name.startswith("access-control")]
 
 
 def test_the_pages_of_the_origins_may_call(open_site: Site) -> None:
-    preflight = {
+    preflight: dict[str, Any] = {
         "access-control-request-method": "POST",
         "access-control-request-headers": "authorization,content-type,x-stainless-lang",
     }

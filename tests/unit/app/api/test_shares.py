@@ -23,7 +23,7 @@ def version(site: Site, unit: Unit, files: PeftFiles) -> dict[str, Any]:
     """The unit's ``pricing@1``."""
     options = {"labels": {"team": "x"}, "card": "about prices", "training_run": "https://runs.example/7"}
     with site.client(unit.key) as own:
-        body = {**parts(files), "options": (None, json.dumps(options))}
+        body: dict[str, Any] = {**parts(files), "options": (None, json.dumps(options))}
         answer = own.post("/v1/adapters/pricing/versions", files=body)
     assert answer.status_code == 201, answer.text
     return dict(answer.json())

@@ -113,6 +113,12 @@ async def test_an_answer_that_comes_as_its_client_goes_is_closed(steps):
     client, made, closed = Client(), [], []
 
     class Events:
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            raise StopAsyncIteration
+
         async def aclose(self):
             closed.append(self)
 
@@ -270,4 +276,4 @@ def test_a_whole_answer_is_json_whatever_numbers_are_in_it() -> None:
         response = answer_response(Served(answer, None), in_list=in_list)
         assert response.headers["content-type"] == "application/json"
         assert int(response.headers["content-length"]) == len(response.body)
-        assert json.loads(response.body, parse_constant=pytest.fail) == expected
+        assert json.loads(bytes(response.body), parse_constant=pytest.fail) == expected

@@ -36,7 +36,7 @@ def until_state(client: httpx.Client, number: int, state: str) -> None:
         time.sleep(0.02)
 
 
-REFUSALS = {
+REFUSALS: dict[str, SmokeResult | Exception] = {
     "non_finite_output": SmokeResult(finite=False, has_effect=True),
     "no_effect": SmokeResult(finite=True, has_effect=False),
     "load_failed": AdapterLoadFailed("the engine could not load this version", version_id=1),

@@ -6,6 +6,7 @@ import io
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import httpx
 import pytest
@@ -25,7 +26,7 @@ ONE = {
 }  # fmt: skip
 
 
-def use(site: Site, admin: httpx.Client, unit: Unit, **values: object) -> None:
+def use(site: Site, admin: httpx.Client, unit: Unit, **values: Any) -> None:
     """Write the usage record of one request, as the server's ledger does."""
     key_id = unit.key.split("_")[1]
     plain = UsageRecord(uuid.uuid4().hex, AT, 0, key_id, None, 10, 4, 3, 0.1, 0.5, None, "stop", 200)

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import uvicorn
@@ -111,8 +112,9 @@ def test_who_has_just_come_as_the_server_ends_is_still_answered(app: FastAPI) ->
 
 @contextmanager
 def _running(app: FastAPI, limits: LimitSettings = LIMITS) -> Iterator[tuple[Server, int]]:
+    protocol: Any = bounded(limits)
     config = uvicorn.Config(
-        app, port=0, http=bounded(limits), ws="none", lifespan="off", log_config=None, timeout_keep_alive=KEEP_ALIVE_S
+        app, port=0, http=protocol, ws="none", lifespan="off", log_config=None, timeout_keep_alive=KEEP_ALIVE_S
     )
     server = Server(config, app, drain_s=0, grace_s=0)
     thread = threading.Thread(target=server.run)

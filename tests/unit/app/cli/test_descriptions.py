@@ -164,7 +164,8 @@ def test_an_adapter_is_shared_listed_and_unshared(
     assert other in tenora("adapters", "share", *of, "--with", other).stdout
     assert [row["recipient"] for row in tenora.json("adapters", "shares", *of)] == [other]
     key = tenora("keys", "create", "ci", "--tenant", other, "--scope", "adapters:read").stdout.strip()
-    for place in ({"TENORA_KEY": key}, {}):
+    places: tuple[dict[str, Any], ...] = ({"TENORA_KEY": key}, {})
+    for place in places:
         tenant_option = () if place else ("--tenant", other)
         assert f"{tenant}/prices" in tenora("adapters", "shared", *tenant_option, **place).stdout
     result = tenora("adapters", "unshare", *of, "--with", other)

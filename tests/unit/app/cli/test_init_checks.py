@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import make_url
@@ -110,7 +111,7 @@ def test_a_folder_that_cannot_be_made(alone: Tenora, tmp_path: Path) -> None:
 
 def test_a_bucket_that_does_not_exist(alone: Tenora, endpoint: str) -> None:
     place = endpoint.removeprefix("http://")
-    settings = {"TENORA_STORE_URL": "s3://not-made-yet/x", "TENORA_S3_ENDPOINT_URL": endpoint}
+    settings: dict[str, Any] = {"TENORA_STORE_URL": "s3://not-made-yet/x", "TENORA_S3_ENDPOINT_URL": endpoint}
     said = f"The store s3://not-made-yet/x at {place} cannot be used: there is no such bucket"
     refused(alone, said, TENORA_S3_REGION="us-east-1", **settings)
     s3_client(endpoint).create_bucket(Bucket="not-made-yet")

@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -71,13 +72,13 @@ def stranger() -> FastAPI:
 
     @app.post("/v1/completions")
     def completions(body: dict):
-        events = {
+        shapes: dict[str, list[Any]] = {
             "text": [{"choices": [{"text": HOSTILE}]}, {"choices": []}],
             "error": [{"choices": [{"text": "begun"}]}, {"error": {"message": HOSTILE}}],
             "noise": ["noise"],
             "shape": [{"choices": 7}],
-        }[body["prompt"]]
-        lines = [f"data: {json.dumps(event)}\n\n" for event in events] + ["data: [DONE]\n\n"]
+        }
+        lines = [f"data: {json.dumps(event)}\n\n" for event in shapes[body["prompt"]]] + ["data: [DONE]\n\n"]
         return StreamingResponse(iter(lines), media_type="text/event-stream")
 
     return app

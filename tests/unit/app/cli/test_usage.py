@@ -147,9 +147,10 @@ def test_help_documents_the_exit_codes(alone):
 
 def commands(of: typer.Typer, *path: str) -> Iterator[tuple[str, ...]]:
     for command in of.registered_commands:
-        yield (*path, command.name or command.callback.__name__.replace("_", "-"))
+        yield (*path, command.name or str(getattr(command.callback, "__name__", "")).replace("_", "-"))
     for group in of.registered_groups:
-        yield from commands(group.typer_instance, *path, group.name)
+        assert group.typer_instance is not None
+        yield from commands(group.typer_instance, *path, str(group.name))
 
 
 @pytest.mark.parametrize("command", [path for path in commands(app) if path[0] != "bench"], ids=" ".join)

@@ -81,7 +81,7 @@ def test_a_candidate_like_its_baseline_never_breaches(rate: float, share: float)
             mine = counted[chance.random() < share]
             mine[0] += chance.random() < rate
             mine[1] += 1
-            assert not exceeds(*counted[True], *counted[False], 0.02)
+            assert not exceeds(*counted[True], *counted[False], allowed=0.02)
 
 
 def test_a_failing_engine_is_not_the_candidates_fault() -> None:

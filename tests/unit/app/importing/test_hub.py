@@ -150,7 +150,7 @@ async def test_other_bytes_than_announced(fake: FakeHub, tmp_path: Path) -> None
 
 
 @contextlib.contextmanager
-def listening(answer: Callable[[socket.socket], None]) -> Iterator[int]:
+def listening(answer: Callable[[socket.socket], object]) -> Iterator[int]:
     """Listen on a port, pass its connections to ``answer`` one by one, and close them."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ async def test_the_event_loop_parses_small_bodies_only(monkeypatch: pytest.Monke
     threads: list[int] = []
     loads = json.loads
 
-    def noting(*arguments: object, **options: object) -> object:
+    def noting(*arguments: Any, **options: Any) -> object:
         threads.append(threading.get_ident())
         return loads(*arguments, **options)
 

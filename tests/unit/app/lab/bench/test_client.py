@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ TOKENS = 5
 
 
 def plan(url: str, **changes) -> Plan:
-    given_values = {
+    given_values: dict[str, Any] = {
         "host": "127.0.0.1",
         "port": int(url.rpartition(":")[2]),
         "path": "/v1/completions",

@@ -5,6 +5,7 @@ import itertools
 import json
 import sys
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
@@ -24,7 +25,7 @@ def port_of(url: str) -> int:
 
 
 def request(at: float = 0.0, **changes) -> open_loop.Request:
-    given = {"model": "pricing", "headers": HEADERS, "prompt": [1, 2, 3], "output_tokens": TOKENS}
+    given: dict[str, Any] = {"model": "pricing", "headers": HEADERS, "prompt": [1, 2, 3], "output_tokens": TOKENS}
     return open_loop.Request(at, **(given | changes))
 
 

@@ -2,6 +2,7 @@
 
 import json
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +40,13 @@ def test_measures_a_closed_loop(ttft, gaps, wall, cpu):
 
 
 def answered(sent: float, wait: float, **changes) -> Sample:
-    given_values = {"sent": sent, "first": sent + wait, "end": sent + wait + 1, "gaps_ms": [2.0, 4.0], "tokens": 3}
+    given_values: dict[str, Any] = {
+        "sent": sent,
+        "first": sent + wait,
+        "end": sent + wait + 1,
+        "gaps_ms": [2.0, 4.0],
+        "tokens": 3,
+    }
     return Sample(**(given_values | changes))
 
 

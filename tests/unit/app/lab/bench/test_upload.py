@@ -1,6 +1,7 @@
 """Upload workload on an adapter that is small enough for every test run and large enough to reveal buffering."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,6 @@ def test_the_server_takes_an_upload_without_holding_it(tmp_path: Path) -> None:
     assert all(done.peak_bytes - done.before_bytes <= 64 * MIB for done in rounds)
     blobs = [path.stat().st_size for path in (tmp_path / "home" / "blobs" / "sha256").glob("*/*")]
     assert blobs.count(size) == 2
-    shown = summary(rounds, size)
+    shown: dict[str, Any] = summary(rounds, size)
     assert shown["adapter_bytes"] == size
     assert len(shown["rounds"]) == 2

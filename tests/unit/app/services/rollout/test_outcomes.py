@@ -250,7 +250,7 @@ def test_an_answer_without_choices_has_no_output() -> None:
     assert not has_output({"choices": []})
 
 
-MADE_EMPTY = {
+MADE_EMPTY: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "bias": ({"logit_bias": {"2": 100}}, {"finish_reason": "stop"}),
     "words forbidden": ({"bad_words": ["sugar"]}, {"finish_reason": "stop"}),
     "format": ({"response_format": {"type": "json_object"}}, {"finish_reason": "stop"}),

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,8 @@ from app.domain.limits.limiter import RateLimitStatus, Reservation
 from app.domain.money import FREE, Price
 from app.domain.usage import UsageRecord
 from app.engine.port import Answer, AnswerEvent, Endpoint, EngineRequest, EventStream, TokenUsage
-from app.services.limits.service import Permit
+from app.services.limits.service import LimitService, Permit
+from app.services.usage.ledger import Ledger
 from app.services.usage.meter import Meter
 from tests.support.serving import NoEngine
 
@@ -26,7 +29,7 @@ DONE = "data: [DONE]\n\n"
 PERMIT = Permit("r", Reservation((), 0, 0, 0, 0), RateLimitStatus(None, None), FREE)
 
 
-class Slow:
+class Slow(Ledger):
     """Ledger that stores records only while ``may`` is set."""
 
     def __init__(self) -> None:
@@ -42,7 +45,7 @@ class Slow:
         self.kept.append(record)
 
 
-class Settled:
+class Settled(LimitService):
     """Fake limits that record the settled usage of each request."""
 
     def __init__(self) -> None:
@@ -56,7 +59,7 @@ class Stream:
     """Event stream with two tokens in each event. Its outcome is known once it has ended or was closed."""
 
     def __init__(
-        self, engine: NoEngine, request_id: str, events: list[str | Exception], *, has_outcome: bool = True
+        self, engine: NoEngine, request_id: str, events: Sequence[str | Exception], *, has_outcome: bool = True
     ) -> None:
         self._engine, self._request_id, self._events = engine, request_id, iter(events)
         self._has_outcome = has_outcome
@@ -202,7 +205,7 @@ async def test_a_streams_end_goes_out_after_its_record(engine, ledger, meter, us
 async def test_of_several_sequences_only_the_last_end_waits(engine, ledger, meter):
     events = [event("a", "stop"), event("b"), event("c", "length"), event("d", "stop"), event("e", "length"), DONE]
     ledger.may.clear()
-    body = {"prompt": ["x", "y"], "n": 2}
+    body: dict[str, Any] = {"prompt": ["x", "y"], "n": 2}
     stream = await metered(meter, engine, request(**body), Stream(engine, "r", events))
     assert [await anext(stream) for _ in range(4)] == events[:4]
     ledger.may.set()

@@ -1,5 +1,7 @@
 """CPU LoRA kernel compared with vLLM's kernel and with reference arithmetic."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -80,7 +82,7 @@ def test_every_token_gets_its_own_adapter_and_the_base_none(ranks: list[int], pl
 def test_it_computes_what_vllms_wrapper_does(tokens: list[int], is_prefill: bool, dtype: torch.dtype) -> None:
     batch = Batch([8, 16, 3, *[8] * 9], list(tokens), dtype)
     theirs = batch.applied(PunicaWrapperCPU(512, 512, "cpu"), is_prefill=is_prefill)
-    close = {"rtol": 1e-4, "atol": 1e-5} if dtype is torch.float32 else {"rtol": 5e-2, "atol": 5e-2}
+    close: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-5} if dtype is torch.float32 else {"rtol": 5e-2, "atol": 5e-2}
     torch.testing.assert_close(batch.applied(batch.grouped(), is_prefill=is_prefill), theirs, **close)
 
 
