@@ -40,7 +40,7 @@ class Engine(NoEngine):
         super().__init__()
         self.refusals: dict[int, Exception] = {}
         self.tries: list[int] = []
-        self.shown = replace(self.shown, slots=SLOTS)
+        self.shown = replace(self.shown, status=replace(self.shown.status, slots=SLOTS))
 
     async def pin(self, key: VersionKey) -> None:
         self.tries.append(key.version_id)

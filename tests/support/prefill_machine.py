@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,11 @@ class Machine:
     """
 
     def __init__(
-        self, config: VllmConfig, clock: list[float], scheduler: type[Scheduler] = BoundedSteps, blocks: int = 4096
+        self,
+        config: VllmConfig,
+        clock: list[float],
+        scheduler: Callable[..., Scheduler] = BoundedSteps,
+        blocks: int = 4096,
     ) -> None:
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
         config.cache_config.num_gpu_blocks = blocks

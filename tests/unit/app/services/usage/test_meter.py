@@ -16,7 +16,7 @@ from app.domain.errors import EngineUnavailable, InvalidRequest, RegistryUnavail
 from app.domain.limits.limiter import RateLimitStatus, Reservation
 from app.domain.money import FREE, Price
 from app.domain.usage import UsageRecord
-from app.engine.port import Answer, AnswerEvent, Endpoint, EngineRequest, EventStream, TokenUsage
+from app.engine.port import Answer, AnswerEvent, Endpoint, EngineRequest, TokenUsage
 from app.services.limits.service import LimitService, Permit
 from app.services.usage.ledger import Ledger
 from app.services.usage.meter import Meter
@@ -107,7 +107,7 @@ def event(text: str = "five", reason: str | None = None) -> str:
 
 async def metered(
     meter: Meter, engine: NoEngine, one: EngineRequest, outcome: Answer | BaseException, permit: Permit = PERMIT
-) -> dict[str, object] | EventStream[str]:
+) -> Any:
     """Meter a call that ends with this answer or error."""
 
     async def work() -> Answer:

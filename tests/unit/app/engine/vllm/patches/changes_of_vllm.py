@@ -38,13 +38,13 @@ def changes() -> list[Change]:
 
 def switches() -> frozenset[str]:
     """Return the names that the code looks up among the patches that apply: ``"name" in patches``."""
-    found = set()
+    found = set[str]()
     for path in ROOT.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In):
                 of = ast.unparse(node.comparators[0])
                 if isinstance(node.left, ast.Constant) and (of == "patches" or of.startswith("applied(")):
-                    found.add(node.left.value)
+                    found.add(str(node.left.value))
     return frozenset(found)
 
 
