@@ -231,7 +231,7 @@ class EngineInstance:
         batched = self._batches_outputs and not request.body.get("stream")
         sequences = self._log.running(usage) if batched else []
         if sequences:
-            usage.output_tokens += await self._unreported(sequences)
+            usage.add_unreported(await self._unreported(sequences))
 
     def fail(self, request: EngineRequest, error: Exception) -> None:
         """End what still runs of the request, or waits at the gate, with an error."""

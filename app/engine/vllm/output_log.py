@@ -53,6 +53,10 @@ class RequestUsage:
     prompts: set[int] = field(default_factory=set)
     sequences: dict[Place, SequenceUsage] = field(default_factory=dict)
 
+    def add_unreported(self, tokens: int) -> None:
+        """Count tokens that the engine generated without reporting them."""
+        self.output_tokens += tokens
+
 
 class Follower(Protocol):
     """Observer of a request's sequences. It is called in the event loop, soon after the step."""

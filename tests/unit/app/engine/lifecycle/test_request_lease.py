@@ -99,7 +99,7 @@ async def test_tokens_ahead_of_the_reader_are_in_the_next_event() -> None:
     assert [event.tokens async for event in stream] == [1, 0]
 
 
-async def test_an_outcome_has_its_load_at_once_and_its_usage_at_the_end() -> None:
+async def test_an_outcome_has_its_load_at_once_and_its_usage_last() -> None:
     lease, _ = leased(instance := Instance([2]))
     assert lease.outcome == Outcome(load=LOAD)
     stream = await lease.answer()

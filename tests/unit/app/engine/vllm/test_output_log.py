@@ -108,7 +108,7 @@ def test_tokens_after_a_stop_or_end_belong_to_no_choice() -> None:
     assert usage.output_tokens == 1 + 1
 
 
-def test_what_was_on_its_way_when_a_request_was_aborted_is_its_own() -> None:
+def test_outputs_on_their_way_at_an_abort_are_its_own() -> None:
     processor, log, usage = Processor("cmpl-gone-0", "cmpl-gone-1"), OutputLog(), RequestUsage()
     log.watch(processor)
     assert log.running(usage) == []

@@ -265,7 +265,7 @@ async def test_without_an_outcome_the_events_tokens_are_charged(engine, ledger, 
 
 
 @pytest.mark.parametrize("read", [1, 2])
-async def test_who_leaves_before_an_outcome_is_charged_for_the_events_read(engine, ledger, meter, read):
+async def test_who_leaves_before_an_outcome_pays_for_events_read(engine, ledger, meter, read):
     stream = await metered(meter, engine, request(), Stream(engine, "r", [event()] * 9, has_outcome=False))
     for _ in range(read):
         await anext(stream)

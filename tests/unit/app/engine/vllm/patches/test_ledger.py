@@ -79,7 +79,7 @@ def test_every_change_of_vllm_has_a_row() -> None:
     assert missing == []
 
 
-def test_each_optional_patch_has_a_switch_and_no_required_one_has() -> None:
+def test_exactly_the_optional_patches_have_a_switch() -> None:
     assert switches() == OPTIONAL
 
 
