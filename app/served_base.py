@@ -11,6 +11,7 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
 from adapters.errors import UnsupportedBase
 from adapters.geometry import BaseGeometry, read_geometry
+from app.planning.base import context_length
 from app.settings import Settings
 from app.support.chat_template import template_digest
 
@@ -34,6 +35,7 @@ class ServedBase:
         digest: identity of the base, see :func:`base_digest`.
         known_as: accepted names and paths: the public name, the setting's value and the name in its config.
         template_digest: digest of the chat template, see :func:`template_digest`; None without one.
+        context: maximum tokens of a sequence, prompt and answer together.
     """
 
     path: Path
@@ -42,6 +44,7 @@ class ServedBase:
     digest: str
     known_as: frozenset[str]
     template_digest: str | None
+    context: int
 
 
 def open_base(settings: Settings) -> ServedBase:
@@ -68,6 +71,7 @@ def open_base(settings: Settings) -> ServedBase:
         base_digest(path),
         frozenset({name, settings.base_model or str(path), *_own_name(config)}),
         template_digest(path),
+        settings.engine.max_model_len or context_length(config),
     )
 
 

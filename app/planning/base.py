@@ -12,6 +12,8 @@ DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 #: Default of LlamaConfig.max_position_embeddings.
 _CONTEXT = 2048
+#: RoPE types that scale the context by a factor. For all others, max_position_embeddings is the scaled length.
+_SCALES_CONTEXT = frozenset({"linear", "dynamic"})
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 #: vLLM pads the vocabulary to a multiple of this (DEFAULT_VOCAB_PADDING_SIZE in vocab_parallel_embedding.py).
@@ -58,6 +60,23 @@ class PlannedBase:
         return DTYPE_BYTES[self.geometry.dtype]
 
 
+def context_length(config: Mapping[str, Any]) -> int:
+    """Return the longest sequence of a Llama with this ``config.json``, as vLLM derives it.
+
+    Raises:
+        adapters.errors.UnsupportedBase: the length or its factor is not a number.
+    """
+    length = config.get("max_position_embeddings")
+    length = _CONTEXT if length is None else length
+    if type(length) is not int or length < 1:
+        raise UnsupportedBase("max_position_embeddings", length, "a positive integer")
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind, factor = rope.get("rope_type", rope.get("type")), rope.get("factor") or 1
+    if not isinstance(factor, int | float):
+        raise UnsupportedBase("rope_parameters.factor", factor, "a number")
+    return int(length * factor) if kind in _SCALES_CONTEXT else length
+
+
 def plan_base(config: Mapping[str, Any], *, engine_dtype: str = "auto", stored: tuple[Stored, ...] = ()) -> PlannedBase:
     """Read a base from its ``config.json`` and, if given, the headers of its weight files.
 
@@ -66,9 +85,6 @@ def plan_base(config: Mapping[str, Any], *, engine_dtype: str = "auto", stored: 
     """
     geometry = read_geometry(config, engine_dtype=engine_dtype)
     heads = config["num_attention_heads"]
-    context = config.get("max_position_embeddings")
-    if context is not None and (type(context) is not int or context < 1):
-        raise UnsupportedBase("max_position_embeddings", context, "a positive integer")
     tied = _flag(config, "tie_word_embeddings")
     biases = {module: _flag(config, "attention_bias") for module in ATTENTION_MODULES}
     biases |= {module: _flag(config, "mlp_bias") for module in MLP_MODULES}
@@ -76,7 +92,7 @@ def plan_base(config: Mapping[str, Any], *, engine_dtype: str = "auto", stored: 
         geometry=geometry,
         heads=heads,
         kv_heads=config.get("num_key_value_heads") or heads,
-        context=context or _CONTEXT,
+        context=context_length(config),
         tied=tied,
         tensors=stored or tuple(_llama(geometry, biases, tied=tied)),
     )
